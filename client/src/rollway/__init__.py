@@ -1,0 +1,1 @@
+"""Rollway's library. ``rollway.records`` turns record batches into columns and back."""

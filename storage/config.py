@@ -1,0 +1,202 @@
+"""A topic's configuration, in Kafka's names, with Kafka's defaults (spec Defaults)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal
+
+from storage.errors import InvalidConfigError
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+
+
+def _integer(low: int, high: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError(f"must be a whole number from {low} to {high}")
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError(f"must be a whole number from {low} to {high}, not {value!r}") from None
+        if not low <= number <= high:
+            raise ValueError(f"must be from {low} to {high}, not {number}")
+        return number
+
+    return parse
+
+
+def _one_of(*choices: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}, not {value!r}")
+        return value
+
+    return parse
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in ("true", "false"):
+        return value == "true"
+    raise ValueError(f"must be true or false, not {value!r}")
+
+
+def _cleanup_policy(value: object) -> str:
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else []
+    if not names or len(set(names)) != len(names) or not set(names) <= {"delete", "compact"}:
+        raise ValueError(f"must be delete, compact or delete,compact, not {value!r}")
+    return ",".join(sorted(names, reverse=True))
+
+
+def _policy_name(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 100:
+        raise ValueError("must be the name of a registered retention policy")
+    return value
+
+
+def _option(name: str, default: object, parse: Callable[[object], Any], doc: str) -> Any:
+    return field(default=default, metadata={"name": name, "parse": parse, "doc": doc})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic's settings. Immutable: altering a topic makes a new one.
+
+    Each field carries its Kafka name, its parser and one sentence for people in its metadata; see ``options``.
+    """
+
+    DEFAULTS: ClassVar[TopicConfig]
+
+    cleanup_policy: str = _option(
+        "cleanup.policy", "delete", _cleanup_policy, "What happens to old segments: delete, compact or both."
+    )
+    retention_ms: int = _option(
+        "retention.ms", 604_800_000, _integer(-1, LONG_MAX), "Age at which a segment is deleted; -1: never."
+    )
+    retention_bytes: int = _option(
+        "retention.bytes", -1, _integer(-1, LONG_MAX), "Size a partition is kept above when deleting; -1: no limit."
+    )
+    retention_policy: str = _option(
+        "retention.policy", "", _policy_name, "Name of a retention policy registered in the service; empty: none."
+    )
+    segment_bytes: int = _option(
+        "segment.bytes", 1_073_741_824, _integer(14, INT_MAX), "Size above which a new segment is rolled."
+    )
+    segment_ms: int = _option(
+        "segment.ms", 604_800_000, _integer(1, LONG_MAX), "Age of a segment's first batch after which it is rolled."
+    )
+    segment_jitter_ms: int = _option(
+        "segment.jitter.ms", 0, _integer(0, LONG_MAX), "Up to this much is taken off segment.ms at random."
+    )
+    segment_index_bytes: int = _option(
+        "segment.index.bytes", 10_485_760, _integer(12, INT_MAX), "Space for the indexes of the active segment."
+    )
+    index_interval_bytes: int = _option(
+        "index.interval.bytes", 4096, _integer(0, INT_MAX), "Log bytes between two index entries."
+    )
+    max_message_bytes: int = _option(
+        "max.message.bytes", 1_048_588, _integer(0, INT_MAX), "Largest record batch, its 12 framing bytes included."
+    )
+    flush_policy: Literal["group", "interval"] = _option(
+        "flush.policy",
+        "group",
+        _one_of("group", "interval"),
+        "group: the high watermark waits for a shared fsync; interval: flush.messages and flush.ms alone, as Kafka.",
+    )
+    flush_messages: int = _option(
+        "flush.messages", LONG_MAX, _integer(1, LONG_MAX), "Records after which an append fsyncs before it returns."
+    )
+    flush_ms: int = _option(
+        "flush.ms", LONG_MAX, _integer(0, LONG_MAX), "Time after which appended records are fsynced."
+    )
+    file_delete_delay_ms: int = _option(
+        "file.delete.delay.ms", 60_000, _integer(0, LONG_MAX), "How long a deleted segment's files stay on disk."
+    )
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = _option(
+        "message.timestamp.type",
+        "CreateTime",
+        _one_of("CreateTime", "LogAppendTime"),
+        "Whether records keep the producer's timestamp or get the time of the append.",
+    )
+    message_timestamp_before_max_ms: int = _option(
+        "message.timestamp.before.max.ms",
+        LONG_MAX,
+        _integer(0, LONG_MAX),
+        "How far a record's timestamp may lie in the past.",
+    )
+    message_timestamp_after_max_ms: int = _option(
+        "message.timestamp.after.max.ms",
+        3_600_000,
+        _integer(0, LONG_MAX),
+        "How far a record's timestamp may lie in the future.",
+    )
+    preallocate: bool = _option(
+        "preallocate", False, _boolean, "Whether a new segment file is made segment.bytes long."
+    )
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @staticmethod
+    def options() -> dict[str, ConfigOption]:
+        """Every setting by its Kafka name, in the order of the documentation."""
+        return _OPTIONS
+
+    @classmethod
+    def parse(cls, values: Mapping[str, object], defaults: TopicConfig | None = None) -> TopicConfig:
+        """Build a configuration from Kafka's names over ``defaults``; numbers may be strings, as in Kafka.
+
+        Raises:
+            InvalidConfigError: unknown names or impossible values; all of them are listed.
+        """
+        base = defaults or cls.DEFAULTS
+        attributes = {entry.attribute: getattr(base, entry.attribute) for entry in _OPTIONS.values()}
+        problems: list[tuple[str, str]] = []
+        for name, value in values.items():
+            option = _OPTIONS.get(name)
+            if option is None:
+                problems.append((name, "is not a topic setting of Rollway"))
+                continue
+            try:
+                attributes[option.attribute] = option.parse(value)
+            except ValueError as error:
+                problems.append((name, str(error)))
+        if problems:
+            raise InvalidConfigError(problems)
+        return cls(**attributes)
+
+    def value_of(self, name: str) -> object:
+        """The value of the setting with this Kafka name."""
+        return getattr(self, _OPTIONS[name].attribute)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOption:
+    """One setting: its Kafka name, the field that holds it, its default, how to read it, what it does."""
+
+    name: str
+    attribute: str
+    default: object
+    parse: Callable[[object], Any]
+    doc: str
+
+
+_OPTIONS: dict[str, ConfigOption] = {
+    entry.metadata["name"]: ConfigOption(
+        name=entry.metadata["name"],
+        attribute=entry.name,
+        default=entry.default,
+        parse=entry.metadata["parse"],
+        doc=entry.metadata["doc"],
+    )
+    for entry in fields(TopicConfig)
+}
+TopicConfig.DEFAULTS = TopicConfig()

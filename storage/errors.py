@@ -1,0 +1,233 @@
+"""The engine's errors, as a tree. Each says if a retry is sensible and if anything was applied.
+
+StorageError
+├── RefusedError             the caller's fault; nothing changed
+│   ├── CorruptBatchError            2    bytes that are not a record batch, or a wrong CRC
+│   ├── InvalidRecordError           87   well-framed, but breaks a rule of the log
+│   ├── InvalidTimestampError        32
+│   ├── UnsupportedCodecError        76
+│   ├── MessageTooLargeError         10
+│   ├── RecordListTooLargeError      18
+│   ├── OffsetOutOfRangeError        1
+│   ├── UnknownTopicOrPartitionError 3
+│   ├── InvalidTopicError            17
+│   ├── TopicExistsError             36
+│   ├── InvalidConfigError           40
+│   ├── PolicyViolationError         44
+│   ├── OutOfOrderSequenceError      45
+│   ├── ProducerFencedError          47
+│   ├── InvalidTxnStateError         48
+│   └── ExpectedOffsetMismatchError  -
+├── UnavailableError         ours, for now; nothing changed
+│   ├── PartitionOfflineError        56
+│   ├── DiskFullError                56
+│   ├── DirectoryLockedError         -
+│   └── ShuttingDownError            -
+├── PartitionFailedError     56  outcome unknown
+└── CorruptionError          2   stored bytes are damaged
+
+``kafka_code`` is the number in Kafka's protocol, ``code`` the stable snake_case name the HTTP interface shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple
+
+
+class RecordError(NamedTuple):
+    """One refused record of a refused batch: its place in the batch and why (spec E14)."""
+
+    batch_index: int
+    message: str
+
+
+class StorageError(Exception):
+    """Any error the engine raises on purpose."""
+
+    code: ClassVar[str] = "storage_error"
+    kafka_code: ClassVar[int] = -1
+    retryable: ClassVar[bool] = False
+    applied: ClassVar[Literal["no", "unknown"]] = "no"
+
+
+class RefusedError(StorageError):
+    """The request is at fault. Nothing changed, and the same request fails again."""
+
+
+class CorruptBatchError(RefusedError):
+    """The bytes are not whole record batches, or a CRC does not match."""
+
+    code = "corrupt_batch"
+    kafka_code = 2
+
+
+class InvalidRecordError(RefusedError):
+    """A batch breaks a rule of the log; ``record_errors`` names the records when single ones are at fault."""
+
+    code = "invalid_record"
+    kafka_code = 87
+
+    def __init__(self, message: str, record_errors: Sequence[RecordError] = ()) -> None:
+        super().__init__(message)
+        self.record_errors = tuple(record_errors)
+
+
+class InvalidTimestampError(InvalidRecordError):
+    """A timestamp is outside what the topic accepts."""
+
+    code = "invalid_timestamp"
+    kafka_code = 32
+
+
+class UnsupportedCodecError(RefusedError):
+    """The batch names a compression codec that does not exist."""
+
+    code = "unsupported_codec"
+    kafka_code = 76
+
+
+class MessageTooLargeError(RefusedError):
+    """One batch is larger than the topic's ``max.message.bytes``."""
+
+    code = "message_too_large"
+    kafka_code = 10
+
+
+class RecordListTooLargeError(RefusedError):
+    """The batches of one request do not fit into one segment (``segment.bytes``)."""
+
+    code = "record_list_too_large"
+    kafka_code = 18
+
+
+class OffsetOutOfRangeError(RefusedError):
+    """The offset is below the log start or above the log end."""
+
+    code = "offset_out_of_range"
+    kafka_code = 1
+
+    def __init__(self, message: str, *, offset: int, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
+class UnknownTopicOrPartitionError(RefusedError):
+    """No such topic, or no such partition of it."""
+
+    code = "unknown_topic_or_partition"
+    kafka_code = 3
+
+
+class InvalidTopicError(RefusedError):
+    """The topic's name or partition count is not allowed, or the topic is internal."""
+
+    code = "invalid_topic"
+    kafka_code = 17
+
+
+class TopicExistsError(RefusedError):
+    """A topic of that name exists with other partitions or another configuration."""
+
+    code = "topic_exists"
+    kafka_code = 36
+
+
+class InvalidConfigError(RefusedError):
+    """A topic configuration has unknown names or impossible values; ``problems`` lists all of them."""
+
+    code = "invalid_config"
+    kafka_code = 40
+
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{name}: {detail}" for name, detail in problems))
+        self.problems = tuple(problems)
+
+
+class PolicyViolationError(RefusedError):
+    """The topic's policy forbids it, such as deleting records of a topic that is only compacted."""
+
+    code = "policy_violation"
+    kafka_code = 44
+
+
+class OutOfOrderSequenceError(RefusedError):
+    """A producer skipped or repeated a sequence number."""
+
+    code = "out_of_order_sequence"
+    kafka_code = 45
+
+
+class ProducerFencedError(RefusedError):
+    """A newer instance of this producer exists."""
+
+    code = "producer_fenced"
+    kafka_code = 47
+
+
+class InvalidTxnStateError(RefusedError):
+    """The transaction is not in a state that allows this."""
+
+    code = "invalid_txn_state"
+    kafka_code = 48
+
+
+class ExpectedOffsetMismatchError(RefusedError):
+    """The log end offset is not the one the caller made its append depend on."""
+
+    code = "expected_offset_mismatch"
+
+    def __init__(self, expected_offset: int, log_end_offset: int) -> None:
+        super().__init__(f"expected log end offset {expected_offset}, but it is {log_end_offset}")
+        self.expected_offset = expected_offset
+        self.log_end_offset = log_end_offset
+
+
+class UnavailableError(StorageError):
+    """The service cannot do it now. Nothing changed; the same request may work later."""
+
+    retryable = True
+
+
+class PartitionOfflineError(UnavailableError):
+    """The partition is offline after a disk failure, or read-only because stored bytes are damaged."""
+
+    code = "partition_offline"
+    kafka_code = 56
+
+
+class DiskFullError(UnavailableError):
+    """The disk is full or read-only. Reads go on; appends resume when space returns."""
+
+    code = "disk_full"
+    kafka_code = 56
+
+
+class DirectoryLockedError(UnavailableError):
+    """Another process holds the data directory."""
+
+    code = "directory_locked"
+
+
+class ShuttingDownError(UnavailableError):
+    """The service is stopping."""
+
+    code = "shutting_down"
+
+
+class PartitionFailedError(StorageError):
+    """The disk failed under an append: what reached it is unknown, and the partition goes offline."""
+
+    code = "append_outcome_unknown"
+    kafka_code = 56
+    retryable = True
+    applied = "unknown"
+
+
+class CorruptionError(StorageError):
+    """Stored bytes are damaged. The message names the file and the place."""
+
+    code = "stored_data_corrupt"
+    kafka_code = 2

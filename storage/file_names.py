@@ -1,0 +1,112 @@
+"""Names of directories and files, exactly as Kafka writes them (spec/on-disk: Tree)."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import NamedTuple
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+TEMPORARY_SUFFIX = ".tmp"
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
+LOCK = ".lock"
+
+OFFSET_DIGITS = 20
+TOPIC_NAME_LENGTH_MAX = 249
+FILE_NAME_LENGTH_MAX = 255
+PARTITION_COUNT_MAX = 10_000
+SEGMENT_SIZE_BYTES_MAX = 2**31 - 1
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_DELETE_DIRECTORY = re.compile(r"(?P<name>.+)\.(?P<id>[0-9a-f]{32})-(?P<kind>delete|future|stray)")
+_OFFSET_NAME = re.compile(r"(?P<offset>[0-9]+)(?P<suffix>\.[a-z]+)(?P<state>\.deleted|\.cleaned|\.swap)?")
+
+
+class PartitionName(NamedTuple):
+    """A topic's name and one of its partitions' numbers."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetFileName(NamedTuple):
+    """A file named by an offset: ``00000000000000000042.log`` or ``….log.deleted``."""
+
+    offset: int
+    suffix: str
+    state: str
+
+
+def topic_name_problem(name: str) -> str | None:
+    """Say in a sentence why ``name`` cannot be a topic's name, or return ``None`` when it can (spec Defaults)."""
+    if not name:
+        return "a topic name cannot be empty"
+    if len(name) > TOPIC_NAME_LENGTH_MAX:
+        return f"a topic name has at most {TOPIC_NAME_LENGTH_MAX} characters, this one has {len(name)}"
+    if name in {".", ".."}:
+        return 'a topic name cannot be "." or ".."'
+    if _TOPIC_NAME.fullmatch(name) is None:
+        return "a topic name has only ASCII letters, digits, '.', '_' and '-'"
+    return None
+
+
+def partition_directory_name(name: PartitionName) -> str:
+    return f"{name.topic}-{name.partition}"
+
+
+def parse_partition_directory_name(directory: str) -> PartitionName | None:
+    """Split at the last dash; ``None`` when this is no partition directory, a deleted one included."""
+    if _DELETE_DIRECTORY.fullmatch(directory):
+        return None
+    topic, dash, digits = directory.rpartition("-")
+    if not dash or topic_name_problem(topic) is not None:
+        return None
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 10:
+        return None
+    return PartitionName(topic, int(digits))
+
+
+def deleted_directory_name(name: PartitionName) -> str:
+    """``<topic>-<partition>.<32 hex>-delete``, the topic cut so that the whole has at most 255 characters."""
+    ending = f"-{name.partition}.{uuid.uuid4().hex}-delete"
+    return name.topic[: FILE_NAME_LENGTH_MAX - len(ending)] + ending
+
+
+def is_deleted_directory_name(directory: str) -> bool:
+    match = _DELETE_DIRECTORY.fullmatch(directory)
+    return match is not None and match["kind"] == "delete"
+
+
+def offset_file_name(offset: int, suffix: str) -> str:
+    """``offset`` in twenty digits, then ``suffix``."""
+    return f"{offset:0{OFFSET_DIGITS}d}{suffix}"
+
+
+def parse_offset_file_name(name: str) -> OffsetFileName | None:
+    """Read a name made of digits, one of the five suffixes and maybe a state; ``None`` for any other file."""
+    match = _OFFSET_NAME.fullmatch(name)
+    if match is None or match["suffix"] not in {*SEGMENT_SUFFIXES, PRODUCER_SNAPSHOT_SUFFIX}:
+        return None
+    offset = int(match["offset"])
+    if offset >= 2**63:
+        return None
+    return OffsetFileName(offset, match["suffix"], match["state"] or "")

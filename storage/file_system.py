@@ -1,0 +1,288 @@
+"""The one door to the disk. No other module imports ``os`` file calls, ``mmap`` or ``fcntl``.
+
+Everything the log does to a disk is one of the operations below, so a test can stand a simulated disk in for
+it, crash before any of them and decide what of the unsynced rest survives (reliability: rules for the disk).
+
+Index files are written with ``write`` and read through a read-only mapping of the same pages: a full disk is
+then an ``OSError`` and never a SIGBUS (rule 9).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from storage.file_names import TEMPORARY_SUFFIX
+
+_WRITE_VECTOR_MAX = 1024
+
+
+class Lock(Protocol):
+    """A held lock on a file."""
+
+    def release(self) -> None: ...
+
+
+class File(Protocol):
+    """One open file. Positions are absolute: no operation depends on an earlier one."""
+
+    @property
+    def path(self) -> Path:
+        """Where the file was opened; a later rename does not change it."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile. Valid until ``close``."""
+        ...
+
+    def size(self) -> int:
+        """Length in bytes, asked of the disk."""
+        ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return up to ``length`` bytes; fewer only where the file ends."""
+        ...
+
+    def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Write the parts one behind the other, all of them or raise ``OSError`` (some may be written then)."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Set the length; growing leaves a hole that reads as zeros."""
+        ...
+
+    def sync(self) -> None:
+        """Return when all that was written, and the length, would survive a power cut."""
+        ...
+
+    def map(self, size: int) -> memoryview:
+        """A read-only view of the first ``size`` bytes that follows later writes. The file is at least that long.
+
+        The mapping lives as long as the view or a view made from it.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """What the log needs of a disk."""
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
+        """Open an existing file, or with ``create`` make an empty one.
+
+        Raises:
+            FileNotFoundError: it does not exist and ``create`` is false.
+            FileExistsError: it exists and ``create`` is true.
+        """
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Make ``path`` (parents must exist); an existing directory is fine."""
+        ...
+
+    def list_directory(self, path: Path) -> list[str]:
+        """Names in ``path``, sorted."""
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def is_directory(self, path: Path) -> bool: ...
+
+    def size(self, path: Path) -> int: ...
+
+    def modified_ms(self, path: Path) -> int: ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Move in one step, replacing ``target``. Durable after ``sync_directory``."""
+        ...
+
+    def unlink(self, path: Path) -> None: ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Return when the names in ``path`` would survive a power cut."""
+        ...
+
+    def lock(self, path: Path) -> Lock:
+        """Hold ``path`` (made when absent) against every other holder, other processes included.
+
+        Raises:
+            BlockingIOError: somebody holds it.
+        """
+        ...
+
+
+def read_file(file_system: FileSystem, path: Path, size_max: int) -> bytes:
+    """The whole of a small file.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        OSError: EFBIG when it is longer than ``size_max`` bytes.
+    """
+    file = file_system.open(path, writable=False)
+    try:
+        size = file.size()
+        if size > size_max:
+            raise OSError(errno.EFBIG, f"longer than {size_max} bytes", str(path))
+        return file.read(0, size)
+    finally:
+        file.close()
+
+
+def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -> None:
+    """Replace ``path`` so that after a crash it has the old content or the new one, and durably the new on return."""
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    if file_system.exists(temporary):
+        file_system.unlink(temporary)
+    file = file_system.open(temporary, create=True)
+    try:
+        if content:
+            file.write(0, [content])
+        file.sync()
+    finally:
+        file.close()
+    file_system.rename(temporary, path)
+    file_system.sync_directory(path.parent)
+
+
+class LocalFile:
+    """A file of the machine. The descriptor closes with ``close`` or when the last holder lets the object go."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def fileno(self) -> int:
+        if self._descriptor < 0:
+            raise ValueError(f"{self._path} is closed")
+        return self._descriptor
+
+    def size(self) -> int:
+        return os.fstat(self.fileno()).st_size
+
+    def read(self, position: int, length: int) -> bytes:
+        piece = os.pread(self.fileno(), length, position)
+        if len(piece) == length or not piece:
+            return piece
+        pieces = [piece]
+        done = len(piece)
+        while done < length:
+            piece = os.pread(self.fileno(), length - done, position + done)
+            if not piece:
+                break
+            pieces.append(piece)
+            done += len(piece)
+        return b"".join(pieces)
+
+    def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        pending = [memoryview(part).cast("B") for part in parts if len(part)]
+        while pending:
+            written = os.pwritev(self.fileno(), pending[:_WRITE_VECTOR_MAX], position)
+            if written == 0:
+                raise OSError(errno.EIO, "the disk took no bytes", str(self._path))
+            position += written
+            while pending and written >= len(pending[0]):
+                written -= len(pending.pop(0))
+            if written:
+                pending[0] = pending[0][written:]
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fileno(), size)
+
+    def sync(self) -> None:
+        os.fdatasync(self.fileno())
+
+    def map(self, size: int) -> memoryview:
+        if size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(self.fileno(), size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _LocalLock:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class LocalFileSystem:
+    """The machine's own disk. Thread: any."""
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
+        flags = os.O_RDWR if writable else os.O_RDONLY
+        if create:
+            flags |= os.O_CREAT | os.O_EXCL
+        return LocalFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(exist_ok=True)
+
+    def list_directory(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))  # noqa: PTH208 - names alone are wanted
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def remove_directory(self, path: Path) -> None:
+        path.rmdir()
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: Path) -> Lock:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # An open-file-description lock: it conflicts with the POSIX lock a Kafka broker takes on this file,
+        # and, unlike that one, also with a second opening inside this process.
+        whole_file = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, whole_file)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in {errno.EAGAIN, errno.EACCES}:
+                raise BlockingIOError(errno.EAGAIN, "held by another process", str(path)) from error
+            raise
+        return _LocalLock(descriptor)
