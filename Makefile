@@ -1,0 +1,93 @@
+# One command for every need. `make` alone lists them.
+
+VENV := .venv
+BIN := $(VENV)/bin
+SETUP_STAMP := $(VENV)/.setup-stamp
+DEMO_STAMP := $(VENV)/.demo-stamp
+
+# Where `make run` and `make demo` keep their data, and how many processes the tests use.
+DATA_DIR ?= rollway-data
+DEMO_DIR ?= demo-data
+JOBS ?= auto
+
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n $(JOBS) --dist worksteal
+
+# Writes pins and hashes for every supported Python into one file. No index address and no path of this machine.
+LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-emit-package rollway \
+	--custom-compile-command "make lock" $(UPGRADE)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run demo test test-all kill-test crash-test check format bench docs openapi lock clean
+
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(SETUP_STAMP) ## make .venv with everything in it (needs Python 3.11 or newer; PYTHON=... chooses one)
+
+$(SETUP_STAMP): requirements/dev.lock pyproject.toml client/pyproject.toml
+	@set -e; \
+	if [ ! -x $(BIN)/python ]; then \
+	  python="$$(sh requirements/find-python "$(PYTHON)")"; \
+	  echo "making $(VENV) with $$python"; \
+	  "$$python" -m venv $(VENV); \
+	fi
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e client -e .
+	@touch $@
+	@echo "ready: $(BIN)/rollway, and every target of this Makefile"
+
+run: setup ## start the service on http://127.0.0.1:8080 with its data in rollway-data (DATA_DIR=...)
+	$(BIN)/rollway serve --data-dir $(DATA_DIR)
+
+$(DEMO_STAMP): requirements/demo.lock $(SETUP_STAMP)
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --no-build-isolation -r requirements/demo.lock
+	@touch $@
+
+demo: setup $(DEMO_STAMP) ## put 336,776 real records through a fresh service, and check every answer
+	$(BIN)/rollway demo
+
+test: setup ## run the tests that CI runs
+	$(PYTEST) $(PARALLEL) -m "not slow"
+
+test-all: setup ## run every test, the long ones too (500 kill cycles, large crash runs, 1 GiB of memory)
+	$(PYTEST) $(PARALLEL)
+
+kill-test: setup ## kill -9 a real server under load, 500 times
+	$(PYTEST) -m slow tests/crash -k kill -s
+
+crash-test: setup ## crash the log on a simulated disk, far more often than CI does
+	$(PYTEST) $(PARALLEL) -m slow tests/crash -k "not kill"
+
+check: setup ## lint, format, types, import directions, and whether generated files are fresh
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m app.openapi --check
+	$(BIN)/python -m docs.generate --check
+
+format: setup ## format the code and fix what the linter can fix
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: setup ## measure produce and fetch over HTTP on this machine
+	$(BIN)/python -m bench
+
+docs: setup ## write the generated parts of docs/reference anew
+	$(BIN)/python -m docs.generate
+
+openapi: setup ## write openapi/openapi.json anew
+	$(BIN)/python -m app.openapi
+
+lock: setup ## resolve the dependencies anew (UPGRADE=--upgrade takes the newest)
+	$(LOCK) pyproject.toml -o requirements/service.lock
+	$(LOCK) pyproject.toml --group dev -o requirements/dev.lock
+	$(LOCK) --group build -o requirements/build.lock
+	$(LOCK) --group demo --no-deps -o requirements/demo.lock
+
+clean: ## remove .venv, caches and what builds leave; data directories stay
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf *.egg-info client/src/*.egg-info
