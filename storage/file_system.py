@@ -121,6 +121,10 @@ class FileSystem(Protocol):
         """
         ...
 
+    def is_locked(self, path: Path) -> bool:
+        """Whether somebody holds ``path``; asks without taking the lock and makes no file."""
+        ...
+
 
 def read_file(file_system: FileSystem, path: Path, size_max: int) -> bytes:
     """The whole of a small file.
@@ -286,3 +290,15 @@ class LocalFileSystem:
                 raise BlockingIOError(errno.EAGAIN, "held by another process", str(path)) from error
             raise
         return _LocalLock(descriptor)
+
+    def is_locked(self, path: Path) -> bool:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            found: bytes = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, wanted)
+        finally:
+            os.close(descriptor)
+        return bool(struct.unpack("hhqqi4x", found)[0] != fcntl.F_UNLCK)

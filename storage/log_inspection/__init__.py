@@ -1,0 +1,47 @@
+"""Read a data directory without a server, and say what is wrong with it.
+
+``verify_directory`` checks everything Kafka's DumpLogSegments checks and more: framing, CRCs and records of every
+batch, offsets within and between segments, every index entry against the log, producer snapshots, checkpoints,
+epochs and metadata (spec on-disk). The ``read_*`` functions show single files.
+
+Everything here only reads. Layouts are parsed afresh with ``struct``, not with the classes that write them, so
+that a mistake there does not hide itself here.
+"""
+
+from storage.log_inspection.directory_check import DirectoryReport, verify_directory
+from storage.log_inspection.findings import Finding, Severity
+from storage.log_inspection.partition_check import PartitionReport
+from storage.log_inspection.stored_files import (
+    ProducerEntry,
+    StoredBatch,
+    StoredFileError,
+    TransactionEntry,
+    read_batches,
+    read_checkpoint,
+    read_epochs,
+    read_offset_entries,
+    read_producer_snapshot,
+    read_properties,
+    read_time_entries,
+    read_transaction_entries,
+)
+
+__all__ = [
+    "DirectoryReport",
+    "Finding",
+    "PartitionReport",
+    "ProducerEntry",
+    "Severity",
+    "StoredBatch",
+    "StoredFileError",
+    "TransactionEntry",
+    "read_batches",
+    "read_checkpoint",
+    "read_epochs",
+    "read_offset_entries",
+    "read_producer_snapshot",
+    "read_properties",
+    "read_time_entries",
+    "read_transaction_entries",
+    "verify_directory",
+]

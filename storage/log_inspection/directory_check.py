@@ -1,0 +1,249 @@
+"""A whole data directory: checkpoints, metadata, and every partition in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.file_names import (
+    CLEAN_SHUTDOWN_MARKER,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOCK,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    PartitionName,
+    is_deleted_directory_name,
+    parse_partition_directory_name,
+)
+from storage.file_system import FileSystem, LocalFileSystem
+from storage.log_inspection.findings import Finding, Findings, Severity
+from storage.log_inspection.partition_check import DirectoryState, PartitionCheck, PartitionReport
+from storage.log_inspection.stored_files import StoredFileError, read_checkpoint, read_properties, read_small_file
+
+LOGS_DIRECTORY = "logs"
+OWN_DIRECTORY = "rollway"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+
+_KNOWN_DIRECTORIES = {"remote-log-index-cache", "lost+found"}
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryReport:
+    """What a verification read, and what it found."""
+
+    directory: Path
+    is_live: bool
+    is_clean: bool
+    """Whether the last server to write here stopped cleanly; meaningless while one runs."""
+    partitions: tuple[PartitionReport, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_damaged(self) -> bool:
+        return any(finding.severity is Severity.DAMAGE for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectory:
+    """Where Kafka's tree lies, and where the topics' configurations do."""
+
+    logs: Path
+    topics: Path | None
+    only: PartitionName | None = None
+    """Set when the path given was a single partition's directory."""
+
+
+def locate(file_system: FileSystem, path: Path) -> LogDirectory:
+    """Find the logs in a Rollway data directory, a Kafka log directory, or a partition's directory.
+
+    Raises:
+        StoredFileError: ``path`` is none of them.
+    """
+    if not file_system.is_directory(path):
+        raise StoredFileError(f"{path} is not a directory")
+    nested = path / LOGS_DIRECTORY
+    if file_system.is_directory(nested):
+        return LogDirectory(nested, path / OWN_DIRECTORY / "topics")
+    names = file_system.list_directory(path)
+    name = parse_partition_directory_name(path.resolve().name)
+    if name is not None and any(entry.endswith(LOG_SUFFIX) for entry in names):
+        return LogDirectory(path.resolve().parent, path.resolve().parent.parent / OWN_DIRECTORY / "topics", name)
+    if META_PROPERTIES in names or any(parse_partition_directory_name(entry) for entry in names):
+        return LogDirectory(path, path.resolve().parent / OWN_DIRECTORY / "topics")
+    raise StoredFileError(f"{path} has neither logs nor partitions in it")
+
+
+def verify_directory(
+    path: Path,
+    *,
+    file_system: FileSystem | None = None,
+    topic: str | None = None,
+    decodes: bool = True,
+    on_bytes: Callable[[int], None] = lambda _count: None,
+) -> DirectoryReport:
+    """Check every file under a data directory, a Kafka log directory or one partition's directory.
+
+    Reads only, and takes no lock: a server may run. What it writes meanwhile is not damage, see
+    ``DirectoryReport.is_live``.
+
+    Args:
+        path: the directory.
+        file_system: the disk; the machine's own by default.
+        topic: check this topic's partitions alone.
+        decodes: decompress and decode every record too, not only headers and CRCs.
+        on_bytes: called with the size of each batch when it has been checked.
+
+    Raises:
+        StoredFileError: ``path`` holds no logs.
+        OSError: the disk refused to be read.
+    """
+    disk = file_system or LocalFileSystem()
+    place = locate(disk, path)
+    check = _DirectoryCheck(disk, place, decodes=decodes, on_bytes=on_bytes)
+    partitions = check.run(topic)
+    return DirectoryReport(
+        directory=path,
+        is_live=check.is_live,
+        is_clean=check.is_clean,
+        partitions=partitions,
+        findings=check.findings.all(),
+    )
+
+
+class _DirectoryCheck:
+    def __init__(
+        self, file_system: FileSystem, place: LogDirectory, *, decodes: bool, on_bytes: Callable[[int], None]
+    ) -> None:
+        self._file_system = file_system
+        self._place = place
+        self._decodes = decodes
+        self._on_bytes = on_bytes
+        self.findings = Findings()
+        self.is_live = file_system.is_locked(place.logs / LOCK)
+        self.is_clean = not self.is_live and file_system.exists(place.logs / CLEAN_SHUTDOWN_MARKER)
+
+    def run(self, topic: str | None) -> tuple[PartitionReport, ...]:
+        self._check_meta_properties()
+        # Checkpoints first: a log only grows, so an offset read before the log cannot be beyond its end.
+        recovery_points = self._read_checkpoint(RECOVERY_POINT_CHECKPOINT)
+        log_starts = self._read_checkpoint(LOG_START_OFFSET_CHECKPOINT)
+        high_watermarks = self._read_checkpoint(HIGH_WATERMARK_CHECKPOINT)
+        self._read_checkpoint(CLEANER_CHECKPOINT)
+        state = DirectoryState(
+            is_live=self.is_live,
+            is_clean=self.is_clean,
+            recovery_points=recovery_points,
+            log_start_offsets=log_starts,
+            compacted_topics=self._read_topic_policies(),
+            decodes=self._decodes,
+            on_bytes=self._on_bytes,
+        )
+        reports = self._check_partitions(state, topic)
+        for file_name, offsets in (
+            (RECOVERY_POINT_CHECKPOINT, recovery_points),
+            (LOG_START_OFFSET_CHECKPOINT, log_starts),
+            (HIGH_WATERMARK_CHECKPOINT, high_watermarks),
+        ):
+            self._check_offsets(file_name, offsets, reports)
+        self._check_topic_ids(reports)
+        return tuple(reports.values())
+
+    def _check_meta_properties(self) -> None:
+        path = self._place.logs / META_PROPERTIES
+        try:
+            values = read_properties(read_small_file(self._file_system, path))
+        except FileNotFoundError:
+            self.findings.note(path, "the file is missing, so the directory belongs to no known node")
+            return
+        except StoredFileError as error:
+            self.findings.damage(path, str(error), error.position)
+            return
+        if values.get("version") not in ("0", "1"):
+            self.findings.damage(path, f"the version should be 0 or 1, not {values.get('version')!r}")
+        if not (values.get("node.id") or values.get("broker.id", "")).isdecimal():
+            self.findings.damage(path, "it names no node")
+
+    def _read_checkpoint(self, file_name: str) -> dict[tuple[str, int], int]:
+        path = self._place.logs / file_name
+        try:
+            return read_checkpoint(read_small_file(self._file_system, path))
+        except FileNotFoundError:
+            return {}
+        except StoredFileError as error:
+            self.findings.damage(path, str(error), error.position)
+            return {}
+
+    def _read_topic_policies(self) -> Mapping[str, bool]:
+        directory = self._place.topics
+        policies: dict[str, bool] = {}
+        if directory is None or not self._file_system.is_directory(directory):
+            return policies
+        for file_name in self._file_system.list_directory(directory):
+            if not file_name.endswith(".json"):
+                continue
+            path = directory / file_name
+            try:
+                topic = json.loads(read_small_file(self._file_system, path))
+                config = topic["config"]
+                policies[file_name.removesuffix(".json")] = "compact" in str(config.get("cleanup.policy", "delete"))
+            except FileNotFoundError:
+                continue  # the topic was deleted meanwhile
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                self.findings.damage(path, "it is not a topic's configuration")
+        return policies
+
+    def _check_partitions(self, state: DirectoryState, topic: str | None) -> dict[PartitionName, PartitionReport]:
+        reports: dict[PartitionName, PartitionReport] = {}
+        for directory_name in self._file_system.list_directory(self._place.logs):
+            directory = self._place.logs / directory_name
+            if not self._file_system.is_directory(directory):
+                continue
+            name = parse_partition_directory_name(directory_name)
+            if is_deleted_directory_name(directory_name):
+                self.findings.note(directory, "the partition was deleted, and its files will be")
+            elif name is None:
+                if directory_name not in _KNOWN_DIRECTORIES:
+                    self.findings.note(directory, "this is not a partition, and a Kafka broker would refuse to start")
+            elif (topic is None or name.topic == topic) and self._place.only in (None, name):
+                try:
+                    reports[name] = PartitionCheck(self._file_system, directory, name, state, self.findings).run()
+                except FileNotFoundError:
+                    if not self.is_live:
+                        raise
+                    self.findings.note(directory, "the partition was deleted while it was read")
+        return dict(sorted(reports.items()))
+
+    def _check_offsets(
+        self,
+        file_name: str,
+        offsets: Mapping[tuple[str, int], int],
+        reports: Mapping[PartitionName, PartitionReport],
+    ) -> None:
+        path = self._place.logs / file_name
+        for name, offset in offsets.items():
+            report = reports.get(PartitionName(*name))
+            if report is None or offset <= report.log_end_offset:
+                continue
+            message = (
+                f"{name[0]}-{name[1]} is said to have offset {offset}, but its log ends at {report.log_end_offset}"
+            )
+            # After a power cut the high watermark may be ahead when a topic does not wait for fsync; a start clamps it.
+            if file_name == HIGH_WATERMARK_CHECKPOINT and not self.is_clean:
+                self.findings.note(path, message)
+            else:
+                self.findings.damage(path, message)
+
+    def _check_topic_ids(self, reports: Mapping[PartitionName, PartitionReport]) -> None:
+        first: dict[str, PartitionReport] = {}
+        for name, report in reports.items():
+            if report.topic_id is None:
+                continue
+            known = first.setdefault(name.topic, report)
+            if known.topic_id != report.topic_id:
+                self.findings.damage(
+                    report.directory, f"its topic id {report.topic_id} differs from {known.topic_id} of {known.name}"
+                )

@@ -1,0 +1,63 @@
+"""What a verification found, as sentences that name the file and the place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+FINDINGS_PER_FILE_MAX = 20
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    DAMAGE = "damage"
+    """Stored bytes are wrong, or two files contradict each other."""
+
+    NOTE = "note"
+    """Worth knowing, and no fault: what an unclean stop leaves behind, a file that will be unlinked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to tell. ``position`` is a byte position in ``path``."""
+
+    path: Path
+    message: str
+    position: int | None = None
+    severity: Severity = Severity.DAMAGE
+
+    @property
+    def sentence(self) -> str:
+        place = str(self.path) if self.position is None else f"{self.path}, position {self.position}"
+        return f"{place}: {self.message}."
+
+
+class Findings:
+    """Collects findings; a file that is wrong from end to end gets the first few and a count of the rest."""
+
+    def __init__(self) -> None:
+        self._findings: list[Finding] = []
+        self._per_file: Counter[tuple[Path, Severity]] = Counter()
+
+    def damage(self, path: Path, message: str, position: int | None = None) -> None:
+        self._add(Finding(path, message, position, Severity.DAMAGE))
+
+    def note(self, path: Path, message: str, position: int | None = None) -> None:
+        self._add(Finding(path, message, position, Severity.NOTE))
+
+    def _add(self, finding: Finding) -> None:
+        self._per_file[finding.path, finding.severity] += 1
+        if self._per_file[finding.path, finding.severity] <= FINDINGS_PER_FILE_MAX:
+            self._findings.append(finding)
+
+    def all(self) -> tuple[Finding, ...]:
+        """Every finding kept, then one per file that had more than ``FINDINGS_PER_FILE_MAX``."""
+        cut = (
+            Finding(path, f"{count - FINDINGS_PER_FILE_MAX} more of the same file are not listed", None, severity)
+            for (path, severity), count in self._per_file.items()
+            if count > FINDINGS_PER_FILE_MAX
+        )
+        return (*self._findings, *cut)

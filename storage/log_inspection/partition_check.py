@@ -1,0 +1,244 @@
+"""One partition's directory: its files' names, its metadata, its segments in order, its producer snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.file_names import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    OFFSET_DIGITS,
+    PARTITION_METADATA,
+    PRODUCER_SNAPSHOT_SUFFIX,
+    TEMPORARY_SUFFIX,
+    PartitionName,
+    parse_offset_file_name,
+)
+from storage.file_system import FileSystem
+from storage.log_inspection.findings import Findings
+from storage.log_inspection.segment_check import PartitionWalk, SegmentCheck, SegmentPlace
+from storage.log_inspection.stored_files import (
+    ProducerEntry,
+    StoredFileError,
+    read_epochs,
+    read_producer_snapshot,
+    read_properties,
+    read_small_file,
+)
+
+TOPIC_ID_LENGTH = 22
+_NO_TOPIC_ID = "A" * TOPIC_ID_LENGTH
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What was read of one partition. Offsets are ``None`` when no batch was found."""
+
+    name: PartitionName
+    directory: Path
+    topic_id: str | None
+    segment_count: int
+    size_bytes: int
+    batch_count: int
+    record_count: int
+    index_entry_count: int
+    first_offset: int | None
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryState:
+    """What the directory around the partitions says about all of them."""
+
+    is_live: bool
+    is_clean: bool
+    recovery_points: Mapping[tuple[str, int], int]
+    log_start_offsets: Mapping[tuple[str, int], int]
+    compacted_topics: Mapping[str, bool]
+    """Whether a topic is compacted, for the topics whose configuration is known."""
+    decodes: bool
+    on_bytes: Callable[[int], None]
+
+
+class PartitionCheck:
+    """Checks one partition directory."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: Path,
+        name: PartitionName,
+        state: DirectoryState,
+        findings: Findings,
+    ) -> None:
+        self._file_system = file_system
+        self._directory = directory
+        self._name = name
+        self._state = state
+        self._findings = findings
+        self._bases: list[int] = []
+        self._snapshots: list[int] = []
+
+    def run(self) -> PartitionReport:
+        """Check everything in the directory.
+
+        Raises:
+            FileNotFoundError: the directory is gone (the topic was deleted meanwhile).
+        """
+        self._sort_files()
+        topic_id = self._check_metadata()
+        epochs = self._read_epochs()
+        entries = self._read_producer_snapshots()
+        walk = PartitionWalk(
+            findings=self._findings,
+            is_compacted=self._state.compacted_topics.get(self._name.topic),
+            epochs=epochs,
+            producer_entries=entries,
+            decodes=self._state.decodes,
+            next_offset=self._bases[0] if self._bases else 0,
+            on_bytes=self._state.on_bytes,
+        )
+        size_bytes = self._check_segments(walk)
+        self._check_ends(walk)
+        return PartitionReport(
+            name=self._name,
+            directory=self._directory,
+            topic_id=topic_id,
+            segment_count=len(self._bases),
+            size_bytes=size_bytes,
+            batch_count=walk.batch_count,
+            record_count=walk.record_count,
+            index_entry_count=walk.index_entry_count,
+            first_offset=walk.first_offset,
+            log_end_offset=walk.next_offset,
+        )
+
+    def _sort_files(self) -> None:
+        orphans: dict[int, str] = {}
+        for file_name in self._file_system.list_directory(self._directory):
+            path = self._directory / file_name
+            if file_name in (PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT):
+                continue
+            parsed = parse_offset_file_name(file_name)
+            if parsed is None:
+                if file_name.endswith(TEMPORARY_SUFFIX):
+                    self._findings.note(path, "an unfinished write is left here; the next start removes it")
+                else:
+                    self._findings.note(path, "this file does not belong to a partition")
+            elif parsed.state:
+                self._findings.note(path, f"the file is marked {parsed.state} and is not part of the log")
+            elif file_name.index(".") != OFFSET_DIGITS:
+                self._findings.damage(path, f"a file of the log is named by {OFFSET_DIGITS} digits")
+            elif parsed.suffix == LOG_SUFFIX:
+                self._bases.append(parsed.offset)
+            elif parsed.suffix == PRODUCER_SNAPSHOT_SUFFIX:
+                self._snapshots.append(parsed.offset)
+            else:
+                orphans[parsed.offset] = file_name
+        self._bases.sort()
+        self._snapshots.sort()
+        for base_offset, file_name in orphans.items():
+            if base_offset not in self._bases:
+                self._findings.note(self._directory / file_name, "the index has no log; the next start removes it")
+
+    def _check_metadata(self) -> str | None:
+        path = self._directory / PARTITION_METADATA
+        try:
+            values = read_properties(read_small_file(self._file_system, path), ": ")
+        except FileNotFoundError:
+            self._findings.note(path, "the file is missing, so the topic's id is not known")
+            return None
+        except StoredFileError as error:
+            self._findings.damage(path, str(error), error.position)
+            return None
+        topic_id = values.get("topic_id", "")
+        if values.get("version") != "0":
+            self._findings.damage(path, f"the version should be 0, not {values.get('version')!r}")
+        if len(topic_id) != TOPIC_ID_LENGTH or topic_id == _NO_TOPIC_ID:
+            self._findings.damage(path, f"{topic_id!r} is not a topic id")
+            return None
+        return topic_id
+
+    def _read_epochs(self) -> list[tuple[int, int]]:
+        path = self._directory / LEADER_EPOCH_CHECKPOINT
+        try:
+            return read_epochs(read_small_file(self._file_system, path))
+        except FileNotFoundError:
+            return []
+        except StoredFileError as error:
+            self._findings.damage(path, str(error), error.position)
+            return []
+
+    def _read_producer_snapshots(self) -> dict[int, list[tuple[Path, ProducerEntry]]]:
+        entries: dict[int, list[tuple[Path, ProducerEntry]]] = {}
+        for offset in self._snapshots:
+            path = self._directory / f"{offset:0{OFFSET_DIGITS}d}{PRODUCER_SNAPSHOT_SUFFIX}"
+            try:
+                producers = read_producer_snapshot(read_small_file(self._file_system, path))
+            except FileNotFoundError:
+                continue  # retention took it meanwhile
+            except StoredFileError as error:
+                self._findings.damage(path, str(error), error.position)
+                continue
+            if len({entry.producer_id for entry in producers}) != len(producers):
+                self._findings.damage(path, "a producer is listed twice")
+            for entry in producers:
+                if entry.last_offset >= offset:
+                    self._findings.damage(
+                        path,
+                        f"producer {entry.producer_id} is listed with offset {entry.last_offset}, not below {offset}",
+                    )
+                elif entry.last_offset >= 0:
+                    entries.setdefault(entry.last_offset, []).append((path, entry))
+        return entries
+
+    def _check_segments(self, walk: PartitionWalk) -> int:
+        size_bytes = 0
+        recovery_point = self._state.recovery_points.get(self._name, 0)
+        for number, base_offset in enumerate(self._bases):
+            following = self._bases[number + 1] if number + 1 < len(self._bases) else None
+            is_above_recovery_point = following is None or following > recovery_point
+            place = SegmentPlace(
+                directory=self._directory,
+                base_offset=base_offset,
+                is_active=following is None,
+                is_live=self._state.is_live,
+                is_recovered_at_start=is_above_recovery_point and not self._state.is_clean and not self._state.is_live,
+            )
+            log_path = place.path(LOG_SUFFIX)
+            if base_offset < walk.next_offset:
+                self._findings.damage(
+                    log_path,
+                    f"the segment begins at offset {base_offset}, but the one before it ends at {walk.next_offset}",
+                )
+            try:
+                size_bytes += SegmentCheck(self._file_system, place, walk).run()
+            except FileNotFoundError:
+                if not self._state.is_live:
+                    raise
+                self._findings.note(log_path, "retention deleted the segment while it was to be read")
+            if following is None:
+                walk.next_offset = max(walk.next_offset, base_offset)
+        return size_bytes
+
+    def _check_ends(self, walk: PartitionWalk) -> None:
+        log_start = max(self._state.log_start_offsets.get(self._name, 0), self._bases[0] if self._bases else 0)
+        if not self._bases:
+            self._findings.note(self._directory, "the directory has no segment")
+        epochs_path = self._directory / LEADER_EPOCH_CHECKPOINT
+        if walk.epochs and walk.epochs[-1][1] > walk.next_offset and not self._state.is_live:
+            self._findings.damage(
+                epochs_path,
+                f"leader epoch {walk.epochs[-1][0]} begins at offset {walk.epochs[-1][1]}, beyond the log's end "
+                f"{walk.next_offset}",
+            )
+        for last_offset, speakers in walk.producer_entries.items():
+            if not log_start <= last_offset < walk.next_offset or walk.is_compacted is not False:
+                continue
+            for path, entry in speakers:
+                self._findings.damage(
+                    path,
+                    f"producer {entry.producer_id} is said to have ended a batch with offset {last_offset}, but none does",
+                )

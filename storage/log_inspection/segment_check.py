@@ -1,0 +1,330 @@
+"""One segment: every batch of its log, and its indexes against them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rollway.records import RecordFormatError, TimestampType, decode_batch, split_batches
+
+from storage.file_names import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    offset_file_name,
+)
+from storage.file_system import File, FileSystem
+from storage.log_inspection.findings import Findings
+from storage.log_inspection.index_checks import IndexFile, OffsetIndexCheck, Report, TimeIndexCheck
+from storage.log_inspection.stored_files import (
+    CODEC_NAMES,
+    TRANSACTION_ENTRY,
+    ProducerEntry,
+    StoredBatch,
+    StoredFileError,
+    is_zero,
+    read_batches,
+    read_transaction_entries,
+)
+
+SEGMENT_OFFSETS_MAX = 2**31 - 1
+DECODED_BATCH_BYTES_MAX = 64 << 20
+DECOMPRESSED_BYTES_MAX = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlace:
+    """Which segment to check, and what state the directory says it should be in."""
+
+    directory: Path
+    base_offset: int
+    is_active: bool
+    """The partition's last segment: it may end in preallocated zeros unless the server stopped cleanly."""
+    is_live: bool
+    """A server writes here now."""
+    is_recovered_at_start: bool
+    """After an unclean stop: the next start checks the tail and makes the indexes anew."""
+
+    def path(self, suffix: str) -> Path:
+        return self.directory / offset_file_name(self.base_offset, suffix)
+
+
+@dataclass(slots=True)
+class PartitionWalk:
+    """What is carried from batch to batch and from segment to segment of one partition."""
+
+    findings: Findings
+    is_compacted: bool | None
+    """Whether gaps are normal; ``None`` when the topic's configuration is not known."""
+    epochs: list[tuple[int, int]]
+    producer_entries: dict[int, list[tuple[Path, ProducerEntry]]]
+    """Entries of producer snapshots by the last offset of the batch they speak of, until that batch is seen."""
+    decodes: bool
+    next_offset: int
+    leader_epoch: int = -1
+    batch_count: int = 0
+    record_count: int = 0
+    index_entry_count: int = 0
+    first_offset: int | None = None
+    on_bytes: Callable[[int], None] = field(default=lambda _count: None)
+
+
+class SegmentCheck:
+    """Walks one segment's log once and reports everything that does not hold."""
+
+    def __init__(self, file_system: FileSystem, place: SegmentPlace, walk: PartitionWalk) -> None:
+        self._file_system = file_system
+        self._place = place
+        self._walk = walk
+        self._log_path = place.path(LOG_SUFFIX)
+        self._offset_index: OffsetIndexCheck | None = None
+        self._time_index: TimeIndexCheck | None = None
+
+    def run(self) -> int:
+        """Check the segment; return the length of its log in bytes.
+
+        Raises:
+            FileNotFoundError: the log is gone (retention, when the directory is live).
+        """
+        with ExitStack() as stack:
+            # The log last: a server writes bytes first and entries after, so no entry read here is ahead of the log
+            # except those written while this reads.
+            offset_index = self._open_index(stack, OFFSET_INDEX_SUFFIX)
+            time_index = self._open_index(stack, TIME_INDEX_SUFFIX)
+            log = self._file_system.open(self._log_path, writable=False)
+            stack.callback(log.close)
+            size = log.size()
+            if offset_index is not None:
+                self._offset_index = OffsetIndexCheck(offset_index, self._index_report())
+            if time_index is not None:
+                self._time_index = TimeIndexCheck(time_index, self._index_report())
+            self._check_batches(log, size)
+            self._finish_indexes()
+            self._check_transaction_index(stack)
+            return size
+
+    def _index_report(self) -> Report:
+        if not self._place.is_recovered_at_start:
+            return self._walk.findings.damage
+
+        def note(path: Path, message: str, position: int | None = None) -> None:
+            self._walk.findings.note(path, f"{message}; the next start makes this index anew", position)
+
+        return note
+
+    def _open_index(self, stack: ExitStack, suffix: str) -> IndexFile | None:
+        path = self._place.path(suffix)
+        try:
+            file = self._file_system.open(path, writable=False)
+        except FileNotFoundError:
+            self._walk.findings.note(path, "the index is missing; the next start makes it anew")
+            return None
+        stack.callback(file.close)
+        has_zero_tail = self._place.is_active and (self._place.is_live or self._place.is_recovered_at_start)
+        return IndexFile(file, file.size(), self._place.base_offset, has_zero_tail)
+
+    def _finish_indexes(self) -> None:
+        may_be_ahead = self._place.is_live and self._place.is_active
+        if self._offset_index is not None:
+            self._offset_index.finish(may_be_ahead=may_be_ahead)
+            self._walk.index_entry_count += self._offset_index.entry_count
+        if self._time_index is not None:
+            self._time_index.finish(may_be_ahead=may_be_ahead, is_sealed=not self._place.is_active)
+            self._walk.index_entry_count += self._time_index.entry_count
+
+    def _check_batches(self, log: File, size: int) -> None:
+        walk = self._walk
+        try:
+            for batch in read_batches(log, size):
+                if not batch.is_crc_valid:
+                    self._report_crc(batch, size)
+                else:
+                    self._check_header(batch)
+                    if walk.decodes:
+                        self._check_records(log, batch)
+                self._check_continuity(batch)
+                if self._offset_index is not None:
+                    self._offset_index.see(batch)
+                if self._time_index is not None:
+                    self._time_index.see(batch)
+                walk.batch_count += 1
+                walk.record_count += batch.record_count
+                walk.on_bytes(batch.size_bytes)
+        except StoredFileError as error:
+            self._report_tail(log, size, error)
+
+    def _report_crc(self, batch: StoredBatch, size: int) -> None:
+        message = f"the batch at offset {batch.base_offset} does not match its CRC {batch.crc:#010x}"
+        if self._place.is_recovered_at_start and self._place.is_active and batch.position + batch.size_bytes == size:
+            self._walk.findings.note(self._log_path, f"{message}; the next start cuts it off", batch.position)
+        else:
+            self._walk.findings.damage(self._log_path, message, batch.position)
+
+    def _report_tail(self, log: File, size: int, error: StoredFileError) -> None:
+        position = error.position or 0
+        if self._place.is_active and is_zero(log, position, size):
+            if self._place.is_live or self._place.is_recovered_at_start:
+                return
+            self._walk.findings.damage(self._log_path, "zeros follow the last batch after a clean stop", position)
+        elif self._place.is_active and self._place.is_live:
+            self._walk.findings.note(self._log_path, f"{error}; the server may be writing it now", position)
+        elif self._place.is_active and self._place.is_recovered_at_start:
+            self._walk.findings.note(self._log_path, f"{error}; the next start cuts them off", position)
+        else:
+            self._walk.findings.damage(self._log_path, str(error), position)
+
+    def _check_header(self, batch: StoredBatch) -> None:
+        for problem in self._header_problems(batch):
+            self._walk.findings.damage(
+                self._log_path, f"batch at offset {batch.base_offset}: {problem}", batch.position
+            )
+
+    def _header_problems(self, batch: StoredBatch) -> Iterable[str]:
+        if batch.last_offset_delta < 0 or batch.record_count < 0:
+            yield f"last offset delta {batch.last_offset_delta} or record count {batch.record_count} is negative"
+        elif batch.record_count > batch.last_offset_delta + 1:
+            yield f"{batch.record_count} records do not fit into offsets 0 to {batch.last_offset_delta}"
+        elif batch.record_count != batch.last_offset_delta + 1 and self._walk.is_compacted is False:
+            yield f"it has {batch.record_count} records for {batch.last_offset_delta + 1} offsets"
+        if batch.attributes & 0x07 >= len(CODEC_NAMES):
+            yield f"it has {batch.codec_name}"
+        if batch.is_control and batch.record_count > 1:
+            yield f"it is a control batch of {batch.record_count} records"
+        if batch.producer_id < 0 <= batch.base_sequence:
+            yield f"it has sequence {batch.base_sequence} and no producer"
+        if batch.producer_id >= 0 and batch.producer_epoch < 0:
+            yield f"producer {batch.producer_id} has epoch {batch.producer_epoch}"
+        if batch.is_transactional and batch.producer_id < 0:
+            yield "it is transactional and has no producer"
+
+    def _check_records(self, log: File, batch: StoredBatch) -> None:
+        if batch.size_bytes > DECODED_BATCH_BYTES_MAX:
+            self._walk.findings.note(
+                self._log_path, f"the records of a batch of {batch.size_bytes} bytes were not decoded", batch.position
+            )
+            return
+        report = self._walk.findings.damage
+        try:
+            (stored,) = split_batches(log.read(batch.position, batch.size_bytes))
+            columns = decode_batch(stored, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+        except RecordFormatError as error:
+            report(
+                self._log_path,
+                f"the records of the batch at offset {batch.base_offset} are broken: {error}",
+                batch.position,
+            )
+            return
+        offsets, timestamps = columns.offsets, columns.timestamps
+        if len(offsets) != batch.record_count:
+            report(
+                self._log_path,
+                f"the header says {batch.record_count} records, but there are {len(offsets)}",
+                batch.position,
+            )
+        if len(offsets) == 0:
+            return
+        if int(offsets[0]) < batch.base_offset or int(offsets[-1]) > batch.last_offset:
+            report(self._log_path, f"offsets {offsets[0]} to {offsets[-1]} are outside their batch", batch.position)
+        if not bool((offsets[1:] > offsets[:-1]).all()):
+            report(self._log_path, f"offsets in the batch at offset {batch.base_offset} do not rise", batch.position)
+        largest = int(timestamps.max())
+        if stored.header.timestamp_type is TimestampType.CREATE_TIME and largest != batch.max_timestamp:
+            report(
+                self._log_path,
+                f"the header of the batch at offset {batch.base_offset} says the largest timestamp is "
+                f"{batch.max_timestamp}, but it is {largest}",
+                batch.position,
+            )
+
+    def _check_continuity(self, batch: StoredBatch) -> None:
+        walk = self._walk
+        report = walk.findings.damage
+        if walk.first_offset is None:
+            walk.first_offset = batch.base_offset
+        if batch.base_offset < walk.next_offset:
+            report(
+                self._log_path,
+                f"a batch begins with offset {batch.base_offset}, but offset {walk.next_offset} should follow",
+                batch.position,
+            )
+        elif batch.base_offset > walk.next_offset:
+            self._report_gap(batch)
+        if batch.last_offset - self._place.base_offset > SEGMENT_OFFSETS_MAX:
+            report(self._log_path, f"offset {batch.last_offset} is too far from the segment's base", batch.position)
+        self._check_epoch(batch)
+        self._check_producer(batch)
+        walk.next_offset = max(walk.next_offset, batch.last_offset + 1)
+
+    def _report_gap(self, batch: StoredBatch) -> None:
+        walk = self._walk
+        missing = f"offsets {walk.next_offset} to {batch.base_offset - 1} are missing before this batch"
+        if walk.is_compacted is False:
+            walk.findings.damage(self._log_path, missing, batch.position)
+        elif walk.is_compacted is None:
+            walk.findings.note(
+                self._log_path, f"{missing}, which is normal in a compacted topic and a loss in another", batch.position
+            )
+
+    def _check_epoch(self, batch: StoredBatch) -> None:
+        walk = self._walk
+        epoch = batch.partition_leader_epoch
+        if epoch < walk.leader_epoch:
+            walk.findings.damage(
+                self._log_path, f"leader epoch {epoch} follows leader epoch {walk.leader_epoch}", batch.position
+            )
+        walk.leader_epoch = max(walk.leader_epoch, epoch)
+        if not walk.epochs:
+            return
+        following = bisect_right(walk.epochs, batch.base_offset, key=lambda entry: entry[1])
+        expected = walk.epochs[following - 1][0] if following else epoch
+        if expected != epoch:
+            walk.findings.damage(
+                self._log_path,
+                f"the batch at offset {batch.base_offset} has leader epoch {epoch}, but the leader-epoch-checkpoint says "
+                f"{expected}",
+                batch.position,
+            )
+
+    def _check_producer(self, batch: StoredBatch) -> None:
+        for path, entry in self._walk.producer_entries.pop(batch.last_offset, ()):
+            stored = (batch.producer_id, batch.producer_epoch)
+            if (entry.producer_id, entry.producer_epoch) != stored or (
+                not batch.is_control and entry.last_sequence != batch.last_sequence
+            ):
+                self._walk.findings.damage(
+                    path,
+                    f"producer {entry.producer_id}, epoch {entry.producer_epoch}, is said to have ended offset "
+                    f"{entry.last_offset} with sequence {entry.last_sequence}, but the log has producer "
+                    f"{batch.producer_id}, epoch {batch.producer_epoch}, sequence {batch.last_sequence} there",
+                )
+
+    def _check_transaction_index(self, stack: ExitStack) -> None:
+        path = self._place.path(TRANSACTION_INDEX_SUFFIX)
+        try:
+            file = self._file_system.open(path, writable=False)
+        except FileNotFoundError:
+            return
+        stack.callback(file.close)
+        report = self._index_report()
+        size = file.size()
+        if size % TRANSACTION_ENTRY.size:
+            report(path, f"{size} bytes are no whole number of entries of {TRANSACTION_ENTRY.size} bytes", None)
+        last_offset = -1
+        for entry in read_transaction_entries(file, size):
+            if entry.version != 0:
+                report(path, f"version {entry.version} of transaction entries is unknown", entry.position)
+            if not 0 <= entry.first_offset <= entry.last_offset:
+                report(
+                    path,
+                    f"a transaction cannot last from offset {entry.first_offset} to {entry.last_offset}",
+                    entry.position,
+                )
+            if entry.last_offset <= last_offset:
+                report(path, "the last offset does not rise above the entry before it", entry.position)
+            if not self._place.base_offset <= entry.last_offset < max(self._walk.next_offset, 1):
+                report(path, f"last offset {entry.last_offset} is not in this segment", entry.position)
+            last_offset = max(last_offset, entry.last_offset)

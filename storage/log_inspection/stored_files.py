@@ -1,0 +1,320 @@
+"""The bytes of one stored file as values: batches, index entries, snapshots, checkpoints (spec on-disk: Segment files).
+
+Readers stream: memory is bounded by one batch, whatever the file holds. Nothing is trusted, lengths least of all:
+what cannot be read raises ``StoredFileError`` with the position, or ends the iteration where that is documented.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import crc32c
+
+from storage.file_system import File, FileSystem, read_file
+
+BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
+"""base_offset batch_length partition_leader_epoch magic crc attributes last_offset_delta base_timestamp
+max_timestamp producer_id producer_epoch base_sequence record_count: 61 bytes."""
+
+LOG_OVERHEAD_BYTES = 12
+BATCH_LENGTH_MIN = BATCH_HEADER.size - LOG_OVERHEAD_BYTES
+CRC_START = 21
+CODEC_NAMES = ("NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD")
+
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+TRANSACTION_ENTRY = struct.Struct(">hqqqq")
+SNAPSHOT_HEADER = struct.Struct(">hIi")
+SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+SNAPSHOT_CRC_START = 6
+
+_PIECE_BYTES = 1 << 20
+_SMALL_FILE_BYTES_MAX = 64 << 20
+
+
+class StoredFileError(Exception):
+    """A file, or what is left of it, is not what its name says. ``position`` is where that shows."""
+
+    def __init__(self, message: str, position: int | None = None) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """One record batch as it lies in a file: its header's fields, its place, and whether its CRC holds."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    is_crc_valid: bool
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, wrapping after 2^31-1; -1 without one."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF
+
+    @property
+    def codec_name(self) -> str:
+        codec = self.attributes & 0x07
+        return CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else f"unknown codec {codec}"
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & 0x08)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & 0x10)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & 0x20)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return bool(self.attributes & 0x40)
+
+
+class TransactionEntry(NamedTuple):
+    """One aborted transaction of a ``.txnindex``."""
+
+    position: int
+    version: int
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class ProducerEntry(NamedTuple):
+    """The last batch of one producer in a ``.snapshot``."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_transaction_first_offset: int
+
+
+def read_batches(file: File, size_bytes: int) -> Iterator[StoredBatch]:
+    """Yield the batches in the first ``size_bytes`` of a ``.log``, in order, a wrong CRC included.
+
+    Ends at ``size_bytes``. A batch with a wrong CRC but a plausible length is yielded and stepped over.
+
+    Raises:
+        StoredFileError: the bytes from ``position`` on are not a batch, so that nothing after can be found.
+    """
+    position = 0
+    while position < size_bytes:
+        header = file.read(position, BATCH_HEADER.size)
+        remaining = size_bytes - position
+        if len(header) < BATCH_HEADER.size or remaining < BATCH_HEADER.size:
+            raise StoredFileError(f"{remaining} bytes at the end are too few for a batch header", position)
+        (base_offset, length, epoch, magic, crc, *fields) = BATCH_HEADER.unpack(header)
+        if length < BATCH_LENGTH_MIN:
+            raise StoredFileError(
+                f"the {remaining} bytes to the end are not batches: a batch cannot be {length} bytes long", position
+            )
+        if magic != 2:
+            raise StoredFileError(
+                f"the {remaining} bytes to the end are not batches of format 2: magic {magic}", position
+            )
+        size = length + LOG_OVERHEAD_BYTES
+        if size > remaining:
+            raise StoredFileError(f"a batch of {size} bytes begins, but only {remaining} bytes are left", position)
+        actual_crc = _crc_of(file, position + CRC_START, position + size)
+        yield StoredBatch(position, size, base_offset, epoch, magic, crc, *fields, is_crc_valid=actual_crc == crc)
+        position += size
+
+
+def _crc_of(file: File, start: int, end: int) -> int:
+    crc = 0
+    while start < end:
+        piece = file.read(start, min(_PIECE_BYTES, end - start))
+        if not piece:
+            return -1
+        crc = crc32c.crc32c(piece, crc)
+        start += len(piece)
+    return crc
+
+
+def is_zero(file: File, start: int, end: int) -> bool:
+    """Whether all bytes in ``[start, end)`` are zero."""
+    while start < end:
+        piece = file.read(start, min(_PIECE_BYTES, end - start))
+        if not piece or piece.count(0) != len(piece):
+            return False
+        start += len(piece)
+    return True
+
+
+def read_offset_entries(file: File, size_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (number, relative offset, position) of an ``.index``; stops at a zero entry that is not the first.
+
+    A part of an entry at the end is left out.
+    """
+    for number, (relative_offset, position) in enumerate(_entries(file, size_bytes, OFFSET_ENTRY)):
+        if relative_offset == 0 and position == 0 and (number or is_zero(file, 0, size_bytes)):
+            return
+        yield number, relative_offset, position
+
+
+def read_time_entries(file: File, size_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (number, timestamp, relative offset) of a ``.timeindex``; stops as ``read_offset_entries`` does."""
+    for number, (timestamp, relative_offset) in enumerate(_entries(file, size_bytes, TIME_ENTRY)):
+        if timestamp == 0 and relative_offset == 0 and (number or is_zero(file, TIME_ENTRY.size, size_bytes)):
+            return
+        yield number, timestamp, relative_offset
+
+
+def read_transaction_entries(file: File, size_bytes: int) -> Iterator[TransactionEntry]:
+    """Yield the entries of a ``.txnindex``; a part of an entry at the end is left out."""
+    for number, fields in enumerate(_entries(file, size_bytes, TRANSACTION_ENTRY)):
+        yield TransactionEntry(number * TRANSACTION_ENTRY.size, *fields)
+
+
+def _entries(file: File, size_bytes: int, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
+    entries_per_piece = 65536 // layout.size
+    end = size_bytes - size_bytes % layout.size
+    position = 0
+    while position < end:
+        piece = file.read(position, min(entries_per_piece * layout.size, end - position))
+        piece = piece[: len(piece) - len(piece) % layout.size]
+        if not piece:
+            return
+        yield from layout.iter_unpack(piece)
+        position += len(piece)
+
+
+def read_producer_snapshot(content: bytes) -> list[ProducerEntry]:
+    """The entries of a ``.snapshot``.
+
+    Raises:
+        StoredFileError: wrong version, CRC or length.
+    """
+    if len(content) < SNAPSHOT_HEADER.size:
+        raise StoredFileError(f"{len(content)} bytes are too few for a producer snapshot", 0)
+    version, crc, count = SNAPSHOT_HEADER.unpack_from(content)
+    if version != 1:
+        raise StoredFileError(f"version {version} of producer snapshots is unknown", 0)
+    actual_crc = crc32c.crc32c(content[SNAPSHOT_CRC_START:])
+    if crc != actual_crc:
+        raise StoredFileError(f"the CRC is {crc:#010x}, but the bytes give {actual_crc:#010x}", 2)
+    if len(content) != SNAPSHOT_HEADER.size + count * SNAPSHOT_ENTRY.size:
+        raise StoredFileError(f"{count} entries are announced, but the file has {len(content)} bytes", 6)
+    return [ProducerEntry(*fields) for fields in SNAPSHOT_ENTRY.iter_unpack(content[SNAPSHOT_HEADER.size :])]
+
+
+def read_checkpoint(content: bytes) -> dict[tuple[str, int], int]:
+    """Offsets by (topic, partition) from a checkpoint file.
+
+    Raises:
+        StoredFileError: not the checkpoint format (spec on-disk: Checkpoint text files).
+    """
+    offsets: dict[tuple[str, int], int] = {}
+    for number, fields in _checkpoint_lines(content, 3):
+        try:
+            name, offset = (fields[0], int(fields[1])), int(fields[2])
+        except ValueError:
+            raise StoredFileError(f"line {number} is not a topic, a partition and an offset") from None
+        if offset < 0 or name[1] < 0 or name in offsets:
+            raise StoredFileError(f"line {number} has a negative number or repeats a partition")
+        offsets[name] = offset
+    return offsets
+
+
+def read_epochs(content: bytes) -> list[tuple[int, int]]:
+    """(epoch, start offset) pairs of a ``leader-epoch-checkpoint``, both strictly rising.
+
+    Raises:
+        StoredFileError: not the checkpoint format, or not rising.
+    """
+    epochs: list[tuple[int, int]] = []
+    for number, fields in _checkpoint_lines(content, 2):
+        try:
+            entry = (int(fields[0]), int(fields[1]))
+        except ValueError:
+            raise StoredFileError(f"line {number} is not an epoch and an offset") from None
+        if entry[0] < 0 or entry[1] < 0:
+            raise StoredFileError(f"line {number} has a negative number")
+        if epochs and (entry[0] <= epochs[-1][0] or entry[1] <= epochs[-1][1]):
+            raise StoredFileError(f"line {number} does not rise above the line before it")
+        epochs.append(entry)
+    return epochs
+
+
+def _checkpoint_lines(content: bytes, field_count: int) -> Iterator[tuple[int, list[str]]]:
+    if not content:
+        return
+    try:
+        lines = content.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise StoredFileError("it is not UTF-8 text", error.start) from None
+    if lines[-1] == "":
+        lines.pop()
+    if lines[:1] != ["0"]:
+        raise StoredFileError(f"line 1 should be the version 0, not {lines[0][:40]!r}")
+    if len(lines) < 2 or not lines[1].isdecimal():
+        raise StoredFileError("line 2 should be the number of entries")
+    if len(lines) - 2 != int(lines[1]):
+        raise StoredFileError(f"line 2 announces {lines[1]} entries, but {len(lines) - 2} follow")
+    for number, line in enumerate(lines[2:], start=3):
+        fields = line.split(" ")
+        if len(fields) != field_count:
+            raise StoredFileError(f"line {number} has {len(fields)} fields, not {field_count}")
+        yield number, fields
+
+
+def read_properties(content: bytes, separator: str = "=") -> dict[str, str]:
+    """Names and values of ``meta.properties``, or with ``": "`` of ``partition.metadata``.
+
+    Raises:
+        StoredFileError: not UTF-8, or a line that is no name and value.
+    """
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise StoredFileError("it is not UTF-8 text", error.start) from None
+    values: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, found, value = line.partition(separator)
+        if not found:
+            raise StoredFileError(f"line {number} is not a name and a value")
+        values[name.strip()] = value.strip()
+    return values
+
+
+def read_small_file(file_system: FileSystem, path: Path) -> bytes:
+    """The content of a checkpoint, snapshot or metadata file.
+
+    Raises:
+        OSError: it does not exist, or is too long to be one.
+    """
+    return read_file(file_system, path, _SMALL_FILE_BYTES_MAX)
