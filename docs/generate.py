@@ -1,0 +1,141 @@
+"""Writes the parts of docs/reference that the code knows better; ``--check`` only compares.
+
+A page keeps what stands above the mark; everything below it is written anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+REFERENCE = Path(__file__).parent / "reference"
+MARK = "<!-- Written by `make docs` from the code: do not edit below. -->"
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
+    """A Markdown table; a bar in a cell is escaped."""
+
+    def line(cells: Iterable[object]) -> str:
+        return "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+    names = list(header)
+    return [line(names), "|" + "---|" * len(names), *(line(row) for row in rows)]
+
+
+def code(value: object) -> str:
+    """``value`` as code, in the spelling of configuration files; nothing for nothing."""
+    if value is None or value in ("", {}, [], ()):
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def settings_page() -> list[str]:
+    from app.settings import Settings
+
+    prefix = str(Settings.model_config.get("env_prefix", ""))
+    rows = []
+    for name, setting in Settings.model_fields.items():
+        default = setting.get_default(call_default_factory=True) if not setting.is_required() else None
+        rows.append((code(name), code(f"{prefix}{name}".upper()), code(default), setting.description or ""))
+    return table(("setting", "environment", "default", "what"), rows)
+
+
+def topic_configuration_page() -> list[str]:
+    from storage.config import TopicConfig
+
+    return table(
+        ("name", "default", "what"),
+        ((code(option.name), code(option.default), option.doc) for option in TopicConfig.options().values()),
+    )
+
+
+def subclasses(root: type) -> Iterator[type]:
+    for child in root.__subclasses__():
+        yield child
+        yield from subclasses(child)
+
+
+def errors_page() -> list[str]:
+    from app.http.problems import documented_problems
+
+    return table(
+        ("status", "code", "kafka_code", "retryable", "applied", "when"),
+        (
+            (status, code(name), kafka_code, "yes" if retryable else "no", applied, when)
+            for status, name, kafka_code, retryable, applied, when in documented_problems()
+        ),
+    )
+
+
+def option_rows(command: Any) -> Iterator[tuple[str, str, str]]:
+    for parameter in command.params:
+        names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
+        if parameter.param_type_name == "argument":
+            names = f"`{parameter.metavar or parameter.name.upper()}`"
+        elif not getattr(parameter, "is_flag", False) and parameter.metavar:
+            names += f" `{parameter.metavar}`"
+        if getattr(parameter, "hidden", False):
+            continue
+        default = (
+            parameter.default if getattr(parameter, "show_default", True) and not callable(parameter.default) else None
+        )
+        yield names, code(None if default is False else default), parameter.help or ""
+
+
+def command_sections(command: Any, path: str) -> Iterator[str]:
+    yield ""
+    yield f"## `{path}`"
+    yield ""
+    yield from re.sub(r"\n{3,}", "\n\n", inspect.cleandoc(command.help or "").replace("\b", "")).splitlines()
+    rows = list(option_rows(command))
+    if rows:
+        yield ""
+        yield from table(("option or argument", "default", "what"), rows)
+    for name, child in getattr(command, "commands", {}).items():
+        if not child.hidden:
+            yield from command_sections(child, f"{path} {name}")
+
+
+def command_line_page() -> list[str]:
+    import typer.main
+
+    from app.cli import application
+
+    return list(command_sections(typer.main.get_command(application), "rollway"))[1:]
+
+
+PAGES: dict[str, Callable[[], list[str]]] = {
+    "settings.md": settings_page,
+    "topic-configuration.md": topic_configuration_page,
+    "errors.md": errors_page,
+    "command-line.md": command_line_page,
+}
+
+
+def fresh_text(name: str) -> str:
+    """What the page ``name`` must be: its hand-written head, and the part written from the code."""
+    head, mark, _ = (REFERENCE / name).read_text("utf-8").partition(MARK)
+    if not mark:
+        raise SystemExit(f"{REFERENCE / name} has lost its mark: {MARK}")
+    return f"{head}{MARK}\n\n" + "\n".join(line.rstrip() for line in PAGES[name]()) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write all generated pages, or with ``--check`` say which are stale and return 1."""
+    stale = [name for name in PAGES if (REFERENCE / name).read_text("utf-8") != fresh_text(name)]
+    if arguments == ["--check"]:
+        for name in stale:
+            print(f"docs/reference/{name} is stale: make docs", file=sys.stderr)
+        return 1 if stale else 0
+    for name in stale:
+        (REFERENCE / name).write_text(fresh_text(name), "utf-8")
+        print(f"wrote docs/reference/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
