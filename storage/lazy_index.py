@@ -1,0 +1,85 @@
+"""Indexes that stay on the disk until somebody looks something up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from storage.file_system import FileSystem
+from storage.index_file import IndexFile
+
+IndexT = TypeVar("IndexT", bound="IndexFile[Any]")
+
+
+class LazyIndex(Generic[IndexT]):
+    """The path of an index, and from the first ``get`` on the open index (spec C4).
+
+    A start with thousands of segments maps nothing; renaming and deleting a segment nobody read maps nothing.
+
+    Thread: any. One lock guards opening, renaming, deleting and closing; ``get`` takes it only to open.
+    """
+
+    def __init__(self, open_index: Callable[[Path], IndexT], path: Path, file_system: FileSystem) -> None:
+        self._open_index = open_index
+        self._path = path
+        self._file_system = file_system
+        self._lock = threading.Lock()
+        self._index: IndexT | None = None
+        self._closed = False
+
+    @property
+    def path(self) -> Path:
+        """Where the file is now."""
+        return self._path
+
+    @property
+    def is_open(self) -> bool:
+        """Whether ``get`` has opened the index."""
+        return self._index is not None
+
+    def get(self) -> IndexT:
+        """Return the index, opened by the first caller and shared by all.
+
+        Raises:
+            FileNotFoundError: the file is gone, or ``delete`` came before the first ``get``. Without an index a
+                reader scans the segment from its first batch.
+            ValueError: closed.
+        """
+        index = self._index
+        if index is not None:
+            return index
+        with self._lock:
+            if self._index is None:
+                if self._closed:
+                    raise ValueError(f"{self._path} is closed")
+                self._index = self._open_index(self._path)
+            return self._index
+
+    def rename(self, path: Path) -> None:
+        """Move the file, open or not. The caller syncs the directory.
+
+        Raises:
+            FileNotFoundError: there is no file.
+        """
+        with self._lock:
+            if self._index is not None:
+                self._index.rename(path)
+            else:
+                self._file_system.rename(self._path, path)
+            self._path = path
+
+    def delete(self) -> None:
+        """Unlink the file if it is there. Who holds the open index reads on; it closes when the last one drops it."""
+        with self._lock:
+            if self._file_system.exists(self._path):
+                self._file_system.unlink(self._path)
+
+    def close(self) -> None:
+        """Close the index if it is open; there is no ``get`` afterwards."""
+        with self._lock:
+            self._closed = True
+            index, self._index = self._index, None
+            if index is not None:
+                index.close()
