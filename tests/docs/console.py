@@ -22,7 +22,7 @@ from pathlib import Path
 COMMAND_SECONDS_MAX = 120.0
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 
-_FENCE = re.compile(r"^```(\w*)\s*$")
+_FENCE = re.compile(r"^( *)```(\w*)\s*$")
 _EXIT_MARK = re.compile(r"^<!-- exit: (\d+) -->$")
 # What a shell without a terminal says about jobs that ended; an interactive one says it elsewhere.
 _JOB_NOTICE = re.compile(r"^(bash: line \d+: +\d+ (Killed|Terminated|Done).*|\[\d+\].*)$")
@@ -53,6 +53,7 @@ def read_blocks(page: Path) -> list[Block]:
     blocks: list[Block] = []
     open_block: Block | None = None
     exit_status = 0
+    indent = ""
     for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
         fence = _FENCE.match(line)
         if open_block is not None:
@@ -60,9 +61,10 @@ def read_blocks(page: Path) -> list[Block]:
                 blocks.append(open_block)
                 open_block, exit_status = None, 0
             else:
-                open_block.lines.append(line)
+                open_block.lines.append(line.removeprefix(indent))
         elif fence:
-            open_block = Block(fence[1], number, [], exit_status)
+            indent = fence[1]
+            open_block = Block(fence[2], number, [], exit_status)
         elif mark := _EXIT_MARK.match(line):
             exit_status = int(mark[1])
     assert open_block is None, f"{page}:{open_block.line_number}: block is never closed"

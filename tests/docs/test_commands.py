@@ -23,6 +23,12 @@ PAGES = [
 # The pages use the default port; each test has its own, below the range the system gives to outgoing connections.
 DOCUMENTED_PORT = "8080"
 FIRST_PORT = 21_000
+# A page with this mark takes a service for granted; its data are in service-data, its process is $server.
+SERVICE_MARK = "<!-- a service runs -->"
+START_SERVICE = """
+rollway serve --data-dir service-data > service.log 2>&1 & server=$!
+curl -sf --retry 60 --retry-connrefused --retry-delay 1 --output /dev/null http://127.0.0.1:8080/readyz
+"""
 PORTS_PER_PAGE = 50
 
 
@@ -53,7 +59,7 @@ def reader_environment(home: Path, port: int) -> dict[str, str]:
         "TERM": "dumb",
         "COLUMNS": "120",
         "ROLLWAY_PORT": str(port),
-        "REPOSITORY": str(ROOT),
+        "ROLLWAY_SERVER": f"http://127.0.0.1:{port}",
     }
 
 
@@ -64,6 +70,9 @@ def test_commands_of_the_page_do_what_it_says(page: Path, tmp_path: Path) -> Non
     port = free_port(PAGES.index(page))
     shell = Shell(tmp_path, reader_environment(tmp_path, port))
     try:
+        if SERVICE_MARK in page.read_text("utf-8"):
+            status, output = shell.run(START_SERVICE.replace(DOCUMENTED_PORT, str(port)))
+            assert status == 0, f"{output}{(tmp_path / 'service.log').read_text()}"
         for command in read_commands(page):
             status, output = shell.run(command.text.replace(DOCUMENTED_PORT, str(port)))
             where = f"{page_id(page)}:{command.line_number}: {command.text}"

@@ -1,0 +1,78 @@
+"""The reference is complete and fresh, and links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs import generate
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("name", sorted(generate.PAGES))
+def test_generated_parts_are_fresh(name: str) -> None:
+    assert (generate.REFERENCE / name).read_text("utf-8") == generate.fresh_text(name), "run `make docs`"
+
+
+def test_a_stale_page_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(generate, "REFERENCE", tmp_path)
+    monkeypatch.setattr(generate, "PAGES", {"topic-configuration.md": generate.topic_configuration_page})
+    (tmp_path / "topic-configuration.md").write_text(f"# Head\n\n{generate.MARK}\n\nold\n")
+    assert generate.main(["--check"]) == 1
+    assert "topic-configuration.md is stale" in capsys.readouterr().err
+    assert generate.main([]) == 0
+    assert generate.main(["--check"]) == 0
+    assert (tmp_path / "topic-configuration.md").read_text().startswith("# Head\n")
+
+
+def test_every_topic_setting_is_explained() -> None:
+    for line in generate.topic_configuration_page()[2:]:
+        assert re.fullmatch(r"\| `[a-z.]+` \| .* \| \S.*\. \|", line), line
+
+
+def test_every_setting_is_explained() -> None:
+    for line in generate.settings_page()[2:]:
+        assert re.fullmatch(r"\| `\w+` \| `ROLLWAY_\w+` \| .* \| \S.*\. \|", line), line
+
+
+def test_every_command_and_option_is_explained() -> None:
+    lines = generate.command_line_page()
+    for heading in (number for number, line in enumerate(lines) if line.startswith("## ")):
+        assert re.match(r"\S", lines[heading + 2]), f"{lines[heading]} has no help"
+    for line in lines:
+        if line.startswith("| `"):
+            assert re.fullmatch(r"\| .* \| .* \| \S.* \|", line), line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+        if not re.match(r"[a-z]+:", target):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} -> {target}"
+
+
+def test_every_page_is_reachable_from_the_index() -> None:
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        for target in re.findall(r"\]\(([^)#\s:]+\.md)", page.read_text("utf-8")):
+            waiting.append((page.parent / target).resolve())
+    assert [str(page.relative_to(ROOT)) for page in PAGES if page.resolve() not in reached] == []
+
+
+def test_a_page_has_one_title_and_fits_a_terminal() -> None:
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1, page
+        head = text.partition(generate.MARK)[0]
+        for number, line in enumerate(head.splitlines(), 1):
+            assert len(line) <= 140 or line.startswith(("|", "- [", "[")), f"{page}:{number} (of text): {len(line)}"
