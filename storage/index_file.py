@@ -91,6 +91,8 @@ class IndexFile(ABC, Generic[EntryT]):
     Durable: nothing before ``flush`` returns.
     """
 
+    ENTRY: ClassVar[struct.Struct]
+    """Layout of one entry in the file."""
     ENTRY_BYTES: ClassVar[int]
 
     path: Path
@@ -99,7 +101,7 @@ class IndexFile(ABC, Generic[EntryT]):
     """What relative offsets are relative to: the segment's base offset."""
     entry_count: int
     """Valid entries. Raised after an entry is written, so everything below it can be read."""
-    entry_count_max: int
+    max_entry_count: int
     """Entries the file has room for as it is now."""
 
     def __init__(self, file_system: FileSystem, path: Path, base_offset: Offset, size_bytes_max: int) -> None:
@@ -148,9 +150,21 @@ class IndexFile(ABC, Generic[EntryT]):
             self._file = file
         self._odd_bytes = length % self.ENTRY_BYTES
         self._mapping = file.map(size)
-        self.entry_count_max = size // self.ENTRY_BYTES
+        self.max_entry_count = size // self.ENTRY_BYTES
         self.entry_count = count
         self._count_changed()
+
+    def make_writable(self) -> None:
+        """Turn an index that was opened for reading into a writable one of full length; readers may be looking.
+
+        For a segment that becomes active again after a truncation. Opening the file a second time instead would
+        leave readers with a mapping that nobody replaces when this one is trimmed.
+        """
+        if self._closed:
+            raise ValueError(f"{self.path} is closed")
+        if self._file is None:
+            self._file = self._file_system.open(self.path)
+            self.resize_to_max()
 
     @property
     def size_bytes(self) -> int:
@@ -160,7 +174,7 @@ class IndexFile(ABC, Generic[EntryT]):
     def entries(self) -> Iterator[EntryT]:
         """All entries there are when the first is asked for, in order; ends early when they are truncated meanwhile."""
         for slot in range(self.entry_count):
-            entry = self._read(lambda mapping, count, slot=slot: self._parse(mapping, slot) if slot < count else None)
+            entry = self._find_entry(slot)
             if entry is None:
                 return
             yield entry
@@ -174,6 +188,9 @@ class IndexFile(ABC, Generic[EntryT]):
     @abstractmethod
     def _count_changed(self) -> None:
         """Take what is remembered of the last entry from the file, after opening and truncation."""
+
+    def _find_entry(self, slot: int) -> EntryT | None:
+        return self._read(lambda mapping, count: self._parse(mapping, slot) if slot < count else None)
 
     def _entry(self, slot: int) -> EntryT:
         return self._read(lambda mapping, _count: self._parse(mapping, slot))
@@ -199,7 +216,7 @@ class IndexFile(ABC, Generic[EntryT]):
 
     def _append(self, entry: bytes) -> None:
         """Write one entry behind the last. The caller raises ``entry_count``."""
-        if self.entry_count >= self.entry_count_max:
+        if self.entry_count >= self.max_entry_count:
             raise IndexFullError(f"{self.path} is full with {self.entry_count} entries")
         self._writable_file().write(self.entry_count * self.ENTRY_BYTES, [entry])
 
@@ -271,7 +288,7 @@ class IndexFile(ABC, Generic[EntryT]):
         return CorruptIndexError(f"{self.path}: entry {slot} at byte {slot * self.ENTRY_BYTES}: {why}")
 
     def rename(self, path: Path) -> None:
-        """Move the file; lookups go on meanwhile. The caller syncs the directory."""
+        """Move the file. Readers may be looking. The caller syncs the directory."""
         self._file_system.rename(self.path, path)
         self.path = path
 
@@ -302,7 +319,7 @@ class IndexFile(ABC, Generic[EntryT]):
 
     def _replace_mapping(self, file: File, size: int) -> None:
         mapping, self._mapping = self._mapping, file.map(size)
-        self.entry_count_max = size // self.ENTRY_BYTES
+        self.max_entry_count = size // self.ENTRY_BYTES
         _release(mapping)
 
 

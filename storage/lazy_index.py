@@ -21,10 +21,9 @@ class LazyIndex(Generic[IndexT]):
     Thread: any. One lock guards opening, renaming, deleting and closing; ``get`` takes it only to open.
     """
 
-    def __init__(self, open_index: Callable[[Path], IndexT], path: Path, file_system: FileSystem) -> None:
+    def __init__(self, open_index: Callable[[Path], IndexT], path: Path) -> None:
         self._open_index = open_index
         self._path = path
-        self._file_system = file_system
         self._lock = threading.Lock()
         self._index: IndexT | None = None
         self._closed = False
@@ -57,24 +56,31 @@ class LazyIndex(Generic[IndexT]):
                 self._index = self._open_index(self._path)
             return self._index
 
-    def rename(self, path: Path) -> None:
+    def rename(self, file_system: FileSystem, path: Path) -> None:
         """Move the file, open or not. The caller syncs the directory.
 
         Raises:
             FileNotFoundError: there is no file.
         """
         with self._lock:
-            if self._index is not None:
-                self._index.rename(path)
-            else:
-                self._file_system.rename(self._path, path)
-            self._path = path
+            file_system.rename(self._path, path)
+            self._moved(path)
 
-    def delete(self) -> None:
+    def moved(self, path: Path) -> None:
+        """Take note that the caller moved the file to ``path``; for files that are moved together under one lock."""
+        with self._lock:
+            self._moved(path)
+
+    def _moved(self, path: Path) -> None:
+        self._path = path
+        if self._index is not None:
+            self._index.path = path
+
+    def delete(self, file_system: FileSystem) -> None:
         """Unlink the file if it is there. Who holds the open index reads on; it closes when the last one drops it."""
         with self._lock:
-            if self._file_system.exists(self._path):
-                self._file_system.unlink(self._path)
+            if file_system.exists(self._path):
+                file_system.unlink(self._path)
 
     def close(self) -> None:
         """Close the index if it is open; there is no ``get`` afterwards."""

@@ -25,6 +25,7 @@ class OffsetIndex(IndexFile[OffsetPosition]):
     position 0, has none. It holds nothing that the log does not: it is rebuilt by reading the log.
     """
 
+    ENTRY = _ENTRY
     ENTRY_BYTES = _ENTRY.size
 
     last_entry: OffsetPosition | None
@@ -33,7 +34,7 @@ class OffsetIndex(IndexFile[OffsetPosition]):
     @property
     def is_full(self) -> bool:
         """Whether the segment must be rolled before the next entry (spec E6)."""
-        return self.entry_count >= self.entry_count_max
+        return self.entry_count >= self.max_entry_count
 
     def append(self, offset: Offset, position: Position) -> None:
         """Add the batch that ends with ``offset`` and begins at ``position``.

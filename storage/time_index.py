@@ -25,6 +25,7 @@ class TimeIndex(IndexFile[TimestampOffset]):
     the entries do not, because each holds the greatest timestamp seen until then.
     """
 
+    ENTRY = _ENTRY
     ENTRY_BYTES = _ENTRY.size
 
     last_entry: TimestampOffset
@@ -33,7 +34,7 @@ class TimeIndex(IndexFile[TimestampOffset]):
     @property
     def is_full(self) -> bool:
         """Whether the segment must be rolled before the next entry; the last slot is kept for the roll (spec C8)."""
-        return self.entry_count >= self.entry_count_max - 1
+        return self.entry_count >= self.max_entry_count - 1
 
     def maybe_append(self, timestamp: int, offset: Offset, *, skip_full_check: bool = False) -> None:
         """Add an entry if ``timestamp`` is later than the last one; the same timestamp again is ignored.

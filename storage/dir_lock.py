@@ -1,0 +1,50 @@
+"""One process per data directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from storage.errors import DirectoryLockedError
+from storage.file_names import LOCK
+from storage.file_system import FileSystem, Lock
+
+
+class DirectoryLock:
+    """A data directory held against every other process, and every other holder in this one (invariant 1).
+
+    File ``.lock``, empty, locked as a whole; a Kafka broker locks the same file, so neither starts on the other's
+    directory. The lock goes with the process, however it ends; the file stays.
+    """
+
+    def __init__(self, directory: Path, lock: Lock) -> None:
+        """Use ``acquire``."""
+        self.directory = directory
+        self._lock = lock
+
+    @classmethod
+    def acquire(cls, file_system: FileSystem, directory: Path) -> Self:
+        """Hold an existing directory until ``release`` or the end of a ``with`` block.
+
+        Raises:
+            DirectoryLockedError: somebody else holds it.
+        """
+        try:
+            return cls(directory, file_system.lock(directory / LOCK))
+        except BlockingIOError as error:
+            raise DirectoryLockedError(
+                f"the data directory {directory} is in use by another process; stop it or choose another directory"
+            ) from error
+
+    def release(self) -> None:
+        """Let the directory go. Again is fine."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

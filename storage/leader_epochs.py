@@ -1,0 +1,143 @@
+"""Which leader wrote which part of a partition."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.checkpoint import CorruptCheckpointError, parse_number, read_checkpoint, write_checkpoint
+from storage.file_system import FileSystem
+from storage.offsets import LeaderEpoch, Offset
+
+_EPOCH_MAX = 2**31 - 1
+_OFFSET_MAX = 2**63 - 1
+
+_epoch_of = attrgetter("epoch")
+_start_of = attrgetter("start_offset")
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the first offset written in it."""
+
+    epoch: LeaderEpoch
+    start_offset: Offset
+
+
+class EpochEndOffset(NamedTuple):
+    """A leader epoch and the offset behind the last record of it."""
+
+    epoch: LeaderEpoch
+    end_offset: Offset
+
+
+class LeaderEpochs:
+    """The epochs of one partition with their start offsets, both strictly rising (spec E1).
+
+    File: ``leader-epoch-checkpoint``, a checkpoint with the entries ``epoch startOffset``.
+
+    Thread: changed by the partition's writer only. Any thread may ask: the entries are one immutable tuple,
+    replaced in one assignment, after the file.
+    Durable: every change, when the call that makes it returns. If the disk refuses, nothing changed in memory.
+    """
+
+    def __init__(self, file_system: FileSystem, path: Path) -> None:
+        """Without entries until ``load`` or ``assign``."""
+        self.path = path
+        self._file_system = file_system
+        self._entries: tuple[EpochEntry, ...] = ()
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """All epochs, oldest first."""
+        return self._entries
+
+    @property
+    def latest(self) -> EpochEntry | None:
+        """The newest epoch, ``None`` when there is none."""
+        entries = self._entries
+        return entries[-1] if entries else None
+
+    def load(self) -> None:
+        """Take the entries from the file; none when it is missing.
+
+        Raises:
+            CorruptCheckpointError: the file is damaged, or epochs or offsets do not rise.
+        """
+        entries = tuple(read_checkpoint(self._file_system, self.path, _parse_entry))
+        for earlier, later in pairwise(entries):
+            if later.epoch <= earlier.epoch or later.start_offset <= earlier.start_offset:
+                raise CorruptCheckpointError(
+                    f"{self.path}: epoch {later.epoch} from offset {later.start_offset} cannot follow "
+                    f"epoch {earlier.epoch} from offset {earlier.start_offset}"
+                )
+        self._entries = entries
+
+    def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
+        """Note that ``epoch`` begins at ``start_offset``; before the first record of it is appended.
+
+        Nothing to do when it is the latest epoch and began no later. Otherwise entries that contradict the
+        new one, those with its epoch or a higher one and those that start at its offset or above, go first.
+
+        Raises:
+            ValueError: the epoch or the offset is negative.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"epoch {epoch} cannot start at offset {start_offset}: neither may be negative")
+        latest = self.latest
+        if latest is not None and latest.epoch == epoch and latest.start_offset <= start_offset:
+            return
+        kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
+        self._replace((*kept, EpochEntry(epoch, start_offset)))
+
+    def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: Offset) -> EpochEndOffset | None:
+        """Return the greatest epoch not above ``epoch`` that has records, and where it ends.
+
+        The latest epoch ends at ``log_end_offset``. An epoch before the first one has itself no records and ends
+        where the first begins. ``None`` (the wire's -1, -1): unknown, because it is above the latest or negative.
+        """
+        entries = self._entries
+        if not entries or epoch < 0 or epoch > entries[-1].epoch:
+            return None
+        if epoch == entries[-1].epoch:
+            return EpochEndOffset(epoch, log_end_offset)
+        higher = bisect_right(entries, epoch, key=_epoch_of)
+        found = entries[higher - 1].epoch if higher else epoch
+        return EpochEndOffset(found, entries[higher].start_offset)
+
+    def epoch_for_offset(self, offset: Offset) -> LeaderEpoch | None:
+        """Return the epoch in which the record at ``offset`` was written; ``None`` below the first entry."""
+        entries = self._entries
+        following = bisect_right(entries, offset, key=_start_of)
+        return entries[following - 1].epoch if following else None
+
+    def truncate_from_start(self, offset: Offset) -> None:
+        """The log now starts at ``offset``: forget epochs that end there or before; the one it lies in starts there."""
+        entries = self._entries
+        following = bisect_right(entries, offset, key=_start_of)
+        if following:
+            moved = EpochEntry(entries[following - 1].epoch, offset)
+            self._replace((moved, *entries[following:]))
+
+    def truncate_from_end(self, offset: Offset) -> None:
+        """The log now ends at ``offset``: forget epochs that start there or above."""
+        entries = self._entries
+        self._replace(entries[: bisect_left(entries, offset, key=_start_of)])
+
+    def clear(self) -> None:
+        """Forget all epochs."""
+        self._replace(())
+
+    def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
+        if entries == self._entries:
+            return
+        write_checkpoint(self._file_system, self.path, entries)
+        self._entries = entries
+
+
+def _parse_entry(fields: list[str]) -> EpochEntry:
+    if len(fields) != 2:
+        raise ValueError("not an epoch and a start offset")
+    return EpochEntry(LeaderEpoch(parse_number(fields[0], _EPOCH_MAX)), Offset(parse_number(fields[1], _OFFSET_MAX)))
