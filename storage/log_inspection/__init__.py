@@ -22,6 +22,7 @@ from storage.log_inspection.stored_files import (
     read_offset_entries,
     read_producer_snapshot,
     read_properties,
+    read_small_file,
     read_time_entries,
     read_transaction_entries,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "read_offset_entries",
     "read_producer_snapshot",
     "read_properties",
+    "read_small_file",
     "read_time_entries",
     "read_transaction_entries",
     "verify_directory",

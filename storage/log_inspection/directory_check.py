@@ -83,7 +83,7 @@ def verify_directory(
     file_system: FileSystem | None = None,
     topic: str | None = None,
     decodes: bool = True,
-    on_bytes: Callable[[int], None] = lambda _count: None,
+    on_batch: Callable[[int, int], None] = lambda _size_bytes, _record_count: None,
 ) -> DirectoryReport:
     """Check every file under a data directory, a Kafka log directory or one partition's directory.
 
@@ -95,7 +95,7 @@ def verify_directory(
         file_system: the disk; the machine's own by default.
         topic: check this topic's partitions alone.
         decodes: decompress and decode every record too, not only headers and CRCs.
-        on_bytes: called with the size of each batch when it has been checked.
+        on_batch: called with the size and the record count of each batch when it has been checked.
 
     Raises:
         StoredFileError: ``path`` holds no logs.
@@ -103,7 +103,7 @@ def verify_directory(
     """
     disk = file_system or LocalFileSystem()
     place = locate(disk, path)
-    check = _DirectoryCheck(disk, place, decodes=decodes, on_bytes=on_bytes)
+    check = _DirectoryCheck(disk, place, decodes=decodes, on_batch=on_batch)
     partitions = check.run(topic)
     return DirectoryReport(
         directory=path,
@@ -116,12 +116,12 @@ def verify_directory(
 
 class _DirectoryCheck:
     def __init__(
-        self, file_system: FileSystem, place: LogDirectory, *, decodes: bool, on_bytes: Callable[[int], None]
+        self, file_system: FileSystem, place: LogDirectory, *, decodes: bool, on_batch: Callable[[int, int], None]
     ) -> None:
         self._file_system = file_system
         self._place = place
         self._decodes = decodes
-        self._on_bytes = on_bytes
+        self._on_batch = on_batch
         self.findings = Findings()
         self.is_live = file_system.is_locked(place.logs / LOCK)
         self.is_clean = not self.is_live and file_system.exists(place.logs / CLEAN_SHUTDOWN_MARKER)
@@ -140,7 +140,7 @@ class _DirectoryCheck:
             log_start_offsets=log_starts,
             compacted_topics=self._read_topic_policies(),
             decodes=self._decodes,
-            on_bytes=self._on_bytes,
+            on_batch=self._on_batch,
         )
         reports = self._check_partitions(state, topic)
         for file_name, offsets in (

@@ -59,7 +59,7 @@ class DirectoryState:
     compacted_topics: Mapping[str, bool]
     """Whether a topic is compacted, for the topics whose configuration is known."""
     decodes: bool
-    on_bytes: Callable[[int], None]
+    on_batch: Callable[[int, int], None]
 
 
 class PartitionCheck:
@@ -98,7 +98,7 @@ class PartitionCheck:
             producer_entries=entries,
             decodes=self._state.decodes,
             next_offset=self._bases[0] if self._bases else 0,
-            on_bytes=self._state.on_bytes,
+            on_batch=self._state.on_batch,
         )
         size_bytes = self._check_segments(walk)
         self._check_ends(walk)
@@ -240,5 +240,5 @@ class PartitionCheck:
             for path, entry in speakers:
                 self._findings.damage(
                     path,
-                    f"producer {entry.producer_id} is said to have ended a batch with offset {last_offset}, but none does",
+                    f"producer {entry.producer_id} should have ended a batch with offset {last_offset}, but none does",
                 )

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rollway.records import RecordFormatError, TimestampType, decode_batch, split_batches
-
 from storage.file_names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -70,7 +69,7 @@ class PartitionWalk:
     record_count: int = 0
     index_entry_count: int = 0
     first_offset: int | None = None
-    on_bytes: Callable[[int], None] = field(default=lambda _count: None)
+    on_batch: Callable[[int, int], None] = field(default=lambda _size, _records: None)
 
 
 class SegmentCheck:
@@ -153,7 +152,7 @@ class SegmentCheck:
                     self._time_index.see(batch)
                 walk.batch_count += 1
                 walk.record_count += batch.record_count
-                walk.on_bytes(batch.size_bytes)
+                walk.on_batch(batch.size_bytes, batch.record_count)
         except StoredFileError as error:
             self._report_tail(log, size, error)
 
@@ -284,7 +283,7 @@ class SegmentCheck:
         if expected != epoch:
             walk.findings.damage(
                 self._log_path,
-                f"the batch at offset {batch.base_offset} has leader epoch {epoch}, but the leader-epoch-checkpoint says "
+                f"the batch at offset {batch.base_offset} has leader epoch {epoch}, but the epoch checkpoint says "
                 f"{expected}",
                 batch.position,
             )

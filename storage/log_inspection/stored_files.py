@@ -135,7 +135,8 @@ def read_batches(file: File, size_bytes: int) -> Iterator[StoredBatch]:
         remaining = size_bytes - position
         if len(header) < BATCH_HEADER.size or remaining < BATCH_HEADER.size:
             raise StoredFileError(f"{remaining} bytes at the end are too few for a batch header", position)
-        (base_offset, length, epoch, magic, crc, *fields) = BATCH_HEADER.unpack(header)
+        fields = BATCH_HEADER.unpack(header)
+        length, magic, crc = fields[1], fields[3], fields[4]
         if length < BATCH_LENGTH_MIN:
             raise StoredFileError(
                 f"the {remaining} bytes to the end are not batches: a batch cannot be {length} bytes long", position
@@ -147,8 +148,8 @@ def read_batches(file: File, size_bytes: int) -> Iterator[StoredBatch]:
         size = length + LOG_OVERHEAD_BYTES
         if size > remaining:
             raise StoredFileError(f"a batch of {size} bytes begins, but only {remaining} bytes are left", position)
-        actual_crc = _crc_of(file, position + CRC_START, position + size)
-        yield StoredBatch(position, size, base_offset, epoch, magic, crc, *fields, is_crc_valid=actual_crc == crc)
+        is_crc_valid = _crc_of(file, position + CRC_START, position + size) == crc
+        yield StoredBatch(*(position, size, fields[0], *fields[2:], is_crc_valid))
         position += size
 
 

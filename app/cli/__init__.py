@@ -1,0 +1,93 @@
+"""The ``rollway`` command: the service, its topics and records, and data directories without a service.
+
+``main`` is the door. Commands print answers to stdout and everything else to stderr. Exit status: 0 done, 1 refused
+or damaged (one sentence says why), 2 a wrong command line, 130 Ctrl-C, 141 a reader that went away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from app.cli import fetch, log_dump, log_verify, offsets, produce, retention, serve, topics
+from app.cli.command_errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, CommandError
+
+commands = typer.Typer(
+    name="rollway",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+log_commands = typer.Typer(help="Look into a data directory, without a server.", rich_markup_mode=None)
+
+commands.command("serve")(serve.serve_command)
+commands.add_typer(topics.commands, name="topics")
+commands.command("produce")(produce.produce_records)
+commands.command("fetch")(fetch.fetch_records)
+commands.command("tail")(fetch.tail_records)
+commands.command("offsets")(offsets.show_offsets)
+commands.add_typer(retention.commands, name="retention")
+commands.add_typer(log_commands, name="log")
+log_commands.command("dump")(log_dump.dump_log)
+log_commands.command("verify")(log_verify.verify_log)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rollway {version('rollway-server')}")
+        raise typer.Exit
+
+
+@commands.callback()
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Kafka's log behind an HTTP API.
+
+    Commands that talk to a service find it at --server, or ROLLWAY_SERVER. Every command takes --json for programs.
+
+    \b
+    Examples:
+      rollway serve --data-dir rollway-data
+      rollway topics create orders --partitions 3
+      rollway produce orders orders.txt
+      rollway fetch orders --tail 10
+      rollway log verify rollway-data
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit status. No exception that people cause leaves here."""
+    try:
+        status = commands(list(arguments) or ["--help"], prog_name="rollway", standalone_mode=False)
+        sys.stdout.flush()
+    except CommandError as error:
+        return _fail(str(error), error.exit_status)
+    except typer.TyperException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered has no reader; without this the interpreter would complain at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except OSError as error:
+        return _fail(f"{error.filename or 'A file'}: {error.strerror}.", EXIT_FAILED)
+    return status if isinstance(status, int) else 0
+
+
+def _fail(sentence: str, status: int) -> int:
+    typer.echo(f"rollway: {sentence}", err=True)
+    return status
+
+
+def main() -> None:
+    """The console script ``rollway``."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,51 @@
+"""How a command fails: with one sentence on stderr and an exit status, never a traceback."""
+
+from __future__ import annotations
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+class CommandError(Exception):
+    """The command cannot do what was asked; the message is a sentence for people."""
+
+    exit_status = EXIT_FAILED
+
+
+class UsageProblem(CommandError):  # noqa: N818 - it is not the command that failed
+    """The command line itself is wrong."""
+
+    exit_status = EXIT_USAGE
+
+
+class ServiceError(CommandError):
+    """The service refused, in problem+json (api: Errors). A retry is sensible only when ``retryable``."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        code: str = "",
+        retryable: bool = False,
+        is_applied_unknown: bool = False,
+        retry_after_ms: int | None = None,
+        log_start_offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.retryable = retryable
+        self.is_applied_unknown = is_applied_unknown
+        self.retry_after_ms = retry_after_ms
+        self.log_start_offset = log_start_offset
+
+
+class UnreachableError(CommandError):
+    """No service answered. ``was_sent``: the request had gone out, so it may have been applied."""
+
+    def __init__(self, message: str, *, was_sent: bool) -> None:
+        super().__init__(message)
+        self.was_sent = was_sent

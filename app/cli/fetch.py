@@ -1,0 +1,341 @@
+"""``rollway fetch`` and ``rollway tail``: records out of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, BinaryIO
+
+import httpx
+import msgspec
+import typer
+
+from app.cli import options
+from app.cli.command_errors import CommandError, ServiceError, UnreachableError, UsageProblem
+from app.cli.http_session import (
+    NDJSON,
+    RECORD_BATCHES,
+    Session,
+    client_settings,
+    open_session,
+    problem_error,
+    topic_path,
+    unreachable,
+)
+from app.cli.record_text import value_bytes
+from app.cli.rendering import note
+from app.cli.timestamps import parse_timestamp
+
+FETCH_BYTES = 4 << 20
+TAIL_WAIT_MS = 20_000
+RECONNECT_SECONDS = 1.0
+
+NEXT_OFFSET = "Next-Offset"
+HIGH_WATERMARK = "High-Watermark"
+
+
+class OutputFormat(StrEnum):
+    """How records are written to stdout."""
+
+    JSON = "json"
+    VALUE = "value"
+    RAW = "raw"
+
+
+Format = Annotated[
+    OutputFormat,
+    typer.Option("--format", "-f", help="json: a record per line; value: values, a line each; raw: batches as stored."),
+]
+StartOffset = Annotated[
+    str | None,
+    typer.Option(
+        "--offset", "-o", metavar="OFFSET", help="Start here: a number, earliest or latest.", show_default=False
+    ),
+]
+StartTimestamp = Annotated[
+    str | None,
+    typer.Option(
+        "--timestamp",
+        "-t",
+        metavar="TIME",
+        show_default=False,
+        help="Start with the first record at or after this time: milliseconds or RFC 3339.",
+    ),
+]
+StartTail = Annotated[
+    int | None,
+    typer.Option("--tail", min=0, metavar="N", help="Start N records before the end.", show_default=False),
+]
+Count = Annotated[
+    int | None, typer.Option("--count", "-n", min=1, metavar="N", help="Stop after N records.", show_default=False)
+]
+
+
+def start_params(offset: str | None, timestamp: str | None, tail: int | None, default: str) -> dict[str, str | int]:
+    """The query parameter that says where to start.
+
+    Raises:
+        UsageProblem: more than one was given, or one cannot be read.
+    """
+    if sum(value is not None for value in (offset, timestamp, tail)) > 1:
+        raise UsageProblem("--offset, --timestamp and --tail exclude each other.")
+    if timestamp is not None:
+        try:
+            return {"timestamp": parse_timestamp(timestamp)}
+        except ValueError as error:
+            raise UsageProblem(f"--timestamp: {error}.") from None
+    if tail is not None:
+        return {"tail": tail}
+    where = default if offset is None else offset
+    if where not in ("earliest", "latest") and not (where.isascii() and where.isdecimal()):
+        raise UsageProblem(f"--offset must be a number, earliest or latest, not {where!r}.")
+    return {"offset": where}
+
+
+class RecordWriter:
+    """Writes fetched records to stdout and counts them."""
+
+    def __init__(self, output_format: OutputFormat, count_max: int | None) -> None:
+        if output_format is OutputFormat.RAW:
+            if count_max is not None:
+                raise UsageProblem("-n cannot cut a batch in two: use --end with --format raw.")
+            if sys.stdout.isatty():
+                raise UsageProblem("--format raw writes bytes that are not text: send them to a file or a pipe.")
+        self._format = output_format
+        self._out: BinaryIO = sys.stdout.buffer
+        self._decoder = msgspec.json.Decoder()
+        self.remaining = count_max
+
+    @property
+    def accept(self) -> str:
+        return RECORD_BATCHES if self._format is OutputFormat.RAW else NDJSON
+
+    @property
+    def is_full(self) -> bool:
+        return self.remaining is not None and self.remaining <= 0
+
+    def write_line(self, line: bytes) -> None:
+        """Write the record on one NDJSON line, unless enough were written."""
+        if self.is_full or not line.strip():
+            return
+        if self._format is OutputFormat.VALUE:
+            line = value_bytes(self._decoder.decode(line).get("value")) or b""
+        self._out.write(line + b"\n")
+        if self.remaining is not None:
+            self.remaining -= 1
+
+    def write_raw(self, piece: bytes) -> None:
+        self._out.write(piece)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
+class LineSplitter:
+    """Lines out of pieces that are cut anywhere."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The lines that ``piece`` completes, without their ends."""
+        lines = (self._rest + piece).split(b"\n")
+        self._rest = lines.pop()
+        return lines
+
+    def finish(self) -> list[bytes]:
+        """What is left when no piece follows."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+
+def fetch_records(
+    topic: options.Topic,
+    partition: options.Partition = None,
+    offset: StartOffset = None,
+    timestamp: StartTimestamp = None,
+    tail: StartTail = None,
+    end: Annotated[
+        int | None, typer.Option("--end", min=0, metavar="OFFSET", help="Stop before this offset.", show_default=False)
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="Stop before the first record of this time.", show_default=False),
+    ] = None,
+    count: Count = None,
+    output_format: Format = OutputFormat.JSON,
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Read records up to the end the partition has now.
+
+    Without --partition, one partition after the other. Values that are not UTF-8 appear as {"base64": ...} in JSON
+    and as they are with --format value.
+
+    \b
+    Examples:
+      rollway fetch flights -p 0 --tail 5
+      rollway fetch flights --timestamp 2013-07-04T00:00:00-04:00 -n 10
+      rollway fetch flights -p 2 --offset 1000 --end 2000 --format value > flights.csv
+      rollway fetch flights -p 0 --format raw > batches.bin
+    """
+    start = start_params(offset, timestamp, tail, default="earliest")
+    limits: dict[str, str | int] = {}
+    if until is not None:
+        try:
+            limits["until"] = parse_timestamp(until)
+        except ValueError as error:
+            raise UsageProblem(f"--until: {error}.") from None
+    writer = RecordWriter(OutputFormat.JSON if as_json else output_format, count)
+    with open_session(server) as session:
+        numbers = [partition] if partition is not None else session.partition_numbers(topic)
+        for number in numbers:
+            if writer.is_full:
+                break
+            _fetch_partition(session, topic_path(topic, "partitions", number, "records"), start, end, limits, writer)
+    writer.flush()
+
+
+def _fetch_partition(
+    session: Session,
+    path: str,
+    start: dict[str, str | int],
+    end: int | None,
+    limits: dict[str, str | int],
+    writer: RecordWriter,
+) -> None:
+    """Read from ``start`` to the high watermark that the first answer reports, or to ``end``."""
+    place = start
+    while not writer.is_full:
+        params = {**place, **limits, "max_bytes": FETCH_BYTES}
+        if end is not None:
+            params["end_offset"] = end
+        if writer.remaining is not None:
+            params["max_records"] = writer.remaining
+        with session.stream(path, params, writer.accept) as response:
+            written_bytes = _copy(response, writer)
+            next_offset = int(response.headers[NEXT_OFFSET])
+            end = int(response.headers[HIGH_WATERMARK]) if end is None else end
+        if written_bytes == 0 or next_offset >= end:
+            return
+        place = {"offset": next_offset}
+
+
+def _copy(response: httpx.Response, writer: RecordWriter) -> int:
+    copied_bytes = 0
+    lines = LineSplitter()
+    for piece in response.iter_bytes():
+        copied_bytes += len(piece)
+        if writer.accept == RECORD_BATCHES:
+            writer.write_raw(piece)
+            continue
+        for line in lines.feed(piece):
+            writer.write_line(line)
+    for line in lines.finish():
+        writer.write_line(line)
+    return copied_bytes
+
+
+def tail_records(
+    topic: options.Topic,
+    partition: options.Partition = None,
+    offset: StartOffset = None,
+    timestamp: StartTimestamp = None,
+    tail: StartTail = None,
+    count: Count = None,
+    output_format: Format = OutputFormat.JSON,
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Follow a topic: print records as they come, until Ctrl-C.
+
+    Starts with what comes next; --offset, --timestamp and --tail start earlier. Waits at the server (long poll), and
+    connects again when the server was away.
+
+    \b
+    Examples:
+      rollway tail flights
+      rollway tail flights -p 0 --tail 10 --format value
+      rollway tail flights --offset earliest -n 100
+    """
+    start = start_params(offset, timestamp, tail, default="latest")
+    writer = RecordWriter(OutputFormat.JSON if as_json else output_format, count)
+    with open_session(server) as session:
+        numbers = [partition] if partition is not None else session.partition_numbers(topic)
+    asyncio.run(_follow_all(server, topic, numbers, start, writer))
+
+
+async def _follow_all(
+    server: str, topic: str, numbers: list[int], start: dict[str, str | int], writer: RecordWriter
+) -> None:
+    limits = httpx.Limits(max_connections=len(numbers) + 1)
+    async with httpx.AsyncClient(**client_settings(server), limits=limits) as client:
+        follower = _Follower(client, server, writer)
+        tasks = [
+            asyncio.create_task(follower.follow(topic_path(topic, "partitions", number, "records"), start))
+            for number in numbers
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()
+
+
+@dataclass(slots=True)
+class _Follower:
+    """Follows partitions over one client and writes to one output; ends when enough was written."""
+
+    client: httpx.AsyncClient
+    server: str
+    writer: RecordWriter
+    is_away: bool = False
+
+    async def follow(self, path: str, start: dict[str, str | int]) -> None:
+        """Long-poll ``path`` for ever. Raises what cannot get better by waiting."""
+        place = start
+        while not self.writer.is_full:
+            try:
+                place = {"offset": await self._poll(path, place)}
+            except CommandError as error:
+                place = await self._after(error, place)
+
+    async def _poll(self, path: str, place: dict[str, str | int]) -> int:
+        params = {**place, "wait_ms": TAIL_WAIT_MS, "max_bytes": FETCH_BYTES}
+        if self.writer.remaining is not None:
+            params["max_records"] = self.writer.remaining
+        try:
+            response = await self.client.get(path, params=params, headers={"Accept": self.writer.accept})
+        except httpx.HTTPError as error:
+            raise unreachable(error, self.server) from error
+        if not response.is_success:
+            raise problem_error(response)
+        if self.is_away:
+            self.is_away = False
+            note("The service is back.")
+        if self.writer.accept == RECORD_BATCHES:
+            self.writer.write_raw(response.content)
+        else:
+            for line in response.content.split(b"\n"):
+                self.writer.write_line(line)
+        self.writer.flush()
+        return int(response.headers[NEXT_OFFSET])
+
+    async def _after(self, error: CommandError, place: dict[str, str | int]) -> dict[str, str | int]:
+        """Where to go on after ``error``; raises it when going on makes no sense."""
+        if isinstance(error, ServiceError) and error.status == 410 and error.log_start_offset is not None:
+            note(f"{error} Going on at offset {error.log_start_offset}.")
+            return {"offset": error.log_start_offset}
+        is_passing = isinstance(error, UnreachableError) or (isinstance(error, ServiceError) and error.retryable)
+        if not is_passing or "offset" not in place or place["offset"] == "latest":
+            raise error
+        if not self.is_away:
+            self.is_away = True
+            note(f"{error} Trying again until it does.")
+        await asyncio.sleep(RECONNECT_SECONDS)
+        return place

@@ -1,0 +1,174 @@
+"""Talking to the service: one HTTP client per command, and problem+json turned into sentences."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from app.cli.command_errors import CommandError, ServiceError, UnreachableError, UsageProblem
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+ANSWER_TIMEOUT_SECONDS = 90.0
+"""Longer than the longest long poll (60 s)."""
+
+ERROR_BODY_BYTES_MAX = 1 << 20
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+RECORD_BATCHES = "application/vnd.kafka.record-batch.v2"
+
+type_of_params = Mapping[str, str | int]
+
+
+def topic_path(topic: str, *parts: str | int) -> str:
+    """``/v1/topics/{topic}/...`` with everything quoted."""
+    return "/".join(["/v1/topics", quote(topic, safe=""), *(quote(str(part), safe="") for part in parts)])
+
+
+def client_settings(server: str) -> dict[str, Any]:
+    """Arguments for an httpx client of either kind.
+
+    Raises:
+        UsageProblem: ``server`` is not an HTTP address.
+    """
+    try:
+        url = httpx.URL(server if "://" in server else f"http://{server}")
+    except httpx.InvalidURL:
+        raise UsageProblem(f"{server!r} is not the address of a service.") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise UsageProblem(f"{server!r} is not the address of a service; an example is http://127.0.0.1:8080.")
+    return {
+        "base_url": url,
+        "timeout": httpx.Timeout(ANSWER_TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
+        # A proxy of the environment cannot reach this machine's own services.
+        "trust_env": not _is_loopback(url.host),
+    }
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def unreachable(error: httpx.HTTPError, server: str) -> CommandError:
+    """The sentence for a request that got no answer."""
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        return UnreachableError(
+            f"No service answers at {server}; start one with `rollway serve`, or name it with --server.", was_sent=False
+        )
+    if isinstance(error, httpx.TimeoutException):
+        return UnreachableError(f"The service at {server} did not answer in time.", was_sent=True)
+    return UnreachableError(f"The connection to the service at {server} broke: {error}.", was_sent=True)
+
+
+def problem_error(response: httpx.Response) -> ServiceError:
+    """The error a refusing answer stands for, whose body has been read."""
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = None
+    return error_of_problem(problem, response.status_code, response.reason_phrase)
+
+
+def error_of_problem(problem: object, status: int, reason: str = "") -> ServiceError:
+    """The error a problem+json document stands for; anything else gets a sentence from the status."""
+    if not isinstance(problem, dict):
+        return ServiceError(f"The service answered {status} {reason}".rstrip() + ".", status=status)
+    detail = str(problem.get("detail") or problem.get("title") or f"The service answered {status}")
+    reasons = [
+        f"{item.get('pointer', '')}: {item.get('detail', '')}".removeprefix(": ")
+        for item in problem.get("errors") or ()
+        if isinstance(item, dict) and str(item.get("detail", "")) not in detail
+    ]
+    if reasons:
+        detail = f"{detail.rstrip('.')} ({'; '.join(reasons[:5])})."
+    return ServiceError(
+        detail,
+        status=int(problem.get("status") or status),
+        code=str(problem.get("code", "")),
+        retryable=bool(problem.get("retryable", False)),
+        is_applied_unknown=problem.get("applied") == "unknown",
+        retry_after_ms=_integer_or_none(problem.get("retry_after_ms")),
+        log_start_offset=_integer_or_none(problem.get("log_start_offset")),
+    )
+
+
+def _integer_or_none(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+class Session:
+    """One command's conversation with the service."""
+
+    def __init__(self, client: httpx.Client, server: str) -> None:
+        self._client = client
+        self.server = server
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: type_of_params | None = None,
+        body: object = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Send one request and return its answer when that is a success.
+
+        Raises:
+            ServiceError: the service refused.
+            UnreachableError: it did not answer.
+        """
+        try:
+            response = self._client.request(method, path, params=params, json=body, content=content, headers=headers)
+        except httpx.HTTPError as error:
+            raise unreachable(error, self.server) from error
+        if not response.is_success:
+            raise problem_error(response)
+        return response
+
+    def get(self, path: str, params: type_of_params | None = None) -> Any:
+        """The JSON document at ``path``. Raises as ``request``."""
+        return self.request("GET", path, params=params).json()
+
+    def send(self, method: str, path: str, body: object = None) -> Any:
+        """The JSON document that answers a ``body``, ``None`` when the answer is empty. Raises as ``request``."""
+        response = self.request(method, path, body=body)
+        return response.json() if response.content else None
+
+    @contextmanager
+    def stream(self, path: str, params: type_of_params, accept: str) -> Iterator[httpx.Response]:
+        """An answer whose body is still to be read. Raises as ``request``, also while it is read."""
+        try:
+            with self._client.stream("GET", path, params=params, headers={"Accept": accept}) as response:
+                if not response.is_success:
+                    response.read()
+                    raise problem_error(response)
+                yield response
+        except httpx.HTTPError as error:
+            raise unreachable(error, self.server) from error
+
+    def partition_numbers(self, topic: str) -> list[int]:
+        """The topic's partitions. Raises as ``request``."""
+        return [int(entry["partition"]) for entry in self.get(topic_path(topic))["partitions"]]
+
+
+@contextmanager
+def open_session(server: str) -> Iterator[Session]:
+    """A session with the service at ``server``; its connections close at the end.
+
+    Raises:
+        UsageProblem: ``server`` is not an HTTP address.
+    """
+    with httpx.Client(**client_settings(server)) as client:
+        yield Session(client, server)

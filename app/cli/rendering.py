@@ -1,0 +1,127 @@
+"""What commands print: tables and sentences for people, JSON for programs.
+
+Answers go to stdout, everything else to stderr. Colour only on a terminal, and never with NO_COLOR.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+PIPE_WIDTH = 10_000
+"""Tables that go into a pipe are as wide as they need: nothing is cut or wrapped."""
+
+
+def output_console() -> Console:
+    """Where answers for people go."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def message_console() -> Console:
+    """Where notes and progress go."""
+    return Console(file=sys.stderr, highlight=False, soft_wrap=not sys.stderr.isatty())
+
+
+def say(sentence: str) -> None:
+    """Print a sentence as the answer."""
+    output_console().print(Text(sentence), soft_wrap=True)
+
+
+def note(sentence: str) -> None:
+    """Print a sentence beside the answer."""
+    message_console().print(Text(sentence), soft_wrap=True)
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document on one line."""
+    sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    """Print rows under headings; columns whose every value is a number are aligned right."""
+    kept = [[_cell(value) for value in row] for row in rows]
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        is_number = bool(kept) and all(_is_number(row[number]) for row in kept)
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
+    for row in kept:
+        table.add_row(*(Text(value) for value in row))
+    console = output_console()
+    if sys.stdout.isatty():
+        console.print(table)
+        return
+    # Without a terminal there is no width to fill: print lines without the spaces that pad the last column.
+    with console.capture() as capture:
+        console.print(table)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
+
+
+def _is_number(text: str) -> bool:
+    return text == "-" or text.replace(",", "").removeprefix("-").isdecimal()
+
+
+def format_bytes(count: float) -> str:
+    """A size in the unit people would choose: ``31.1 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 record``, ``2,500 records``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def offsets_text(values: Mapping[str, Any]) -> str:
+    """``[log start, log end)`` of a partition's description."""
+    return f"[{values.get('log_start_offset', '?')}, {values.get('log_end_offset', '?')})"
+
+
+class RecordRateColumn(ProgressColumn):
+    """Records so far, and how many per second; the count is the task's field ``records``."""
+
+    def render(self, task: Task) -> Text:
+        records = int(task.fields.get("records", 0))
+        elapsed = task.finished_time if task.finished else task.elapsed
+        rate = f" {records / elapsed:,.0f}/s" if elapsed else ""
+        return Text(f"{records:,} records{rate}", style="progress.data.speed")
+
+
+def progress_bar(*, shown: bool, knows_size: bool) -> Progress:
+    """A bar on stderr with records, bytes, rate, and, when the size is known, the time left."""
+    columns: list[ProgressColumn] = [TextColumn("{task.description}")]
+    if knows_size:
+        columns += [BarColumn(), DownloadColumn(), TransferSpeedColumn(), RecordRateColumn(), TimeRemainingColumn()]
+    else:
+        columns += [DownloadColumn(), TransferSpeedColumn(), RecordRateColumn(), TimeElapsedColumn()]
+    return Progress(*columns, console=message_console(), disable=not shown, transient=True)

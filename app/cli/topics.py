@@ -1,0 +1,250 @@
+"""``rollway topics``: create, list, describe, alter, delete."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import options
+from app.cli.command_errors import UsageProblem
+from app.cli.http_session import open_session, topic_path
+from app.cli.rendering import format_bytes, plural, print_json, print_table, say
+
+commands = typer.Typer(help="Create, list, describe, alter and delete topics.", rich_markup_mode=None)
+
+PAGE_LIMIT = 1000
+
+Config = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", "-c", metavar="NAME=VALUE", help="A setting, by Kafka's name; repeatable.", show_default=False
+    ),
+]
+
+
+def parse_config(settings: list[str] | None) -> dict[str, object]:
+    """Settings from ``NAME=VALUE`` words; whole numbers and true/false become what they look like.
+
+    Raises:
+        UsageProblem: a word has no ``=``.
+    """
+    config: dict[str, object] = {}
+    for setting in settings or []:
+        name, separator, value = setting.partition("=")
+        if not separator or not name:
+            raise UsageProblem(f"--config needs NAME=VALUE, as in retention.ms=86400000, not {setting!r}.")
+        if value.removeprefix("-").isdecimal() and value.isascii():
+            config[name] = int(value)
+        else:
+            config[name] = {"true": True, "false": False}.get(value, value)
+    return config
+
+
+@commands.command("create")
+def create_topic(
+    topic: options.Topic,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, metavar="N", help="Number of partitions.")
+    ] = 1,
+    config: Config = None,
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Create a topic, or make sure that it exists just so.
+
+    Creating the same topic again changes nothing; with other partitions or settings it is refused.
+
+    \b
+    Examples:
+      rollway topics create orders
+      rollway topics create flights --partitions 6 --config retention.ms=-1 --config segment.bytes=1048576
+    """
+    with open_session(server) as session:
+        answer = session.request(
+            "PUT", topic_path(topic), body={"partitions": partitions, "config": parse_config(config)}
+        )
+    created = answer.status_code == 201
+    if as_json:
+        print_json({**answer.json(), "created": created})
+    elif created:
+        say(f"Created topic {topic} with {plural(partitions, 'partition')}.")
+    else:
+        say(f"Topic {topic} already exists with {plural(partitions, 'partition')} and these settings.")
+
+
+@commands.command("list")
+def list_topics(
+    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")] = "",
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """List the topics.
+
+    \b
+    Examples:
+      rollway topics list
+      rollway topics list --prefix orders. --json
+    """
+    topics: list[dict[str, Any]] = []
+    cursor = ""
+    with open_session(server) as session:
+        while True:
+            params: dict[str, str | int] = {"limit": PAGE_LIMIT}
+            params |= {"prefix": prefix} if prefix else {}
+            params |= {"start_after": cursor} if cursor else {}
+            page = session.get("/v1/topics", params)
+            topics += page["data"]
+            cursor = page.get("next_cursor") or ""
+            if not page.get("has_more") or not cursor:
+                break
+    if as_json:
+        print_json({"topics": topics})
+    elif not topics:
+        say("There are no topics." if not prefix else f"No topic begins with {prefix}.")
+    else:
+        print_table(
+            ["TOPIC", "PARTITIONS", "TOPIC ID"],
+            [(topic["name"], _partition_count(topic), topic.get("topic_id")) for topic in topics],
+        )
+
+
+def _partition_count(topic: dict[str, Any]) -> object:
+    partitions = topic.get("partitions")
+    return len(partitions) if isinstance(partitions, list) else topic.get("partition_count", partitions)
+
+
+@commands.command("describe")
+def describe_topic(
+    topic: options.Topic,
+    all_settings: Annotated[bool, typer.Option("--all", help="Show settings that have Kafka's default too.")] = False,
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show a topic's partitions and settings.
+
+    \b
+    Examples:
+      rollway topics describe flights
+      rollway topics describe flights --all
+      rollway topics describe flights --json | jq '.partitions[].high_watermark'
+    """
+    with open_session(server) as session:
+        answer = session.get(topic_path(topic))
+    if as_json:
+        print_json(answer)
+        return
+    _print_topic(answer, all_settings=all_settings)
+
+
+def _print_topic(topic: dict[str, Any], *, all_settings: bool) -> None:
+    say(f"Topic {topic['name']}, id {topic['topic_id']}, {plural(len(topic['partitions']), 'partition')}.")
+    print_table(
+        ["PARTITION", "LOG START", "HIGH WATERMARK", "LOG END", "RECOVERY POINT", "SIZE", "SEGMENTS", "EPOCH"],
+        [
+            (
+                partition["partition"],
+                partition.get("log_start_offset"),
+                partition.get("high_watermark"),
+                partition.get("log_end_offset"),
+                partition.get("recovery_point"),
+                format_bytes(partition.get("size_bytes", 0)),
+                _segment_count(partition),
+                partition.get("leader_epoch"),
+            )
+            for partition in topic["partitions"]
+        ],
+    )
+    settings = [
+        (name, _setting_text(setting["value"]), setting["source"])
+        for name, setting in topic["config"].items()
+        if all_settings or setting["source"] != "default"
+    ]
+    if settings:
+        print_table(["SETTING", "VALUE", "SOURCE"], settings)
+
+
+def _segment_count(partition: dict[str, Any]) -> object:
+    segments = partition.get("segments")
+    return len(segments) if isinstance(segments, list) else segments
+
+
+def _setting_text(value: object) -> str:
+    """A setting as it is typed, without separators between thousands."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@commands.command("alter")
+def alter_topic(
+    topic: options.Topic,
+    config: Config = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--unset", metavar="NAME", help="Give this setting its default back; repeatable.", show_default=False
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", "-p", min=1, metavar="N", help="Grow to N partitions.", show_default=False),
+    ] = None,
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Change a topic's settings, or add partitions.
+
+    Settings that are not named stay. Partitions can only be added, and keys may land in other ones from then on.
+
+    \b
+    Examples:
+      rollway topics alter flights --config retention.bytes=10485760
+      rollway topics alter flights --unset retention.bytes
+      rollway topics alter flights --partitions 12
+    """
+    changes: dict[str, object] = dict(parse_config(config))
+    for name in unset or []:
+        if name in changes:
+            raise UsageProblem(f"{name} cannot be both set and unset.")
+        changes[name] = None
+    if not changes and partitions is None:
+        raise UsageProblem("Nothing to change: give --config, --unset or --partitions.")
+    body: dict[str, object] = {}
+    if changes:
+        body["config"] = changes
+    if partitions is not None:
+        body["partitions"] = partitions
+    with open_session(server) as session:
+        answer = session.send("PATCH", topic_path(topic), body)
+    if as_json:
+        print_json(answer)
+    else:
+        say(f"Altered topic {topic}.")
+
+
+@commands.command("delete")
+def delete_topic(
+    topic: options.Topic,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Delete a topic with all its records.
+
+    Asks first on a terminal; elsewhere --yes must say that it is meant.
+
+    \b
+    Examples:
+      rollway topics delete flights
+      rollway topics delete flights --yes
+    """
+    if not yes:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageProblem(f"Deleting {topic} with all its records needs --yes here.")
+        typer.confirm(f"Delete topic {topic} with all its records?", abort=True, err=True)
+    with open_session(server) as session:
+        session.send("DELETE", topic_path(topic))
+    if as_json:
+        print_json({"deleted": topic})
+    else:
+        say(f"Deleted topic {topic}.")
