@@ -1,0 +1,219 @@
+"""Records as columns: what one batch or many hold, without one Python object per record.
+
+The layout is Arrow's: a column of byte strings is one buffer plus the n + 1 places where its elements meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+ByteArray = npt.NDArray[np.uint8]
+
+
+class BinaryColumn:
+    """Byte strings, or null: element ``i`` is ``data[offsets[i]:offsets[i + 1]]`` unless ``nulls[i]``.
+
+    ``offsets`` has one entry more than the column and need not begin at 0. ``nulls`` is absent when nothing is null;
+    a null's own range is of no meaning. Nothing is copied, and nothing may be changed afterwards.
+
+    Raises:
+        ValueError: offsets that fall, or leave ``data``; as many ``nulls`` as elements are needed.
+    """
+
+    __slots__ = ("data", "nulls", "offsets")
+
+    def __init__(
+        self, data: bytes | bytearray | memoryview | ByteArray, offsets: Int64Array, nulls: BoolArray | None = None
+    ) -> None:
+        if len(offsets) == 0:
+            raise ValueError("a column of n byte strings needs n + 1 offsets")
+        if offsets[0] < 0 or offsets[-1] > len(data) or (offsets[1:] < offsets[:-1]).any():
+            raise ValueError("the offsets of a column must rise and stay inside its data")
+        if nulls is not None and len(nulls) != len(offsets) - 1:
+            raise ValueError(f"{len(nulls)} null flags for {len(offsets) - 1} byte strings")
+        self.data: ByteArray = data if isinstance(data, np.ndarray) else np.frombuffer(data, dtype=np.uint8)
+        self.offsets = offsets
+        self.nulls = nulls
+
+    @classmethod
+    def from_list(cls, items: Iterable[bytes | None]) -> BinaryColumn:
+        """A column of these byte strings; ``None`` is null."""
+        listed = list(items)
+        offsets = np.zeros(len(listed) + 1, dtype=np.int64)
+        present = [item or b"" for item in listed]
+        np.cumsum(np.fromiter(map(len, present), dtype=np.int64, count=len(present)), out=offsets[1:])
+        nulls = None
+        if None in listed:
+            nulls = np.fromiter((item is None for item in listed), dtype=np.bool_, count=len(listed))
+        return cls(b"".join(present), offsets, nulls)
+
+    @classmethod
+    def all_null(cls, count: int) -> BinaryColumn:
+        """``count`` nulls."""
+        return cls(b"", np.zeros(count + 1, dtype=np.int64), np.ones(count, dtype=np.bool_))
+
+    def to_list(self) -> list[bytes | None]:
+        """Every element, copied out."""
+        base = int(self.offsets[0])
+        data = self.data[base : int(self.offsets[-1])].tobytes()
+        bounds = (self.offsets - base).tolist()
+        items: list[bytes | None] = [data[start:end] for start, end in pairwise(bounds)]
+        if self.nulls is not None:
+            for place in np.flatnonzero(self.nulls).tolist():
+                items[place] = None
+        return items
+
+    @classmethod
+    def from_arrow(cls, array: pa.Array | pa.ChunkedArray) -> BinaryColumn:
+        """The same byte strings, from an Arrow array of binary, string or their large kinds; copies no data.
+
+        Raises:
+            TypeError: another type of array.
+        """
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+        if pa.types.is_binary(array.type) or pa.types.is_string(array.type):
+            width: type[np.signedinteger[Any]] = np.int32
+        elif pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type):
+            width = np.int64
+        else:
+            raise TypeError(f"an Arrow array of {array.type} is no column of byte strings")
+        _, offsets_buffer, data_buffer = array.buffers()
+        if offsets_buffer is None or len(array) == 0:
+            return cls(b"", np.zeros(1, dtype=np.int64))
+        start, end = array.offset, array.offset + len(array) + 1
+        offsets = np.frombuffer(offsets_buffer, dtype=width)[start:end].astype(np.int64, copy=False)
+        data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer else b""
+        nulls = np.asarray(array.is_null()) if array.null_count else None
+        return cls(data, offsets, nulls)
+
+    def to_arrow(self) -> pa.LargeBinaryArray:
+        """An Arrow ``large_binary`` array over the same memory."""
+        validity = None if self.nulls is None else pa.py_buffer(np.packbits(~self.nulls, bitorder="little"))
+        offsets = np.ascontiguousarray(self.offsets, dtype=np.int64)
+        return pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(self), [validity, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        )
+
+    def slice(self, start: int, end: int) -> BinaryColumn:
+        """Elements ``[start, end)``, over the same memory."""
+        return BinaryColumn(
+            self.data, self.offsets[start : end + 1], None if self.nulls is None else self.nulls[start:end]
+        )
+
+    def lengths(self) -> Int64Array:
+        """Bytes per element, 0 for a null."""
+        lengths = np.diff(self.offsets)
+        if self.nulls is not None:
+            lengths[self.nulls] = 0
+        return lengths
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, place: int) -> bytes | None:
+        count = len(self)
+        if not -count <= place < count:
+            raise IndexError(place)
+        place %= count
+        if self.nulls is not None and self.nulls[place]:
+            return None
+        return self.data[int(self.offsets[place]) : int(self.offsets[place + 1])].tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BinaryColumn) and len(self) == len(other) and self.to_list() == other.to_list()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"BinaryColumn({len(self)} byte strings, {int(self.offsets[-1] - self.offsets[0])} bytes)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeaderColumns:
+    """The headers of many records, laid end to end: record ``i`` has the next ``counts[i]`` of them.
+
+    Names are UTF-8 and never null; values may be.
+    """
+
+    counts: Int64Array
+    names: BinaryColumn
+    values: BinaryColumn
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.values) or int(self.counts.sum()) != len(self.names):
+            raise ValueError(
+                f"{int(self.counts.sum())} headers counted, {len(self.names)} names, {len(self.values)} values"
+            )
+        if self.names.nulls is not None and self.names.nulls.any():
+            raise ValueError("the name of a header may not be null")
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Sequence[tuple[str, bytes | None]]]) -> HeaderColumns | None:
+        """The headers of these records; ``None`` when no record has any."""
+        if not any(rows):
+            return None
+        counts = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        pairs = [pair for row in rows for pair in row]
+        names = BinaryColumn.from_list([name.encode() for name, _ in pairs])
+        return cls(counts, names, BinaryColumn.from_list([value for _, value in pairs]))
+
+    def to_rows(self) -> list[tuple[tuple[str, bytes | None], ...]]:
+        """The headers of each record, in order."""
+        names = [(name or b"").decode() for name in self.names.to_list()]
+        pairs = list(zip(names, self.values.to_list(), strict=True))
+        ends = np.cumsum(self.counts).tolist()
+        return [tuple(pairs[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+    def slice(self, start: int, end: int) -> HeaderColumns:
+        """The headers of records ``[start, end)``."""
+        before = int(self.counts[:start].sum())
+        counts = self.counts[start:end]
+        after = before + int(counts.sum())
+        return HeaderColumns(counts, self.names.slice(before, after), self.values.slice(before, after))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordColumns:
+    """Records in columns of equal length.
+
+    ``offsets`` are absolute, ``timestamps`` ms since 1970. ``headers`` is absent when no record has any.
+
+    Raises:
+        ValueError: the columns differ in length.
+    """
+
+    offsets: Int64Array
+    timestamps: Int64Array
+    keys: BinaryColumn
+    values: BinaryColumn
+    headers: HeaderColumns | None = None
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.offsets), len(self.timestamps), len(self.keys), len(self.values)}
+        if self.headers is not None:
+            lengths.add(len(self.headers.counts))
+        if len(lengths) != 1:
+            raise ValueError(f"columns of different lengths: {sorted(lengths)}")
+
+    def slice(self, start: int, end: int) -> RecordColumns:
+        """Records ``[start, end)``, over the same memory."""
+        return RecordColumns(
+            self.offsets[start:end],
+            self.timestamps[start:end],
+            self.keys.slice(start, end),
+            self.values.slice(start, end),
+            None if self.headers is None else self.headers.slice(start, end),
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets)

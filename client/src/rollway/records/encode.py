@@ -1,0 +1,111 @@
+"""Columns to record batches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rollway.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    BatchHeader,
+    Codec,
+    TimestampType,
+    attributes_of,
+    build_batch,
+)
+from rollway.records.columns import RecordColumns
+from rollway.records.compression import compress
+from rollway.records.section_writer import record_section, record_sizes
+
+_BATCH_BYTES_MAX = 2**31 - 1 + LOG_OVERHEAD_BYTES
+
+
+def encode_batch(
+    columns: RecordColumns,
+    *,
+    codec: Codec = Codec.NONE,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    transactional: bool = False,
+    level: int | None = None,
+) -> bytes:
+    """One batch of all records, numbered 0 to n - 1 from ``base_offset``; ``columns.offsets`` is not looked at.
+
+    The bytes are those of Kafka's own clients. The base timestamp is the first record's, the maximum is worked out.
+    With ``TimestampType.LOG_APPEND_TIME`` readers report that maximum for every record. ``level`` is the codec's own.
+
+    Raises:
+        ValueError: no records, a level the codec does not have, or more than 2 GiB.
+    """
+    if len(columns) == 0:
+        raise ValueError("a batch holds at least one record")
+    if int(record_sizes(columns).sum()) + HEADER_BYTES > _BATCH_BYTES_MAX:
+        raise ValueError(f"a batch is at most {_BATCH_BYTES_MAX} bytes; use encode_batches")
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes_of(codec, timestamp_type, transactional=transactional, control=False),
+        last_offset_delta=len(columns) - 1,
+        base_timestamp=int(columns.timestamps[0]),
+        max_timestamp=int(columns.timestamps.max()),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(columns),
+    )
+    return build_batch(header, compress(codec, record_section(columns), level))
+
+
+def encode_batches(
+    columns: RecordColumns,
+    *,
+    batch_bytes_max: int,
+    codec: Codec = Codec.NONE,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    transactional: bool = False,
+    level: int | None = None,
+) -> list[bytes]:
+    """As many batches as it takes for each to stay within ``batch_bytes_max``, with consecutive offsets.
+
+    Greedy: a batch takes records while they fit uncompressed. A record that alone is larger gets a batch of its own.
+    No records make no batches. A base sequence at or above 0 goes on from batch to batch, and wraps to 0 at 2^31.
+
+    Raises:
+        ValueError: a level the codec does not have, or a record of more than 2 GiB.
+    """
+    ends = np.cumsum(record_sizes(columns))
+    batches: list[bytes] = []
+    start = 0
+    while start < len(columns):
+        used_bytes = int(ends[start - 1]) if start else 0
+        limit = used_bytes + batch_bytes_max - HEADER_BYTES
+        end = max(start + 1, int(np.searchsorted(ends, limit, side="right")))
+        batches.append(
+            encode_batch(
+                columns.slice(start, end),
+                codec=codec,
+                base_offset=base_offset + start,
+                leader_epoch=leader_epoch,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence if base_sequence < 0 else (base_sequence + start) % 2**31,
+                timestamp_type=timestamp_type,
+                transactional=transactional,
+                level=level,
+            )
+        )
+        start = end
+    return batches

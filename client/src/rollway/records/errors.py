@@ -1,0 +1,60 @@
+"""What can be wrong with record bytes.
+
+RecordFormatError (a ValueError)
+├── BrokenBatchError        kafka 2    the bytes are no whole batch: lengths, CRC, truncation, damaged compression
+├── BrokenRecordError       kafka 87   the batch is whole, a record in it is not
+├── UnknownCodecError       kafka 76   compressed in a way nobody knows
+├── UnsupportedMagicError   kafka 43   the format of another age (magic 0 and 1)
+└── DecompressedSizeError   kafka 10   would grow beyond the limit the reader gave
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RecordFormatError(ValueError):
+    """Any error of this package about the bytes it was given.
+
+    ``kafka_code`` is the number of the error in Kafka's protocol.
+    """
+
+    kafka_code: ClassVar[int] = -1
+
+
+class BrokenBatchError(RecordFormatError):
+    """The bytes are not a whole, undamaged record batch: a wrong length, a wrong CRC, an end too early."""
+
+    kafka_code = 2
+
+
+class BrokenRecordError(RecordFormatError):
+    """A record inside a batch breaks the format.
+
+    ``record_errors`` has one pair (place in the batch, what is wrong) per record that is known to be broken. It is
+    empty when the fault is the whole batch's, such as a wrong count.
+    """
+
+    kafka_code = 87
+
+    def __init__(self, message: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
+
+
+class UnknownCodecError(RecordFormatError):
+    """The batch names a compression codec that does not exist."""
+
+    kafka_code = 76
+
+
+class UnsupportedMagicError(RecordFormatError):
+    """The bytes carry another magic than 2, the only format this package reads."""
+
+    kafka_code = 43
+
+
+class DecompressedSizeError(RecordFormatError):
+    """Decompressed, the records would be larger than the reader allows. Nothing beyond the limit was allocated."""
+
+    kafka_code = 10

@@ -1,0 +1,63 @@
+"""Zigzag varints, one by one: a signed number in 1 to 5 (int32) or 10 (int64) bytes, seven bits each, lowest first.
+
+The sign goes into the lowest bit (0, -1, 1, -2 become 0, 1, 2, 3), so that small numbers of either sign are short.
+"""
+
+from __future__ import annotations
+
+from rollway.records.errors import BrokenRecordError
+
+VARINT_BYTES_MAX = 5
+VARLONG_BYTES_MAX = 10
+
+_UINT32_MAX = 0xFFFF_FFFF
+_UINT64_MAX = 0xFFFF_FFFF_FFFF_FFFF
+
+
+def append_varlong(buffer: bytearray, number: int) -> None:
+    """Append ``number``, an int64 (or an int32, which takes the same bytes), to ``buffer``."""
+    zigzag = (number << 1) ^ (number >> 63)
+    while zigzag > 0x7F:
+        buffer.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    buffer.append(zigzag)
+
+
+def size_of_varlong(number: int) -> int:
+    """How many bytes ``append_varlong`` takes for ``number``."""
+    zigzag = (number << 1) ^ (number >> 63)
+    return max(1, (zigzag.bit_length() + 6) // 7)
+
+
+def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """Read an int32 that lies inside ``[position, end)``; return it and where it ends.
+
+    Raises:
+        BrokenRecordError: cut off at ``end``, longer than 5 bytes, or out of range.
+    """
+    return _read(data, position, end, VARINT_BYTES_MAX, _UINT32_MAX)
+
+
+def read_varlong(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """Read an int64 that lies inside ``[position, end)``; return it and where it ends.
+
+    Raises:
+        BrokenRecordError: cut off at ``end``, longer than 10 bytes, or out of range.
+    """
+    return _read(data, position, end, VARLONG_BYTES_MAX, _UINT64_MAX)
+
+
+def _read(data: bytes, position: int, end: int, bytes_max: int, unsigned_max: int) -> tuple[int, int]:
+    zigzag = 0
+    shift = 0
+    for place in range(position, min(position + bytes_max, end)):
+        byte = data[place]
+        zigzag |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if zigzag > unsigned_max:
+                raise BrokenRecordError(f"the number at byte {position} is out of range")
+            return (zigzag >> 1) ^ -(zigzag & 1), place + 1
+        shift += 7
+    if position + bytes_max <= end:
+        raise BrokenRecordError(f"the number at byte {position} is longer than {bytes_max} bytes")
+    raise BrokenRecordError(f"the number at byte {position} is cut off at byte {end}")
