@@ -1,0 +1,203 @@
+"""The aborted transactions of a segment, for readers who must not see their records."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from storage.file_system import File, FileSystem
+from storage.index_file import CorruptIndexError, InvalidEntryError
+from storage.offsets import Offset
+
+_ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+_ENTRIES_PER_READ = 512
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction. Both offsets are of records: ``last_offset`` is its marker's, inclusive."""
+
+    producer_id: int
+    first_offset: Offset
+    last_offset: Offset
+    last_stable_offset: Offset
+    """The partition's last stable offset as the marker left it (spec E22)."""
+
+
+class AbortedTransactions(NamedTuple):
+    """What ``TransactionIndex.collect_aborted`` found; ``is_complete``: no later segment can add to it."""
+
+    transactions: list[AbortedTransaction]
+    is_complete: bool
+
+
+class TransactionIndex:
+    """The transactions that were aborted by a marker in this segment (spec C1, E22, E23).
+
+    File: ``<base offset in 20 digits>.txnindex``, made with the first entry, entries of 34 bytes, big-endian,
+    last offsets strictly rising:
+
+        version             i16   0
+        producer id         i64
+        first offset        i64   of the transaction, maybe in an earlier segment
+        last offset         i64   of its abort marker, in this segment
+        last stable offset  i64   after the marker
+
+    Nothing is preallocated and nothing mapped: few segments have one, and few entries are in it.
+
+    Thread: changed by the partition's writer only; any thread may read meanwhile.
+    Durable: after ``flush``.
+    """
+
+    ENTRY = _ENTRY
+    ENTRY_BYTES = _ENTRY.size
+
+    def __init__(self, file_system: FileSystem, path: Path, base_offset: Offset) -> None:
+        """Use ``open``."""
+        self.path = path
+        self.base_offset = base_offset
+        self.entry_count = 0
+        self.last_entry: AbortedTransaction | None = None
+        self._file_system = file_system
+        self._file: File | None = None
+        self._odd_bytes = 0
+        self._name_is_durable = True
+
+    @classmethod
+    def open(cls, file_system: FileSystem, path: Path, base_offset: Offset, *, writable: bool = True) -> Self:
+        """Open the index of the segment that starts at ``base_offset``; without a file it is empty.
+
+        All whole entries count; see ``sanity_check``.
+        """
+        index = cls(file_system, path, base_offset)
+        if file_system.exists(path):
+            index._attach(file_system.open(path, writable=writable))
+        return index
+
+    def _attach(self, file: File) -> None:
+        self._file = file
+        self.entry_count, self._odd_bytes = divmod(file.size(), self.ENTRY_BYTES)
+        self._remember_last()
+
+    def _remember_last(self) -> None:
+        last = next(self._entries_from(self.entry_count - 1), None) if self.entry_count else None
+        self.last_entry = None if last is None else last[1]
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        """Add an aborted transaction, before the last stable offset moves past it.
+
+        Raises:
+            InvalidEntryError: its last offset is not above the one before, or below the segment.
+            OSError: the disk refused; the index is as before.
+        """
+        last = self.last_entry
+        if transaction.last_offset < self.base_offset or (
+            last is not None and transaction.last_offset <= last.last_offset
+        ):
+            raise InvalidEntryError(f"{self.path}: {transaction} cannot follow {last}")
+        if self._file is None:
+            self._file = self._file_system.open(self.path, create=True)
+            self._name_is_durable = False
+        self._file.write(self.entry_count * self.ENTRY_BYTES, [_ENTRY.pack(_VERSION, *transaction)])
+        self.last_entry = transaction
+        self.entry_count += 1
+
+    def entries(self) -> Iterator[AbortedTransaction]:
+        """All entries there are when the first is asked for, in order."""
+        return (transaction for _version, transaction in self._entries_from(0))
+
+    def collect_aborted(self, fetch_offset: Offset, upper_bound: Offset) -> AbortedTransactions:
+        """Return the transactions that overlap ``[fetch_offset, upper_bound)``, in the order of their markers.
+
+        Complete when an entry's last stable offset reaches ``upper_bound``; otherwise the following segments
+        may have more (spec E23).
+        """
+        found: list[AbortedTransaction] = []
+        for transaction in self.entries():
+            if transaction.last_offset >= fetch_offset and transaction.first_offset < upper_bound:
+                found.append(transaction)
+            if transaction.last_stable_offset >= upper_bound:
+                return AbortedTransactions(found, is_complete=True)
+        return AbortedTransactions(found, is_complete=False)
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Remove the transactions whose last offset is at or above ``offset``."""
+        kept = 0
+        for transaction in self.entries():
+            if transaction.last_offset >= offset:
+                break
+            kept += 1
+        if kept < self.entry_count:
+            self._cut(kept)
+
+    def truncate_fully(self) -> None:
+        """Remove all transactions."""
+        self._cut(0)
+
+    def _cut(self, entry_count: int) -> None:
+        self.entry_count = entry_count
+        if self._file is not None:
+            self._file.truncate(entry_count * self.ENTRY_BYTES)
+            self._odd_bytes = 0
+        self._remember_last()
+
+    def flush(self) -> None:
+        """Return when the entries, and the file's name, would survive a power cut."""
+        if self._file is None:
+            return
+        self._file.sync()
+        if not self._name_is_durable:
+            self._file_system.sync_directory(self.path.parent)
+            self._name_is_durable = True
+
+    def sanity_check(self) -> None:
+        """Check every entry.
+
+        Raises:
+            CorruptIndexError: bytes behind the last entry, an unknown version, or offsets out of order.
+        """
+        if self._odd_bytes:
+            raise CorruptIndexError(f"{self.path}: {self._odd_bytes} bytes behind the last whole entry")
+        last_offset = self.base_offset - 1
+        for slot, (version, transaction) in enumerate(self._entries_from(0)):
+            place = f"{self.path}: entry {slot} at byte {slot * self.ENTRY_BYTES}"
+            if version != _VERSION:
+                raise CorruptIndexError(f"{place}: version {version} is unknown")
+            if transaction.last_offset <= last_offset or transaction.first_offset > transaction.last_offset:
+                raise CorruptIndexError(f"{place}: {transaction} is out of order")
+            last_offset = transaction.last_offset
+
+    def rename(self, path: Path) -> None:
+        """Move the file if there is one. The caller syncs the directory."""
+        if self._file is not None:
+            self._file_system.rename(self.path, path)
+        self.path = path
+
+    def delete(self) -> None:
+        """Unlink the file if there is one. Readers who are at it read on."""
+        if self._file_system.exists(self.path):
+            self._file_system.unlink(self.path)
+        self._file = None
+
+    def close(self) -> None:
+        """Let the file go. Does not flush."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self.entry_count = 0
+            self.last_entry = None
+
+    def _entries_from(self, slot: int) -> Iterator[tuple[int, AbortedTransaction]]:
+        count = self.entry_count
+        file = self._file
+        while file is not None and slot < count:
+            wanted = min(count - slot, _ENTRIES_PER_READ)
+            piece = file.read(slot * self.ENTRY_BYTES, wanted * self.ENTRY_BYTES)
+            whole = len(piece) // self.ENTRY_BYTES
+            for version, producer_id, first, last, last_stable in _ENTRY.iter_unpack(piece[: whole * _ENTRY.size]):
+                yield version, AbortedTransaction(producer_id, Offset(first), Offset(last), Offset(last_stable))
+            if whole < wanted:
+                return  # truncated meanwhile
+            slot += whole
