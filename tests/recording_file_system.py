@@ -1,0 +1,106 @@
+"""The machine's disk with a notebook: which operations were asked for, in which order, and a way to refuse one."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+
+from storage.file_system import File, FileSystem, LocalFileSystem, Lock
+
+
+class RecordingFileSystem:
+    """Passes everything on to a ``LocalFileSystem`` and keeps ``operations`` as (what, file name) pairs.
+
+    ``refuse`` names operations that raise ``OSError`` (ENOSPC) from now on, having done nothing.
+    """
+
+    def __init__(self) -> None:
+        self.inner: FileSystem = LocalFileSystem()
+        self.operations: list[tuple[str, str]] = []
+        self.refuse: set[str] = set()
+
+    def note(self, operation: str, path: Path) -> None:
+        self.operations.append((operation, path.name))
+        if operation in self.refuse:
+            raise OSError(errno.ENOSPC, "refused by the test", str(path))
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
+        self.note("create" if create else "open", path)
+        return RecordingFile(self, self.inner.open(path, create=create, writable=writable))
+
+    def make_directory(self, path: Path) -> None:
+        self.note("make_directory", path)
+        self.inner.make_directory(path)
+
+    def list_directory(self, path: Path) -> list[str]:
+        return self.inner.list_directory(path)
+
+    def exists(self, path: Path) -> bool:
+        return self.inner.exists(path)
+
+    def is_directory(self, path: Path) -> bool:
+        return self.inner.is_directory(path)
+
+    def size(self, path: Path) -> int:
+        return self.inner.size(path)
+
+    def modified_ms(self, path: Path) -> int:
+        return self.inner.modified_ms(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.note("rename", target)
+        self.inner.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self.note("unlink", path)
+        self.inner.unlink(path)
+
+    def remove_directory(self, path: Path) -> None:
+        self.note("remove_directory", path)
+        self.inner.remove_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self.note("sync_directory", path)
+        self.inner.sync_directory(path)
+
+    def lock(self, path: Path) -> Lock:
+        self.note("lock", path)
+        return self.inner.lock(path)
+
+
+class RecordingFile:
+    """One file of a ``RecordingFileSystem``."""
+
+    def __init__(self, file_system: RecordingFileSystem, inner: File) -> None:
+        self._file_system = file_system
+        self._inner = inner
+        self.path = inner.path
+
+    def fileno(self) -> int:
+        return self._inner.fileno()
+
+    def size(self) -> int:
+        return self._inner.size()
+
+    def read(self, position: int, length: int) -> bytes:
+        return self._inner.read(position, length)
+
+    def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        self._file_system.note("write", self.path)
+        self._inner.write(position, parts)
+
+    def truncate(self, size: int) -> None:
+        self._file_system.note("truncate", self.path)
+        self._inner.truncate(size)
+
+    def sync(self) -> None:
+        self._file_system.note("sync", self.path)
+        self._inner.sync()
+
+    def map(self, size: int) -> memoryview:
+        self._file_system.note("map", self.path)
+        return self._inner.map(size)
+
+    def close(self) -> None:
+        self._inner.close()
