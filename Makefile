@@ -46,7 +46,7 @@ $(DEMO_STAMP): requirements/demo.lock $(SETUP_STAMP)
 	@touch $@
 
 demo: setup $(DEMO_STAMP) ## put 336,776 real records through a fresh service, and check every answer
-	$(BIN)/rollway demo
+	$(BIN)/python -m demo --data-dir $(DEMO_DIR)
 
 test: setup ## run the tests that CI runs
 	$(PYTEST) $(PARALLEL) -m "not slow"

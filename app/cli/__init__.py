@@ -17,7 +17,7 @@ import typer
 from app.cli import fetch, log_dump, log_verify, offsets, produce, retention, serve, topics
 from app.cli.command_errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, CommandError
 
-commands = typer.Typer(
+application = typer.Typer(
     name="rollway",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -25,14 +25,14 @@ commands = typer.Typer(
 )
 log_commands = typer.Typer(help="Look into a data directory, without a server.", rich_markup_mode=None)
 
-commands.command("serve")(serve.serve_command)
-commands.add_typer(topics.commands, name="topics")
-commands.command("produce")(produce.produce_records)
-commands.command("fetch")(fetch.fetch_records)
-commands.command("tail")(fetch.tail_records)
-commands.command("offsets")(offsets.show_offsets)
-commands.add_typer(retention.commands, name="retention")
-commands.add_typer(log_commands, name="log")
+application.command("serve")(serve.serve_command)
+application.add_typer(topics.commands, name="topics")
+application.command("produce")(produce.produce_records)
+application.command("fetch")(fetch.fetch_records)
+application.command("tail")(fetch.tail_records)
+application.command("offsets")(offsets.show_offsets)
+application.add_typer(retention.commands, name="retention")
+application.add_typer(log_commands, name="log")
 log_commands.command("dump")(log_dump.dump_log)
 log_commands.command("verify")(log_verify.verify_log)
 
@@ -43,7 +43,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@commands.callback()
+@application.callback()
 def _root(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -66,7 +66,7 @@ def _root(
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit status. No exception that people cause leaves here."""
     try:
-        status = commands(list(arguments) or ["--help"], prog_name="rollway", standalone_mode=False)
+        status = application(list(arguments) or ["--help"], prog_name="rollway", standalone_mode=False)
         sys.stdout.flush()
     except CommandError as error:
         return _fail(str(error), error.exit_status)

@@ -32,7 +32,7 @@ def _path_option(name: str, what: str) -> Any:
 def produce_records(
     topic: options.Topic,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Input; - or none: standard input.", show_default=False)
+        Path | None, typer.Argument(metavar="FILE", help="Input; - or none: standard input.", show_default=False)
     ] = None,
     input_format: Annotated[
         InputFormat | None,

@@ -40,7 +40,7 @@ def _plan_row(partition: dict[str, Any], segment: dict[str, Any]) -> tuple[objec
         segment["base_offset"],
         format_bytes(segment["size_bytes"]),
         format_timestamp(segment.get("largest_timestamp")),
-        segment.get("reason") is not None,
+        segment["deleted"],
         segment.get("reason") or segment.get("held_by"),
         format_timestamp(segment.get("due_ms")),
     )
