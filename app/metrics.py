@@ -1,0 +1,123 @@
+"""Counters for Prometheus, in a registry of their own: two services in one process never share a number."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_GROUP_REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_UNMATCHED = "unmatched"
+
+
+class Metrics:
+    """Everything the service counts. Set and read on the event loop."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        self.requests = Counter(
+            "rollway_http_requests_total", "Answered requests.", ("method", "route", "status"), registry=self.registry
+        )
+        self.request_seconds = Histogram(
+            "rollway_http_request_seconds",
+            "From the head of a request to the end of its answer.",
+            ("method", "route"),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.produced_records = Counter("rollway_produced_records_total", "Appended records.", registry=self.registry)
+        self.produced_bytes = Counter(
+            "rollway_produced_bytes_total", "Appended bytes of record batches.", registry=self.registry
+        )
+        self.fetched_bytes = Counter(
+            "rollway_fetched_bytes_total", "Bytes of answers with records.", ("format",), registry=self.registry
+        )
+        self.group_requests = Histogram(
+            "rollway_group_requests",
+            "Appends that were written together.",
+            buckets=_GROUP_REQUESTS,
+            registry=self.registry,
+        )
+        self.append_seconds = Histogram(
+            "rollway_append_seconds", "Writing one group.", buckets=_SECONDS, registry=self.registry
+        )
+        self.flush_seconds = Histogram("rollway_flush_seconds", "One fsync.", buckets=_SECONDS, registry=self.registry)
+        self.partition_failures = Counter(
+            "rollway_partition_failures_total", "Disk failures that took a partition offline.", registry=self.registry
+        )
+        self.dropped_appends = Counter(
+            "rollway_unacknowledged_failures_total", "Failed appends with acks=0.", registry=self.registry
+        )
+        self.job_last_run = Gauge(
+            "rollway_job_last_run_timestamp_seconds",
+            "When a background job last ended.",
+            ("job",),
+            registry=self.registry,
+        )
+        self.job_seconds = Gauge(
+            "rollway_job_last_run_seconds",
+            "How long a background job's last run took.",
+            ("job",),
+            registry=self.registry,
+        )
+        self.job_runs = Counter("rollway_job_runs_total", "Runs of a background job.", ("job",), registry=self.registry)
+        self.job_failures = Counter(
+            "rollway_job_failures_total", "Failed runs of a background job.", ("job",), registry=self.registry
+        )
+        self.deleted_segments = Counter(
+            "rollway_deleted_segments_total", "Segments that retention deleted.", ("reason",), registry=self.registry
+        )
+        self.recovered_bytes = Gauge(
+            "rollway_recovery_scanned_bytes", "Log bytes the last start had to scan.", registry=self.registry
+        )
+        self.truncated_bytes = Gauge(
+            "rollway_recovery_truncated_bytes", "Torn bytes the last start cut off.", registry=self.registry
+        )
+
+    def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """A gauge whose value is asked for when the metrics are."""
+        Gauge(name, text, registry=self.registry).set_function(value)
+
+    def render(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class RequestMetrics:
+    """ASGI middleware that counts requests by the route they matched, never by the path they asked for."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status = 0
+
+        async def send_and_see(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_see)
+        finally:
+            route = getattr(scope.get("route"), "path", _UNMATCHED)
+            method = scope["method"] if route != _UNMATCHED else _UNMATCHED
+            self._metrics.requests.labels(method, route, str(status)).inc()
+            self._metrics.request_seconds.labels(method, route).observe(time.perf_counter() - began)
+
+
+def metric_names(metrics: Metrics) -> Iterable[str]:
+    """Every metric's name, for the reference page."""
+    return sorted(family.name for family in metrics.registry.collect())

@@ -1,0 +1,385 @@
+"""One partition's writer: a bounded mailbox, and the one task that works it off.
+
+Requests come in as appends and jobs. The task takes the appends that are there as one *group*, gives it to the log
+in a thread, publishes, answers in order, and goes on; the fsync of a group runs in another thread beside the
+writing of the next one (group commit). Jobs (retention, roll, truncation, configuration) run alone, in their turn,
+so they never race an append or a flush (invariants 1, 8, 9, 10).
+
+Thread: everything here runs on the event loop; only the log's own calls go to threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from app.http.problems import Problem
+from storage.errors import (
+    PartitionFailedError,
+    PartitionOfflineError,
+    RefusedError,
+    ShuttingDownError,
+    StorageError,
+)
+from storage.log_snapshot import LogSnapshot
+from storage.partition_log import AppendRequest, AppendResult, PartitionLog
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+OVERLOAD_RETRY_AFTER_MS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxLimits:
+    """How much may wait for one partition, and how much of it is written at once."""
+
+    bytes_max: int = 64 * 1024 * 1024
+    count_max: int = 10_000
+    group_bytes_max: int = 8 * 1024 * 1024
+    group_count_max: int = 1_000
+
+
+class WriterObserver(Protocol):
+    """Who is told what a writer did; called on the loop."""
+
+    def published(self, log: PartitionLog, snapshot: LogSnapshot) -> None:
+        """A new snapshot is visible."""
+        ...
+
+    def group_appended(self, request_count: int, seconds: float) -> None: ...
+
+    def flushed(self, seconds: float) -> None: ...
+
+    def partition_failed(self, log: PartitionLog, error: BaseException) -> None: ...
+
+
+class PendingAppend:
+    """One append on its way. ``written`` completes when readers of the file see it, ``fsynced`` when a power cut
+    would not take it. Both fail with the same error when the append is refused.
+
+    ``fsynced`` completes only if somebody asked: by the topic's ``flush.policy=group`` or by ``wants_fsync``.
+    """
+
+    __slots__ = ("fsynced", "request", "result", "size_bytes", "wants_fsync", "written")
+
+    def __init__(
+        self, request: AppendRequest, size_bytes: int, wants_fsync: bool, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.request = request
+        self.size_bytes = size_bytes
+        self.wants_fsync = wants_fsync
+        self.result: AppendResult | None = None
+        self.written: asyncio.Future[AppendResult] = loop.create_future()
+        self.fsynced: asyncio.Future[AppendResult] = loop.create_future()
+
+    def fail(self, error: BaseException) -> None:
+        """Answer both futures with ``error``, where they have no answer yet."""
+        _set_exception(self.written, error)
+        _set_exception(self.fsynced, error)
+
+
+class _Job:
+    """Something to do alone between two groups: a call in a thread, or, without one, holding the writer still."""
+
+    __slots__ = ("call", "done", "released")
+
+    def __init__(self, call: Callable[[], object] | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.call = call
+        self.done: asyncio.Future[object] = loop.create_future()
+        self.released: asyncio.Future[None] = loop.create_future()
+
+
+class PartitionWriter:
+    """The only caller of one log's writing methods."""
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        *,
+        write_pool: Executor,
+        flush_pool: Executor,
+        observer: WriterObserver,
+        limits: MailboxLimits | None = None,
+    ) -> None:
+        self._log = log
+        self._write_pool = write_pool
+        self._flush_pool = flush_pool
+        self._observer = observer
+        self._limits = limits or MailboxLimits()
+        self._loop = asyncio.get_running_loop()
+        self._mailbox: deque[PendingAppend | _Job] = deque()
+        self._mailbox_bytes = 0
+        self._task: asyncio.Task[None] | None = None
+        self._in_log = False
+        self._in_job = False
+        self._unflushed: list[PendingAppend] = []
+        self._flushed: list[PendingAppend] = []
+        self._flush_asked = False
+        self._flush_task: asyncio.Task[None] | None = None
+        self._refusal: Callable[[], StorageError] | None = None
+
+    @property
+    def log(self) -> PartitionLog:
+        return self._log
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits, nothing runs: the writer costs nothing but its memory."""
+        return self._task is None and self._flush_task is None
+
+    @property
+    def mailbox_count(self) -> int:
+        return len(self._mailbox)
+
+    @property
+    def mailbox_bytes(self) -> int:
+        return self._mailbox_bytes
+
+    def append(self, request: AppendRequest, *, size_bytes: int, wants_fsync: bool = False) -> PendingAppend:
+        """Put ``request`` into the mailbox. Cancelling whoever waits for the answer does not cancel the append.
+
+        Raises:
+            Problem: overloaded, the mailbox is full; nothing was taken.
+            StorageError: the partition is gone or the service is stopping.
+        """
+        self._admit(size_bytes)
+        pending = PendingAppend(request, size_bytes, wants_fsync, self._loop)
+        self._mailbox_bytes += size_bytes
+        self._put(pending)
+        return pending
+
+    async def run(self, call: Callable[[], Result]) -> Result:
+        """Run ``call`` in a thread when its turn comes, with no append and no flush beside it; publish afterwards.
+
+        Raises:
+            Problem: overloaded.
+            StorageError: what ``call`` raises, or as ``append``.
+        """
+        self._admit(0)
+        job = _Job(call, self._loop)
+        self._put(job)
+        # Shielded: a caller that goes away takes nothing back (invariant 8).
+        return await asyncio.shield(job.done)  # type: ignore[return-value]
+
+    @contextlib.asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Keep the writer still, for work on several partitions at once; what comes meanwhile waits."""
+        self._admit(0)
+        job = _Job(None, self._loop)
+        self._put(job)
+        try:
+            await asyncio.shield(job.done)
+            yield
+        finally:
+            if not job.released.done():
+                job.released.set_result(None)
+
+    def ask_flush(self) -> None:
+        """Flush soon, unless a flush that began after now covers it anyway."""
+        self._flush_asked = True
+        self._start_flush()
+
+    def retire(self, refusal: Callable[[], StorageError]) -> None:
+        """Refuse everything that waits and everything that comes with the errors that ``refusal`` makes."""
+        self._refusal = refusal
+        self._refuse_queued(refusal)
+
+    async def close(self) -> None:
+        """Take nothing more, finish what was taken, flush included."""
+        if self._refusal is None:
+            self._refusal = lambda: ShuttingDownError("the service is stopping")
+        while self._task is not None or self._flush_task is not None:
+            running = [task for task in (self._task, self._flush_task) if task is not None]
+            await asyncio.wait(running)
+
+    def _admit(self, size_bytes: int) -> None:
+        if self._refusal is not None:
+            raise self._refusal()
+        full = len(self._mailbox) >= self._limits.count_max
+        if full or (self._mailbox and self._mailbox_bytes + size_bytes > self._limits.bytes_max):
+            raise Problem(
+                503,
+                "overloaded",
+                f"too much waits to be written to {self._log.name}",
+                retryable=True,
+                retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
+            )
+
+    def _put(self, item: PendingAppend | _Job) -> None:
+        self._mailbox.append(item)
+        if self._task is None:
+            self._task = self._loop.create_task(self._work(), name=f"writer of {self._log.name}")
+
+    async def _work(self) -> None:
+        try:
+            while self._mailbox:
+                if isinstance(self._mailbox[0], _Job):
+                    await self._do_job()
+                else:
+                    await self._append_group(self._take_group())
+        finally:
+            self._task = None
+
+    def _take_group(self) -> list[PendingAppend]:
+        group: list[PendingAppend] = []
+        size_bytes = 0
+        while self._mailbox and len(group) < self._limits.group_count_max:
+            pending = self._mailbox[0]
+            if isinstance(pending, _Job):
+                break
+            if group and size_bytes + pending.size_bytes > self._limits.group_bytes_max:
+                break
+            self._mailbox.popleft()
+            group.append(pending)
+            size_bytes += pending.size_bytes
+        self._mailbox_bytes -= size_bytes
+        return group
+
+    async def _append_group(self, group: list[PendingAppend]) -> None:
+        began = time.perf_counter()
+        self._in_log = True
+        try:
+            outcomes = await self._loop.run_in_executor(
+                self._write_pool, self._log.append, [pending.request for pending in group]
+            )
+        except StorageError as error:
+            self._in_log = False
+            self._fail_group(group, error)
+            return
+        except Exception as error:  # a defect of ours must not leave callers waiting for ever
+            self._in_log = False
+            logger.exception("append to %s failed in an unexpected way", self._log.name)
+            self._fail_group(group, _failed(self._log, error))
+            return
+        self._in_log = False
+        self._observer.group_appended(len(group), time.perf_counter() - began)
+        self._publish()
+        self._answer_written(group, outcomes)
+        self._answer_flushed()
+
+    def _answer_written(self, group: list[PendingAppend], outcomes: Sequence[AppendResult | RefusedError]) -> None:
+        every_group = self._log.config.flush_policy == "group"
+        for pending, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, RefusedError):
+                pending.fail(outcome)
+                continue
+            pending.result = outcome
+            _set_result(pending.written, outcome)
+            if every_group or pending.wants_fsync:
+                self._unflushed.append(pending)
+        if self._unflushed:
+            self._start_flush()
+
+    def _fail_group(self, group: list[PendingAppend], error: StorageError) -> None:
+        for pending in group:
+            pending.fail(error)
+        if isinstance(error, PartitionFailedError):
+            self._observer.partition_failed(self._log, error)
+            reason = str(error)
+            self._refuse_queued(lambda: PartitionOfflineError(f"{self._log.name} is offline: {reason}"))
+        self._publish()
+        self._answer_flushed()
+
+    def _refuse_queued(self, refusal: Callable[[], StorageError]) -> None:
+        """Answer the waiting appends; the waiting jobs keep their turn, for a held writer must be let go in order."""
+        kept: deque[PendingAppend | _Job] = deque()
+        while self._mailbox:
+            item = self._mailbox.popleft()
+            if isinstance(item, _Job):
+                kept.append(item)
+            else:
+                item.fail(refusal())
+        self._mailbox = kept
+        self._mailbox_bytes = 0
+
+    async def _do_job(self) -> None:
+        while self._flush_task is not None:
+            await asyncio.wait([self._flush_task])
+        job = self._mailbox.popleft()
+        assert isinstance(job, _Job)
+        self._in_log = self._in_job = True
+        try:
+            if job.call is None:
+                _set_result(job.done, None)
+                await job.released
+            else:
+                _set_result(job.done, await self._call(job.call))
+        except Exception as error:
+            _set_exception(job.done, error)
+            if isinstance(error, PartitionFailedError):
+                self._observer.partition_failed(self._log, error)
+        finally:
+            self._in_log = self._in_job = False
+        if self._flush_asked:
+            self._start_flush()
+
+    async def _call(self, call: Callable[[], object]) -> object:
+        try:
+            return await self._loop.run_in_executor(self._write_pool, call)
+        finally:
+            self._publish()
+
+    def _start_flush(self) -> None:
+        if self._flush_task is None and not self._in_job:
+            self._flush_task = self._loop.create_task(self._flush(), name=f"flush of {self._log.name}")
+
+    async def _flush(self) -> None:
+        try:
+            while (self._unflushed or self._flush_asked) and not self._in_job:
+                self._flush_asked = False
+                covered, self._unflushed = self._unflushed, []
+                await self._flush_once(covered)
+        finally:
+            self._flush_task = None
+
+    async def _flush_once(self, covered: list[PendingAppend]) -> None:
+        began = time.perf_counter()
+        try:
+            await self._loop.run_in_executor(self._flush_pool, self._log.flush)
+        except Exception as error:  # whatever it was: these bytes may not be on the disk (reliability rule 3)
+            failure = error if isinstance(error, PartitionFailedError) else _failed(self._log, error)
+            for pending in covered:
+                pending.fail(failure)
+            self._observer.partition_failed(self._log, failure)
+            return
+        self._observer.flushed(time.perf_counter() - began)
+        self._flushed += covered
+        if not self._in_log:
+            self._publish()
+            self._answer_flushed()
+
+    def _publish(self) -> None:
+        self._observer.published(self._log, self._log.publish())
+
+    def _answer_flushed(self) -> None:
+        """Answer what the last flushes covered; the publication that shows it to readers came before."""
+        flushed, self._flushed = self._flushed, []
+        for pending in flushed:
+            assert pending.result is not None
+            _set_result(pending.fsynced, pending.result)
+
+
+def _failed(log: PartitionLog, error: BaseException) -> PartitionFailedError:
+    failure = PartitionFailedError(f"{log.name}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def _set_result(future: asyncio.Future[Result], result: Result) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _set_exception(future: asyncio.Future[Result], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # seen: nobody may be waiting for this one

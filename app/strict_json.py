@@ -1,0 +1,185 @@
+"""Strict JSON: UTF-8 only, no NaN, no number too large for a float, no lone surrogates, no name twice in one object.
+
+The coders of the hot path refuse all of that themselves except names that occur twice; ``refuse_duplicates`` is for
+those, and ``check`` for documents whose inside no coder looks at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+
+from app.http.problems import Problem
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_PLACE = re.compile(r" - at `(\$.*)`$", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING_FIELD = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+_FAULTS_SHOWN_MAX = 100
+_NAME_SHOWN_MAX = 100
+
+
+class Fault(NamedTuple):
+    """One thing wrong with a document: a JSON pointer, a stable name, a sentence."""
+
+    pointer: str
+    code: str
+    detail: str
+
+    def below(self, prefix: str) -> Fault:
+        """The same fault in a document that holds this one at ``prefix``."""
+        return self._replace(pointer=prefix + self.pointer)
+
+
+def malformed(detail: str) -> Problem:
+    """The 400 for a body that is no JSON at all."""
+    return Problem(400, "malformed_body", detail)
+
+
+def invalid(faults: Iterable[Fault]) -> Problem:
+    """The 422 for a body that is JSON, but not what it has to be."""
+    listed = list(faults)[:_FAULTS_SHOWN_MAX]
+    first = listed[0]
+    return Problem(
+        422,
+        "invalid_request",
+        f"{first.pointer or 'the body'}: {first.detail}",
+        errors=[fault._asdict() for fault in listed],
+    )
+
+
+def decode(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
+    """``body`` as ``decoder`` reads it.
+
+    Raises:
+        Problem: 400 when it is no JSON, 422 with a pointer when it is JSON of another shape.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise invalid([fault_of(error)]) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed(reason_of(error)) from None
+
+
+def check(body: bytes | bytearray) -> None:
+    """Refuse whatever is not strict JSON, everywhere in ``body``.
+
+    Raises:
+        Problem: 400 when it is no JSON, 422 for a name that occurs twice or a number out of range.
+    """
+    decode(_ANYTHING, body)
+    refuse_duplicates(body)
+
+
+def refuse_duplicates(body: bytes | bytearray, prefix: str = "") -> None:
+    """Refuse a name that occurs twice in one object; ``body`` is known to be JSON.
+
+    Raises:
+        Problem: 422 with a pointer to the second occurrence.
+    """
+    try:
+        document = json.loads(body, object_pairs_hook=_note_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise malformed(reason_of(error)) from None
+    fault = _find_duplicate(document)
+    if fault is not None:
+        raise invalid([fault.below(prefix)])
+
+
+def read_model(model: type[Model], body: bytes | bytearray) -> Model:
+    """``body`` as an instance of a pydantic model: the way of the control plane.
+
+    Raises:
+        Problem: 400 or 422, all faults listed.
+    """
+    check(body)
+    try:
+        return model.model_validate_json(bytes(body))
+    except ValidationError as error:
+        raise invalid(faults_of_model(error)) from None
+
+
+def faults_of_model(error: ValidationError) -> list[Fault]:
+    """The faults pydantic found, in our terms."""
+    faults = []
+    for found in error.errors(include_url=False, include_context=False, include_input=False):
+        code = _PYDANTIC_CODES.get(found["type"], "invalid_type" if found["type"].endswith("_type") else "invalid_value")
+        faults.append(Fault(_pointer(found["loc"]), code, found["msg"].removeprefix("Value error, ")))
+    return faults
+
+
+def fault_of(error: msgspec.ValidationError) -> Fault:
+    """The fault msgspec found, in our terms."""
+    message = str(error)
+    place = _PLACE.search(message)
+    detail = message[: place.start()] if place else message
+    steps = [name or number for name, number in _STEP.findall(place[1])] if place else []
+    if "..." in steps:
+        steps = steps[: steps.index("...")]
+    if unknown := _UNKNOWN_FIELD.fullmatch(detail):
+        return Fault(_pointer([*steps, unknown[1]]), "unknown_field", "there is no such field")
+    if missing := _MISSING_FIELD.fullmatch(detail):
+        return Fault(_pointer([*steps, missing[1]]), "missing", "this field is required")
+    code = "invalid_type" if detail.startswith("Expected `") and ", got `" in detail else "invalid_value"
+    return Fault(_pointer(steps), code, detail)
+
+
+def reason_of(error: Exception) -> str:
+    """Why a body is no JSON, for people; never a piece of the body."""
+    if isinstance(error, UnicodeDecodeError):
+        return "the body is not UTF-8"
+    if isinstance(error, RecursionError):
+        return "the body is nested too deeply"
+    if isinstance(error, msgspec.DecodeError):
+        return str(error)
+    return "the body is not JSON"
+
+
+class _Duplicated(dict[str, Any]):
+    """An object with a name that occurs twice."""
+
+    name = ""
+
+
+def _note_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    marked = _Duplicated(members)
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            marked.name = name
+            break
+        seen.add(name)
+    return marked
+
+
+def _find_duplicate(document: Any) -> Fault | None:
+    waiting: list[tuple[Any, tuple[str | int, ...]]] = [(document, ())]
+    while waiting:
+        value, steps = waiting.pop()
+        if isinstance(value, _Duplicated):
+            return Fault(_pointer([*steps, value.name]), "duplicate_field", "this field occurs twice in one object")
+        if isinstance(value, dict):
+            waiting += [(member, (*steps, name)) for name, member in value.items() if isinstance(member, dict | list)]
+        elif isinstance(value, list):
+            waiting += [(item, (*steps, place)) for place, item in enumerate(value) if isinstance(item, dict | list)]
+    return None
+
+
+def _pointer(steps: Iterable[str | int]) -> str:
+    """A JSON pointer (RFC 6901)."""
+    return "".join("/" + str(step)[:_NAME_SHOWN_MAX].replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+_ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_PYDANTIC_CODES = {"missing": "missing", "extra_forbidden": "unknown_field"}

@@ -1,0 +1,115 @@
+"""What every model of the HTTP interface shares: strictness, and the number and time types."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+LONG_MAX = 2**63 - 1
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC_3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
+)
+_WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
+
+
+class Schema(BaseModel):
+    """A model of the interface. Types are never coerced, unknown fields are refused, instances do not change."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, populate_by_name=True)
+
+
+def parse_timestamp(value: object) -> int:
+    """Milliseconds since the epoch from a whole number of them or an RFC 3339 date and time.
+
+    Digits below the millisecond are dropped towards the past.
+
+    Raises:
+        ValueError: it is neither, lies before 1970, or does not fit into 63 bits.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value <= LONG_MAX:
+            raise ValueError(f"must be from 0 to {LONG_MAX}")
+        return value
+    match = _RFC_3339.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("must be milliseconds since 1970 or an RFC 3339 date and time with its zone")
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    fraction, _, sign, zone_hours, zone_minutes = match.groups()[6:]
+    try:
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+        if sign:
+            shift = timedelta(hours=_at_most(zone_hours, 23), minutes=_at_most(zone_minutes, 59))
+            moment = moment - shift if sign == "+" else moment + shift
+    except (ValueError, OverflowError):
+        raise ValueError(f"is no date and time that exists: {value}") from None
+    ms = (moment - _EPOCH) // timedelta(milliseconds=1) + int(((fraction or "") + "000")[:3])
+    if ms < 0:
+        raise ValueError("must not lie before 1970")
+    return ms
+
+
+def _at_most(digits: str, limit: int) -> int:
+    number = int(digits)
+    if number > limit:
+        raise ValueError(f"{number} is above {limit}")
+    return number
+
+
+def parse_whole_number(value: object) -> object:
+    """A parameter's text as a number when it is plainly one: no spaces, signs of plus, points or underscores."""
+    if isinstance(value, str):
+        if _WHOLE_NUMBER.fullmatch(value) is None:
+            raise ValueError("must be a whole number")
+        return int(value)
+    return value
+
+
+def parse_parameter_timestamp(value: object) -> int:
+    """``parse_timestamp`` for a parameter, where a number arrives as text."""
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        return parse_timestamp(int(value))
+    return parse_timestamp(value)
+
+
+def timestamp_schema(description: str, *others: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of a time, or of ``others``."""
+    return {
+        "anyOf": [
+            {"type": "integer", "format": "int64", "minimum": 0, "maximum": LONG_MAX},
+            {"type": "string", "format": "date-time"},
+            *others,
+        ],
+        "description": description,
+        "examples": [1372923600000, "2013-07-04T00:00:00-04:00"],
+    }
+
+
+_TIMESTAMP_TEXT = "Milliseconds since the epoch, or an RFC 3339 date and time."
+
+Timestamp = Annotated[int, BeforeValidator(parse_timestamp), WithJsonSchema(timestamp_schema(_TIMESTAMP_TEXT))]
+"""A time in a body."""
+
+TimestampParameter = Annotated[
+    int, BeforeValidator(parse_parameter_timestamp), WithJsonSchema(timestamp_schema(_TIMESTAMP_TEXT))
+]
+"""A time in a query."""
+
+Long = Annotated[int, Field(ge=-1, le=LONG_MAX, json_schema_extra={"format": "int64"})]
+"""A 64-bit number as Kafka answers it; -1 where it has no value."""
+
+Count = Annotated[int, Field(ge=0, le=LONG_MAX, json_schema_extra={"format": "int64"})]
+"""A number of things or bytes."""
+
+
+def number_parameter(minimum: int, maximum: int = LONG_MAX) -> Any:
+    """The annotations of a whole number in a query or a path."""
+    return Field(ge=minimum, le=maximum, json_schema_extra={"format": "int64"})
+
+
+WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]
+"""A whole number in a query or a path; give it its limits with ``number_parameter``."""

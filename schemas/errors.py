@@ -1,0 +1,72 @@
+"""The shape of every error: RFC 9457 problem details with what a client needs to decide on a retry."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ProblemError(BaseModel):
+    """One fault of a request: where it is and what it is."""
+
+    pointer: Annotated[str, Field(description="JSON pointer into the body, or the name of the parameter.")]
+    code: Annotated[str, Field(description="Stable name of the fault.", examples=["invalid_type"])]
+    detail: Annotated[str, Field(description="One sentence for people.")]
+
+
+class Problem(BaseModel):
+    """An error. A client decides from ``retryable`` and ``applied`` alone; single errors add members of their own."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:rollway:problem:unknown_topic_or_partition",
+                    "title": "Unknown topic or partition",
+                    "status": 404,
+                    "detail": "there is no topic flights",
+                    "instance": "/v1/topics/flights",
+                    "code": "unknown_topic_or_partition",
+                    "kafka_code": 3,
+                    "retryable": False,
+                    "applied": "no",
+                    "retry_after_ms": None,
+                    "errors": [],
+                }
+            ]
+        },
+    )
+
+    type: Annotated[str, Field(description="URI of the kind of problem.", json_schema_extra={"format": "uri-reference"})]
+    title: Annotated[str, Field(description="The kind of problem, for people.")]
+    status: Annotated[int, Field(ge=400, le=599, description="The HTTP status, repeated.")]
+    detail: Annotated[str, Field(description="What went wrong this time, for people.")]
+    instance: Annotated[str, Field(description="The path that was asked.")]
+    code: Annotated[str, Field(description="Stable name of the kind of problem.")]
+    kafka_code: Annotated[int, Field(description="The number of this error in Kafka's protocol; -1: Kafka has none.")]
+    retryable: Annotated[bool, Field(description="Whether the same request can succeed later.")]
+    applied: Annotated[
+        Literal["no", "unknown"], Field(description="Whether the request changed anything: no, or not known.")
+    ]
+    retry_after_ms: Annotated[int | None, Field(description="How long to wait before a retry.")]
+    errors: Annotated[list[ProblemError], Field(description="Single faults of the request.")]
+
+
+def problem_example(status: int, code: str, title: str, detail: str, **more: Any) -> dict[str, Any]:
+    """An example of ``Problem`` for the document."""
+    return {
+        "type": f"urn:rollway:problem:{code}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": "/v1/topics/flights",
+        "code": code,
+        "kafka_code": -1,
+        "retryable": False,
+        "applied": "no",
+        "retry_after_ms": None,
+        "errors": [],
+        **more,
+    }

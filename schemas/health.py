@@ -1,0 +1,30 @@
+"""Answers of the health routes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from schemas.base import Count, Schema
+
+
+class Health(Schema):
+    """The process runs and answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(Schema):
+    """Recovery is done and every route answers."""
+
+    status: Literal["ready"] = "ready"
+    partitions: Annotated[Count, Field(description="Partitions that are open.", examples=[6])]
+    offline_partitions: Annotated[Count, Field(description="Partitions that take no appends.", examples=[0])]
+
+
+class RecoveryProgress(Schema):
+    """How far the start has come; a member of the 503 problem of ``/readyz``."""
+
+    partitions_done: Count
+    partitions_total: Annotated[Count | None, Field(description="null while they are being counted.")]

@@ -1,0 +1,37 @@
+"""Names that travel in paths and bodies."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from schemas.base import LONG_MAX, Count, WholeNumber, number_parameter
+
+TOPIC_NAME_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
+TOPIC_NAME_LENGTH_MAX = 249
+PARTITION_MAX = 2**31 - 1
+
+TopicName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=TOPIC_NAME_LENGTH_MAX,
+        pattern=TOPIC_NAME_PATTERN,
+        description='ASCII letters, digits, ".", "_" and "-"; at most 249 of them; not "." and not "..".',
+        examples=["flights"],
+    ),
+]
+"""A topic's name in a body."""
+
+Partition = Annotated[int, Field(ge=0, le=PARTITION_MAX, description="Number of the partition.", examples=[0])]
+"""A partition's number in a body."""
+
+PartitionParameter = Annotated[WholeNumber, number_parameter(0, PARTITION_MAX)]
+"""A partition's number in a path."""
+
+OffsetParameter = Annotated[WholeNumber, number_parameter(0, LONG_MAX)]
+"""An offset in a path or a query."""
+
+Offset = Annotated[Count, Field(description="Number of a record in its partition.", examples=[42])]
+"""An offset in a body."""

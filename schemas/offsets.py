@@ -1,0 +1,120 @@
+"""Offsets by time, and the log start offset."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+
+from schemas.base import (
+    LONG_MAX,
+    Count,
+    Schema,
+    Timestamp,
+    parse_parameter_timestamp,
+    parse_timestamp,
+    timestamp_schema,
+)
+from schemas.errors import Problem
+from schemas.names import Offset, Partition, TopicName
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+SpecialTimestamp = Literal["earliest", "latest", "max_timestamp"]
+
+_SPECIAL: dict[object, SpecialTimestamp] = {
+    "earliest": "earliest",
+    "latest": "latest",
+    "max_timestamp": "max_timestamp",
+}
+_PLACE_SCHEMA = timestamp_schema(
+    "A time; or earliest, latest, or max_timestamp: the record with the largest timestamp.",
+    {"type": "string", "enum": list(_SPECIAL)},
+)
+
+
+def _parse_place(value: object) -> int | SpecialTimestamp:
+    special = _SPECIAL.get(value) if isinstance(value, str) else None
+    return special or parse_timestamp(value)
+
+
+def _parse_parameter_place(value: object) -> int | SpecialTimestamp:
+    special = _SPECIAL.get(value) if isinstance(value, str) else None
+    return special or parse_parameter_timestamp(value)
+
+
+TimeOrPlace = Annotated[int | SpecialTimestamp, PlainValidator(_parse_place), WithJsonSchema(_PLACE_SCHEMA)]
+"""A time in a body, or one of the three special places."""
+
+TimeOrPlaceParameter = Annotated[
+    int | SpecialTimestamp, PlainValidator(_parse_parameter_place), WithJsonSchema(_PLACE_SCHEMA)
+]
+"""The same in a query."""
+
+
+class OffsetQuery(Schema):
+    """One question: the first record at or after a time, or one of the three special places."""
+
+    topic: TopicName
+    partition: Partition
+    timestamp: TimeOrPlace
+
+
+class OffsetQueries(Schema):
+    """Many questions, one answer each, in order."""
+
+    queries: Annotated[list[OffsetQuery], Field(min_length=1, max_length=10_000)]
+    isolation: Isolation = "read_uncommitted"
+
+
+class OffsetAnswer(Schema):
+    """The place asked for; ``offset`` and ``timestamp`` are null when no visible record is that late."""
+
+    partition: Partition
+    offset: Offset | None
+    timestamp: Annotated[Count | None, Field(description="Of the record found; null for earliest and latest.")]
+    leader_epoch: Annotated[int | None, Field(ge=0, description="Of the record found, where it is known.", examples=[0])]
+
+
+class OffsetResult(OffsetAnswer):
+    """The answer to one of many questions."""
+
+    topic: TopicName
+
+
+class OffsetFailure(Schema):
+    """A question that has no answer, and why."""
+
+    topic: TopicName
+    partition: Partition
+    error: Problem
+
+
+class OffsetResults(Schema):
+    """One answer or error for each question, in their order."""
+
+    results: list[OffsetResult | OffsetFailure]
+
+
+class DeleteRecords(Schema):
+    """Where the log shall start: exactly one of ``offset`` and ``before_timestamp``."""
+
+    offset: Annotated[
+        int | None,
+        Field(ge=-1, le=LONG_MAX, description="The new log start offset; -1: the high watermark.", examples=[7]),
+    ] = None
+    before_timestamp: Annotated[
+        Timestamp | None, Field(description="Keep everything from the first record at or after this time on.")
+    ] = None
+    dry_run: Annotated[bool, Field(description="Only say where the log would start.")] = False
+
+    @model_validator(mode="after")
+    def _one_place(self) -> DeleteRecords:
+        if (self.offset is None) == (self.before_timestamp is None):
+            raise ValueError("give exactly one of offset and before_timestamp")
+        return self
+
+
+class LogStart(Schema):
+    """Where the log starts now, or would."""
+
+    log_start_offset: Offset

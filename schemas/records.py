@@ -1,0 +1,138 @@
+"""Records in JSON, and the answers to produce and fetch.
+
+Bodies of records are read by faster coders than these models (app.translate); a test holds the two to the same
+answers. What is written here is what the OpenAPI document shows.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, JsonValue
+
+from schemas.base import Count, Long, Schema, Timestamp
+from schemas.errors import Problem
+from schemas.names import Offset, Partition
+
+Encoding = Literal["utf8", "base64", "json"]
+TimestampType = Literal["CreateTime", "LogAppendTime"]
+
+
+def _base64(text: str) -> str:
+    try:
+        base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        raise ValueError("must be base64 with its padding") from None
+    return text
+
+
+Base64Text = Annotated[str, AfterValidator(_base64), Field(json_schema_extra={"contentEncoding": "base64"})]
+
+
+class Base64Bytes(Schema):
+    """Bytes that are not text."""
+
+    base64: Annotated[Base64Text, Field(description="RFC 4648, with padding.", examples=["AAEC/w=="])]
+
+
+class RecordHeader(Schema):
+    """One header of a record. Names may repeat; their order is kept."""
+
+    name: Annotated[str, Field(examples=["trace"])]
+    value: Annotated[str | Base64Bytes | None, Field(examples=["a1b2"])]
+
+
+class ProducedRecord(Schema):
+    """A record to append."""
+
+    key: Annotated[str | Base64Bytes | None, Field(description="Absent and null: no key.", examples=["AA"])] = None
+    value: Annotated[
+        str | Base64Bytes | None, Field(description="null: a tombstone.", examples=["flight 1141 to MIA"])
+    ]
+    headers: Annotated[list[RecordHeader], Field(description="In order, repeated names included.")] = []
+    timestamp: Annotated[
+        Timestamp | None, Field(description="Absent and null: the time the service got it.")
+    ] = None
+
+
+class RoutedRecord(ProducedRecord):
+    """A record to append to the partition it names, or that of its key, or any."""
+
+    partition: Annotated[Partition | None, Field(description="Absent and null: by the key; without one: sticky.")] = (
+        None
+    )
+
+
+class JsonProducedRecord(Schema):
+    """A record to append with ``encoding=json``: key and value are any JSON, stored as its text."""
+
+    key: Annotated[JsonValue, Field(description="Absent and null: no key.")] = None
+    value: Annotated[JsonValue, Field(description="null: a tombstone.")]
+    headers: list[RecordHeader] = []
+    timestamp: Timestamp | None = None
+    partition: Partition | None = None
+
+
+class RecordList(Schema):
+    """Records to append to one partition."""
+
+    records: list[ProducedRecord]
+
+
+class RoutedRecordList(Schema):
+    """Records to append to a topic."""
+
+    records: list[RoutedRecord]
+
+
+class ProduceResult(Schema):
+    """Where the records of one partition went. ``base_offset`` and ``last_offset`` are -1 when there were none."""
+
+    partition: Partition
+    base_offset: Annotated[Long, Field(description="Offset of the first record.", examples=[42])]
+    last_offset: Annotated[Long, Field(description="Offset of the last record, inclusive.", examples=[44])]
+    record_count: Annotated[Count, Field(examples=[3])]
+    log_append_time: Annotated[Long, Field(description="-1 unless the topic stamps records itself.", examples=[-1])]
+    log_start_offset: Annotated[Offset, Field(description="First readable offset.", examples=[0])]
+    durable_offset: Annotated[Offset, Field(description="Everything below survives a power cut.", examples=[45])]
+    duplicate: Annotated[bool, Field(description="Whether these are the offsets of an earlier, equal request.")]
+    throttle_time_ms: Annotated[Count, Field(description="How long a quota held the answer.", examples=[0])] = 0
+
+
+class ProduceFailure(Schema):
+    """The records of one partition were not taken, or it is not known."""
+
+    partition: Annotated[Partition | None, Field(description="null when no partition could be chosen.")]
+    error: Problem
+
+
+class TopicProduceResult(Schema):
+    """One result or error for each partition that was given records."""
+
+    results: list[ProduceResult | ProduceFailure]
+    throttle_time_ms: Count = 0
+
+
+class FetchedRecord(Schema):
+    """A record as it is stored. What is not UTF-8 comes as ``{"base64": "..."}``."""
+
+    offset: Offset
+    timestamp: Annotated[Long, Field(description="Milliseconds since the epoch; -1: none.", examples=[1372923600000])]
+    timestamp_type: TimestampType
+    key: Annotated[Any, Field(description="Text, base64, with encoding=json any JSON; null: none.", examples=["AA"])]
+    value: Annotated[Any, Field(description="As key; null: a tombstone.", examples=["flight 1141 to MIA"])]
+    headers: list[RecordHeader]
+    partition: Partition
+
+
+class FetchResult(Schema):
+    """Records of one partition, and where to go on."""
+
+    records: list[FetchedRecord]
+    next_offset: Annotated[Offset, Field(description="Fetch here next.", examples=[43])]
+    log_start_offset: Offset
+    high_watermark: Offset
+    last_stable_offset: Offset
+    log_end_offset: Offset

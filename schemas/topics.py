@@ -1,0 +1,137 @@
+"""Topics, partitions and segments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainValidator, WithJsonSchema
+
+from schemas.base import Count, Long, Schema
+from schemas.names import Offset, Partition, TopicName
+
+_SETTING_TYPES: list[dict[str, str]] = [{"type": "string"}, {"type": "integer"}, {"type": "boolean"}]
+
+
+def _setting(value: object) -> str | int | bool:
+    if not isinstance(value, str | int | bool):
+        raise ValueError("must be text, a whole number, true or false")
+    return value
+
+
+def _setting_or_none(value: object) -> str | int | bool | None:
+    return None if value is None else _setting(value)
+
+
+ConfigSetting = Annotated[str | int | bool, PlainValidator(_setting), WithJsonSchema({"anyOf": _SETTING_TYPES})]
+"""A setting's value: numbers may be written as text, as Kafka's tools do."""
+
+ConfigChange = Annotated[
+    str | int | bool | None,
+    PlainValidator(_setting_or_none),
+    WithJsonSchema({"anyOf": [*_SETTING_TYPES, {"type": "null"}]}),
+]
+"""A setting's new value, or null for none of its own."""
+
+PARTITION_COUNT_MAX = 10_000
+
+PartitionCount = Annotated[
+    int, Field(ge=1, le=PARTITION_COUNT_MAX, description="How many partitions the topic has.", examples=[6])
+]
+
+
+class TopicSpecification(Schema):
+    """What a topic shall be."""
+
+    partitions: PartitionCount = 1
+    config: Annotated[
+        dict[str, ConfigSetting],
+        Field(
+            description="Settings by their Kafka names, over the service's defaults.",
+            examples=[{"retention.ms": 86400000, "segment.bytes": 1048576}],
+        ),
+    ] = {}
+
+
+class TopicChange(Schema):
+    """What shall change about a topic. Partitions can only be added."""
+
+    partitions: PartitionCount | None = None
+    config: Annotated[
+        dict[str, ConfigChange],
+        Field(
+            description="Settings to change; null takes a setting back to the service's default.",
+            examples=[{"retention.ms": 3600000, "segment.ms": None}],
+        ),
+    ] = {}
+
+
+class ConfigValue(Schema):
+    """A setting as it is in force."""
+
+    value: Annotated[ConfigSetting, Field(examples=[604800000])]
+    source: Annotated[
+        Literal["topic", "service", "default"],
+        Field(description="Who set it: this topic, the service's defaults, or nobody."),
+    ]
+
+
+class PartitionDescription(Schema):
+    """One partition's limits and size. Every end is exclusive."""
+
+    partition: Partition
+    leader_epoch: Annotated[int, Field(ge=-1, description="Generation of the partition's leader.", examples=[0])]
+    log_start_offset: Annotated[Offset, Field(description="First readable offset.")]
+    high_watermark: Annotated[Offset, Field(description="End of what consumers may read.")]
+    last_stable_offset: Annotated[Offset, Field(description="End of what read_committed consumers may read.")]
+    log_end_offset: Annotated[Offset, Field(description="Offset the next record will get.")]
+    recovery_point: Annotated[Offset, Field(description="Everything below survives a power cut.")]
+    size_bytes: Annotated[Count, Field(description="Bytes of record batches.", examples=[12846])]
+    segments: Annotated[Count, Field(description="Number of segments.", examples=[1])]
+    replicas: Annotated[list[int], Field(description="Nodes that hold a copy.", examples=[[1]])]
+    isr: Annotated[list[int], Field(description="Nodes whose copy is in sync.", examples=[[1]])]
+    offline_reason: Annotated[
+        str | None, Field(description="Why the partition takes no appends; null when it does.", examples=[None])
+    ] = None
+
+
+class TopicDescription(Schema):
+    """A topic with its partitions and its settings in force."""
+
+    name: TopicName
+    topic_id: Annotated[str, Field(description="22 characters, never given twice.", examples=["vbX5CGHpTq2OyL3cZhW1Uw"])]
+    partitions: list[PartitionDescription]
+    config: dict[str, ConfigValue]
+
+
+class TopicPage(Schema):
+    """One page of topics, sorted by name."""
+
+    data: list[TopicDescription]
+    has_more: bool
+    next_cursor: Annotated[str | None, Field(description="Give it as start_after to go on.", examples=[None])]
+
+
+class PartitionList(Schema):
+    """All partitions of a topic."""
+
+    partitions: list[PartitionDescription]
+
+
+class SegmentDescription(Schema):
+    """One segment of a partition, oldest first."""
+
+    base_offset: Offset
+    next_offset: Annotated[Offset, Field(description="End of the segment, exclusive.")]
+    size_bytes: Count
+    first_timestamp: Annotated[Long, Field(description="Of the first batch; -1: none.", examples=[1372910400000])]
+    largest_timestamp: Annotated[Long, Field(description="-1: none.", examples=[1372996800000])]
+    offset_index_entries: Count
+    time_index_entries: Count
+    state: Annotated[str, Field(description="active, sealed, or what else the segment is.", examples=["active"])]
+
+
+class SegmentList(Schema):
+    """All segments of a partition."""
+
+    partition: Partition
+    segments: list[SegmentDescription]
