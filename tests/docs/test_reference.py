@@ -61,11 +61,10 @@ def test_every_page_is_reachable_from_the_index() -> None:
     reached, waiting = set(), [ROOT / "README.md"]
     while waiting:
         page = waiting.pop()
-        if page in reached:
-            continue
-        reached.add(page)
-        for target in re.findall(r"\]\(([^)#\s:]+\.md)", page.read_text("utf-8")):
-            waiting.append((page.parent / target).resolve())
+        if page not in reached:
+            reached.add(page)
+            links = re.findall(r"\]\(([^)#\s:]+\.md)", page.read_text("utf-8"))
+            waiting.extend((page.parent / target).resolve() for target in links)
     assert [str(page.relative_to(ROOT)) for page in PAGES if page.resolve() not in reached] == []
 
 
