@@ -1,0 +1,268 @@
+"""Everything that can be set about the service, with its limits.
+
+A value comes from, in this order: the command line, the environment (``ROLLWAY_...``), a TOML file, its default.
+Nothing is ignored: a name that does not exist is an error in each of them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from storage.config import TopicConfig
+from storage.errors import InvalidConfigError
+
+ENVIRONMENT_PREFIX = "ROLLWAY_"
+FILE_VARIABLE = "ROLLWAY_CONFIG"
+# Settings of the commands that talk to a service, not of the service.
+_VARIABLES_OF_CLIENTS = frozenset({"ROLLWAY_SERVER"})
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
+_DAY_MS = 86_400_000
+
+_NEXT_PAIR = re.compile(r",(?=[^,=]+=)")
+
+
+class SettingsError(ValueError):
+    """The settings cannot be used; the message is one sentence for people."""
+
+
+def _setting(default: Any, description: str, *, low: int | None = None, high: int | None = None) -> Any:
+    return Field(default=default, ge=low, le=high, description=description)
+
+
+def _interval_ms(default: int, description: str) -> Any:
+    return _setting(default, description, low=1, high=_DAY_MS)
+
+
+def parse_topic_defaults(value: object) -> object:
+    """Topic settings by Kafka's names from JSON, from ``name=value,name=value``, or from nested tables.
+
+    A TOML file may say ``retention.ms = 1`` without quotes, which is a table in a table there.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("{"):
+            try:
+                value = json.loads(text)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"is no JSON object: {error}") from None
+        else:
+            pairs = [pair.partition("=") for pair in _NEXT_PAIR.split(text)] if text else []
+            if not all(equals and name.strip() for name, equals, _ in pairs):
+                raise ValueError("must be a JSON object or name=value,name=value")
+            value = {name.strip(): setting.strip() for name, _, setting in pairs}
+    return _flattened(value) if isinstance(value, Mapping) else value
+
+
+def _flattened(table: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= _flattened(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+class Settings(BaseSettings):
+    """The settings of one service. Immutable; ``load_settings`` turns what is wrong into a sentence."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, validate_default=False, env_ignore_empty=False
+    )
+
+    config: Path | None = _setting(None, "TOML file with any of these settings.")
+    data_dir: Path = _setting(Path("rollway-data"), "Directory of everything the service stores; made when absent.")
+    host: str = _setting("127.0.0.1", "Address to listen on; others than loopback need insecure_no_authentication.")
+    port: int = _setting(8080, "Port to listen on; 0 picks a free one.", low=0, high=65_535)
+    insecure_no_authentication: bool = _setting(
+        False, "Allow an address that other machines reach, though nobody is asked who they are."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "Least serious message that is logged.")
+    access_log: bool = _setting(False, "Log a line for each request; costs about half the rate of small requests.")
+
+    topic_defaults: Annotated[dict[str, Any], NoDecode, BeforeValidator(parse_topic_defaults)] = Field(
+        default_factory=dict,
+        description="Defaults of topic settings, by Kafka's names; in the environment JSON or name=value,name=value.",
+    )
+    file_delete_delay_ms: int | None = _setting(
+        None, "Short for the topic default file.delete.delay.ms.", low=0, high=2**63 - 1
+    )
+
+    retention_check_interval_ms: int = _interval_ms(300_000, "How often segments are checked against retention.")
+    roll_check_interval_ms: int = _interval_ms(10_000, "How often active segments are checked against segment.ms.")
+    flush_check_interval_ms: int = _interval_ms(1_000, "How often unflushed records are checked against flush.ms.")
+    checkpoint_interval_ms: int = _interval_ms(60_000, "How often recovery points and log starts are written down.")
+    high_watermark_checkpoint_interval_ms: int = _interval_ms(5_000, "How often high watermarks are written down.")
+    file_delete_check_interval_ms: int = _interval_ms(
+        1_000, "How often files of deleted segments are checked against file.delete.delay.ms."
+    )
+
+    request_body_bytes_max: int = _setting(32 * _MIB, "Largest body of a request as sent.", low=1, high=2 * _GIB)
+    decompressed_bytes_max: int = _setting(
+        64 * _MIB, "Largest body of a request once its Content-Encoding is undone.", low=1, high=2 * _GIB
+    )
+    request_header_bytes_max: int = _setting(
+        32 * _KIB, "Largest request line with all headers.", low=1 * _KIB, high=1 * _MIB
+    )
+    request_header_count_max: int = _setting(100, "Most headers of a request.", low=8, high=10_000)
+    request_header_timeout_ms: int = _interval_ms(10_000, "Time for a request's headers to arrive.")
+    request_body_bytes_per_second_min: int = _setting(
+        1 * _KIB, "Slowest rate at which a body may arrive, on average since its start; 0: any.", low=0, high=_GIB
+    )
+    request_body_grace_ms: int = _interval_ms(10_000, "Time a body has before its rate is looked at.")
+    keep_alive_timeout_ms: int = _interval_ms(60_000, "Time an idle connection stays open.")
+    send_stall_timeout_ms: int = _interval_ms(30_000, "Time after which a client that takes no byte is cut off.")
+    connections_max: int = _setting(20_000, "Most open connections.", low=1, high=1_000_000)
+    connections_per_address_max: int = _setting(
+        10_000, "Most open connections from one address.", low=1, high=1_000_000
+    )
+    backlog: int = _setting(2_048, "Connections that may wait to be accepted.", low=1, high=65_535)
+
+    waiter_count_max: int = _setting(10_000, "Most fetches that wait for records at a time.", low=0, high=1_000_000)
+    fetch_bytes_max: int = _setting(
+        _GIB, "Most bytes one fetch of raw record batches answers, and what max_bytes may ask for.", low=1, high=_GIB
+    )
+    mailbox_bytes_max: int = _setting(
+        64 * _MIB, "Most bytes that wait to be appended to one partition.", low=_MIB, high=4 * _GIB
+    )
+    mailbox_count_max: int = _setting(
+        10_000, "Most requests that wait to be appended to one partition.", low=1, high=1_000_000
+    )
+    group_bytes_max: int = _setting(
+        8 * _MIB, "Most bytes that are written with one write; one larger request still is.", low=1, high=_GIB
+    )
+    group_count_max: int = _setting(1_000, "Most requests that are written with one write.", low=1, high=100_000)
+    write_threads: int = _setting(4, "Threads that append.", low=1, high=256)
+    flush_threads: int = _setting(4, "Threads that fsync.", low=1, high=256)
+    read_threads: int = _setting(4, "Threads that read and decode records.", low=1, high=256)
+
+    shutdown_grace_ms: int = _interval_ms(
+        10_000, "Time that requests in progress have at SIGTERM before they are cut off; long polls end at once."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the base class gives it
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The sources and their order: arguments, environment, file."""
+        _refuse_unknown_variables(cls.model_fields)
+        path = init_settings().get("config") or os.environ.get(FILE_VARIABLE)
+        if not path:
+            return init_settings, env_settings
+        if not Path(path).is_file():
+            raise SettingsError(f"The settings file {path} does not exist.")
+        try:
+            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=path)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"The settings file {path} is no TOML: {error}.") from None
+        except OSError as error:
+            raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}.") from None
+
+    @field_validator("topic_defaults")
+    @classmethod
+    def _topic_defaults_are_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            TopicConfig.parse(value)
+        except InvalidConfigError as error:
+            raise ValueError(str(error)) from None
+        return dict(value)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Settings:
+        if not self.insecure_no_authentication and not is_loopback(self.host):
+            raise ValueError(
+                f"host {self.host} can be reached from other machines and this release asks nobody who they are: "
+                "listen on 127.0.0.1, or accept that with insecure_no_authentication"
+            )
+        if self.file_delete_delay_ms is not None:
+            self.topic_defaults.setdefault("file.delete.delay.ms", self.file_delete_delay_ms)
+        return self
+
+
+def _refuse_unknown_variables(known: Mapping[str, object]) -> None:
+    names = {f"{ENVIRONMENT_PREFIX}{name}".upper() for name in known} | _VARIABLES_OF_CLIENTS
+    unknown = sorted(
+        name for name in os.environ if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in names
+    )
+    if unknown:
+        raise SettingsError(f"The environment has {', '.join(unknown)}, which is no setting of Rollway.")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` can only be reached from this machine. A name other than localhost is never trusted to."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load_settings(**given: Any) -> Settings:
+    """The settings from ``given``, the environment and the settings file.
+
+    Raises:
+        SettingsError: something is unknown or impossible; the message is a sentence that names all of it.
+    """
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise SettingsError(_sentence(error)) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    reasons = []
+    for fault in error.errors(include_url=False):
+        name = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            reasons.append(f"{name} is no setting of Rollway")
+        else:
+            text = fault["msg"].removeprefix("Value error, ")
+            reasons.append(f"{name}: {text}" if name else text)
+    return f"The settings are wrong: {'; '.join(reasons)}."
+
+
+class SettingRow(NamedTuple):
+    """One setting for the reference: its name, its environment variable, its default, one sentence."""
+
+    name: str
+    variable: str
+    default: object
+    description: str
+
+
+def documented_settings() -> list[SettingRow]:
+    """Every setting in the order of the reference."""
+    return [
+        SettingRow(
+            name,
+            f"{ENVIRONMENT_PREFIX}{name}".upper(),
+            field.get_default(call_default_factory=True, validated_data={}),
+            field.description or "",
+        )
+        for name, field in Settings.model_fields.items()
+    ]
