@@ -204,8 +204,10 @@ def retain_by_size(client: LogClient, flights: Sequence[Flight], step: Step) -> 
     step.check(gone.get("code") == "offset_out_of_range", f"a read below the log start says {gone.get('code')}")
     left = [(record.timestamp, record.key, record.value) for record in client.records(RETENTION_TOPIC, 0, log_start)]
     step.check(left == [tuple(flight) for flight in flights[log_start:]], "the records that are left have changed")
-    freed = sum(segment["size_bytes"] for segment in run)
-    step.answer = f"{len(deleted)} of {len(segments)} segments deleted as planned, {freed / 1e6:.1f} MB; {len(left):,} records left"
+    freed = sum(segment["size_bytes"] for segment in run) / 1e6
+    step.answer = (
+        f"{len(deleted)} of {len(segments)} segments ({freed:.1f} MB) deleted as planned, {len(left):,} records left"
+    )
 
 
 def kill_under_load(service: Service, client: LogClient, flights: Sequence[Flight], step: Step) -> int:
