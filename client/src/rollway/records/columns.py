@@ -48,13 +48,18 @@ class BinaryColumn:
     def from_list(cls, items: Iterable[bytes | None]) -> BinaryColumn:
         """A column of these byte strings; ``None`` is null."""
         listed = list(items)
-        offsets = np.zeros(len(listed) + 1, dtype=np.int64)
         present = [item or b"" for item in listed]
-        np.cumsum(np.fromiter(map(len, present), dtype=np.int64, count=len(present)), out=offsets[1:])
-        nulls = None
+        column = cls.from_lengths(b"".join(present), np.fromiter(map(len, present), np.int64, len(present)))
         if None in listed:
-            nulls = np.fromiter((item is None for item in listed), dtype=np.bool_, count=len(listed))
-        return cls(b"".join(present), offsets, nulls)
+            column.nulls = np.fromiter((item is None for item in listed), np.bool_, len(listed))
+        return column
+
+    @classmethod
+    def from_lengths(cls, data: bytes | bytearray | memoryview | ByteArray, lengths: Int64Array) -> BinaryColumn:
+        """Cut ``data`` into byte strings of these lengths, one after the other."""
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return cls(data, offsets)
 
     @classmethod
     def all_null(cls, count: int) -> BinaryColumn:
@@ -104,6 +109,22 @@ class BinaryColumn:
             pa.large_binary(), len(self), [validity, pa.py_buffer(offsets), pa.py_buffer(self.data)]
         )
 
+    @classmethod
+    def concatenate(cls, columns: Sequence[BinaryColumn]) -> BinaryColumn:
+        """The elements of all columns, one column after the other; the only one itself."""
+        if len(columns) == 1:
+            return columns[0]
+        data = [column.data[int(column.offsets[0]) : int(column.offsets[-1])] for column in columns]
+        lengths = np.concatenate([np.diff(column.offsets) for column in columns])
+        joined = cls.from_lengths(np.concatenate(data), lengths)
+        if any(column.nulls is not None for column in columns):
+            joined.nulls = np.concatenate([column.null_flags() for column in columns])
+        return joined
+
+    def null_flags(self) -> BoolArray:
+        """``nulls``, or as many ``False``."""
+        return np.zeros(len(self), dtype=np.bool_) if self.nulls is None else self.nulls
+
     def slice(self, start: int, end: int) -> BinaryColumn:
         """Elements ``[start, end)``, over the same memory."""
         return BinaryColumn(
@@ -116,6 +137,13 @@ class BinaryColumn:
         if self.nulls is not None:
             lengths[self.nulls] = 0
         return lengths
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all elements together."""
+        if self.nulls is None:
+            return int(self.offsets[-1] - self.offsets[0])
+        return int(self.lengths().sum())
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -167,6 +195,21 @@ class HeaderColumns:
         names = BinaryColumn.from_list([name.encode() for name, _ in pairs])
         return cls(counts, names, BinaryColumn.from_list([value for _, value in pairs]))
 
+    @classmethod
+    def concatenate(cls, headers: Sequence[HeaderColumns]) -> HeaderColumns:
+        """The headers of all records, in order; the only ones themselves."""
+        return cls(
+            np.concatenate([part.counts for part in headers]),
+            BinaryColumn.concatenate([part.names for part in headers]),
+            BinaryColumn.concatenate([part.values for part in headers]),
+        )
+
+    @classmethod
+    def none_for(cls, record_count: int) -> HeaderColumns:
+        """No headers for each of ``record_count`` records."""
+        nothing = np.zeros(record_count, dtype=np.int64)
+        return cls(nothing, BinaryColumn(b"", nothing[:1]), BinaryColumn(b"", nothing[:1]))
+
     def to_rows(self) -> list[tuple[tuple[str, bytes | None], ...]]:
         """The headers of each record, in order."""
         names = [(name or b"").decode() for name in self.names.to_list()]
@@ -204,6 +247,22 @@ class RecordColumns:
             lengths.add(len(self.headers.counts))
         if len(lengths) != 1:
             raise ValueError(f"columns of different lengths: {sorted(lengths)}")
+
+    @classmethod
+    def concatenate(cls, columns: Sequence[RecordColumns]) -> RecordColumns:
+        """All records, in order; the only columns themselves. At least one element."""
+        if len(columns) == 1:
+            return columns[0]
+        headers = None
+        if any(part.headers is not None for part in columns):
+            headers = HeaderColumns.concatenate([part.headers or HeaderColumns.none_for(len(part)) for part in columns])
+        return cls(
+            np.concatenate([part.offsets for part in columns]),
+            np.concatenate([part.timestamps for part in columns]),
+            BinaryColumn.concatenate([part.keys for part in columns]),
+            BinaryColumn.concatenate([part.values for part in columns]),
+            headers,
+        )
 
     def slice(self, start: int, end: int) -> RecordColumns:
         """Records ``[start, end)``, over the same memory."""

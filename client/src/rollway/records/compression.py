@@ -68,7 +68,7 @@ def compress(codec: Codec, records: Buffer, level: int | None = None) -> Buffer:
             return zstandard.ZstdCompressor(level=3 if level is None else level).compress(records)
 
 
-def decompress(codec: Codec, body: memoryview, decompressed_bytes_max: int) -> Buffer:
+def decompress(codec: Codec, body: memoryview, decompressed_bytes_max: int) -> bytes | memoryview:
     """Decompress the record section of a batch; at most ``decompressed_bytes_max`` bytes come out.
 
     Takes memory for what comes out and not for what is claimed to come.
@@ -137,7 +137,7 @@ def _compress_xerial(records: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(body: memoryview, bytes_max: int) -> Buffer:
+def _decompress_snappy(body: memoryview, bytes_max: int) -> bytes:
     """xerial frames when they begin with their magic, otherwise one raw block, as Kafka's readers do."""
     output = _Output(len(body), bytes_max)
     if body[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
@@ -244,7 +244,7 @@ def _zstd_frame_end(body: memoryview, position: int) -> int:
     return position + (4 if parameters.has_checksum else 0)
 
 
-_DECOMPRESSORS: dict[Codec, Callable[[memoryview, int], Buffer]] = {
+_DECOMPRESSORS: dict[Codec, Callable[[memoryview, int], bytes]] = {
     Codec.GZIP: _decompress_gzip,
     Codec.SNAPPY: _decompress_snappy,
     Codec.LZ4: _decompress_lz4,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from rollway.records.batch import RecordBatch, TimestampType
+from rollway.records.batch import Codec, RecordBatch, TimestampType
 from rollway.records.columns import RecordColumns
 from rollway.records.compression import decompress
 from rollway.records.section_reader import read_section
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+
+# Columns of the smallest records are some times larger than their bytes; more than this is no honest batch.
+_COLUMNS_RATIO_MAX = 4
 
 
 def decode_batch(batch: RecordBatch, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> RecordColumns:
@@ -29,12 +32,13 @@ def decode_batch(batch: RecordBatch, *, decompressed_bytes_max: int = DECOMPRESS
     Thread: any.
     """
     header = batch.header
-    section = decompress(header.codec, batch.body, decompressed_bytes_max)
-    parsed = read_section(section, header.record_count)
-    with np.errstate(over="ignore"):
-        offsets = np.int64(header.base_offset) + parsed.offset_deltas
-        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            timestamps = np.full(len(offsets), header.max_timestamp, dtype=np.int64)
-        else:
-            timestamps = np.int64(header.base_timestamp) + parsed.timestamp_deltas
-    return RecordColumns(offsets, timestamps, parsed.keys, parsed.values, parsed.headers)
+    codec = header.codec
+    section = decompress(codec, batch.body, decompressed_bytes_max)
+    columns_bytes_max = None if codec is Codec.NONE else _COLUMNS_RATIO_MAX * decompressed_bytes_max
+    deltas = read_section(section, header.record_count, columns_bytes_max)
+    # Adding to arrays wraps around at 2^63, like Java's long.
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        timestamps = np.full(len(deltas), header.max_timestamp, dtype=np.int64)
+    else:
+        timestamps = deltas.timestamps + header.base_timestamp
+    return RecordColumns(deltas.offsets + header.base_offset, timestamps, deltas.keys, deltas.values, deltas.headers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from rollway.records.batch import (
@@ -16,9 +18,10 @@ from rollway.records.batch import (
 )
 from rollway.records.columns import RecordColumns
 from rollway.records.compression import compress
-from rollway.records.section_writer import record_section, record_sizes
+from rollway.records.section_writer import payload_sizes, record_section, record_sizes
 
-_BATCH_BYTES_MAX = 2**31 - 1 + LOG_OVERHEAD_BYTES
+# What batchLength, an int32, leaves for records.
+_SECTION_BYTES_MAX = 2**31 - 1 - (HEADER_BYTES - LOG_OVERHEAD_BYTES)
 
 
 def encode_batch(
@@ -44,8 +47,11 @@ def encode_batch(
     """
     if len(columns) == 0:
         raise ValueError("a batch holds at least one record")
-    if int(record_sizes(columns).sum()) + HEADER_BYTES > _BATCH_BYTES_MAX:
-        raise ValueError(f"a batch is at most {_BATCH_BYTES_MAX} bytes; use encode_batches")
+    if columns.keys.size_bytes + columns.values.size_bytes > _SECTION_BYTES_MAX:
+        raise _too_large()
+    section = compress(codec, record_section(columns), level)
+    if len(section) > _SECTION_BYTES_MAX:
+        raise _too_large()
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,
@@ -61,7 +67,11 @@ def encode_batch(
         base_sequence=base_sequence,
         record_count=len(columns),
     )
-    return build_batch(header, compress(codec, record_section(columns), level))
+    return build_batch(header, section)
+
+
+def _too_large() -> ValueError:
+    return ValueError(f"a batch holds at most {_SECTION_BYTES_MAX} bytes of records; use encode_batches")
 
 
 def encode_batches(
@@ -86,13 +96,9 @@ def encode_batches(
     Raises:
         ValueError: a level the codec does not have, or a record of more than 2 GiB.
     """
-    ends = np.cumsum(record_sizes(columns))
     batches: list[bytes] = []
     start = 0
-    while start < len(columns):
-        used_bytes = int(ends[start - 1]) if start else 0
-        limit = used_bytes + batch_bytes_max - HEADER_BYTES
-        end = max(start + 1, int(np.searchsorted(ends, limit, side="right")))
+    for end in _batch_ends(columns, batch_bytes_max - HEADER_BYTES):
         batches.append(
             encode_batch(
                 columns.slice(start, end),
@@ -109,3 +115,17 @@ def encode_batches(
         )
         start = end
     return batches
+
+
+def _batch_ends(columns: RecordColumns, section_bytes_max: int) -> Iterator[int]:
+    """Where each batch ends, when none but those of a single record may exceed ``section_bytes_max``."""
+    payload = payload_sizes(columns)
+    # A length and two deltas, a byte each: few records more than that fit, so the exact sizes of few are computed.
+    least_ends = np.cumsum(payload + 3)
+    start = 0
+    while start < len(columns):
+        used = int(least_ends[start - 1]) if start else 0
+        candidate_end = int(np.searchsorted(least_ends, used + section_bytes_max, side="right"))
+        sizes = record_sizes(payload[start:candidate_end], columns.timestamps[start:candidate_end])
+        start += max(1, int(np.searchsorted(np.cumsum(sizes), section_bytes_max, side="right")))
+        yield start

@@ -1,124 +1,156 @@
 """The uncompressed record section of a batch, to columns (spec "Binary formats")::
 
-length         varint    bytes after this field
-attributes     int8      unused
-timestampDelta varlong
-offsetDelta    varint
-keyLength      varint    -1: null
-key
-valueLength    varint    -1: null
-value
-headerCount    varint
-headers        each: nameLength varint, name (UTF-8), valueLength varint (-1: null), value
+    length         varint    bytes after this field
+    attributes     int8      unused
+    timestampDelta varlong
+    offsetDelta    varint
+    keyLength      varint    -1: null
+    key
+    valueLength    varint    -1: null
+    value
+    headerCount    varint
+    headers        each: nameLength varint, name (UTF-8), valueLength varint (-1: null), value
+
+Where records begin is found first; then every field is read for all records at once. No field is checked against its
+record's end while reading: places only ever grow, so a record whose last field ends exactly where the record does has
+all of them inside.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from rollway.records.batch import Buffer
-from rollway.records.columns import BinaryColumn, HeaderColumns, Int64Array
-from rollway.records.errors import BrokenRecordError
-from rollway.records.varint import read_varint, read_varlong
+from rollway.records.columns import BoolArray, ByteArray, Int64Array, RecordColumns
+from rollway.records.errors import BrokenRecordError, DecompressedSizeError
+from rollway.records.gather import Ranges, gather
+from rollway.records.section_boundaries import record_starts
+from rollway.records.section_headers import HeaderReader, find_undecodable
+from rollway.records.section_rows import HEADER_BYTES_MIN, RECORD_BODY_BYTES_MIN, read_row, read_rows
+from rollway.records.varint import VARLONG_BYTES_MAX
+from rollway.records.varint_arrays import Varints, read_varints
 
-RECORD_BYTES_MIN = 7
+# Measured: with fewer records the fixed cost of arrays is larger than that of a loop. Large sections never take the
+# loop: they may hold more headers than should become objects.
+_ROWS_MAX = 96
+_ROWS_BYTES_MAX = 64 * 1024
+
+# Records read together, which bounds the memory that reading takes beside its result.
+_BLOCK_COUNT = 65536
+
+# What a record and a header take in columns beside their bytes, rounded up.
+_RECORD_COLUMN_BYTES = 40
+_HEADER_COLUMN_BYTES = 64
+
+# A larger broken record is not read again to say what is wrong with it.
+_EXPLAINED_BYTES_MAX = 64 * 1024
 
 
-class Section(NamedTuple):
-    """What a record section holds, before base offset and base timestamp are added."""
+def read_section(section: bytes | memoryview, record_count: int, columns_bytes_max: int | None = None) -> RecordColumns:
+    """Read ``record_count`` records that fill ``section`` to the last byte.
 
-    offset_deltas: Int64Array
-    timestamp_deltas: Int64Array
-    keys: BinaryColumn
-    values: BinaryColumn
-    headers: HeaderColumns | None
-
-
-def read_section(section: Buffer, record_count: int) -> Section:
-    """Parse ``record_count`` records that fill ``section`` to the last byte.
+    Offsets and timestamps come as the deltas that are written there. With ``columns_bytes_max``, records and headers
+    so small and many that their columns would outgrow that are refused: compressed, they cost their sender nothing.
 
     Raises:
-        BrokenRecordError: they do not, or one of them breaks the format.
+        BrokenRecordError: there are not as many records, or one of them breaks the format.
+        DecompressedSizeError: the columns would be larger than ``columns_bytes_max``.
     """
-    if not 0 <= record_count <= len(section) // RECORD_BYTES_MIN:
+    if not 0 <= record_count <= len(section) // (RECORD_BODY_BYTES_MIN + 1):
         raise BrokenRecordError(f"{record_count} records cannot be in {len(section)} bytes")
-    data = bytes(section)
-    rows = _Rows()
-    position = 0
-    for place in range(record_count):
-        try:
-            position = rows.read_record(data, position)
-        except BrokenRecordError as error:
-            raise BrokenRecordError(f"record {place}: {error}", ((place, str(error)),)) from None
-    if position != len(data):
-        raise BrokenRecordError(f"{len(data) - position} bytes are left over after {record_count} records")
-    return rows.section()
+    if record_count < _ROWS_MAX and len(section) <= _ROWS_BYTES_MAX:
+        return read_rows(bytes(section), record_count)
+    return _SectionReader(section, columns_bytes_max).read(record_count)
 
 
-class _Rows:
-    """Records read one by one."""
+class _SectionReader:
+    """Reads one section, block by block."""
 
-    def __init__(self) -> None:
-        self._timestamp_deltas: list[int] = []
-        self._offset_deltas: list[int] = []
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._header_rows: list[list[tuple[str, bytes | None]]] = []
+    def __init__(self, section: bytes | memoryview, columns_bytes_max: int | None) -> None:
+        self._section = section
+        self._data: ByteArray = np.frombuffer(section, dtype=np.uint8)
+        self._columns_bytes_left = columns_bytes_max
 
-    def read_record(self, data: bytes, position: int) -> int:
-        length, position = read_varint(data, position, len(data))
-        end = position + length
-        if length < RECORD_BYTES_MIN - 1 or end > len(data):
-            raise BrokenRecordError(f"says it is {length} bytes long where {len(data) - position} are left")
-        timestamp_delta, position = read_varlong(data, position + 1, end)
-        offset_delta, position = read_varint(data, position, end)
-        key, position = _read_bytes(data, position, end)
-        value, position = _read_bytes(data, position, end)
-        headers, position = _read_headers(data, position, end)
-        if position != end:
-            raise BrokenRecordError(f"{end - position} bytes are left over at its end")
-        self._timestamp_deltas.append(timestamp_delta)
-        self._offset_deltas.append(offset_delta)
-        self._keys.append(key)
-        self._values.append(value)
-        self._header_rows.append(headers)
-        return end
+    def read(self, record_count: int) -> RecordColumns:
+        self._charge(record_count * _RECORD_COLUMN_BYTES)
+        if record_count == 0:
+            starts = np.zeros(1, dtype=np.int64)
+        else:
+            starts = record_starts(self._section, self._data, record_count)
+        found_count = len(starts) - 1
+        blocks = [
+            self._read_block(starts[first : first + _BLOCK_COUNT + 1], first)
+            for first in range(0, found_count, _BLOCK_COUNT)
+        ]
+        if found_count < record_count:
+            raise BrokenRecordError(f"the records end after {found_count}, not {record_count}")
+        if starts[-1] != len(self._data):
+            left_count = len(self._data) - int(starts[-1])
+            raise BrokenRecordError(f"{left_count} bytes are left over after {record_count} records")
+        return RecordColumns.concatenate(blocks)
 
-    def section(self) -> Section:
-        return Section(
-            np.array(self._offset_deltas, dtype=np.int64),
-            np.array(self._timestamp_deltas, dtype=np.int64),
-            BinaryColumn.from_list(self._keys),
-            BinaryColumn.from_list(self._values),
-            HeaderColumns.from_rows(self._header_rows),
+    def _charge(self, columns_bytes: int) -> None:
+        if self._columns_bytes_left is not None:
+            self._columns_bytes_left -= columns_bytes
+            if self._columns_bytes_left < 0:
+                raise DecompressedSizeError("the batch has more records or headers than there is memory for")
+
+    def _read_block(self, starts: Int64Array, first: int) -> RecordColumns:
+        """The records at ``starts``, the last of which is only an end; the first one's number is ``first``."""
+        data, ends = self._data, starts[1:]
+        length = read_varints(data, starts[:-1])
+        broken = length.ends + length.numbers != ends
+        broken |= length.numbers < RECORD_BODY_BYTES_MIN
+        broken |= ends > len(data)
+        timestamp_delta = read_varints(data, length.ends + 1, VARLONG_BYTES_MAX)
+        offset_delta = read_varints(data, timestamp_delta.ends)
+        key = read_varints(data, offset_delta.ends)
+        value = read_varints(data, _field_ends(key, broken))
+        header_count = read_varints(data, _field_ends(value, broken))
+        broken |= header_count.numbers < 0
+        room = ends - header_count.ends
+        broken |= (room < 0) | (header_count.numbers > room // HEADER_BYTES_MIN)
+        for field in (length, timestamp_delta, offset_delta, key, value, header_count):
+            if field.broken is not None:
+                broken |= field.broken
+        if not header_count.numbers.any():
+            broken |= room != 0
+        self._refuse_broken(broken, starts, first)
+        headers = None
+        if header_count.numbers.any():
+            self._charge(int(header_count.numbers.sum()) * _HEADER_COLUMN_BYTES)
+            reader = HeaderReader(data, header_count.numbers, header_count.ends, ends)
+            self._refuse_broken(reader.find(self._section), starts, first)
+            headers = reader.read()
+            undecodable = find_undecodable(headers)
+            if undecodable is not None:
+                self._refuse(undecodable, starts, first)
+        return RecordColumns(
+            offset_delta.numbers,
+            timestamp_delta.numbers,
+            gather(data, Ranges(key.ends, key.numbers)),
+            gather(data, Ranges(value.ends, value.numbers)),
+            headers,
         )
 
+    def _refuse_broken(self, broken: BoolArray, starts: Int64Array, first: int) -> None:
+        if broken.any():
+            self._refuse(int(broken.argmax()), starts, first)
 
-def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = read_varint(data, position, end)
-    if length == -1:
-        return None, position
-    if not 0 <= length <= end - position:
-        raise BrokenRecordError(f"a field of {length} bytes where {end - position} are left")
-    return data[position : position + length], position + length
+    def _refuse(self, place: int, starts: Int64Array, first: int) -> None:
+        """Raise what is wrong with the record at ``starts[place]``."""
+        start, end = starts[place : place + 2].tolist()
+        if end - start <= _EXPLAINED_BYTES_MAX:
+            read_row(bytes(self._section), start, first + place)
+        message = "breaks the format"
+        raise BrokenRecordError(f"record {first + place} {message}", ((first + place, message),))
 
 
-def _read_headers(data: bytes, position: int, end: int) -> tuple[list[tuple[str, bytes | None]], int]:
-    count, position = read_varint(data, position, end)
-    # A header takes at least two bytes.
-    if not 0 <= count <= (end - position) // 2:
-        raise BrokenRecordError(f"{count} headers where {end - position} bytes are left")
-    headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
-        name, position = _read_bytes(data, position, end)
-        if name is None:
-            raise BrokenRecordError("a header without a name")
-        try:
-            decoded = name.decode()
-        except UnicodeDecodeError as error:
-            raise BrokenRecordError(f"a header name is not UTF-8: {error}") from None
-        value, position = _read_bytes(data, position, end)
-        headers.append((decoded, value))
-    return headers, position
+def _field_ends(field: Varints, broken: BoolArray) -> Int64Array:
+    """Where the bytes that ``field`` counts end; a null has none, a lesser number is broken."""
+    lengths = field.numbers
+    least = int(lengths.min())
+    if least < 0:
+        if least < -1:
+            broken |= lengths < -1
+        lengths = np.maximum(lengths, 0)
+    return field.ends + lengths

@@ -1,0 +1,140 @@
+"""The record section of a small batch, record by record: below some hundred records quicker than whole columns.
+
+Also the voice of the column reader: what it finds broken is read again here to say what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rollway.records.columns import BinaryColumn, HeaderColumns, Int64Array, RecordColumns
+from rollway.records.errors import BrokenRecordError
+from rollway.records.varint import append_varlong, read_varint, read_varlong
+
+RECORD_BODY_BYTES_MIN = 6
+"""A record without key, value and headers, its length field left out."""
+
+HEADER_BYTES_MIN = 2
+"""A record header with an empty name and value."""
+
+_Headers = list[tuple[str, bytes | None]]
+
+
+class Row(NamedTuple):
+    """One record as it lies in the section."""
+
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    value: bytes | None
+    headers: _Headers
+
+
+def write_rows(columns: RecordColumns, timestamp_deltas: Int64Array) -> bytes:
+    """The record section of ``columns``, offset deltas from 0."""
+    section = bytearray()
+    header_rows = None if columns.headers is None else columns.headers.to_rows()
+    rows = zip(timestamp_deltas.tolist(), columns.keys.to_list(), columns.values.to_list(), strict=True)
+    for place, (timestamp_delta, key, value) in enumerate(rows):
+        body = bytearray(1)
+        append_varlong(body, timestamp_delta)
+        append_varlong(body, place)
+        _append_bytes(body, key)
+        _append_bytes(body, value)
+        headers = header_rows[place] if header_rows else ()
+        append_varlong(body, len(headers))
+        for name, header_value in headers:
+            _append_bytes(body, name.encode())
+            _append_bytes(body, header_value)
+        append_varlong(section, len(body))
+        section += body
+    return bytes(section)
+
+
+def _append_bytes(buffer: bytearray, content: bytes | None) -> None:
+    if content is None:
+        buffer.append(1)  # -1
+    else:
+        append_varlong(buffer, len(content))
+        buffer += content
+
+
+def read_rows(data: bytes, record_count: int) -> RecordColumns:
+    """Read ``record_count`` records that fill ``data``; offsets and timestamps are the deltas.
+
+    Raises:
+        BrokenRecordError: they do not, or one breaks the format.
+    """
+    rows: list[Row] = []
+    position = 0
+    for place in range(record_count):
+        row, position = read_row(data, position, place)
+        rows.append(row)
+    if position != len(data):
+        raise BrokenRecordError(f"{len(data) - position} bytes are left over after {record_count} records")
+    timestamp_deltas, offset_deltas, keys, values, headers = zip(*rows, strict=True) if rows else ((),) * 5
+    return RecordColumns(
+        np.array(offset_deltas, dtype=np.int64),
+        np.array(timestamp_deltas, dtype=np.int64),
+        BinaryColumn.from_list(keys),
+        BinaryColumn.from_list(values),
+        HeaderColumns.from_rows(headers),
+    )
+
+
+def read_row(data: bytes, position: int, place: int) -> tuple[Row, int]:
+    """Read the record that begins at ``position`` and is number ``place`` of its batch; return it and its end.
+
+    Raises:
+        BrokenRecordError: it breaks the format.
+    """
+    try:
+        return _read_row(data, position)
+    except BrokenRecordError as error:
+        raise BrokenRecordError(f"record {place}: {error}", ((place, str(error)),)) from None
+
+
+def _read_row(data: bytes, position: int) -> tuple[Row, int]:
+    length, position = read_varint(data, position, len(data))
+    end = position + length
+    if length < RECORD_BODY_BYTES_MIN or end > len(data):
+        raise BrokenRecordError(f"says it is {length} bytes long where {len(data) - position} are left")
+    timestamp_delta, position = read_varlong(data, position + 1, end)
+    offset_delta, position = read_varint(data, position, end)
+    key, position = _read_bytes(data, position, end)
+    value, position = _read_bytes(data, position, end)
+    if position == end - 1 and data[position] == 0:
+        return Row(timestamp_delta, offset_delta, key, value, []), end
+    headers, position = _read_headers(data, position, end)
+    if position != end:
+        raise BrokenRecordError(f"{end - position} bytes are left over at its end")
+    return Row(timestamp_delta, offset_delta, key, value, headers), end
+
+
+def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(data, position, end)
+    if length == -1:
+        return None, position
+    if not 0 <= length <= end - position:
+        raise BrokenRecordError(f"a field of {length} bytes where {end - position} are left")
+    return data[position : position + length], position + length
+
+
+def _read_headers(data: bytes, position: int, end: int) -> tuple[_Headers, int]:
+    count, position = read_varint(data, position, end)
+    if not 0 <= count <= (end - position) // HEADER_BYTES_MIN:
+        raise BrokenRecordError(f"{count} headers where {end - position} bytes are left")
+    headers: _Headers = []
+    for _ in range(count):
+        name, position = _read_bytes(data, position, end)
+        if name is None:
+            raise BrokenRecordError("a header without a name")
+        try:
+            decoded = name.decode()
+        except UnicodeDecodeError as error:
+            raise BrokenRecordError(f"a header name is not UTF-8: {error}") from None
+        value, position = _read_bytes(data, position, end)
+        headers.append((decoded, value))
+    return headers, position
