@@ -1,0 +1,237 @@
+"""What the log accepts: the check of a produce body, before it is anybody's turn to write.
+
+Stateless and thread-safe, so it runs beside other appends. What depends on the state of the log (offsets,
+sequences, room in the segment) is checked by ``PartitionLog.append``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from crc32c import crc32c
+
+from rollway.records import (
+    HEADER_BYTES,
+    BatchHeader,
+    BrokenRecordError,
+    DecompressedSizeError,
+    RecordBatch,
+    RecordColumns,
+    RecordFormatError,
+    TimestampType,
+    UnknownCodecError,
+    UnsupportedMagicError,
+    decode_batch,
+    parse_header,
+)
+from storage.config import TopicConfig
+from storage.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTxnStateError,
+    MessageTooLargeError,
+    RecordError,
+    RecordListTooLargeError,
+    RefusedError,
+    UnsupportedCodecError,
+)
+from storage.offsets import NO_TIMESTAMP, LeaderEpoch, Offset
+
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+RECORD_ERRORS_MAX = 100
+_LOG_APPEND_TIME_BIT = 0x08
+
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
+
+
+@dataclass(slots=True)
+class ValidBatch:
+    """A batch that may be written: its 61 header bytes, to be stamped, and its records, never copied.
+
+    ``max_timestamp`` is the largest of its records, ``NO_TIMESTAMP`` when none has one.
+    """
+
+    head: bytearray
+    body: memoryview
+    header: BatchHeader
+    max_timestamp: int
+
+    @property
+    def size_bytes(self) -> int:
+        return HEADER_BYTES + len(self.body)
+
+    @property
+    def last_offset(self) -> Offset:
+        """The offset of its last record, once stamped."""
+        (base_offset,) = struct.unpack_from(">q", self.head, 0)
+        return Offset(base_offset + self.header.last_offset_delta)
+
+    def stamp(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
+        """Set base offset and leader epoch: bytes 0-7 and 12-15, which the CRC does not cover (spec E16)."""
+        struct.pack_into(">q", self.head, 0, base_offset)
+        struct.pack_into(">i", self.head, 12, leader_epoch)
+
+    def set_log_append_time(self, now_ms: int) -> None:
+        """Make every record report ``now_ms``; the CRC is computed anew (spec E15)."""
+        (attributes,) = struct.unpack_from(">h", self.head, _ATTRIBUTES_AT)
+        struct.pack_into(">h", self.head, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME_BIT)
+        self._set_max_timestamp(now_ms)
+
+    def set_create_time_max(self, max_timestamp: int) -> None:
+        """Replace a wrong maximum timestamp by the records' own (spec E15)."""
+        self._set_max_timestamp(max_timestamp)
+
+    def _set_max_timestamp(self, max_timestamp: int) -> None:
+        struct.pack_into(">q", self.head, _MAX_TIMESTAMP_AT, max_timestamp)
+        checksum = crc32c(self.body, crc32c(memoryview(self.head)[_ATTRIBUTES_AT:]))
+        struct.pack_into(">I", self.head, _CRC_AT, checksum)
+        self.max_timestamp = max_timestamp
+
+
+def validate_batches(
+    buffer: bytes | bytearray | memoryview,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    ignore_partial_tail: bool = False,
+) -> list[ValidBatch]:
+    """Check every batch of a produce body; all of them or an error (spec E9-E11, E13-E15).
+
+    An empty buffer is no batches. With ``ignore_partial_tail`` a last batch that is cut off is left out, as
+    Kafka's log does with its own input; without, it is an error. The batches refer to ``buffer``, which must not change
+    until they are written.
+
+    Raises:
+        CorruptBatchError: not whole batches, or a wrong CRC.
+        InvalidRecordError: counts, offsets, attributes or records that break a rule; names the records.
+        InvalidTimestampError: a timestamp outside ``message.timestamp.{before,after}.max.ms``.
+        UnsupportedCodecError, MessageTooLargeError, RecordListTooLargeError, InvalidTxnStateError.
+
+    Thread: any; reads ``buffer`` only.
+    """
+    view = memoryview(buffer).cast("B")
+    batches: list[ValidBatch] = []
+    position = 0
+    while position < len(view):
+        try:
+            header = parse_header(view, position)
+        except RecordFormatError as error:
+            if ignore_partial_tail and batches and len(view) - position < HEADER_BYTES:
+                break
+            raise _refusal(error, position) from error
+        end = position + header.size_bytes
+        if end > len(view):
+            if ignore_partial_tail and batches:
+                break
+            raise CorruptBatchError(
+                f"the batch at byte {position} is {header.size_bytes} bytes long, but {len(view) - position} follow"
+            )
+        try:
+            batches.append(_validate_batch(RecordBatch(view[position:end]), config, now_ms, position))
+        except RecordFormatError as error:
+            raise _refusal(error, position) from error
+        position = end
+    total_bytes = sum(batch.size_bytes for batch in batches)
+    if total_bytes > config.segment_bytes:
+        raise RecordListTooLargeError(
+            f"{total_bytes} bytes of batches do not fit into a segment of {config.segment_bytes} bytes"
+        )
+    return batches
+
+
+def _refusal(error: RecordFormatError, position: int) -> RefusedError:
+    message = f"batch at byte {position}: {error}"
+    if isinstance(error, BrokenRecordError):
+        return InvalidRecordError(message, [RecordError(index, text) for index, text in error.record_errors])
+    if isinstance(error, UnknownCodecError):
+        return UnsupportedCodecError(message)
+    if isinstance(error, UnsupportedMagicError):
+        return InvalidRecordError(message)
+    if isinstance(error, DecompressedSizeError):
+        return MessageTooLargeError(message)
+    return CorruptBatchError(message)
+
+
+def _validate_batch(batch: RecordBatch, config: TopicConfig, now_ms: int, position: int) -> ValidBatch:
+    header = batch.header
+    if header.size_bytes > config.max_message_bytes:
+        raise MessageTooLargeError(
+            f"the batch at byte {position} has {header.size_bytes} bytes; "
+            f"max.message.bytes is {config.max_message_bytes}"
+        )
+    batch.check_crc()
+    _check_header(header, config, position)
+    columns = decode_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+    _check_records(columns, header, config, now_ms, position)
+    max_timestamp = int(columns.timestamps.max())
+    valid = ValidBatch(bytearray(batch.buffer[:HEADER_BYTES]), batch.body, header, max_timestamp)
+    if max_timestamp != header.max_timestamp:
+        valid.set_create_time_max(max_timestamp)
+    return valid
+
+
+def _check_header(header: BatchHeader, config: TopicConfig, position: int) -> None:
+    """Spec E9 and E13: what a client may put into a batch's header."""
+    where = f"the batch at byte {position}"
+    if header.base_offset != 0:
+        raise InvalidRecordError(f"{where} has base offset {header.base_offset}; a producer sends 0")
+    if header.record_count <= 0:
+        raise InvalidRecordError(f"{where} says it has {header.record_count} records; it needs at least one")
+    if header.last_offset_delta + 1 != header.record_count:
+        raise InvalidRecordError(
+            f"{where} has {header.record_count} records but last offset delta {header.last_offset_delta}"
+        )
+    if header.is_control:
+        raise InvalidRecordError(f"{where} is a control batch; only the service writes those")
+    if header.has_delete_horizon:
+        raise InvalidRecordError(f"{where} carries a delete horizon; only compaction writes those")
+    if header.is_transactional:
+        raise InvalidTxnStateError(f"{where} is transactional, but its producer has no transaction open")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise InvalidRecordError(
+            f"{where} has producer id {header.producer_id} with epoch {header.producer_epoch} and "
+            f"base sequence {header.base_sequence}; neither may be negative"
+        )
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and config.message_timestamp_type == "CreateTime":
+        raise InvalidTimestampError(f"{where} claims LogAppendTime, but the topic's timestamps are CreateTime")
+
+
+def _check_records(
+    columns: RecordColumns, header: BatchHeader, config: TopicConfig, now_ms: int, position: int
+) -> None:
+    """Spec E14: every record in one pass over columns; single ones are named only when something is wrong."""
+    where = f"the batch at byte {position}"
+    count = header.record_count
+    misplaced = columns.offsets - header.base_offset != np.arange(count, dtype=np.int64)
+    if misplaced.any():
+        raise InvalidRecordError(
+            f"{where} has records whose offset deltas are not 0, 1, 2, ...",
+            _record_errors(misplaced, "the offset delta is not the record's place in the batch"),
+        )
+    if config.compacts and columns.keys.nulls is not None and columns.keys.nulls.any():
+        raise InvalidRecordError(
+            f"{where} has records without a key, and the topic is compacted",
+            _record_errors(columns.keys.nulls, "a compacted topic needs a key"),
+        )
+    if config.message_timestamp_type == "LogAppendTime":
+        return
+    timestamps = columns.timestamps
+    stamped = timestamps != NO_TIMESTAMP
+    # Compared without subtracting from extreme timestamps, which would wrap around.
+    oldest = max(now_ms - config.message_timestamp_before_max_ms, 0)
+    newest = min(now_ms + config.message_timestamp_after_max_ms, 2**63 - 1)
+    outside = stamped & ((timestamps < oldest) | (timestamps > newest))
+    if outside.any():
+        raise InvalidTimestampError(
+            f"{where} has timestamps outside {oldest} to {newest}, the range the topic accepts now",
+            _record_errors(outside, f"the timestamp is outside {oldest} to {newest}"),
+        )
+
+
+def _record_errors(wrong: np.ndarray[tuple[int], np.dtype[np.bool_]], message: str) -> list[RecordError]:
+    return [RecordError(int(index), message) for index in np.flatnonzero(wrong)[:RECORD_ERRORS_MAX]]

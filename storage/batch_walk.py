@@ -1,0 +1,78 @@
+"""Walking the batches of a segment file by their headers, with their records left unread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rollway.records import HEADER_BYTES, BatchHeader, RecordBatch, RecordFormatError, parse_header
+from storage.errors import CorruptionError
+from storage.file_system import File
+from storage.offsets import Offset, Position
+
+_PIECE_BYTES = 8192
+
+
+class StoredBatch(NamedTuple):
+    """A batch's header and the byte place it begins at."""
+
+    position: Position
+    header: BatchHeader
+
+    @property
+    def end(self) -> Position:
+        return Position(self.position + self.header.size_bytes)
+
+
+def walk_batches(file: File, position: int, end: int, next_offset: int) -> Iterator[StoredBatch]:
+    """Yield the batches in ``[position, end)``; ``position`` begins one.
+
+    Offsets must rise from ``next_offset`` on, every batch must lie below ``end`` and carry magic 2. CRCs are not
+    looked at.
+
+    Raises:
+        CorruptionError: the bytes at some place are no such batch.
+    """
+    piece = b""
+    piece_at = position
+    while position < end:
+        start = position - piece_at
+        if start + HEADER_BYTES > len(piece):
+            piece = file.read(position, min(_PIECE_BYTES, end - position))
+            piece_at = position
+            start = 0
+        try:
+            header = parse_header(piece, start)
+        except RecordFormatError as error:
+            raise CorruptionError(f"{file.path}: no batch at byte {position}: {error}") from error
+        if position + header.size_bytes > end:
+            raise CorruptionError(
+                f"{file.path}: the batch at byte {position} is {header.size_bytes} bytes long, "
+                f"but the log ends at byte {end}"
+            )
+        if header.base_offset < next_offset or header.last_offset_delta < 0:
+            raise CorruptionError(
+                f"{file.path}: the batch at byte {position} has offsets {header.base_offset} to {header.last_offset}, "
+                f"but offset {next_offset} or a later one comes next"
+            )
+        yield StoredBatch(Position(position), header)
+        next_offset = header.last_offset + 1
+        position += header.size_bytes
+
+
+def read_batch(file: File, batch: StoredBatch) -> RecordBatch:
+    """The whole batch, its CRC checked.
+
+    Raises:
+        CorruptionError: it is damaged, or the file is shorter than it was.
+    """
+    content = file.read(batch.position, batch.header.size_bytes)
+    try:
+        whole = RecordBatch(memoryview(content))
+        whole.check_crc()
+    except RecordFormatError as error:
+        raise CorruptionError(
+            f"{file.path}: the batch of offset {Offset(batch.header.base_offset)} at byte {batch.position} "
+            f"is damaged: {error}"
+        ) from error
+    return whole

@@ -1,0 +1,63 @@
+"""Files that were given up and wait to be unlinked."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.clock import Clock
+from storage.file_system import FileSystem
+from storage.segment import Segment
+
+
+class _Waiting(NamedTuple):
+    due_ms: int
+    paths: tuple[Path, ...]
+    segment: weakref.ref[Segment]
+
+
+class DeletedFiles:
+    """The ``.deleted`` files of a partition, until ``file.delete.delay.ms`` has passed (spec E7).
+
+    Thread: any.
+    """
+
+    def __init__(self, file_system: FileSystem, clock: Clock) -> None:
+        self._file_system = file_system
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: deque[_Waiting] = deque()
+
+    def __len__(self) -> int:
+        return sum(len(waiting.paths) for waiting in self._waiting)
+
+    def add(self, paths: Sequence[Path], segment: Segment, delay_ms: int) -> None:
+        """Unlink ``paths`` in ``delay_ms``; ``segment`` stays readable for whoever holds it."""
+        with self._lock:
+            due_ms = self._clock.elapsed_ms() + delay_ms
+            self._waiting.append(_Waiting(due_ms, tuple(paths), weakref.ref(segment)))
+
+    def unlink_due(self) -> int:
+        """Unlink what is due; return how many files went. A file that is gone already is no error.
+
+        Raises:
+            OSError: the disk refused; the rest waits for the next call.
+        """
+        count = 0
+        with self._lock:
+            now_ms = self._clock.elapsed_ms()
+            for waiting in [entry for entry in self._waiting if entry.due_ms <= now_ms]:
+                segment = waiting.segment()
+                if segment is not None:
+                    segment.hold_open()
+                del segment
+                for path in waiting.paths:
+                    if self._file_system.exists(path):
+                        self._file_system.unlink(path)
+                        count += 1
+                self._waiting.remove(waiting)
+        return count

@@ -1,0 +1,575 @@
+"""All topics of one data directory: opening, creating, deleting, checkpoints and the clean stop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint
+from storage.clock import Clock, SystemClock
+from storage.config import TopicConfig
+from storage.dir_lock import DirectoryLock
+from storage.errors import (
+    CorruptionError,
+    DiskFullError,
+    InvalidTopicError,
+    ShuttingDownError,
+    TopicExistsError,
+    UnknownTopicOrPartitionError,
+)
+from storage.file_names import (
+    CLEAN_SHUTDOWN_MARKER,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    PARTITION_COUNT_MAX,
+    RECOVERY_POINT_CHECKPOINT,
+    PartitionName,
+    deleted_directory_name,
+    is_deleted_directory_name,
+    parse_partition_directory_name,
+    partition_directory_name,
+    topic_name_problem,
+)
+from storage.file_system import FileSystem, LocalFileSystem, write_file_atomically
+from storage.leader_epochs import LeaderEpochs
+from storage.offsets import LeaderEpoch, Offset
+from storage.partition_log import LogParts, PartitionLog
+from storage.producer_state import ProducerState
+from storage.recovery import PartitionCheckpoints, PartitionOpener, PartitionRecovery
+from storage.retention import RetentionClock, check_policy
+from storage.segment import Segment
+from storage.topic_metadata import (
+    MetaProperties,
+    new_topic_id,
+    read_meta_properties,
+    write_meta_properties,
+    write_partition_metadata,
+)
+from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState
+
+_logger = logging.getLogger(__name__)
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+LOGS_DIRECTORY = "logs"
+OWN_DIRECTORY = "rollway"
+
+
+class RecoveryProgress(NamedTuple):
+    """How far opening has come."""
+
+    partitions_done: int
+    partition_count: int
+    scanned_bytes: int
+
+
+class LogManager:
+    """The logs of one data directory, which it holds against every other process.
+
+    ``<data>/logs`` is a directory as a Kafka broker has it; what is only ours lies in ``<data>/rollway``.
+
+    Thread: ``topics``, ``topic`` and ``partition`` any; the others may be called by any thread and take turns.
+    """
+
+    def __init__(
+        self,
+        data_directory: Path,
+        file_system: FileSystem,
+        clock: Clock,
+        topic_defaults: Mapping[str, object],
+    ) -> None:
+        """Use ``LogManager.open``."""
+        self.data_directory = data_directory
+        self.logs_directory = data_directory / LOGS_DIRECTORY
+        self.clock = clock
+        self.retention_clock = RetentionClock(clock)
+        self.defaults = TopicConfig.parse(topic_defaults)
+        check_policy(self.defaults)
+        self.service_defaults = dict(topic_defaults)
+        self.recovery: list[PartitionRecovery] = []
+        self.was_clean = False
+        self._file_system = file_system
+        self._topics: dict[str, Topic] = {}
+        self._registry = TopicRegistry(file_system, data_directory / OWN_DIRECTORY)
+        self._changing = threading.RLock()
+        self._checkpointing = threading.Lock()
+        self._closed = False
+        self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
+        self._doomed_directories: list[tuple[int, Path]] = []
+        self._recovery_points = self._checkpoint(RECOVERY_POINT_CHECKPOINT)
+        self._log_starts = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
+        self._high_watermarks = self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
+        self._written_high_watermarks: dict[PartitionName, int] | None = None
+        self._durable_log_starts: dict[PartitionName, int] = {}
+
+    def _checkpoint(self, name: str) -> OffsetCheckpoint:
+        return OffsetCheckpoint(self._file_system, self.logs_directory / name)
+
+    # Opening
+
+    @classmethod
+    def open(
+        cls,
+        data_directory: Path,
+        *,
+        file_system: FileSystem | None = None,
+        clock: Clock | None = None,
+        topic_defaults: Mapping[str, object] | None = None,
+        on_progress: Callable[[RecoveryProgress], None] | None = None,
+        node_id: int = 1,
+    ) -> LogManager:
+        """Lock the directory (made when absent), recover every partition and return the manager.
+
+        Raises:
+            DirectoryLockedError: another process holds the directory.
+            CorruptionError: a file that cannot be made anew is damaged; the message names it. Nothing was changed.
+            InvalidConfigError: ``topic_defaults``.
+            OSError: the disk refused.
+        """
+        manager = cls(
+            data_directory,
+            LocalFileSystem() if file_system is None else file_system,
+            SystemClock() if clock is None else clock,
+            topic_defaults or {},
+        )
+        lock = manager._prepare_directories()
+        try:
+            manager._load(node_id, on_progress)
+        except BaseException:
+            lock.release()
+            raise
+        manager._lock = lock
+        return manager
+
+    _lock: DirectoryLock
+
+    def _prepare_directories(self) -> DirectoryLock:
+        for directory in (self.data_directory, self.logs_directory, self._registry.directory):
+            if not self._file_system.is_directory(directory):
+                self._file_system.make_directory(directory)
+                self._file_system.sync_directory(directory.parent)
+        return DirectoryLock.acquire(self._file_system, self.logs_directory)
+
+    def _load(self, node_id: int, on_progress: Callable[[RecoveryProgress], None] | None) -> None:
+        properties = read_meta_properties(self._file_system, self.logs_directory)
+        if properties is None:
+            properties = MetaProperties(new_topic_id(), node_id, new_topic_id())
+            write_meta_properties(self._file_system, self.logs_directory, properties)
+        records = self._registry.load()
+        marker = self.logs_directory / CLEAN_SHUTDOWN_MARKER
+        self.was_clean = self._file_system.exists(marker)
+        recovery_points = self._read_checkpoint(self._recovery_points)
+        log_starts = self._read_checkpoint(self._log_starts)
+        self._durable_log_starts = dict(log_starts)
+        if self.was_clean:
+            self._file_system.unlink(marker)
+            self._file_system.sync_directory(self.logs_directory)
+        self._find_doomed_directories(records)
+        partition_count = sum(record.partition_count for record in records)
+        for record in records:
+            if record.state is TopicState.DELETING:
+                self._finish_deletion(record)
+                continue
+            partitions = []
+            for number in range(record.partition_count):
+                name = PartitionName(record.name, number)
+                checkpoints = PartitionCheckpoints(recovery_points.get(name), log_starts.get(name))
+                partitions.append(self._open_partition(record, name, checkpoints))
+                if on_progress is not None:
+                    scanned = sum(report.scanned_bytes for report in self.recovery)
+                    on_progress(RecoveryProgress(len(self.recovery), partition_count, scanned))
+            if record.state is TopicState.CREATING:
+                self._registry.save(record.with_state(TopicState.READY))
+            self._topics[record.name] = self._topic(record, tuple(partitions))
+
+    def _read_checkpoint(self, checkpoint: OffsetCheckpoint) -> dict[PartitionName, Offset]:
+        try:
+            return checkpoint.read()
+        except CorruptCheckpointError as error:
+            _logger.warning("taken as absent: %s", error)
+            return {}
+
+    def _open_partition(
+        self, record: TopicRecord, name: PartitionName, checkpoints: PartitionCheckpoints
+    ) -> PartitionLog:
+        directory = self.logs_directory / partition_directory_name(name)
+        config = self._config(record)
+        if not self._file_system.is_directory(directory):
+            if record.state is TopicState.READY and number_was_ready(record, name):
+                raise CorruptionError(
+                    f"{directory} is missing, but topic {record.name} has {record.partition_count} partitions. "
+                    f"Restore the directory, or delete the topic's file {self._registry.path_of(record)}"
+                )
+            log = self._create_partition(record, name, config)
+            self.recovery.append(PartitionRecovery(name, clean=True))
+            return log
+        if record.state is TopicState.CREATING:
+            write_partition_metadata(self._file_system, directory, record.topic_id)
+        opener = PartitionOpener(
+            self._file_system,
+            self.clock,
+            name,
+            record.topic_id,
+            directory,
+            config,
+            checkpoints,
+            clean=self.was_clean,
+            persist_log_start=self._persist_log_start,
+            random_source=self._random,
+        )
+        log = opener.open()
+        self.recovery.append(opener.report)
+        return log
+
+    # Looking
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """Every topic by its name."""
+        return self._topics
+
+    def topic(self, name: str) -> Topic:
+        """The topic of this name.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+        """
+        topic = self._topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+        return topic
+
+    def partition(self, name: str, number: int) -> PartitionLog:
+        """One partition's log.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic, or it has fewer partitions.
+        """
+        topic = self.topic(name)
+        if not 0 <= number < len(topic.partitions):
+            raise UnknownTopicOrPartitionError(
+                f"topic {name!r} has partitions 0 to {len(topic.partitions) - 1}, not {number}"
+            )
+        return topic.partitions[number]
+
+    # Topics
+
+    def create_topic(
+        self, name: str, partition_count: int, config: Mapping[str, object] | None = None
+    ) -> tuple[Topic, bool]:
+        """Make a topic, durably; or return the one that exists with the same partitions and settings, and False.
+
+        Raises:
+            InvalidTopicError: the name or the number of partitions is not allowed.
+            InvalidConfigError: unknown or impossible settings.
+            TopicExistsError: it exists, but differs.
+            DiskFullError, OSError: the disk refused; the topic does not exist.
+        """
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise InvalidTopicError(problem)
+        if name in INTERNAL_TOPICS:
+            raise InvalidTopicError(f"{name} is an internal topic")
+        _check_partition_count(partition_count)
+        overrides = dict(config or {})
+        wanted = TopicConfig.parse(overrides, self.defaults)
+        check_policy(wanted)
+        with self._changing:
+            self._check_open()
+            existing = self._topics.get(name)
+            if existing is not None:
+                return self._same_or_refuse(existing, partition_count, wanted), False
+            self._refuse_colliding_name(name)
+            record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.CREATING)
+            try:
+                topic = self._create(record)
+            except OSError as error:
+                self._undo_creation(record)
+                raise DiskFullError(f"topic {name} could not be created: {error.strerror or error}") from error
+            self._topics[name] = topic
+            return topic, True
+
+    def _same_or_refuse(self, existing: Topic, partition_count: int, wanted: TopicConfig) -> Topic:
+        if len(existing.partitions) != partition_count:
+            raise TopicExistsError(
+                f"topic {existing.name} exists with {len(existing.partitions)} partitions, not {partition_count}"
+            )
+        if existing.config != wanted:
+            different = [
+                name for name in TopicConfig.options() if existing.config.value_of(name) != wanted.value_of(name)
+            ]
+            raise TopicExistsError(f"topic {existing.name} exists with another value of {', '.join(different)}")
+        return existing
+
+    def _refuse_colliding_name(self, name: str) -> None:
+        """Names that differ only in '.' and '_' collide in metrics, as in Kafka."""
+        collides = name.replace(".", "_")
+        for other in self._topics:
+            if other.replace(".", "_") == collides:
+                raise InvalidTopicError(f"topic {name} collides with {other}: they differ only in '.' and '_'")
+
+    def _create(self, record: TopicRecord) -> Topic:
+        """The record is written first and last: a crash in between is finished by the next start."""
+        self._registry.save(record)
+        config = self._config(record)
+        partitions = tuple(
+            self._create_partition(record, PartitionName(record.name, number), config)
+            for number in range(record.partition_count)
+        )
+        self._file_system.sync_directory(self.logs_directory)
+        ready = record.with_state(TopicState.READY)
+        self._registry.save(ready)
+        return self._topic(ready, partitions)
+
+    def _create_partition(self, record: TopicRecord, name: PartitionName, config: TopicConfig) -> PartitionLog:
+        directory = self.logs_directory / partition_directory_name(name)
+        self._file_system.make_directory(directory)
+        write_partition_metadata(self._file_system, directory, record.topic_id)
+        epochs = LeaderEpochs(self._file_system, directory / LEADER_EPOCH_CHECKPOINT)
+        epochs.assign(LeaderEpoch(0), Offset(0))
+        segment = Segment.create(
+            self._file_system, directory, Offset(0), config, now_ms=self.clock.now_ms(), jitter_ms=0
+        )
+        self._file_system.sync_directory(directory)
+        self._file_system.sync_directory(self.logs_directory)
+        return PartitionLog(
+            LogParts(
+                file_system=self._file_system,
+                clock=self.clock,
+                name=name,
+                topic_id=record.topic_id,
+                directory=directory,
+                config=config,
+                segments=(segment,),
+                log_start_offset=Offset(0),
+                log_end_offset=Offset(0),
+                epochs=epochs,
+                producers=ProducerState(self._file_system, directory),
+                persist_log_start=self._persist_log_start,
+                recovery_point=Offset(0),
+                random=self._random,
+            )
+        )
+
+    def _undo_creation(self, record: TopicRecord) -> None:
+        """Remove what a failed creation left; what cannot be removed now is finished or removed by the next start."""
+        try:
+            for number in range(record.partition_count):
+                directory = self.logs_directory / partition_directory_name(PartitionName(record.name, number))
+                if self._file_system.is_directory(directory):
+                    self._remove_directory(directory)
+            self._registry.remove(record)
+        except OSError as error:
+            _logger.warning("topic %s: what its failed creation left stays for now: %s", record.name, error)
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, object | None] | None = None,
+        partition_count: int | None = None,
+    ) -> Topic:
+        """Change settings (``None`` takes an override away) or add partitions, durably.
+
+        The logs take the settings when their writers next run ``update_config``; the caller sends them that.
+
+        Raises:
+            UnknownTopicOrPartitionError, InvalidConfigError.
+            InvalidTopicError: fewer partitions than now, or too many.
+            DiskFullError: the disk refused; the topic is as before.
+        """
+        with self._changing:
+            self._check_open()
+            topic = self.topic(name)
+            overrides = dict(topic.overrides)
+            for key, value in (config or {}).items():
+                if value is None:
+                    overrides.pop(key, None)
+                else:
+                    overrides[key] = value
+            TopicConfig.parse({key: "" for key in config or {} if key not in TopicConfig.options()}, self.defaults)
+            check_policy(TopicConfig.parse(overrides, self.defaults))
+            count = len(topic.partitions) if partition_count is None else partition_count
+            _check_partition_count(count)
+            if count < len(topic.partitions):
+                raise InvalidTopicError(f"topic {name} has {len(topic.partitions)} partitions; there cannot be fewer")
+            record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY, len(topic.partitions))
+            partitions = list(topic.partitions)
+            try:
+                self._registry.save(record)
+                added = [PartitionName(name, number) for number in range(count)][len(partitions) :]
+                partitions.extend(self._create_partition(record, new, self._config(record)) for new in added)
+                record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
+                self._registry.save(record)
+            except OSError as error:
+                raise DiskFullError(f"topic {name} could not be altered: {error.strerror or error}") from error
+            altered = self._topic(record, tuple(partitions))
+            self._topics[name] = altered
+            return altered
+
+    def delete_topic(self, name: str) -> Topic:
+        """Delete a topic, durably: its directories are renamed now and unlinked after ``file.delete.delay.ms``.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+            DiskFullError: the disk refused; the topic is there or goes with the next start.
+        """
+        with self._changing:
+            self._check_open()
+            topic = self.topic(name)
+            record = TopicRecord(
+                name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.DELETING
+            )
+            try:
+                self._registry.save(record)
+                for log in topic.partitions:
+                    log.take_offline("the topic was deleted")
+                del self._topics[name]
+                self._finish_deletion(record)
+            except OSError as error:
+                raise DiskFullError(f"topic {name} could not be deleted: {error.strerror or error}") from error
+            return topic
+
+    def _finish_deletion(self, record: TopicRecord) -> None:
+        delay_ms = self._config(record).file_delete_delay_ms
+        for number in range(record.partition_count):
+            name = PartitionName(record.name, number)
+            directory = self.logs_directory / partition_directory_name(name)
+            if self._file_system.is_directory(directory):
+                doomed = self.logs_directory / deleted_directory_name(name)
+                self._file_system.rename(directory, doomed)
+                self._doomed_directories.append((self.clock.elapsed_ms() + delay_ms, doomed))
+        self._file_system.sync_directory(self.logs_directory)
+        with self._checkpointing:
+            for number in range(record.partition_count):
+                self._durable_log_starts.pop(PartitionName(record.name, number), None)
+            self._log_starts.write(self._durable_log_starts)
+        self._registry.remove(record)
+
+    def _topic(self, record: TopicRecord, partitions: tuple[PartitionLog, ...]) -> Topic:
+        return Topic(
+            record.name, record.topic_id, partitions, self._config(record), record.overrides, self.service_defaults
+        )
+
+    def _config(self, record: TopicRecord) -> TopicConfig:
+        return TopicConfig.parse(record.overrides, self.defaults)
+
+    # Checkpoints
+
+    def checkpoint(self) -> None:
+        """Write the recovery points and the log start offsets of all partitions (spec E25)."""
+        with self._checkpointing:
+            logs = self._logs()
+            self._recovery_points.write({log.name: log.recovery_point for log in logs})
+            starts = {log.name: log.snapshot.log_start_offset for log in logs}
+            for name, durable in self._durable_log_starts.items():
+                starts[name] = max(starts.get(name, Offset(0)), Offset(durable))
+            self._write_log_starts(starts)
+
+    def _write_log_starts(self, starts: Mapping[PartitionName, int]) -> None:
+        moved = {name: start for name, start in starts.items() if start > 0}
+        if moved != self._durable_log_starts:
+            self._log_starts.write(moved)
+            self._durable_log_starts = dict(moved)
+
+    def _persist_log_start(self, name: PartitionName, offset: Offset) -> None:
+        """Called by a log before it forgets records (rule 7)."""
+        with self._checkpointing:
+            self._write_log_starts({**self._durable_log_starts, name: offset})
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write the high watermarks of all partitions, if any has moved (spec E24)."""
+        with self._checkpointing:
+            offsets: dict[PartitionName, int] = {log.name: log.snapshot.high_watermark for log in self._logs()}
+            if offsets != self._written_high_watermarks:
+                self._high_watermarks.write(offsets)
+                self._written_high_watermarks = offsets
+
+    def _logs(self) -> list[PartitionLog]:
+        return [log for topic in list(self._topics.values()) for log in topic.partitions]
+
+    # Files that wait
+
+    def delete_due_files(self) -> int:
+        """Unlink deleted segments and topics whose delay has passed; return how many files and directories went.
+
+        Raises:
+            OSError: the disk refused; the rest waits for the next call.
+        """
+        count = sum(log.deleted_files.unlink_due() for log in self._logs())
+        with self._changing:
+            now_ms = self.clock.elapsed_ms()
+            for entry in [entry for entry in self._doomed_directories if entry[0] <= now_ms]:
+                self._remove_directory(entry[1])
+                self._doomed_directories.remove(entry)
+                count += 1
+        return count
+
+    def _find_doomed_directories(self, records: list[TopicRecord]) -> None:
+        known = {PartitionName(record.name, number) for record in records for number in range(record.partition_count)}
+        for directory_name in self._file_system.list_directory(self.logs_directory):
+            path = self.logs_directory / directory_name
+            if not self._file_system.is_directory(path):
+                continue
+            if is_deleted_directory_name(directory_name):
+                self._doomed_directories.append((self.clock.elapsed_ms(), path))
+                continue
+            name = parse_partition_directory_name(directory_name)
+            if name not in known:
+                _logger.warning("%s belongs to no topic and is left alone", path)
+
+    def _remove_directory(self, directory: Path) -> None:
+        for name in self._file_system.list_directory(directory):
+            self._file_system.unlink(directory / name)
+        self._file_system.remove_directory(directory)
+
+    # The end
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ShuttingDownError("the service is stopping")
+
+    def close(self) -> bool:
+        """Stop cleanly: flush and close every log, write the checkpoints, then the marker that spares the next
+        start all scanning; whether it came to that. Calling it again does nothing.
+
+        Thread: after all writers have stopped.
+        """
+        with self._changing:
+            if self._closed:
+                return True
+            self._closed = True
+            closed = [log.close() for log in self._logs()]
+            clean = all(closed)
+            try:
+                self.checkpoint()
+                self.checkpoint_high_watermarks()
+                if clean:
+                    marker = self.logs_directory / CLEAN_SHUTDOWN_MARKER
+                    write_file_atomically(
+                        self._file_system, marker, json.dumps({"version": 0, "brokerEpoch": -1}).encode()
+                    )
+            except OSError as error:
+                _logger.error("no clean stop: %s", error)
+                clean = False
+            self._lock.release()
+            return clean
+
+
+def _differs(one: TopicConfig, other: TopicConfig, name: str) -> bool:
+    return one.value_of(name) != other.value_of(name)
+
+
+def _check_partition_count(count: int) -> None:
+    if not 1 <= count <= PARTITION_COUNT_MAX:
+        raise InvalidTopicError(f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}")
+
+
+def number_was_ready(record: TopicRecord, name: PartitionName) -> bool:
+    """Whether this partition's directory must exist: not while partitions are being added."""
+    return record.ready_count is None or name.partition < record.ready_count

@@ -1,0 +1,274 @@
+"""What one reader sees of a log, and how it reads it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from storage.errors import CorruptionError, OffsetOutOfRangeError
+from storage.file_system import File
+from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset, Position
+from storage.segment import Segment, TimestampedRecord
+
+
+class Isolation(Enum):
+    """Where a read ends (spec D12)."""
+
+    HIGH_WATERMARK = "high_watermark"
+    LOG_END = "log_end"
+
+
+class OffsetRange(NamedTuple):
+    """The offsets ``[start, end)``."""
+
+    start: Offset
+    end: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """Bytes of an open file. Whoever holds it can read them, also after the file was unlinked."""
+
+    file: File
+    position: Position
+    size_bytes: int
+
+    def read(self) -> bytes:
+        """All of it.
+
+        Raises:
+            CorruptionError: the file is shorter than it was when the slice was made.
+        """
+        return self.read_part(0, self.size_bytes)
+
+    def read_part(self, start: int, length: int) -> bytes:
+        """``length`` bytes from ``start`` on, counted inside the slice; ends are clamped (spec D15)."""
+        if start < 0 or length < 0 or start > self.size_bytes:
+            raise ValueError(f"byte {start} and {length} more are not inside a slice of {self.size_bytes} bytes")
+        length = min(length, self.size_bytes - start)
+        content = self.file.read(self.position + start, length)
+        if len(content) != length:
+            raise CorruptionError(f"{self.file.path} ends at byte {self.position + start + len(content)}, too early")
+        return content
+
+
+class FetchData(NamedTuple):
+    """The answer to one read: whole batches as slices of segment files, and where the next read begins.
+
+    The first batch may begin below the offset asked for; the reader skips those records (spec D14).
+    """
+
+    slices: tuple[FileSlice, ...]
+    next_offset: Offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(piece.size_bytes for piece in self.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One segment for people and tools. ``next_offset`` is exclusive; timestamps are -1 where there are none."""
+
+    base_offset: Offset
+    next_offset: Offset
+    size_bytes: int
+    first_timestamp: int
+    largest_timestamp: int
+    offset_index_entries: int
+    time_index_entries: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogSnapshot:
+    """What one reader sees: some segments, up to one point, for as long as it likes.
+
+    Nothing below that point changes: the log only grows, retention only forgets. Retention may unlink a
+    segment while a snapshot holds it; the bytes stay readable until the snapshot is dropped.
+    ``log start <= last stable offset <= high watermark <= log end`` holds (invariant 6).
+
+    Thread: share freely. Take it from ``PartitionLog.snapshot`` once per request.
+    """
+
+    segments: tuple[Segment, ...]
+    base_offsets: tuple[Offset, ...]
+    log_start_offset: Offset
+    high_watermark_metadata: LogOffsetMetadata
+    log_end_metadata: LogOffsetMetadata
+    damage: tuple[OffsetRange, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.log_start_offset <= self.high_watermark <= self.log_end_offset:
+            raise AssertionError(
+                f"log start {self.log_start_offset}, high watermark {self.high_watermark}, "
+                f"log end {self.log_end_offset} are not in order"
+            )
+
+    @property
+    def log_end_offset(self) -> Offset:
+        return self.log_end_metadata.offset
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self.high_watermark_metadata.offset
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The high watermark, as no transactions exist."""
+        return self.high_watermark
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all log files, up to the log end."""
+        return sum(segment.size_bytes for segment in self.segments[:-1]) + self.log_end_metadata.position
+
+    def bound(self, isolation: Isolation) -> LogOffsetMetadata:
+        """Where a read of this isolation ends."""
+        return self.high_watermark_metadata if isolation is Isolation.HIGH_WATERMARK else self.log_end_metadata
+
+    def read(
+        self,
+        offset: Offset,
+        max_bytes: int,
+        *,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        min_one: bool = True,
+    ) -> FetchData:
+        """Find the batches from ``offset`` on: at most ``max_bytes``, but with ``min_one`` always the first, whole.
+
+        Goes on through gaps and from segment to segment (spec B6, D13, D14). Empty when ``offset`` is at or
+        above the isolation's bound.
+
+        Raises:
+            OffsetOutOfRangeError: ``offset`` is below the log start or above the log end.
+            CorruptionError: ``offset`` lies in a damaged range, or stored bytes are not what they should be.
+        """
+        self._check_range(offset)
+        bound = self.bound(isolation)
+        slices: list[FileSlice] = []
+        next_offset = offset
+        remaining = max_bytes
+        for segment, limit in self._segments_from(offset, bound):
+            self._check_damage(next_offset, keep_what_was_read=bool(slices))
+            if self._damaged(next_offset):
+                break
+            found = segment.read(next_offset, limit, remaining, min_one=min_one and not slices)
+            if found is None:
+                next_offset = max(next_offset, self._end_of(segment, bound))
+                continue
+            if found.size_bytes == 0:
+                break
+            slices.append(FileSlice(segment.file, found.position, found.size_bytes))
+            remaining = max(0, remaining - found.size_bytes)
+            next_offset = found.next_offset
+            if found.position + found.size_bytes < limit:
+                break
+        return FetchData(tuple(slices), next_offset)
+
+    def available_bytes(self, offset: Offset, isolation: Isolation = Isolation.HIGH_WATERMARK) -> int:
+        """Bytes from the batch that holds ``offset`` to the bound, for ``min_bytes`` (spec D6).
+
+        Raises:
+            OffsetOutOfRangeError: as ``read``.
+        """
+        self._check_range(offset)
+        bound = self.bound(isolation)
+        if offset >= bound.offset:
+            return 0
+        total = 0
+        for segment, limit in self._segments_from(offset, bound):
+            if segment.base_offset >= offset:
+                total += limit
+            elif (batch := segment.locate(offset, limit)) is not None:
+                total += limit - batch.position
+        return total
+
+    def offset_for_timestamp(
+        self, timestamp: int, isolation: Isolation = Isolation.HIGH_WATERMARK
+    ) -> TimestampedRecord | None:
+        """The first record, in offset order, at or after ``timestamp`` that is visible (spec ListOffsets)."""
+        bound = self.bound(isolation)
+        for segment, limit in self._segments_from(self.log_start_offset, bound):
+            if segment.largest_timestamp.timestamp < timestamp:
+                continue
+            found = segment.find_timestamp(timestamp, self.log_start_offset, limit)
+            if found is not None:
+                return found if found.offset < bound.offset else None
+        return None
+
+    def max_timestamp(self, isolation: Isolation = Isolation.HIGH_WATERMARK) -> TimestampedRecord | None:
+        """The first record with the largest timestamp of the visible ones (spec ListOffsets, -3)."""
+        bound = self.bound(isolation)
+        best: TimestampedRecord | None = None
+        for segment, limit in self._segments_from(self.log_start_offset, bound):
+            if best is not None and segment.largest_timestamp.timestamp <= best.timestamp:
+                continue
+            found = self._max_timestamp_of(segment, limit)
+            if found is not None and (best is None or found.timestamp > best.timestamp):
+                best = found
+        return best
+
+    def _max_timestamp_of(self, segment: Segment, limit: int) -> TimestampedRecord | None:
+        if segment.base_offset < self.log_start_offset or limit != segment.size_bytes:
+            return segment.find_max_timestamp(self.log_start_offset, limit)
+        largest = segment.largest_timestamp
+        if largest.timestamp == NO_TIMESTAMP:
+            return None
+        return segment.find_timestamp(largest.timestamp, self.log_start_offset, limit)
+
+    def segment_infos(self) -> list[SegmentInfo]:
+        """Every segment, oldest first."""
+        infos = []
+        for place, segment in enumerate(self.segments):
+            last = place == len(self.segments) - 1
+            infos.append(
+                SegmentInfo(
+                    base_offset=segment.base_offset,
+                    next_offset=self.log_end_offset if last else self.base_offsets[place + 1],
+                    size_bytes=self.log_end_metadata.position if last else segment.size_bytes,
+                    first_timestamp=segment.first_timestamp,
+                    largest_timestamp=segment.largest_timestamp.timestamp,
+                    offset_index_entries=segment.offset_index.get().entry_count,
+                    time_index_entries=segment.time_index.get().entry_count,
+                    state="active" if last else "sealed",
+                )
+            )
+        return infos
+
+    def _check_range(self, offset: Offset) -> None:
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            side = "below the log start" if offset < self.log_start_offset else "above the log end"
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is {side}; offsets {self.log_start_offset} to {self.log_end_offset} can be asked for",
+                offset=offset,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+            )
+
+    def _segments_from(self, offset: Offset, bound: LogOffsetMetadata) -> Iterator[tuple[Segment, int]]:
+        """Segments from the one that holds ``offset``, each with the byte its readable part ends at (spec D13)."""
+        if offset >= bound.offset:
+            return
+        for segment in self.segments[max(0, bisect_right(self.base_offsets, offset) - 1) :]:
+            if segment.base_offset > bound.segment_base_offset:
+                return
+            on_bound = segment.base_offset == bound.segment_base_offset
+            yield segment, bound.position if on_bound else segment.size_bytes
+
+    def _end_of(self, segment: Segment, bound: LogOffsetMetadata) -> Offset:
+        place = bisect_right(self.base_offsets, segment.base_offset)
+        return min(bound.offset, self.base_offsets[place] if place < len(self.base_offsets) else bound.offset)
+
+    def _damaged(self, offset: Offset) -> bool:
+        return any(damaged.start <= offset < damaged.end for damaged in self.damage)
+
+    def _check_damage(self, offset: Offset, *, keep_what_was_read: bool) -> None:
+        if self._damaged(offset) and not keep_what_was_read:
+            damaged = next(entry for entry in self.damage if entry.start <= offset < entry.end)
+            raise CorruptionError(
+                f"offsets {damaged.start} to {damaged.end} are damaged on disk; offsets below and above can be read"
+            )

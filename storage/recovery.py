@@ -1,0 +1,463 @@
+"""Opening a partition: from whatever a stop left on the disk to a log that may be trusted (spec E20).
+
+After a clean stop nothing is scanned. Otherwise every segment from the recovery point on is read through: batches are
+checked, indexes made anew, and the log ends at the first batch that is not whole, if that lies above everything
+that was ever durable. Damage below is reported and kept, never cut (reliability rule 5).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rollway.records import HEADER_BYTES, BatchHeader, RecordBatch, RecordFormatError, parse_header
+from storage.checkpoint import CorruptCheckpointError
+from storage.clock import Clock
+from storage.config import TopicConfig
+from storage.errors import CorruptionError
+from storage.file_names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    PartitionName,
+    offset_file_name,
+    parse_offset_file_name,
+)
+from storage.file_system import File, FileSystem
+from storage.index_builder import IndexSettings
+from storage.leader_epochs import LeaderEpochs
+from storage.log_snapshot import OffsetRange
+from storage.offset_index import OffsetIndex
+from storage.offsets import LeaderEpoch, Offset, Position
+from storage.partition_log import LogParts, PartitionLog, replay_producers
+from storage.producer_state import ProducerState
+from storage.segment import Segment
+from storage.topic_metadata import read_partition_metadata
+
+_logger = logging.getLogger(__name__)
+
+_REWRITE_BYTES = 1024 * 1024
+_BATCH_BYTES_MAX = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCheckpoints:
+    """What the checkpoint files of the data directory say of one partition; ``None`` where they say nothing."""
+
+    recovery_point: Offset | None
+    log_start_offset: Offset | None
+
+
+@dataclass(slots=True)
+class PartitionRecovery:
+    """What opening one partition took, for operators."""
+
+    name: PartitionName
+    clean: bool
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    damage: list[OffsetRange] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Scan:
+    """How far a segment's log is good: up to byte ``valid_bytes``, the next offset being ``end_offset``."""
+
+    valid_bytes: int
+    end_offset: Offset
+    problem: str | None
+
+
+class PartitionOpener:
+    """Opens one partition; used once.
+
+    Raises (from ``open``):
+        OSError: the disk refused.
+        CorruptionError: a file without which nothing can be said of the partition is damaged.
+    """
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        clock: Clock,
+        name: PartitionName,
+        topic_id: str,
+        directory: Path,
+        config: TopicConfig,
+        checkpoints: PartitionCheckpoints,
+        *,
+        clean: bool,
+        persist_log_start: Callable[[PartitionName, Offset], None],
+        random_source: random.Random,
+    ) -> None:
+        self._file_system = file_system
+        self._clock = clock
+        self._name = name
+        self._topic_id = topic_id
+        self._directory = directory
+        self._config = config
+        self._checkpoints = checkpoints
+        self._clean = clean
+        self._persist_log_start = persist_log_start
+        self._random = random_source
+        self._epochs = LeaderEpochs(file_system, directory / LEADER_EPOCH_CHECKPOINT)
+        self._epochs_known = False
+        self.report = PartitionRecovery(name, clean)
+
+    def open(self) -> PartitionLog:
+        """Recover what must be recovered and return the log, with everything in it durable."""
+        self._check_topic_id()
+        self._load_epochs()
+        self._tidy()
+        segments = self._find_segments()
+        expected_start = self._expected_start()
+        if segments:
+            segments = self._drop_below_log_start(segments, expected_start)
+            self._check_first(segments[0], expected_start)
+        log_start = max(expected_start, segments[0].base_offset if segments else Offset(0))
+        ends = self._check_segments(segments)
+        log_end = ends[-1] if ends else log_start
+        if segments and log_end < log_start and not self.report.damage:
+            self._remove(segments, f"the log ends at {log_end}, below the log start {log_start}")
+            segments = []
+        if not segments:
+            segments = [self._first_segment(log_start)]
+            log_end = log_start
+        if self.report.damage:
+            log_end = max(log_end, self.report.damage[-1].end, log_start)
+        if not self.report.damage:
+            self._settle(segments, log_start, log_end)
+        producers = self._restore_producers(segments, log_start, log_end)
+        recovery_point = min(self._checkpoints.recovery_point or Offset(0), log_end)
+        return PartitionLog(
+            LogParts(
+                file_system=self._file_system,
+                clock=self._clock,
+                name=self._name,
+                topic_id=self._topic_id,
+                directory=self._directory,
+                config=self._config,
+                segments=tuple(segments),
+                log_start_offset=log_start,
+                log_end_offset=log_end,
+                epochs=self._epochs,
+                producers=producers,
+                persist_log_start=self._persist_log_start,
+                recovery_point=log_end if self._clean and not self.report.damage else recovery_point,
+                damage=tuple(self.report.damage),
+                random=self._random,
+            )
+        )
+
+    # What is there
+
+    def _check_topic_id(self) -> None:
+        stored = read_partition_metadata(self._file_system, self._directory)
+        if stored is not None and stored != self._topic_id:
+            raise CorruptionError(
+                f"{self._directory} belongs to topic id {stored}, but topic {self._name.topic} has {self._topic_id}"
+            )
+
+    def _load_epochs(self) -> None:
+        try:
+            self._epochs.load()
+        except CorruptCheckpointError as error:
+            self._note(f"the leader epochs are made anew: {error}")
+            self._epochs.clear()
+        self._epochs_known = self._epochs.latest is not None
+
+    def _tidy(self) -> None:
+        """Remove what earlier work left half done: deleted, temporary and cleaned files, indexes without a log."""
+        names = self._file_system.list_directory(self._directory)
+        cleaned = [
+            name.offset
+            for name in map(parse_offset_file_name, names)
+            if name is not None and name.state == CLEANED_SUFFIX
+        ]
+        logs = {
+            name.offset
+            for name in map(parse_offset_file_name, names)
+            if name is not None and name.suffix == LOG_SUFFIX and name.state in {"", SWAP_SUFFIX}
+        }
+        changed = False
+        for file_name in names:
+            parsed = parse_offset_file_name(file_name)
+            path = self._directory / file_name
+            if parsed is None:
+                doomed = file_name.endswith((TEMPORARY_SUFFIX, DELETED_SUFFIX))
+            elif parsed.state == SWAP_SUFFIX and not (cleaned and parsed.offset >= min(cleaned)):
+                self._file_system.rename(path, self._directory / file_name.removesuffix(SWAP_SUFFIX))
+                changed = True
+                continue
+            else:
+                orphan = parsed.suffix in SEGMENT_SUFFIXES and parsed.offset not in logs
+                doomed = bool(parsed.state) or orphan
+            if doomed:
+                self._file_system.unlink(path)
+                changed = True
+        if changed:
+            self._file_system.sync_directory(self._directory)
+
+    def _find_segments(self) -> list[Segment]:
+        bases = []
+        for file_name in self._file_system.list_directory(self._directory):
+            parsed = parse_offset_file_name(file_name)
+            if parsed is not None and parsed.suffix == LOG_SUFFIX and not parsed.state:
+                if file_name != offset_file_name(parsed.offset, LOG_SUFFIX):
+                    self._note(f"{file_name} is not a segment's name and is left alone")
+                    continue
+                bases.append(Offset(parsed.offset))
+        bases.sort()
+        settings = IndexSettings.of(self._config)
+        return [
+            Segment(
+                self._file_system,
+                self._directory,
+                base,
+                settings,
+                size_bytes=self._file_system.size(self._directory / offset_file_name(base, LOG_SUFFIX)),
+                created_ms=self._clock.now_ms(),
+                sealed=base != bases[-1],
+            )
+            for base in bases
+        ]
+
+    def _expected_start(self) -> Offset:
+        """Where the log must begin: its start offset is durable before anything below it goes."""
+        start = self._checkpoints.log_start_offset or Offset(0)
+        if self._epochs_known:
+            start = max(start, self._epochs.entries[0].start_offset)
+        return start
+
+    def _drop_below_log_start(self, segments: list[Segment], log_start: Offset) -> list[Segment]:
+        """Finish a deletion that a crash interrupted: segments that end below the log start."""
+        keep_from = 0
+        while keep_from + 1 < len(segments) and segments[keep_from + 1].base_offset <= log_start:
+            keep_from += 1
+        if keep_from:
+            self._remove(segments[:keep_from], f"they end below the log start {log_start}")
+        return segments[keep_from:]
+
+    def _check_first(self, first: Segment, expected_start: Offset) -> None:
+        if first.base_offset > expected_start:
+            self._report_damage(expected_start, first.base_offset, "their segment files are missing")
+
+    def _remove(self, segments: list[Segment], why: str) -> None:
+        self._note(f"segments {', '.join(str(segment.base_offset) for segment in segments)} are removed: {why}")
+        for segment in segments:
+            for suffix in SEGMENT_SUFFIXES:
+                path = self._directory / offset_file_name(segment.base_offset, suffix)
+                if self._file_system.exists(path):
+                    self._file_system.unlink(path)
+        self._file_system.sync_directory(self._directory)
+
+    def _first_segment(self, log_start: Offset) -> Segment:
+        segment = Segment.create(
+            self._file_system, self._directory, log_start, self._config, now_ms=self._clock.now_ms(), jitter_ms=0
+        )
+        self._file_system.sync_directory(self._directory)
+        return segment
+
+    # Segments
+
+    def _check_segments(self, segments: list[Segment]) -> list[Offset]:
+        """The exclusive end offset of every segment; scanned from the recovery point on unless the stop was clean."""
+        durable_end = self._durable_end(segments)
+        scan_from = self._scan_from(segments)
+        ends: list[Offset] = []
+        for place, segment in enumerate(segments):
+            is_last = place == len(segments) - 1
+            if self._clean or segment.base_offset < scan_from:
+                result = self._find_end(segment)
+            else:
+                result = self._scan(segment, is_last=is_last)
+            following = None if is_last else segments[place + 1].base_offset
+            ends.append(self._judge(segment, result, following, durable_end))
+            if not is_last:
+                segment.close_file()
+        return ends
+
+    def _durable_end(self, segments: list[Segment]) -> Offset:
+        """Everything below was made durable: a new segment is only begun when the one before it is (rule 7)."""
+        recovery_point = self._checkpoints.recovery_point or Offset(0)
+        return max([recovery_point, *(segment.base_offset for segment in segments[-1:])])
+
+    def _scan_from(self, segments: list[Segment]) -> Offset:
+        recovery_point = self._checkpoints.recovery_point or Offset(0)
+        bases = [segment.base_offset for segment in segments if segment.base_offset <= recovery_point]
+        return bases[-1] if bases else Offset(0)
+
+    def _judge(self, segment: Segment, result: _Scan, following: Offset | None, durable_end: Offset) -> Offset:
+        """Say where the segment ends, and tell damage from the tail of a crash."""
+        if following is not None:
+            if result.problem is None and result.end_offset == following:
+                return following
+            segment.size_bytes = result.valid_bytes
+            why = result.problem or "they are missing"
+            self._report_damage(result.end_offset, following, why)
+            return following
+        if result.end_offset < durable_end:
+            segment.size_bytes = result.valid_bytes
+            self._report_damage(result.end_offset, durable_end, result.problem or "the log ends too early")
+            return durable_end
+        if result.problem is not None:
+            self._cut(segment, result)
+        return result.end_offset
+
+    def _cut(self, segment: Segment, result: _Scan) -> None:
+        cut_bytes = self._file_system.size(segment.file.path) - result.valid_bytes
+        if self._clean:
+            # Nothing was scanned: the last batch itself is what it should not be.
+            self._report_damage(result.end_offset, Offset(result.end_offset + 1), result.problem or "")
+            segment.size_bytes = result.valid_bytes
+            return
+        segment.file.truncate(result.valid_bytes)
+        segment.file.sync()
+        segment.size_bytes = result.valid_bytes
+        self.report.truncated_bytes += cut_bytes
+        self._note(f"{cut_bytes} bytes behind offset {result.end_offset} are cut: {result.problem}")
+
+    def _find_end(self, segment: Segment) -> _Scan:
+        """Walk the batches behind the last index entry to the end of a segment that needs no scan.
+
+        The index is read as a plain file here: it stays unmapped until somebody reads the segment (spec C4).
+        """
+        position = Position(0)
+        path = self._directory / offset_file_name(segment.base_offset, OFFSET_INDEX_SUFFIX)
+        if self._file_system.exists(path):
+            position = self._last_indexed_position(path, segment)
+        end_offset = segment.base_offset
+        valid_bytes = int(position)
+        try:
+            for batch in segment.walk(position, segment.size_bytes):
+                end_offset = Offset(batch.header.last_offset + 1)
+                valid_bytes = batch.end
+        except CorruptionError as error:
+            if position:
+                return self._scan_headers(segment)
+            return _Scan(valid_bytes, end_offset, str(error))
+        return _Scan(valid_bytes, end_offset, None)
+
+    def _scan_headers(self, segment: Segment) -> _Scan:
+        end_offset, valid_bytes = segment.base_offset, 0
+        try:
+            for batch in segment.walk(0, segment.size_bytes):
+                end_offset, valid_bytes = Offset(batch.header.last_offset + 1), int(batch.end)
+        except CorruptionError as error:
+            return _Scan(valid_bytes, end_offset, str(error))
+        return _Scan(valid_bytes, end_offset, None)
+
+    def _last_indexed_position(self, path: Path, segment: Segment) -> Position:
+        file = self._file_system.open(path, writable=False)
+        try:
+            size = file.size() - file.size() % OffsetIndex.ENTRY_BYTES
+            if size <= 0:
+                return Position(0)
+            entry = file.read(size - OffsetIndex.ENTRY_BYTES, OffsetIndex.ENTRY_BYTES)
+        finally:
+            file.close()
+        relative, position = OffsetIndex.ENTRY.unpack(entry)
+        if not 0 < position < segment.size_bytes:
+            return Position(0)
+        try:
+            batch = next(segment.walk(position, segment.size_bytes), None)
+        except CorruptionError:
+            return Position(0)
+        known = batch is not None and batch.header.last_offset == segment.base_offset + relative
+        return Position(position) if known else Position(0)
+
+    def _scan(self, segment: Segment, *, is_last: bool) -> _Scan:
+        """Check every batch, and rewrite what may only be in the page cache (rule 4).
+
+        Both indexes go: they are made anew from the log when somebody first looks something up.
+        """
+        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            path = self._directory / offset_file_name(segment.base_offset, suffix)
+            if self._file_system.exists(path):
+                self._file_system.unlink(path)
+        result = self._check_batches(segment)
+        self.report.scanned_bytes += result.valid_bytes
+        if is_last:
+            self._rewrite(segment.file, result.valid_bytes)
+        return result
+
+    def _check_batches(self, segment: Segment) -> _Scan:
+        next_offset = segment.base_offset
+        position = 0
+        while position < segment.size_bytes:
+            try:
+                header = self._check_batch(segment, position, next_offset)
+            except (CorruptionError, RecordFormatError) as error:
+                return _Scan(position, next_offset, f"no valid batch at byte {position}: {error}")
+            next_offset = Offset(header.last_offset + 1)
+            position += header.size_bytes
+        return _Scan(position, next_offset, None)
+
+    def _check_batch(self, segment: Segment, position: int, next_offset: Offset) -> BatchHeader:
+        """The batch CRC begins at byte 21: offsets, length and epoch are checked on their own (rule 6)."""
+        header = parse_header(segment.file.read(position, HEADER_BYTES))
+        if header.size_bytes > min(segment.size_bytes - position, _BATCH_BYTES_MAX):
+            raise CorruptionError(
+                f"it says it has {header.size_bytes} bytes, {segment.size_bytes - position} are there"
+            )
+        if header.base_offset < next_offset or header.last_offset_delta < 0:
+            raise CorruptionError(f"its base offset is {header.base_offset}, but {next_offset} comes next")
+        if position and header.base_offset != next_offset and not self._config.compacts:
+            raise CorruptionError(f"its base offset is {header.base_offset}, but {next_offset} comes next")
+        if self._epochs_known:
+            expected = self._epochs.epoch_for_offset(Offset(header.base_offset))
+            if expected is not None and expected != header.partition_leader_epoch:
+                raise CorruptionError(f"its leader epoch is {header.partition_leader_epoch}, not {expected}")
+        RecordBatch(segment.file.read(position, header.size_bytes)).check_crc()
+        return header
+
+    def _rewrite(self, file: File, end: int) -> None:
+        for position in range(0, end, _REWRITE_BYTES):
+            file.write(position, [file.read(position, min(_REWRITE_BYTES, end - position))])
+        file.sync()
+
+    # Putting it together
+
+    def _settle(self, segments: list[Segment], log_start: Offset, log_end: Offset) -> None:
+        """Bring epochs and indexes in line with the log, and begin a new epoch after an unclean stop (spec E1)."""
+        self._epochs.truncate_from_end(log_end)
+        self._epochs.truncate_from_start(log_start)
+        if self._epochs.latest is None:
+            epoch = self._last_batch_epoch(segments)
+            self._epochs.assign(epoch, log_start)
+        elif not self._clean and log_end > log_start:
+            self._epochs.assign(LeaderEpoch(self._epochs.latest.epoch + 1), log_end)
+
+    def _last_batch_epoch(self, segments: list[Segment]) -> LeaderEpoch:
+        epoch = 0
+        for batch in segments[-1].walk(0, segments[-1].size_bytes):
+            epoch = max(epoch, batch.header.partition_leader_epoch)
+        return LeaderEpoch(epoch)
+
+    def _restore_producers(self, segments: list[Segment], log_start: Offset, log_end: Offset) -> ProducerState:
+        producers = ProducerState(self._file_system, self._directory)
+        producers.delete_stray_snapshots([segment.base_offset for segment in segments])
+        try:
+            replay_producers(producers, segments, log_start, log_end)
+        except CorruptionError as error:
+            self._note(f"producers are known only up to damaged batches: {error}")
+        return producers
+
+    def _report_damage(self, start: Offset, end: Offset, why: str) -> None:
+        self.report.damage.append(OffsetRange(start, end))
+        _logger.error("%s: offsets %d to %d are damaged on disk: %s", self._name, start, end, why)
+        self.report.notes.append(f"offsets {start} to {end} are damaged: {why}")
+
+    def _note(self, text: str) -> None:
+        _logger.warning("%s: %s", self._name, text)
+        self.report.notes.append(text)

@@ -1,0 +1,192 @@
+"""Which segments go: the rules of retention, apart from the doing (spec B10, E4, E5).
+
+Whole segments, oldest first, stopping at the first that a rule keeps. The rules run one after the other: below
+the log start offset, too many bytes, too old, a registered policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from storage.clock import Clock
+from storage.config import TopicConfig
+from storage.errors import InvalidConfigError
+from storage.offsets import Offset
+
+CLOCK_JUMP_MS = 600_000
+
+
+class RetentionReason(StrEnum):
+    """The rule by which a segment goes."""
+
+    LOG_START = "log_start_offset"
+    SIZE = "retention.bytes"
+    TIME = "retention.ms"
+    POLICY = "retention.policy"
+
+
+class RetainedSegment(NamedTuple):
+    """What retention knows of a segment. ``largest_timestamp`` is the file's age where no record has one."""
+
+    base_offset: Offset
+    end_offset: Offset
+    size_bytes: int
+    largest_timestamp: int
+    is_active: bool
+
+
+RetentionPolicy = Callable[[RetainedSegment, RetainedSegment | None], bool]
+"""Says of a segment and the one after it whether the first may go."""
+
+_policies: dict[str, RetentionPolicy] = {}
+
+
+def register_policy(name: str, policy: RetentionPolicy) -> None:
+    """Make ``policy`` available to topics as ``retention.policy=<name>``; the same name replaces it."""
+    _policies[name] = policy
+
+
+def check_policy(config: TopicConfig) -> None:
+    """Refuse a configuration that names no registered policy.
+
+    Raises:
+        InvalidConfigError: it does.
+    """
+    if config.retention_policy and config.retention_policy not in _policies:
+        known = ", ".join(sorted(_policies)) or "none"
+        raise InvalidConfigError(
+            [("retention.policy", f"{config.retention_policy!r} is not registered; registered: {known}")]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionEntry:
+    """One segment in a plan: the rule by which it goes now, or what keeps it and until when."""
+
+    base_offset: Offset
+    end_offset: Offset
+    size_bytes: int
+    largest_timestamp: int
+    reason: RetentionReason | None
+    held_by: str | None
+    due_ms: int | None
+
+
+def plan_retention(
+    segments: Sequence[RetainedSegment],
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    log_start_offset: Offset,
+    high_watermark: Offset,
+) -> list[RetentionEntry]:
+    """Say of every segment, oldest first, whether it goes and why."""
+    rules: list[tuple[RetentionReason, Callable[[int], bool]]] = [
+        (RetentionReason.LOG_START, lambda place: _ends_below(segments, place, log_start_offset)),
+    ]
+    if config.deletes:
+        rules.append((RetentionReason.SIZE, _size_rule(segments, config)))
+        rules.append((RetentionReason.TIME, lambda place: _is_old(segments[place], config, now_ms)))
+        policy = _policies.get(config.retention_policy)
+        if policy is not None:
+            rules.append((RetentionReason.POLICY, lambda place: policy(segments[place], _after(segments, place))))
+    entries = [_kept(segment, config) for segment in segments]
+    place = 0
+    for reason, goes in rules:
+        while place < len(segments) and _may_go(segments[place], high_watermark) and goes(place):
+            entries[place] = replace(entries[place], reason=reason, held_by=None, due_ms=now_ms)
+            place += 1
+    if place < len(segments):
+        entries[place] = _explain_first_kept(entries[place], segments[place], config, high_watermark)
+    return entries
+
+
+def _after(segments: Sequence[RetainedSegment], place: int) -> RetainedSegment | None:
+    return segments[place + 1] if place + 1 < len(segments) else None
+
+
+def _may_go(segment: RetainedSegment, high_watermark: Offset) -> bool:
+    return high_watermark >= segment.end_offset and not (segment.is_active and segment.size_bytes == 0)
+
+
+def _ends_below(segments: Sequence[RetainedSegment], place: int, log_start_offset: Offset) -> bool:
+    following = _after(segments, place)
+    return following is not None and following.base_offset <= log_start_offset
+
+
+def _size_rule(segments: Sequence[RetainedSegment], config: TopicConfig) -> Callable[[int], bool]:
+    """Delete while what remains is not below the limit (spec E5)."""
+
+    def goes(place: int) -> bool:
+        if config.retention_bytes < 0:
+            return False
+        remaining_bytes = sum(segment.size_bytes for segment in segments[place + 1 :])
+        return remaining_bytes >= config.retention_bytes
+
+    return goes
+
+
+def _is_old(segment: RetainedSegment, config: TopicConfig, now_ms: int) -> bool:
+    return config.retention_ms >= 0 and now_ms - segment.largest_timestamp > config.retention_ms
+
+
+def _kept(segment: RetainedSegment, config: TopicConfig) -> RetentionEntry:
+    due_ms = None
+    if config.deletes and config.retention_ms >= 0:
+        due_ms = segment.largest_timestamp + config.retention_ms + 1
+    return RetentionEntry(
+        segment.base_offset,
+        segment.end_offset,
+        segment.size_bytes,
+        segment.largest_timestamp,
+        None,
+        "an older segment is kept",
+        due_ms,
+    )
+
+
+def _explain_first_kept(
+    entry: RetentionEntry, segment: RetainedSegment, config: TopicConfig, high_watermark: Offset
+) -> RetentionEntry:
+    if segment.is_active and segment.size_bytes == 0:
+        return replace(entry, held_by="it is active and empty", due_ms=None)
+    if high_watermark < segment.end_offset:
+        return replace(entry, held_by=f"the high watermark {high_watermark} is below its end")
+    if not config.deletes:
+        return replace(entry, held_by="cleanup.policy does not delete")
+    return replace(entry, held_by="no rule applies yet")
+
+
+class RetentionClock:
+    """Wall time for retention that does not believe in jumps (reliability: promises under faults).
+
+    The wall clock is followed while it agrees with elapsed time to within ten minutes. After a larger jump forward
+    elapsed time counts, until the wall clock comes back or the service is started anew.
+
+    Thread: any.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._anchor = (clock.now_ms(), clock.elapsed_ms())
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether the wall clock has jumped ahead and is not believed."""
+        return self._clock.now_ms() - self._expected_ms() > CLOCK_JUMP_MS
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, never ahead of the truth because of a jump alone."""
+        now_ms = self._clock.now_ms()
+        expected_ms = self._expected_ms()
+        if now_ms - expected_ms > CLOCK_JUMP_MS:
+            return expected_ms
+        self._anchor = (now_ms, self._clock.elapsed_ms())
+        return now_ms
+
+    def _expected_ms(self) -> int:
+        wall_ms, elapsed_ms = self._anchor
+        return wall_ms + self._clock.elapsed_ms() - elapsed_ms

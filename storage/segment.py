@@ -1,0 +1,475 @@
+"""One segment: a log file of record batches and its sparse indexes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rollway.records import decode_batch
+from storage.batch_validation import DECOMPRESSED_BYTES_MAX, ValidBatch
+from storage.batch_walk import StoredBatch, read_batch, walk_batches
+from storage.config import TopicConfig
+from storage.errors import CorruptionError
+from storage.file_names import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    offset_file_name,
+)
+from storage.file_system import File, FileSystem
+from storage.index_builder import IndexBuilder, IndexSettings, write_offset_index, write_time_index
+from storage.lazy_index import LazyIndex
+from storage.offset_index import OffsetIndex
+from storage.offsets import NO_TIMESTAMP, Offset, OffsetPosition, Position, TimestampOffset
+from storage.time_index import TimeIndex
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class SegmentRead(NamedTuple):
+    """Whole batches of one segment: where they begin, their length, and the offset after the last."""
+
+    position: Position
+    size_bytes: int
+    next_offset: Offset
+
+
+class TimestampedRecord(NamedTuple):
+    """A record found by time."""
+
+    offset: Offset
+    timestamp: int
+    leader_epoch: int
+
+
+class Segment:
+    """The batches from ``base_offset`` up to the next segment's, in a file of at most 2 GiB, and two indexes.
+
+    Files and indexes are opened when first used. Only the active segment is appended to; ``seal`` ends that.
+    ``size_bytes`` is what has been written; readers go by their snapshot's limit instead.
+
+    Thread: one writer for everything that changes; any number of readers for the rest. An opened file stays
+    readable for whoever holds the segment, also after it was renamed and unlinked.
+    """
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: Path,
+        base_offset: Offset,
+        settings: IndexSettings,
+        *,
+        size_bytes: int,
+        created_ms: int,
+        sealed: bool,
+        jitter_ms: int = 0,
+    ) -> None:
+        self._file_system = file_system
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        self.sealed = sealed
+        self._settings = settings
+        self._log_path = directory / offset_file_name(base_offset, LOG_SUFFIX)
+        self._file: File | None = None
+        self._first_timestamp: int | None = None
+        self._builder: IndexBuilder | None = None
+        self._largest: TimestampOffset | None = None
+        self._opening = threading.RLock()
+        self.offset_index: LazyIndex[OffsetIndex] = LazyIndex(
+            self._open_offset_index, directory / offset_file_name(base_offset, OFFSET_INDEX_SUFFIX)
+        )
+        self.time_index: LazyIndex[TimeIndex] = LazyIndex(
+            self._open_time_index, directory / offset_file_name(base_offset, TIME_INDEX_SUFFIX)
+        )
+
+    @classmethod
+    def create(
+        cls,
+        file_system: FileSystem,
+        directory: Path,
+        base_offset: Offset,
+        config: TopicConfig,
+        *,
+        now_ms: int,
+        jitter_ms: int,
+    ) -> Segment:
+        """Make the files of a new active segment. The names are durable after the directory was synced.
+
+        Stale files of the same names are removed first (spec E6). With ``preallocate`` the log file is
+        ``segment.bytes`` long from the start.
+        """
+        for suffix in SEGMENT_SUFFIXES:
+            stale = directory / offset_file_name(base_offset, suffix)
+            if file_system.exists(stale):
+                file_system.unlink(stale)
+        segment = cls(
+            file_system,
+            directory,
+            base_offset,
+            IndexSettings.of(config),
+            size_bytes=0,
+            created_ms=now_ms,
+            sealed=False,
+            jitter_ms=jitter_ms,
+        )
+        segment._file = file_system.open(segment._log_path, create=True)
+        if config.preallocate:
+            segment._file.truncate(config.segment_bytes)
+        segment._builder = IndexBuilder(base_offset, config.index_interval_bytes)
+        segment.offset_index.get()
+        segment.time_index.get()
+        return segment
+
+    def __repr__(self) -> str:
+        return f"Segment({self._log_path}, size_bytes={self.size_bytes}, sealed={self.sealed})"
+
+    # Opening
+
+    @property
+    def file(self) -> File:
+        """The log file, opened at first use."""
+        file = self._file
+        if file is None:
+            with self._opening:
+                if self._file is None:
+                    self._file = self._file_system.open(self._log_path)
+                file = self._file
+        return file
+
+    def close_file(self) -> None:
+        """Let the log file go until it is next read; before anybody else holds the segment."""
+        self._file = None
+
+    def hold_open(self) -> None:
+        """Open everything, so that whoever holds this segment can read on when the files are unlinked."""
+        with self._opening:
+            _ = self.file
+            self.offset_index.get()
+            self.time_index.get()
+
+    def _open_offset_index(self, path: Path) -> OffsetIndex:
+        if self.size_bytes and not self._file_system.exists(path):
+            write_offset_index(self._file_system, path, self.base_offset, self._settings, self.walk(0, self.size_bytes))
+        try:
+            index = self._offset_index_at(path)
+            self._check_last_offset_entry(index)
+        except CorruptionError:
+            write_offset_index(self._file_system, path, self.base_offset, self._settings, self.walk(0, self.size_bytes))
+            index = self._offset_index_at(path)
+        return index
+
+    def _open_time_index(self, path: Path) -> TimeIndex:
+        if self.size_bytes and not (self._file_system.exists(path) and self._file_system.size(path)):
+            write_time_index(self._file_system, path, self.base_offset, self._settings, self.walk(0, self.size_bytes))
+        try:
+            index = self._time_index_at(path)
+            self._check_last_time_entry(index)
+        except CorruptionError:
+            write_time_index(self._file_system, path, self.base_offset, self._settings, self.walk(0, self.size_bytes))
+            index = self._time_index_at(path)
+        return index
+
+    def _offset_index_at(self, path: Path) -> OffsetIndex:
+        index = OffsetIndex.open(
+            self._file_system, path, self.base_offset, max_bytes=self._settings.max_bytes, writable=not self.sealed
+        )
+        index.sanity_check()
+        return index
+
+    def _time_index_at(self, path: Path) -> TimeIndex:
+        index = TimeIndex.open(
+            self._file_system, path, self.base_offset, max_bytes=self._settings.max_bytes, writable=not self.sealed
+        )
+        index.sanity_check()
+        return index
+
+    def _check_last_offset_entry(self, index: OffsetIndex) -> None:
+        last = index.last_entry
+        if last is not None and self._batch_of_entry(last, self.size_bytes) is None:
+            raise CorruptionError(f"{self._log_path}: the offset index points at byte {last.position}, no such batch")
+
+    def _check_last_time_entry(self, index: TimeIndex) -> None:
+        if index.entry_count and not self._is_true_time_entry(index.last_entry, self.size_bytes):
+            raise CorruptionError(f"{self._log_path}: the time index does not match the log at {index.last_entry}")
+
+    # Appending: the writer only
+
+    @property
+    def builder(self) -> IndexBuilder:
+        """What the writer knows about the next index entry."""
+        if self._builder is None:
+            self._builder = IndexBuilder(self.base_offset, self._settings.interval_bytes)
+            self._builder.restart(self.time_index.get().last_entry)
+        return self._builder
+
+    def index_room(self) -> int:
+        """How many more entries both indexes take; the time index keeps one for ``seal`` (spec C8)."""
+        offset_index = self.offset_index.get()
+        time_index = self.time_index.get()
+        return min(
+            offset_index.max_entry_count - offset_index.entry_count,
+            time_index.max_entry_count - 1 - time_index.entry_count,
+        )
+
+    def append(self, batches: Sequence[ValidBatch]) -> None:
+        """Write stamped batches behind the last, then their index entries.
+
+        Raises:
+            OSError: the disk refused. ``size_bytes`` is unchanged; ``undo_append`` removes what was written.
+
+        Durable: no, see ``flush``.
+        """
+        parts: list[bytes | bytearray | memoryview] = []
+        for batch in batches:
+            parts.append(batch.head)
+            parts.append(batch.body)
+        self.file.write(self.size_bytes, parts)
+        position = self.size_bytes
+        for batch in batches:
+            last_offset = batch.last_offset
+            if position == 0:
+                self._first_timestamp = batch.max_timestamp
+            if self.builder.add(last_offset, batch.max_timestamp, batch.size_bytes):
+                self._add_index_entries(last_offset, Position(position))
+            position += batch.size_bytes
+        self.size_bytes = position
+
+    def _add_index_entries(self, last_offset: Offset, position: Position) -> None:
+        # The log rolls before an index is full; a group with more batches than room has its last ones unindexed,
+        # which only lengthens the walk to them.
+        if self.index_room() > 0:
+            self.offset_index.get().append(last_offset, position)
+            self.time_index.get().maybe_append(*self.builder.max_timestamp)
+
+    def undo_append(self, log_end: Offset, max_timestamp: TimestampOffset) -> None:
+        """Remove what a failed ``append`` left behind; ``log_end`` and ``max_timestamp`` were true before it.
+
+        Raises:
+            OSError: the disk refuses this too.
+        """
+        self.file.truncate(self.size_bytes)
+        if self._settings.preallocated_bytes:
+            self.file.truncate(self._settings.preallocated_bytes)
+        self.file.sync()
+        self.offset_index.get().truncate_to(log_end)
+        self.time_index.get().truncate_to(log_end)
+        self.builder.restart(max_timestamp)
+
+    def flush(self) -> None:
+        """Make all that was appended durable. Indexes follow in ``seal``: recovery rebuilds an active segment's."""
+        self.file.sync()
+
+    def seal(self) -> None:
+        """End appending: a last time index entry, everything cut to what is used, all of it durable (spec E6).
+
+        Calling it again does no harm; after an ``OSError`` it may be called again.
+        """
+        time_index = self.time_index.get()
+        if self.builder.max_timestamp.timestamp > NO_TIMESTAMP:
+            time_index.maybe_append(*self.builder.max_timestamp, skip_full_check=True)
+        if self.file.size() > self.size_bytes:
+            self.file.truncate(self.size_bytes)
+        self.file.sync()
+        for index in (self.offset_index.get(), time_index):
+            index.trim()
+            index.flush()
+        self.sealed = True
+
+    def truncate_to(self, offset: Offset) -> int:
+        """Cut at the first batch whose last offset is at or above ``offset``; return how many bytes went (spec E21).
+
+        The segment is active afterwards and its indexes have room again.
+        """
+        target = self.locate(offset, self.size_bytes)
+        kept_bytes = self.size_bytes if target is None else target.position
+        cut_bytes = self.size_bytes - kept_bytes
+        self._unseal()
+        self.offset_index.get().truncate_to(offset)
+        self.time_index.get().truncate_to(offset)
+        self.size_bytes = kept_bytes
+        self.file.truncate(kept_bytes)
+        self.file.sync()
+        self._reload_max_timestamp()
+        return cut_bytes
+
+    def _unseal(self) -> None:
+        with self._opening:
+            if self.sealed:
+                self.sealed = False
+                self.offset_index = LazyIndex(self._open_offset_index, self.offset_index.path)
+                self.time_index = LazyIndex(self._open_time_index, self.time_index.path)
+
+    def _reload_max_timestamp(self) -> None:
+        """Find the largest timestamp again: the last entry's, or one of a batch behind that entry."""
+        builder = IndexBuilder(self.base_offset, self._settings.interval_bytes)
+        builder.restart(self.time_index.get().last_entry)
+        entry = self._verified_lower_bound(Offset(builder.max_timestamp.offset), self.size_bytes)
+        for batch in self.walk(entry.position, self.size_bytes):
+            builder.add(Offset(batch.header.last_offset), batch.header.max_timestamp, 0)
+        builder.restart(builder.max_timestamp)
+        self._builder = builder
+        self._first_timestamp = None
+
+    # Reading
+
+    def walk(self, position: int, limit: int) -> Iterator[StoredBatch]:
+        """The batches in ``[position, limit)``, by their headers.
+
+        Raises:
+            CorruptionError: the bytes there are no batches.
+        """
+        return walk_batches(self.file, position, limit, self.base_offset)
+
+    def locate(self, offset: Offset, limit: int) -> StoredBatch | None:
+        """The first batch below byte ``limit`` that ends at or above ``offset`` (spec A18)."""
+        for batch in self.walk(self._verified_lower_bound(offset, limit).position, limit):
+            if batch.header.last_offset >= offset:
+                return batch
+        return None
+
+    def read(self, offset: Offset, limit: int, max_bytes: int, *, min_one: bool) -> SegmentRead | None:
+        """Whole batches from the one that holds ``offset`` on, at most ``max_bytes`` of them (spec D14).
+
+        With ``min_one`` the first batch comes whole, however large. ``None`` when nothing at or above ``offset``
+        lies below byte ``limit``; a read of 0 bytes when the first batch exceeds ``max_bytes``.
+        """
+        first = self.locate(offset, limit)
+        if first is None:
+            return None
+        end_max = first.position + max_bytes
+        if first.end > end_max:
+            if not min_one:
+                return SegmentRead(first.position, 0, offset)
+            return SegmentRead(first.position, first.header.size_bytes, Offset(first.header.last_offset + 1))
+        last = first
+        start = first.position
+        if end_max - start > 2 * self._settings.interval_bytes:
+            # The walk to the last batch that fits begins at the index entry nearest to it.
+            entry = self.offset_index.get().lookup_position(Position(min(end_max, limit) - 1))
+            if start < entry.position < limit and self._batch_of_entry(entry, limit) is not None:
+                start = entry.position
+        for batch in self.walk(start, limit):
+            if batch.end > end_max:
+                break
+            last = batch
+        return SegmentRead(first.position, last.end - first.position, Offset(last.header.last_offset + 1))
+
+    def find_timestamp(self, timestamp: int, start_offset: Offset, limit: int) -> TimestampedRecord | None:
+        """The first record, in offset order, at or after ``timestamp`` and at or above ``start_offset``."""
+        entry = self.time_index.get().lookup(timestamp)
+        if entry.timestamp == NO_TIMESTAMP or not self._is_true_time_entry(entry, limit):
+            entry = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        start = self._verified_lower_bound(Offset(max(entry.offset, start_offset)), limit)
+        for batch in self.walk(start.position, limit):
+            if batch.header.max_timestamp >= timestamp and batch.header.last_offset >= start_offset:
+                found = self._first_record(batch, timestamp, start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def find_max_timestamp(self, start_offset: Offset, limit: int) -> TimestampedRecord | None:
+        """The first record with the largest timestamp among those at or above ``start_offset``."""
+        best: TimestampedRecord | None = None
+        for batch in self.walk(self._verified_lower_bound(start_offset, limit).position, limit):
+            if batch.header.last_offset < start_offset or batch.header.max_timestamp == NO_TIMESTAMP:
+                continue
+            if best is None or batch.header.max_timestamp > best.timestamp:
+                found = self._largest_record(batch, start_offset)
+                if best is None or found.timestamp > best.timestamp:
+                    best = found
+        return best
+
+    def _largest_record(self, batch: StoredBatch, start_offset: Offset) -> TimestampedRecord:
+        columns = decode_batch(read_batch(self.file, batch), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+        timestamps = np.where(columns.offsets >= start_offset, columns.timestamps, NO_TIMESTAMP)
+        place = int(timestamps.argmax())
+        return TimestampedRecord(
+            Offset(int(columns.offsets[place])), int(timestamps[place]), batch.header.partition_leader_epoch
+        )
+
+    def _first_record(self, batch: StoredBatch, timestamp: int, start_offset: Offset) -> TimestampedRecord | None:
+        columns = decode_batch(read_batch(self.file, batch), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+        hits = (columns.timestamps >= timestamp) & (columns.offsets >= start_offset)
+        if not hits.any():
+            return None
+        place = int(hits.argmax())
+        return TimestampedRecord(
+            Offset(int(columns.offsets[place])), int(columns.timestamps[place]), batch.header.partition_leader_epoch
+        )
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, the basis of rolling by time (spec E6)."""
+        if self._first_timestamp is None:
+            first = next(self.walk(0, self.size_bytes), None)
+            if first is None:
+                return NO_TIMESTAMP
+            self._first_timestamp = first.header.max_timestamp
+        return self._first_timestamp
+
+    @property
+    def largest_timestamp(self) -> TimestampOffset:
+        """The largest timestamp and the last offset of the earliest batch that has it."""
+        if not self.sealed:
+            return self.builder.max_timestamp
+        if self._largest is None:
+            self._largest = self.time_index.get().last_entry
+        return self._largest
+
+    def modified_ms(self) -> int:
+        """When the log file was last written, for segments without timestamps (spec E5)."""
+        return self._file_system.modified_ms(self._log_path)
+
+    def _verified_lower_bound(self, offset: Offset, limit: int) -> OffsetPosition:
+        """An index entry at or below ``offset`` that the log confirms, or the segment's beginning.
+
+        An index carries no checksum: a garbled entry must never make a read skip records.
+        """
+        entry = self.offset_index.get().lookup(offset)
+        if entry.position > 0 and self._batch_of_entry(entry, limit) is None:
+            return OffsetPosition(self.base_offset, Position(0))
+        return entry
+
+    def _batch_of_entry(self, entry: OffsetPosition, limit: int) -> StoredBatch | None:
+        if not 0 <= entry.position < limit:
+            return None
+        try:
+            batch = next(self.walk(entry.position, limit), None)
+        except CorruptionError:
+            return None
+        return batch if batch is not None and batch.header.last_offset == entry.offset else None
+
+    def _is_true_time_entry(self, entry: TimestampOffset, limit: int) -> bool:
+        batch = self.locate(entry.offset, limit)
+        return (
+            batch is not None
+            and batch.header.last_offset == entry.offset
+            and batch.header.max_timestamp == entry.timestamp
+        )
+
+    # Deleting
+
+    def mark_deleted(self) -> list[Path]:
+        """Rename the files to ``.deleted``; whoever holds the segment reads on. Return the new names (spec E7)."""
+        renamed: list[Path] = []
+        with self._opening:
+            for suffix in SEGMENT_SUFFIXES:
+                path = self.directory / offset_file_name(self.base_offset, suffix)
+                target = path.with_name(path.name + DELETED_SUFFIX)
+                if not self._file_system.exists(path):
+                    continue
+                self._file_system.rename(path, target)
+                renamed.append(target)
+            self._log_path = self._log_path.with_name(self._log_path.name + DELETED_SUFFIX)
+            for index in (self.offset_index, self.time_index):
+                index.moved(index.path.with_name(index.path.name + DELETED_SUFFIX))
+        return renamed

@@ -1,0 +1,146 @@
+"""Which topics there are: one small file each, beside the logs and not among them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from storage.config import TopicConfig
+from storage.errors import CorruptionError, InvalidConfigError
+from storage.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX, topic_name_problem
+from storage.file_system import FileSystem, read_file, write_file_atomically
+from storage.partition_log import PartitionLog
+from storage.topic_metadata import is_topic_id
+
+_SUFFIX = ".json"
+_VERSION = 1
+_FILE_BYTES_MAX = 1024 * 1024
+
+
+class TopicState(StrEnum):
+    """Where a topic is in its life; the two others than ready are finished by the next start."""
+
+    CREATING = "creating"
+    READY = "ready"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """What a topic's file says. ``ready_count`` is the number of partitions that surely exist, ``None`` for all."""
+
+    name: str
+    topic_id: str
+    partition_count: int
+    overrides: Mapping[str, object]
+    state: TopicState
+    ready_count: int | None = None
+
+    def with_state(self, state: TopicState) -> TopicRecord:
+        return replace(self, state=state)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic and its logs. ``overrides`` are its own settings, in Kafka's names."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionLog, ...]
+    config: TopicConfig
+    overrides: Mapping[str, object]
+    service_defaults: Mapping[str, object]
+
+    def config_source(self, name: str) -> str:
+        """Where the setting's value comes from: ``topic``, ``service`` or ``default``."""
+        if name in self.overrides:
+            return "topic"
+        return "service" if name in self.service_defaults else "default"
+
+
+class TopicRegistry:
+    """The files ``<data>/rollway/<topic id>.json``: name, id, partitions, settings, state.
+
+    Thread: one at a time.
+    """
+
+    def __init__(self, file_system: FileSystem, directory: Path) -> None:
+        self.directory = directory
+        self._file_system = file_system
+
+    def path_of(self, record: TopicRecord) -> Path:
+        return self.directory / f"{record.topic_id}{_SUFFIX}"
+
+    def load(self) -> list[TopicRecord]:
+        """Every topic, sorted by name.
+
+        Raises:
+            CorruptionError: a file is damaged, or two topics have one name.
+        """
+        records: dict[str, TopicRecord] = {}
+        for file_name in self._file_system.list_directory(self.directory):
+            path = self.directory / file_name
+            if file_name.endswith(TEMPORARY_SUFFIX):
+                self._file_system.unlink(path)
+            elif file_name.endswith(_SUFFIX):
+                record = self._read(path)
+                if record.name in records:
+                    raise CorruptionError(f"{path}: there is a second topic named {record.name}")
+                records[record.name] = record
+        return [records[name] for name in sorted(records)]
+
+    def save(self, record: TopicRecord) -> None:
+        """Write the topic's file in one step. Durable: on return."""
+        content = {
+            "version": _VERSION,
+            "name": record.name,
+            "topic_id": record.topic_id,
+            "partitions": record.partition_count,
+            "ready_partitions": record.ready_count,
+            "config": dict(record.overrides),
+            "state": record.state.value,
+        }
+        write_file_atomically(self._file_system, self.path_of(record), json.dumps(content, indent=2).encode() + b"\n")
+
+    def remove(self, record: TopicRecord) -> None:
+        """Remove the topic's file. Durable: on return."""
+        path = self.path_of(record)
+        if self._file_system.exists(path):
+            self._file_system.unlink(path)
+        self._file_system.sync_directory(self.directory)
+
+    def _read(self, path: Path) -> TopicRecord:
+        try:
+            content = json.loads(read_file(self._file_system, path, _FILE_BYTES_MAX))
+            record = TopicRecord(
+                content["name"],
+                content["topic_id"],
+                content["partitions"],
+                content["config"],
+                TopicState(content["state"]),
+                content["ready_partitions"],
+            )
+            _check(record, content["version"])
+            if path.name != self.path_of(record).name:
+                raise ValueError(f"it is the file of topic id {record.topic_id}")
+            TopicConfig.parse(record.overrides)
+        except (ValueError, KeyError, TypeError, RecursionError, InvalidConfigError) as error:
+            raise CorruptionError(f"{path} is damaged: {error}") from error
+        return record
+
+
+def _check(record: TopicRecord, version: object) -> None:
+    if version != _VERSION:
+        raise ValueError(f"version {version!r} is not {_VERSION}")
+    if not isinstance(record.name, str) or topic_name_problem(record.name) is not None:
+        raise ValueError(f"{record.name!r} is no topic name")
+    if not isinstance(record.topic_id, str) or not is_topic_id(record.topic_id):
+        raise ValueError(f"{record.topic_id!r} is no topic id")
+    for count in (record.partition_count, record.ready_count):
+        if count is not None and (type(count) is not int or not 0 <= count <= PARTITION_COUNT_MAX):
+            raise ValueError(f"{count!r} is no number of partitions")
+    if not isinstance(record.overrides, dict):
+        raise ValueError("config is no object")
