@@ -52,8 +52,9 @@ def rollway_command() -> list[str]:
 class Service:
     """One running service on a data directory."""
 
-    def __init__(self, process: subprocess.Popen[bytes], url: str, start_seconds: float) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], data_dir: Path, url: str, start_seconds: float) -> None:
         self._process = process
+        self.data_dir = data_dir
         self.url = url
         self.start_seconds = start_seconds
 
@@ -78,7 +79,7 @@ class Service:
             said = log.read_bytes()[log_start:]
             match = _URL.search(said, 0, said.rfind(b"\n") + 1)
             if match is not None:
-                return cls(process, match.group().decode("ascii"), time.monotonic() - started)
+                return cls(process, data_dir, match.group().decode("ascii"), time.monotonic() - started)
             if process.poll() is not None:
                 last = said.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
                 raise DemoError(f"The service ended with status {process.returncode}: {last[0]}")

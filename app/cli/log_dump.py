@@ -77,6 +77,8 @@ def dump_log(
         except StoredFileError as error:
             place = "" if error.position is None else f", position {error.position}"
             raise CommandError(f"{file}{place}: {error}.") from None
+        except BrokenPipeError:
+            raise
         except OSError as error:
             raise CommandError(f"{file} cannot be read: {error.strerror}.") from None
 

@@ -112,7 +112,7 @@ class _PathReader:
         try:
             self._query = jsonpath.compile(path)
         except jsonpath.JSONPathError as error:
-            raise RecordTextError(f"{path!r} is not a JSON path: {error}") from None
+            raise RecordTextError(f"{path!r} is not a JSON path: {str(error).splitlines()[0]}") from None
 
     def read(self, document: Any) -> Any:
         """What is at the path.

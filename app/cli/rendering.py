@@ -29,9 +29,18 @@ PIPE_WIDTH = 10_000
 """Tables that go into a pipe are as wide as they need: nothing is cut or wrapped."""
 
 
+class _QuietConsole(Console):
+    """rich ends the process with status 1 when a reader goes away; the command line has a status of its own for it."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def output_console() -> Console:
     """Where answers for people go."""
-    return Console(file=sys.stdout, highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    return _QuietConsole(
+        file=sys.stdout, highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH
+    )
 
 
 def message_console() -> Console:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from app.cli.command_errors import UsageProblem
 from app.cli.topics import parse_config
@@ -16,75 +15,65 @@ def serve_command(
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            "--data-dir",
-            metavar="DIR",
-            help="Where the records lie; made when absent. [env: ROLLWAY_DATA_DIR]",
-            show_default=False,
+            "--data-dir", metavar="DIR", help="Where everything lies; made when absent.", show_default="rollway-data"
         ),
     ] = None,
     host: Annotated[
-        str | None,
-        typer.Option(
-            "--host", metavar="HOST", help="Address to listen on. [env: ROLLWAY_HOST]", show_default="127.0.0.1"
-        ),
+        str | None, typer.Option("--host", metavar="HOST", help="Address to listen on.", show_default="127.0.0.1")
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            "--port",
-            min=0,
-            max=65535,
-            metavar="PORT",
-            help="Port; 0 picks a free one. [env: ROLLWAY_PORT]",
-            show_default="8080",
+            "--port", min=0, max=65535, metavar="PORT", help="Port to listen on; 0: a free one.", show_default="8080"
         ),
     ] = None,
     log_level: Annotated[
         str | None,
-        typer.Option(
-            "--log-level",
-            metavar="LEVEL",
-            help="debug, info, warning or error. [env: ROLLWAY_LOG_LEVEL]",
-            show_default="info",
-        ),
+        typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.", show_default="info"),
     ] = None,
     topic_default: Annotated[
         list[str] | None,
         typer.Option(
             "--topic-default",
             metavar="NAME=VALUE",
+            help="Default of a topic setting, by Kafka's name; repeatable.",
             show_default=False,
-            help="Default of a topic setting, by Kafka's name; repeatable. [env: ROLLWAY_TOPIC_DEFAULTS]",
         ),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="TOML file with any of the settings.", show_default=False),
+    ] = None,
+    insecure_no_authentication: Annotated[
+        bool, typer.Option("--insecure-no-authentication", help="Allow a host that other machines reach.")
+    ] = False,
 ) -> None:
     """Run the service until SIGTERM or Ctrl-C.
 
-    Prints one line with its address when it is ready. Options beat the environment, which beats the settings file.
+    Prints one line with its address when it is ready. Options beat the environment (ROLLWAY_DATA_DIR, ROLLWAY_PORT,
+    ...), which beats the settings file.
 
     \b
     Examples:
       rollway serve
-      rollway serve --data-dir /var/lib/rollway --host 0.0.0.0 --port 8080
+      rollway serve --data-dir /var/lib/rollway --port 9080
       rollway serve --port 0 --topic-default retention.ms=86400000
     """
     # Imported late: no other command needs the service, and each would start slower with it.
     from app.server import serve
-    from app.settings import Settings
+    from app.settings import SettingsError, load_settings
 
-    given: dict[str, Any] = {"data_dir": data_dir, "host": host, "port": port, "log_level": log_level}
-    if topic_default:
-        given["topic_defaults"] = parse_config(topic_default)
+    given: dict[str, Any] = {
+        "data_dir": data_dir,
+        "host": host,
+        "port": port,
+        "log_level": log_level,
+        "topic_defaults": parse_config(topic_default, "--topic-default") or None,
+        "config": config,
+        "insecure_no_authentication": insecure_no_authentication or None,
+    }
     try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        raise UsageProblem(_sentence(error)) from None
+        settings = load_settings(**{name: value for name, value in given.items() if value is not None})
+    except SettingsError as error:
+        raise UsageProblem(str(error)) from None
     raise typer.Exit(serve(settings))
-
-
-def _sentence(error: ValidationError) -> str:
-    reasons = (
-        f"{'.'.join(str(part) for part in each['loc']) or 'settings'}: {each['msg'].removeprefix('Value error, ')}"
-        for each in error.errors()
-    )
-    return f"The settings are wrong: {'; '.join(reasons)}."

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMESTAMP_MAX = 2**63 - 1
 
-_MILLISECONDS = re.compile(r"\d{1,19}")
-_RFC_3339 = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})")
+_MILLISECONDS = re.compile(r"[0-9]{1,19}")
+_RFC_3339 = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 
 
 def parse_timestamp(value: object) -> int:

@@ -24,7 +24,7 @@ Config = Annotated[
 ]
 
 
-def parse_config(settings: list[str] | None) -> dict[str, object]:
+def parse_config(settings: list[str] | None, option: str = "--config") -> dict[str, object]:
     """Settings from ``NAME=VALUE`` words; whole numbers and true/false become what they look like.
 
     Raises:
@@ -34,7 +34,7 @@ def parse_config(settings: list[str] | None) -> dict[str, object]:
     for setting in settings or []:
         name, separator, value = setting.partition("=")
         if not separator or not name:
-            raise UsageProblem(f"--config needs NAME=VALUE, as in retention.ms=86400000, not {setting!r}.")
+            raise UsageProblem(f"{option} needs NAME=VALUE, as in retention.ms=86400000, not {setting!r}.")
         if value.removeprefix("-").isdecimal() and value.isascii():
             config[name] = int(value)
         else:

@@ -1,0 +1,119 @@
+"""``app.cli.record_text``: lines become records, and a bad line says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.cli.record_text import (
+    InputFormat,
+    JsonPaths,
+    OutgoingRecord,
+    RecordTextError,
+    record_reader,
+    text_or_base64,
+    value_bytes,
+)
+
+NOTHING = JsonPaths()
+
+
+@given(st.binary())
+def test_a_line_is_a_value_byte_for_byte(line: bytes) -> None:
+    assert record_reader(InputFormat.LINES, NOTHING)(3, line) == OutgoingRecord(3, None, line, None, ())
+
+
+@given(st.one_of(st.none(), st.binary()))
+def test_every_key_and_value_survives_the_way_to_the_service(data: bytes | None) -> None:
+    assert value_bytes(json.loads(json.dumps(text_or_base64(data)))) == data
+
+
+def test_paths_pick_the_parts_and_the_value_is_the_line() -> None:
+    line = b'{"carrier": "AA", "at": "2013-07-04T04:00:00Z", "meta": {"trace": "a1", "n": 7, "none": null}}'
+    paths = JsonPaths(key="$.carrier", timestamp="$.at", headers="$.meta")
+    record = record_reader(InputFormat.NDJSON, paths)(1, line)
+    headers = (("trace", b"a1"), ("n", b"7"), ("none", None))
+    assert record == OutgoingRecord(1, b"AA", line, 1372910400000, headers)
+
+
+def test_a_value_path_takes_text_as_it_is_and_other_json_compact() -> None:
+    read = record_reader(InputFormat.NDJSON, JsonPaths(value="$.body"))
+    assert read(1, b'{"body": "caf\\u00e9"}').value == "café".encode()
+    assert read(1, b'{"body": {"a": [1, 2]}}').value == b'{"a":[1,2]}'
+    assert read(1, b'{"body": 0}').value == b"0"
+    assert read(1, b'{"body": null}').value is None
+
+
+def test_null_means_absent() -> None:
+    paths = JsonPaths(key="$.k", timestamp="$.t", headers="$.h")
+    record = record_reader(InputFormat.NDJSON, paths)(1, b'{"k": null, "t": null, "h": null}')
+    assert (record.key, record.timestamp, record.headers) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"5", "not a JSON object"),
+        (b'{"x": 1}', r"nothing is at \$\.k"),
+        (b'{"k": 1, "t": "yesterday"}', "is not a timestamp"),
+        (b'{"k": 1, "t": true}', "is not a timestamp"),
+        (b'{"k": 1, "t": 1, "h": 5}', "headers are an object"),
+        (b'{"k": 1, "t": 1, "h": [{"value": "x"}]}', "headers are an object"),
+    ],
+)
+def test_a_bad_line_says_why(line: bytes, message: str) -> None:
+    read = record_reader(InputFormat.NDJSON, JsonPaths(key="$.k", timestamp="$.t", headers="$.h"))
+    with pytest.raises(RecordTextError, match=message):
+        read(1, line)
+
+
+@pytest.mark.parametrize("path", ["$.[", "$.a[", "??"])
+def test_a_bad_path_is_refused_before_anything_is_read(path: str) -> None:
+    with pytest.raises(RecordTextError, match="not a JSON path"):
+        record_reader(InputFormat.NDJSON, JsonPaths(key=path))
+
+
+def test_records_as_fetch_prints_them_are_read_back() -> None:
+    line = json.dumps(
+        {
+            "offset": 4,
+            "timestamp": 5,
+            "timestamp_type": "CreateTime",
+            "key": {"base64": "AP8="},
+            "value": "text",
+            "headers": [{"name": "a", "value": "1"}, {"name": "a", "value": None}],
+            "partition": 2,
+        }
+    ).encode()
+    expected = OutgoingRecord(9, b"\x00\xff", b"text", 5, (("a", b"1"), ("a", None)))
+    assert record_reader(InputFormat.RECORDS, NOTHING)(9, line) == expected
+    tombstone = record_reader(InputFormat.RECORDS, NOTHING)(1, b'{"value": null, "timestamp": -1}')
+    assert (tombstone.value, tombstone.timestamp) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "line", [b"5", b"{}", b'{"value": 5}', b'{"value": {"base64": "%"}}', b'{"value": "x", "key": []}']
+)
+def test_what_is_no_record_is_refused(line: bytes) -> None:
+    with pytest.raises(RecordTextError):
+        record_reader(InputFormat.RECORDS, NOTHING)(1, line)
+
+
+def test_what_is_sent_has_only_what_is_there() -> None:
+    bare = OutgoingRecord(1, None, b"\xff", None, ())
+    assert bare.as_json(3) == {"value": {"base64": "/w=="}, "partition": 3}
+    full = OutgoingRecord(1, b"k", None, 7, (("h", None),))
+    assert full.as_json(0) == {
+        "value": None,
+        "partition": 0,
+        "key": "k",
+        "timestamp": 7,
+        "headers": [{"name": "h", "value": None}],
+    }
