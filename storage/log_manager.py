@@ -38,8 +38,9 @@ from storage.file_names import (
 )
 from storage.file_system import FileSystem, LocalFileSystem, write_file_atomically
 from storage.leader_epochs import LeaderEpochs
+from storage.log_writer import LogParts
 from storage.offsets import LeaderEpoch, Offset
-from storage.partition_log import LogParts, PartitionLog
+from storage.partition_log import PartitionLog
 from storage.producer_state import ProducerState
 from storage.recovery import PartitionCheckpoints, PartitionOpener, PartitionRecovery
 from storage.retention import RetentionClock, check_policy

@@ -36,9 +36,10 @@ from storage.file_system import File, FileSystem
 from storage.index_builder import IndexSettings
 from storage.leader_epochs import LeaderEpochs
 from storage.log_snapshot import OffsetRange
+from storage.log_writer import LogParts, replay_producers
 from storage.offset_index import OffsetIndex
 from storage.offsets import LeaderEpoch, Offset, Position
-from storage.partition_log import LogParts, PartitionLog, replay_producers
+from storage.partition_log import PartitionLog
 from storage.producer_state import ProducerState
 from storage.segment import Segment
 from storage.topic_metadata import read_partition_metadata
