@@ -1,0 +1,165 @@
+"""Bodies of requests: read as a stream against a limit, and out of their Content-Encoding against another.
+
+Nothing is taken on trust: a body that says it is too large is refused before it is read, one that turns out to be
+is refused where it does, and what a compressed stream claims about its size is not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Protocol
+
+import zstandard
+from starlette.requests import Request
+
+from app.http.problems import Problem
+
+# RFC 8878 recommends that every decoder supports a window of 8 MiB; more is memory a client makes us take.
+ZSTD_WINDOW_BYTES_MAX = 8 * 1024 * 1024
+_GZIP_OUTPUT_BYTES = 64 * 1024
+# A zstd block makes 128 KiB out of 4 bytes: so much input makes 8 MiB at most.
+_ZSTD_INPUT_BYTES = 256
+# Output after which other requests get their turn.
+_TURN_BYTES = 1024 * 1024
+
+
+async def read_body(request: Request, *, limit_bytes: int, decompressed_bytes_max: int | None = None) -> bytearray:
+    """The whole body, decoded. Use it as a buffer of the caller's own.
+
+    At most ``limit_bytes`` as sent and ``decompressed_bytes_max`` decoded (absent: as much as sent) are held.
+
+    Raises:
+        Problem: 413 too large, 415 unknown Content-Encoding, 400 damaged encoding.
+        ClientDisconnect: the client went away.
+    """
+    body = bytearray()
+    most = limit_bytes if decompressed_bytes_max is None else decompressed_bytes_max
+    async for piece in iterate_body(request, limit_bytes, decompressed_bytes_max=most):
+        body += piece
+    return body
+
+
+async def iterate_body(
+    request: Request, limit_bytes: int | None, *, decompressed_bytes_max: int | None = None
+) -> AsyncIterator[bytes]:
+    """The body in pieces as they arrive, decoded; a limit that is absent is none.
+
+    A piece has a few hundred KiB at most, one out of zstd up to 8 MiB.
+
+    Raises:
+        Problem: as ``read_body``; 413 and 415 from the headers alone come before the first byte is read.
+        ClientDisconnect: the client went away.
+    """
+    announced = request.headers.get("content-length", "")
+    if limit_bytes is not None and announced.isdecimal() and int(announced) > limit_bytes:
+        raise _too_large(f"the body has {announced} bytes; this service takes {limit_bytes}")
+    decoder = _decoder_for(request)
+    received_bytes = decoded_bytes = turn_bytes = 0
+    async for chunk in request.stream():
+        received_bytes += len(chunk)
+        if limit_bytes is not None and received_bytes > limit_bytes:
+            raise _too_large(f"the body has more than {limit_bytes} bytes")
+        if decoder is None:
+            if chunk:
+                yield chunk
+            continue
+        for piece in decoder.decode(chunk):
+            decoded_bytes += len(piece)
+            if decompressed_bytes_max is not None and decoded_bytes > decompressed_bytes_max:
+                raise _too_large(f"decompressed, the body has more than {decompressed_bytes_max} bytes")
+            yield piece
+            turn_bytes += len(piece)
+            if turn_bytes >= _TURN_BYTES:
+                turn_bytes = 0
+                await asyncio.sleep(0)
+    if decoder is not None and not decoder.is_complete:
+        raise _malformed("the compressed body is cut off")
+
+
+class _Decoder(Protocol):
+    @property
+    def is_complete(self) -> bool:
+        """Whether the stream may end here."""
+        ...
+
+    def decode(self, chunk: bytes) -> Iterator[bytes]:
+        """What ``chunk`` becomes, piece by piece; none is empty."""
+        ...
+
+
+class _GzipDecoder:
+    """One gzip member or several, one behind the other."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(wbits=31)
+        self.is_complete = True
+
+    def decode(self, chunk: bytes) -> Iterator[bytes]:
+        while chunk:
+            if self._member.eof:
+                self._member = zlib.decompressobj(wbits=31)
+            try:
+                piece = self._member.decompress(chunk, _GZIP_OUTPUT_BYTES)
+            except zlib.error as error:
+                raise _malformed(f"the gzip body is damaged: {error}") from None
+            if piece:
+                yield piece
+            chunk = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
+            self.is_complete = self._member.eof
+
+
+class _ZstdDecoder:
+    """One zstd frame or several, one behind the other."""
+
+    def __init__(self) -> None:
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
+        self._frame = self._decompressor.decompressobj()
+        self.is_complete = True
+
+    def decode(self, chunk: bytes) -> Iterator[bytes]:
+        for start in range(0, len(chunk), _ZSTD_INPUT_BYTES):
+            rest = chunk[start : start + _ZSTD_INPUT_BYTES]
+            while rest:
+                if self._frame.eof:
+                    self._frame = self._decompressor.decompressobj()
+                try:
+                    piece = self._frame.decompress(rest)
+                except zstandard.ZstdError as error:
+                    raise _malformed(f"the zstd body is damaged: {error}") from None
+                if piece:
+                    yield piece
+                self.is_complete = self._frame.eof
+                rest = self._frame.unused_data if self._frame.eof else b""
+
+
+_DECODERS: dict[str, type[_GzipDecoder | _ZstdDecoder]] = {
+    "gzip": _GzipDecoder,
+    "x-gzip": _GzipDecoder,
+    "zstd": _ZstdDecoder,
+}
+
+
+def _decoder_for(request: Request) -> _Decoder | None:
+    header = ",".join(request.headers.getlist("content-encoding"))
+    codings = [coding for coding in (part.strip().lower() for part in header.split(",")) if coding != "identity"]
+    if not any(codings):
+        return None
+    if len(codings) == 1 and codings[0] in _DECODERS:
+        return _DECODERS[codings[0]]()
+    raise Problem(
+        415,
+        "unsupported_content_encoding",
+        f"Content-Encoding may be gzip or zstd, one of them, not {header[:200]}",
+        headers={"Accept-Encoding": "gzip, zstd"},
+    )
+
+
+def _too_large(detail: str) -> Problem:
+    # The rest of the body is not read, so the connection cannot be used again.
+    return Problem(413, "request_too_large", detail, headers={"Connection": "close"})
+
+
+def _malformed(detail: str) -> Problem:
+    return Problem(400, "malformed_body", detail)

@@ -1,0 +1,93 @@
+"""Media types: what the client wants to read (Accept), and what it sends (Content-Type)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+
+from app.http.problems import Problem
+
+_ANY = "*/*"
+
+
+def accept(request: Request, offered: Sequence[str]) -> str:
+    """The media type of ``offered`` that the client likes best; among equals the one offered first.
+
+    The most specific range of Accept decides for each type, q=0 refuses it, and without Accept anything will do
+    (RFC 9110, 12.5.1). Parameters other than q are not looked at.
+
+    Raises:
+        Problem: 406, none of them.
+    """
+    header = ",".join(request.headers.getlist("accept"))
+    if not header.strip():
+        return offered[0]
+    ranges = _ranges(header)
+    best, best_quality = "", 0.0
+    for media_type in offered:
+        quality = _quality(media_type, ranges)
+        if quality > best_quality:
+            best, best_quality = media_type, quality
+    if not best:
+        raise Problem(406, "not_acceptable", f"this can be read as {', '.join(offered)}", offered=list(offered))
+    return best
+
+
+def _ranges(header: str) -> dict[str, float]:
+    """The media ranges of Accept with their quality; what is no range is passed over."""
+    ranges: dict[str, float] = {}
+    for element in header.split(","):
+        media_range, *parameters = (part.strip().lower() for part in element.split(";"))
+        kind, slash, subtype = media_range.partition("/")
+        if not (kind and slash and subtype) or (kind == "*" and subtype != "*"):
+            continue
+        quality = 1.0
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
+            if name.strip() == "q":
+                quality = _parse_quality(value.strip())
+        ranges[media_range] = max(quality, ranges.get(media_range, 0.0))
+    return ranges
+
+
+def _parse_quality(text: str) -> float:
+    """A q-value; one that is none counts as 0, so that nothing is sent on the strength of a mistake."""
+    whole, _, decimals = text.partition(".")
+    if whole not in ("0", "1") or len(decimals) > 3 or not (decimals or "0").isdecimal():
+        return 0.0
+    return min(float(text), 1.0) if text.isascii() else 0.0
+
+
+def _quality(media_type: str, ranges: dict[str, float]) -> float:
+    kind = media_type.partition("/")[0]
+    for media_range in (media_type.lower(), f"{kind}/*", _ANY):
+        if media_range in ranges:
+            return ranges[media_range]
+    return 0.0
+
+
+def content_type(request: Request, accepted: Sequence[str]) -> str:
+    """The media type of the body, one of ``accepted``.
+
+    A charset other than UTF-8 is refused with the type.
+
+    Raises:
+        Problem: 415, another one, more than one, or none.
+    """
+    headers = request.headers.getlist("content-type")
+    media_type, *parameters = (part.strip() for part in (headers[0] if len(headers) == 1 else "").split(";"))
+    if media_type.lower() in accepted and all(_is_utf8(parameter) for parameter in parameters):
+        return media_type.lower()
+    sent = ", ".join(headers)[:200] if headers else "no Content-Type"
+    raise Problem(
+        415,
+        "unsupported_media_type",
+        f"send {' or '.join(accepted)}, not {sent}",
+        headers={"Accept": ", ".join(accepted)},
+    )
+
+
+def _is_utf8(parameter: str) -> bool:
+    name, _, value = parameter.partition("=")
+    return name.strip().lower() != "charset" or value.strip().strip('"').lower() in ("utf-8", "utf8")

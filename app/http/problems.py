@@ -1,0 +1,383 @@
+"""Every error as problem+json (RFC 9457), the framework's own included, and the one table from engine errors to HTTP.
+
+A client decides from ``retryable`` and ``applied`` alone; people read ``detail``. What went wrong inside the service
+stays in its log, under a request id that the answer names.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rollway.records.errors import (
+    BrokenBatchError,
+    BrokenRecordError,
+    DecompressedSizeError,
+    RecordFormatError,
+    UnknownCodecError,
+    UnsupportedMagicError,
+)
+from storage import errors as storage_errors
+from storage.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:rollway:problem:"
+ERRORS_MAX = 100
+
+Applied = Literal["no", "unknown"]
+
+
+class Problem(Exception):  # noqa: N818 - the name of the document it becomes
+    """An error on its way to the client. Raise it anywhere below a route.
+
+    ``errors`` are single faults, each a mapping with pointer, code and detail; ``headers`` go out beside the
+    document; ``extra`` are members of this kind of problem, such as ``log_end_offset``.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        kafka_code: int = -1,
+        retryable: bool = False,
+        applied: Applied = "no",
+        retry_after_ms: int | None = None,
+        errors: Iterable[Mapping[str, Any]] = (),
+        headers: Mapping[str, str] | None = None,
+        **extra: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.kafka_code = kafka_code
+        self.retryable = retryable
+        self.applied: Applied = applied
+        self.retry_after_ms = retry_after_ms
+        self.errors = [dict(error) for error in errors]
+        self.headers = dict(headers or {})
+        self.extra = extra
+
+    def document(self, instance: str) -> dict[str, Any]:
+        """The members of the document, for the request of ``instance``."""
+        return {
+            "type": TYPE_PREFIX + self.code,
+            "title": title_of(self.code),
+            "status": self.status,
+            "detail": self.detail,
+            "instance": instance,
+            "code": self.code,
+            "kafka_code": self.kafka_code,
+            "retryable": self.retryable,
+            "applied": self.applied,
+            "retry_after_ms": self.retry_after_ms,
+            "errors": self.errors,
+            **self.extra,
+        }
+
+    def body(self, instance: str) -> bytes:
+        """The document as UTF-8; lone surrogates, which are not, become question marks."""
+        return json.dumps(self.document(instance), ensure_ascii=False).encode("utf-8", "replace")
+
+    def all_headers(self) -> dict[str, str]:
+        """The headers of the answer, without its length."""
+        headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", **self.headers}
+        if self.retry_after_ms is not None:
+            headers["Retry-After"] = str(-(-self.retry_after_ms // 1000))
+        return headers
+
+    def response(self, instance: str) -> Response:
+        """The answer."""
+        return Response(self.body(instance), self.status, self.all_headers())
+
+
+def title_of(code: str) -> str:
+    """A kind of problem for people: its code in words."""
+    return code.replace("_", " ").capitalize()
+
+
+def instance_of(scope: Scope) -> str:
+    """The path that was asked, as a URI reference."""
+    raw: bytes | None = scope.get("raw_path")
+    return quote(raw if raw is not None else scope.get("path", ""), safe="/%:@!$&'()*+,;=~-._")
+
+
+# The engine's errors and the codec's
+
+_RETRY_AFTER_SHUTDOWN_MS = 1_000
+_RETRY_AFTER_DISK_MS = 5_000
+
+
+class _Answer(NamedTuple):
+    status: int
+    retry_after_ms: int | None = None
+
+
+_ANSWERS: dict[type[StorageError], _Answer] = {
+    storage_errors.CorruptBatchError: _Answer(400),
+    storage_errors.InvalidRecordError: _Answer(400),
+    storage_errors.InvalidTimestampError: _Answer(400),
+    storage_errors.UnsupportedCodecError: _Answer(400),
+    storage_errors.MessageTooLargeError: _Answer(413),
+    storage_errors.RecordListTooLargeError: _Answer(413),
+    storage_errors.OffsetOutOfRangeError: _Answer(416),
+    storage_errors.UnknownTopicOrPartitionError: _Answer(404),
+    storage_errors.InvalidTopicError: _Answer(422),
+    storage_errors.TopicExistsError: _Answer(409),
+    storage_errors.InvalidConfigError: _Answer(422),
+    storage_errors.PolicyViolationError: _Answer(403),
+    storage_errors.OutOfOrderSequenceError: _Answer(409),
+    storage_errors.ProducerFencedError: _Answer(409),
+    storage_errors.InvalidTxnStateError: _Answer(409),
+    storage_errors.ExpectedOffsetMismatchError: _Answer(412),
+    storage_errors.PartitionOfflineError: _Answer(503, _RETRY_AFTER_DISK_MS),
+    storage_errors.DiskFullError: _Answer(507, _RETRY_AFTER_DISK_MS),
+    storage_errors.DirectoryLockedError: _Answer(503, _RETRY_AFTER_DISK_MS),
+    storage_errors.ShuttingDownError: _Answer(503, _RETRY_AFTER_SHUTDOWN_MS),
+    storage_errors.PartitionFailedError: _Answer(503),
+    storage_errors.CorruptionError: _Answer(500),
+}
+
+_FORMAT_ERRORS: dict[type[RecordFormatError], tuple[int, str, int]] = {
+    BrokenBatchError: (400, "corrupt_batch", 2),
+    BrokenRecordError: (400, "invalid_record", 87),
+    UnknownCodecError: (400, "unsupported_codec", 76),
+    UnsupportedMagicError: (400, "unsupported_magic", 43),
+    DecompressedSizeError: (413, "message_too_large", 10),
+}
+
+
+def problem_for(error: Exception) -> Problem:
+    """The answer to an error of the engine or of the record formats; any other becomes internal_error.
+
+    A subclass without a line of its own is answered as its nearest ancestor that has one.
+    """
+    match error:
+        case Problem():
+            return error
+        case StorageError():
+            return _storage_problem(error)
+        case RecordFormatError():
+            return _format_problem(error)
+    return internal_error(error)
+
+
+def _storage_problem(error: StorageError) -> Problem:
+    answer = next((_ANSWERS[kind] for kind in type(error).__mro__ if kind in _ANSWERS), None)
+    if answer is None or answer.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        return internal_error(error)
+    status = answer.status
+    detail = str(error)
+    faults: list[dict[str, Any]] = []
+    extra: dict[str, Any] = {}
+    match error:
+        case storage_errors.OffsetOutOfRangeError():
+            status = 410 if error.offset < error.log_start_offset else 416
+            extra = {"log_start_offset": error.log_start_offset, "log_end_offset": error.log_end_offset}
+        case storage_errors.ExpectedOffsetMismatchError():
+            extra = {"expected_offset": error.expected_offset, "log_end_offset": error.log_end_offset}
+        case storage_errors.InvalidConfigError():
+            faults = [
+                {"pointer": json_pointer(("config", name)), "code": error.code, "detail": reason}
+                for name, reason in error.problems[:ERRORS_MAX]
+            ]
+        case storage_errors.InvalidRecordError():
+            faults = _record_faults(error.record_errors, error.code)
+    return Problem(
+        status,
+        error.code,
+        detail,
+        kafka_code=error.kafka_code,
+        retryable=error.retryable,
+        applied=error.applied,
+        retry_after_ms=answer.retry_after_ms,
+        errors=faults,
+        **extra,
+    )
+
+
+def _format_problem(error: RecordFormatError) -> Problem:
+    status, code, kafka_code = next(
+        (_FORMAT_ERRORS[kind] for kind in type(error).__mro__ if kind in _FORMAT_ERRORS), (400, "corrupt_batch", 2)
+    )
+    faults = _record_faults(error.record_errors, code) if isinstance(error, BrokenRecordError) else []
+    return Problem(status, code, str(error), kafka_code=kafka_code, errors=faults)
+
+
+def _record_faults(record_errors: Iterable[tuple[int, str]], code: str) -> list[dict[str, Any]]:
+    listed = list(record_errors)[:ERRORS_MAX]
+    return [{"pointer": f"/records/{index}", "code": code, "detail": message} for index, message in listed]
+
+
+def internal_error(error: Exception) -> Problem:
+    """The answer to an unforeseen error or to damage of stored bytes: logged whole, answered without its inside."""
+    request_id = secrets.token_hex(8)
+    code, kafka_code, detail = "internal_error", -1, "the service failed"
+    if isinstance(error, StorageError):
+        code, kafka_code = error.code, error.kafka_code
+        if isinstance(error, storage_errors.CorruptionError):
+            detail = "stored bytes that this request needs are damaged"
+            logger.error("request %s: %s", request_id, error)
+        else:
+            logger.error("request %s failed", request_id, exc_info=error)
+    else:
+        logger.error("request %s failed", request_id, exc_info=error)
+    return Problem(
+        500, code, f"{detail}; its log says more under {request_id}", kafka_code=kafka_code, request_id=request_id
+    )
+
+
+# The framework's errors
+
+_HTTP_CODES = {400: "malformed_request", 404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+
+
+def http_problem(error: HTTPException, scope: Scope) -> Problem:
+    """The answer to what the framework itself refused."""
+    try:
+        phrase = HTTPStatus(error.status_code).phrase
+    except ValueError:
+        phrase = "Error"
+    code = _HTTP_CODES.get(error.status_code) or re.sub(r"[^a-z0-9]+", "_", phrase.lower()).strip("_")
+    detail = str(error.detail)
+    if detail == phrase:
+        detail = {
+            404: f"there is nothing at {instance_of(scope)}",
+            405: f"{scope.get('method')} is not possible here",
+        }.get(error.status_code, detail)
+    return Problem(error.status_code, code, detail, headers=error.headers)
+
+
+def validation_problem(error: RequestValidationError) -> Problem:
+    """The 422 for parameters and bodies that do not fit their model; 400 for a body that is no JSON."""
+    found = error.errors()
+    for fault in found:
+        if fault["type"] == "json_invalid":
+            return Problem(400, "malformed_body", "the body is no JSON")
+    faults = [
+        {"pointer": _pointer(fault["loc"]), "code": fault["type"], "detail": fault["msg"]}
+        for fault in found[:ERRORS_MAX]
+    ]
+    first = faults[0]
+    return Problem(422, "invalid_request", f"{first['pointer'] or 'the body'}: {first['detail']}", errors=faults)
+
+
+def _pointer(location: Sequence[int | str]) -> str:
+    """A JSON pointer for a place in the body; the plain name for a parameter."""
+    place, *steps = location
+    return json_pointer(steps) if place == "body" else ".".join(str(step) for step in steps)
+
+
+def json_pointer(steps: Iterable[int | str]) -> str:
+    """The JSON pointer (RFC 6901) that walks ``steps``."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+# Into the application
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of ``app`` with a problem, its 404, 405, 422 and 500 included."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        return problem_for(error).response(instance_of(request.scope))
+
+    async def answer_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return http_problem(error, request.scope).response(instance_of(request.scope))
+
+    async def answer_validation(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return validation_problem(error).response(instance_of(request.scope))
+
+    for kind in (Problem, StorageError, RecordFormatError):
+        app.add_exception_handler(kind, answer)
+    app.add_exception_handler(HTTPException, answer_http)
+    app.add_exception_handler(RequestValidationError, answer_validation)
+    app.add_middleware(ProblemMiddleware)
+
+
+class ProblemMiddleware:
+    """Answers what no handler caught. Pure ASGI; costs one call for a request that does not fail.
+
+    The framework's own handler for unforeseen errors raises again after it answered, which would log them twice.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watched_send)
+        except ClientDisconnect:
+            # Nobody is there to be answered.
+            return
+        except Exception as error:
+            if started:
+                # The head is out: only a cut connection can say that the rest is missing.
+                raise
+            await problem_for(error).response(instance_of(scope))(scope, receive, send)
+
+
+# For the reference
+
+_OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
+    (400, "malformed_request", -1, False, "no", "The request is not HTTP as this service reads it."),
+    (400, "malformed_body", -1, False, "no", "The body is not what its media type or encoding says."),
+    (400, "unsupported_magic", 43, False, "no", "A record batch has another format version than 2."),
+    (404, "not_found", -1, False, "no", "There is no such route."),
+    (404, "record_not_found", -1, False, "no", "The log has no record at this offset."),
+    (405, "method_not_allowed", -1, False, "no", "The route exists, with the methods that Allow names."),
+    (406, "not_acceptable", -1, False, "no", "None of the media types that Accept names is offered."),
+    (408, "request_timeout", -1, True, "no", "The request arrived too slowly."),
+    (413, "request_too_large", -1, False, "no", "The body is larger than the service takes."),
+    (415, "unsupported_media_type", -1, False, "no", "The body's Content-Type is not taken here."),
+    (415, "unsupported_content_encoding", -1, False, "no", "The body's Content-Encoding is neither gzip nor zstd."),
+    (416, "range_not_satisfiable", -1, False, "no", "The Range lies outside the value."),
+    (422, "invalid_request", -1, False, "no", "Well-formed, but not valid; errors lists the faults."),
+    (422, "invalid_required_acks", 21, False, "no", "acks is none of 0, 1 and all."),
+    (431, "request_header_fields_too_large", -1, False, "no", "The headers are too many or too large."),
+    (500, "internal_error", -1, False, "no", "The service failed; its log says more under the request_id."),
+    (503, "starting", -1, True, "no", "The logs are being recovered."),
+    (503, "overloaded", -1, True, "no", "Too much waits already: connections, fetches, or appends."),
+    (504, "request_timed_out", 7, True, "unknown", "Not acknowledged in time; the append goes on."),
+]
+
+
+def documented_problems() -> list[tuple[int, str, int, bool, str, str]]:
+    """Every kind of problem for the reference: status, code, kafka_code, retryable, applied, when."""
+    rows: list[tuple[int, str, int, bool, str, str]] = list(_OTHER_KINDS)
+    for kind, answer in _ANSWERS.items():
+        when = (kind.__doc__ or "").partition("\n")[0]
+        if kind is storage_errors.OffsetOutOfRangeError:
+            rows.append((410, kind.code, kind.kafka_code, False, "no", "The offset is below the log start."))
+            when = "The offset is above the log end."
+        rows.append((answer.status, kind.code, kind.kafka_code, kind.retryable, kind.applied, when))
+    return sorted(rows)
