@@ -1,0 +1,286 @@
+"""What a data directory was asked and what it answered, and the check of a recovered directory against that."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from storage.batch_validation import validate_batches
+from storage.clock import Clock
+from storage.errors import StorageError
+from storage.file_system import FileSystem
+from storage.log_manager import LogManager
+from storage.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.offsets import Offset
+from storage.partition_log import AppendRequest, AppendResult, PartitionLog
+from tests.model.plain_log import ClientBatch, PlainLog, client_batch
+
+DATA_DIR = Path("/data")
+EVERYTHING = 1 << 30
+PROBE = client_batch((1_700_000_000_000,), 40, mark=999_999)
+
+
+class ViolationError(AssertionError):
+    """The engine broke a promise."""
+
+
+class TopicState(Enum):
+    """How far a topic's life was answered: at a crash in between both sides are allowed."""
+
+    CREATING = "creating"
+    EXISTS = "exists"
+    DELETING = "deleting"
+    DELETED = "deleted"
+
+
+@dataclass
+class PartitionLedger:
+    """One partition: the log as it should be, and how much of it was promised.
+
+    ``log`` has everything handed to the engine, the group in flight included. Below ``written_end`` the append
+    has returned, below ``durable_end`` a flush; consumers may have seen what is below ``seen_end``. The log start
+    was answered to be ``start_answered``, and ``start_asked`` is the highest it could be.
+    """
+
+    log: PlainLog = field(default_factory=PlainLog)
+    written_end: int = 0
+    durable_end: int = 0
+    seen_end: int = 0
+    start_answered: int = 0
+    start_asked: int = 0
+    group_flush: bool = True
+
+    def copy(self) -> PartitionLedger:
+        return PartitionLedger(
+            self.log.copy(),
+            self.written_end,
+            self.durable_end,
+            self.seen_end,
+            self.start_answered,
+            self.start_asked,
+            self.group_flush,
+        )
+
+    def restart(self, snapshot: LogSnapshot) -> None:
+        """Go on from a recovered log: all of it is durable and may have been seen."""
+        self.log.truncate_to(snapshot.log_end_offset)
+        self.log.end_offset = snapshot.log_end_offset
+        self.log.start_offset = snapshot.log_start_offset
+        self.written_end = self.durable_end = snapshot.log_end_offset
+        self.seen_end = snapshot.high_watermark
+        self.start_answered = self.start_asked = snapshot.log_start_offset
+
+
+@dataclass
+class TopicLedger:
+    """One topic and its partitions."""
+
+    name: str
+    partitions: list[PartitionLedger]
+    state: TopicState = TopicState.CREATING
+    topic_id: str | None = None
+
+    def copy(self) -> TopicLedger:
+        return TopicLedger(self.name, [entry.copy() for entry in self.partitions], self.state, self.topic_id)
+
+
+class Ledger:
+    """All topics a directory was ever asked to hold."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicLedger] = {}
+
+    def copy(self) -> Ledger:
+        twin = Ledger()
+        twin.topics = {name: topic.copy() for name, topic in self.topics.items()}
+        return twin
+
+    def restart(self, manager: LogManager) -> None:
+        """Go on from a recovered directory."""
+        for topic in self.topics.values():
+            if topic.name not in manager.topics:
+                topic.state = TopicState.DELETED
+                continue
+            topic.state = TopicState.EXISTS
+            topic.topic_id = manager.topic(topic.name).topic_id
+            for number, partition in enumerate(topic.partitions):
+                partition.restart(manager.partition(topic.name, number).snapshot)
+
+
+def open_directory(file_system: FileSystem, clock: Clock) -> LogManager:
+    return LogManager.open(DATA_DIR, file_system=file_system, clock=clock)
+
+
+def require(condition: bool, what: str) -> None:
+    if not condition:
+        raise ViolationError(what)
+
+
+def content_of(fetched: FetchData) -> bytes:
+    return b"".join(piece.read() for piece in fetched.slices)
+
+
+class DirectoryCheck:
+    """Holds a recovered directory against its ledger.
+
+    ``killed`` says that only the process died: then everything written must be there.
+    """
+
+    def __init__(self, ledger: Ledger, source: random.Random, *, killed: bool) -> None:
+        self._ledger = ledger
+        self._source = source
+        self._killed = killed
+
+    def run(self, manager: LogManager) -> None:
+        """Check every topic.
+
+        Raises:
+            ViolationError: a promise is broken.
+        """
+        for topic in self._ledger.topics.values():
+            exists = topic.name in manager.topics
+            require(exists or topic.state is not TopicState.EXISTS, f"topic {topic.name} is lost")
+            require(not exists or topic.state is not TopicState.DELETED, f"topic {topic.name} is back")
+            if exists:
+                self._check_topic(manager, topic)
+        unknown = set(manager.topics) - set(self._ledger.topics)
+        require(not unknown, f"topics {unknown} were never made")
+
+    def _check_topic(self, manager: LogManager, topic: TopicLedger) -> None:
+        found = manager.topic(topic.name)
+        require(len(found.partitions) == len(topic.partitions), f"{topic.name} has {len(found.partitions)} partitions")
+        require(topic.topic_id in (None, found.topic_id), f"{topic.name} has another topic id")
+        for number, partition in enumerate(topic.partitions):
+            check = PartitionCheck(partition, found.partitions[number], self._source, killed=self._killed)
+            try:
+                check.run()
+            except ViolationError as violation:
+                raise ViolationError(f"{topic.name}-{number}: {violation}") from violation
+            except StorageError as error:
+                raise ViolationError(f"{topic.name}-{number}: {type(error).__name__}: {error}") from error
+
+
+class PartitionCheck:
+    """Holds one recovered partition against its ledger."""
+
+    def __init__(self, expected: PartitionLedger, found: PartitionLog, source: random.Random, *, killed: bool) -> None:
+        self._expected = expected
+        self._found = found
+        self._source = source
+        self._killed = killed
+
+    def run(self) -> None:
+        """Ends, content, lookups.
+
+        Raises:
+            ViolationError: a promise is broken.
+        """
+        require(self._found.offline_reason is None, f"offline: {self._found.offline_reason}")
+        snapshot = self._found.snapshot
+        self._check_ends(snapshot)
+        self._check_content(snapshot)
+        self._check_lookups(snapshot)
+
+    def _check_ends(self, snapshot: LogSnapshot) -> None:
+        expected = self._expected
+        start, end = snapshot.log_start_offset, snapshot.log_end_offset
+        require(end <= max(expected.log.end_offset, start), f"log end {end}, but {expected.log.end_offset} was written")
+        require(end >= expected.durable_end, f"log end {end}, but {expected.durable_end} was durable")
+        if self._killed:
+            require(end >= expected.written_end, f"log end {end}, but {expected.written_end} was written")
+        if expected.group_flush or self._killed:
+            require(end >= expected.seen_end, f"log end {end}, but {expected.seen_end} was seen")
+            high_watermark = snapshot.high_watermark
+            require(high_watermark >= expected.seen_end, f"high watermark {high_watermark} below {expected.seen_end}")
+        require(start >= expected.start_answered, f"log start {start}, but {expected.start_answered} was answered")
+        require(start <= expected.start_asked, f"log start {start}, but only {expected.start_asked} was asked")
+
+    def _check_content(self, snapshot: LogSnapshot) -> None:
+        start, end = snapshot.log_start_offset, snapshot.log_end_offset
+        fetched = snapshot.read(start, EVERYTHING, isolation=Isolation.LOG_END)
+        batches = self._expected.log.batches_from(start, end)
+        require(not batches or batches[-1].next_offset == end, f"log end {end} lies inside a batch")
+        require(content_of(fetched) == b"".join(batch.stored for batch in batches), f"other bytes in {start} to {end}")
+        require(fetched.next_offset == end, f"reading all ends at {fetched.next_offset}, not at {end}")
+
+    def _check_lookups(self, snapshot: LogSnapshot) -> None:
+        start, end = snapshot.log_start_offset, snapshot.high_watermark
+        log = self._expected.log
+        log.start_offset = start
+        offset = self._source.randint(start, end)
+        max_bytes = self._source.choice((1, 300, 2500))
+        answer = content_of(snapshot.read(Offset(offset), max_bytes))
+        require(answer == log.read(offset, max_bytes, end), f"wrong bytes at offset {offset}")
+        visible = log.batches_from(start, end)
+        if visible:
+            batch = self._source.choice(visible)
+            timestamp = self._source.choice(batch.timestamps) + self._source.choice((-1, 0, 0, 1))
+            self._check_time(snapshot, timestamp, end)
+
+    def _check_time(self, snapshot: LogSnapshot, timestamp: int, end: int) -> None:
+        found = snapshot.offset_for_timestamp(timestamp)
+        expected = self._expected.log.offset_for_timestamp(timestamp, end)
+        require(
+            (found and (found.offset, found.timestamp)) == (expected and tuple(expected)),
+            f"timestamp {timestamp} gives {found}, not {expected}",
+        )
+        found = snapshot.max_timestamp()
+        expected = self._expected.log.max_timestamp(end)
+        require(
+            (found and (found.offset, found.timestamp)) == (expected and tuple(expected)),
+            f"the largest timestamp is at {found}, not {expected}",
+        )
+
+
+def append_group(
+    log: PartitionLog, expected: PartitionLedger, requests: list[list[ClientBatch]], clock: Clock
+) -> list[AppendResult]:
+    """Append one group, each request with its batches, and note it before and after.
+
+    Raises:
+        ViolationError: the engine refused, or gave other offsets than the next ones.
+    """
+    group = []
+    bases = []
+    for batches in requests:
+        body = b"".join(batch.sent for batch in batches)
+        group.append(AppendRequest(tuple(validate_batches(body, log.config, clock.now_ms()))))
+        bases.append(expected.log.end_offset)
+        for batch in batches:
+            expected.log.append(batch, log.leader_epoch)
+    results = log.append(group)
+    answered = []
+    for base, result in zip(bases, results, strict=True):
+        if not isinstance(result, AppendResult):
+            raise ViolationError(f"append at {base} was refused: {result!r}")
+        require(result.base_offset == base, f"append at {base} got offset {result.base_offset}")
+        answered.append(result)
+    expected.written_end = expected.log.end_offset
+    return answered
+
+
+def flush(log: PartitionLog, expected: PartitionLedger) -> None:
+    """Flush, and note what is durable from then on."""
+    expected.durable_end = max(expected.durable_end, log.flush())
+
+
+def publish(log: PartitionLog, expected: PartitionLedger) -> None:
+    """Publish, and note what consumers see from then on."""
+    expected.seen_end = max(expected.seen_end, log.publish().high_watermark)
+
+
+def check_goes_on(log: PartitionLog, expected: PartitionLedger, clock: Clock) -> None:
+    """A recovered partition takes appends again.
+
+    Raises:
+        ViolationError: it does not, or not right behind its end.
+    """
+    append_group(log, expected, [[PROBE]], clock)
+    flush(log, expected)
+    publish(log, expected)
+    snapshot = log.snapshot
+    require(snapshot.high_watermark == snapshot.log_end_offset == expected.log.end_offset, "an append is not visible")
+    answer = content_of(snapshot.read(Offset(expected.log.end_offset - 1), 1))
+    require(answer == expected.log.batches[-1].stored, "an append cannot be read back")

@@ -1,0 +1,210 @@
+"""A seeded history of a data directory: every operation of the engine, with a ledger of what was promised."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from storage.clock import ManualClock
+from storage.log_manager import LogManager
+from storage.partition_log import PartitionLog
+from tests.crash.ledger import (
+    DATA_DIR,
+    DirectoryCheck,
+    Ledger,
+    PartitionLedger,
+    TopicLedger,
+    TopicState,
+    append_group,
+    flush,
+    open_directory,
+    publish,
+)
+from tests.crash.simulated_disk import Operation, SimulatedDisk
+from tests.model.plain_log import ClientBatch, client_batch
+
+TOPIC_CONFIG: dict[str, object] = {
+    "segment.bytes": 2000,
+    "index.interval.bytes": 150,
+    "segment.index.bytes": 240,
+    "segment.ms": 600_000,
+    "retention.bytes": 6000,
+    "retention.ms": 3_600_000,
+    "file.delete.delay.ms": 2000,
+    "message.timestamp.after.max.ms": 2**63 - 1,
+}
+
+
+def new_disk(clock: ManualClock) -> SimulatedDisk:
+    """A disk with an empty data directory that is there for good."""
+    disk = SimulatedDisk(clock)
+    disk.make_directory(DATA_DIR)
+    disk.sync_directory(DATA_DIR.parent)
+    disk.operations.clear()
+    return disk
+
+
+class Workload:
+    """Does one random step after the other on a simulated disk.
+
+    ``observe`` is called before every operation of the disk. The ledger then says what a crash there may lose.
+    """
+
+    def __init__(self, seed: int, observe: Callable[[Workload, Operation], None] | None = None) -> None:
+        self.source = random.Random(seed)
+        self.clock = ManualClock()
+        self.ledger = Ledger()
+        self._observe = observe
+        self._mark = 0
+        self._topic_count = 0
+        self.step_name = "start"
+        self._use(new_disk(self.clock))
+        self.manager: LogManager = open_directory(self.disk, self.clock)
+
+    def _use(self, disk: SimulatedDisk) -> None:
+        self.disk = disk
+        if self._observe is not None:
+            observe = self._observe
+            disk.before_operation = lambda operation: observe(self, operation)
+
+    def step(self) -> None:
+        """Do the next thing."""
+        topics = [topic for topic in self.ledger.topics.values() if topic.state is TopicState.EXISTS]
+        if not topics:
+            self.step_name = "create topic"
+            return self._create_topic()
+        topic = self.source.choice(topics)
+        number = self.source.randrange(len(topic.partitions))
+        log, expected = self.manager.partition(topic.name, number), topic.partitions[number]
+        steps, weights = zip(*self._steps(), strict=True)
+        step = self.source.choices(steps, weights)[0]
+        self.step_name = step.__name__.strip("_").replace("_", " ")
+        return step(log, expected)
+
+    def _steps(self) -> list[tuple[Callable[[PartitionLog, PartitionLedger], None], int]]:
+        return [
+            (self._append, 30),
+            (self._commit, 30),
+            (self._flush, 4),
+            (self._publish, 4),
+            (self._roll, 3),
+            (self._delete_records, 4),
+            (self._run_retention, 6),
+            (self._delete_due_files, 3),
+            (self._checkpoint, 4),
+            (self._close_and_open, 3),
+            (self._kill_and_open, 2),
+            (self._cut_power_and_open, 2),
+            (self._topics_come_and_go, 1),
+        ]
+
+    # Topics
+
+    def _create_topic(self) -> None:
+        self._topic_count += 1
+        policy = self.source.choice(("group", "group", "interval"))
+        config = TOPIC_CONFIG | {"flush.policy": policy}
+        if self.source.random() < 0.2:
+            config["preallocate"] = True
+        count = self.source.choice((1, 1, 1, 2))
+        partitions = [PartitionLedger(group_flush=policy == "group") for _ in range(count)]
+        topic = TopicLedger(f"t{self._topic_count}", partitions)
+        self.ledger.topics[topic.name] = topic
+        made, _ = self.manager.create_topic(topic.name, count, config)
+        topic.state = TopicState.EXISTS
+        topic.topic_id = made.topic_id
+
+    def _topics_come_and_go(self, log: PartitionLog, _expected: PartitionLedger) -> None:
+        topic = self.ledger.topics[log.name.topic]
+        if self.source.random() < 0.5:
+            topic.state = TopicState.DELETING
+            self.manager.delete_topic(topic.name)
+            topic.state = TopicState.DELETED
+        self._create_topic()
+
+    # Records
+
+    def _batch(self) -> ClientBatch:
+        self._mark += 1
+        count = self.source.choice((1, 1, 2, 3, 8))
+        value_bytes = self.source.choice((0, 20, 60, 60, 300 if count < 4 else 20))
+        timestamps = [self.clock.now_ms() - self.source.randint(0, 5000) for _ in range(count)]
+        if self.source.random() < 0.1:
+            timestamps = [-1] * count
+        return client_batch(timestamps, value_bytes, self._mark)
+
+    def _append(self, log: PartitionLog, expected: PartitionLedger) -> None:
+        self.clock.advance(self.source.choice((1, 100, 2000)))
+        group = [
+            [self._batch() for _ in range(self.source.choice((1, 1, 2)))] for _ in range(self.source.choice((1, 1, 3)))
+        ]
+        append_group(log, expected, group, self.clock)
+        if not expected.group_flush:
+            publish(log, expected)
+
+    def _commit(self, log: PartitionLog, expected: PartitionLedger) -> None:
+        """What the service does for ``acks=all``."""
+        self._append(log, expected)
+        flush(log, expected)
+        publish(log, expected)
+
+    def _flush(self, log: PartitionLog, expected: PartitionLedger) -> None:
+        flush(log, expected)
+
+    def _publish(self, log: PartitionLog, expected: PartitionLedger) -> None:
+        publish(log, expected)
+
+    def _roll(self, log: PartitionLog, expected: PartitionLedger) -> None:
+        log.roll()
+        publish(log, expected)
+
+    # Deleting
+
+    def _delete_records(self, log: PartitionLog, expected: PartitionLedger) -> None:
+        snapshot = log.snapshot
+        target = self.source.randint(snapshot.log_start_offset, snapshot.high_watermark)
+        expected.start_asked = max(expected.start_asked, target)
+        expected.start_answered = max(expected.start_answered, log.delete_records(target))
+        publish(log, expected)
+        expected.log.start_offset = log.snapshot.log_start_offset
+
+    def _run_retention(self, log: PartitionLog, expected: PartitionLedger) -> None:
+        self.clock.advance(self.source.choice((0, 0, 60_000, 700_000, 4_000_000)))
+        asked = expected.start_asked
+        expected.start_asked = max(asked, log.snapshot.high_watermark)
+        log.delete_old_segments(self.clock.now_ms())
+        publish(log, expected)
+        expected.log.start_offset = log.snapshot.log_start_offset
+        expected.start_asked = max(asked, expected.log.start_offset)
+
+    def _delete_due_files(self, _log: PartitionLog, _expected: PartitionLedger) -> None:
+        self.clock.advance(self.source.choice((0, 3000)))
+        self.manager.delete_due_files()
+
+    def _checkpoint(self, _log: PartitionLog, _expected: PartitionLedger) -> None:
+        self.manager.checkpoint()
+        if self.source.random() < 0.5:
+            self.manager.checkpoint_high_watermarks()
+
+    # Restarts
+
+    def _close_and_open(self, _log: PartitionLog, _expected: PartitionLedger) -> None:
+        self.manager.close()
+        for topic in self.ledger.topics.values():
+            for partition in topic.partitions:
+                partition.durable_end = partition.written_end
+        self._open(killed=True)
+
+    def _kill_and_open(self, _log: PartitionLog, _expected: PartitionLedger) -> None:
+        self._use(self.disk.killed())
+        self._open(killed=True)
+
+    def _cut_power_and_open(self, _log: PartitionLog, _expected: PartitionLedger) -> None:
+        *_, image = self.disk.images(self.source.randrange(1 << 30), 4)
+        self._use(image.disk)
+        self._open(killed=False)
+
+    def _open(self, *, killed: bool) -> None:
+        self.manager = open_directory(self.disk, self.clock)
+        DirectoryCheck(self.ledger, self.source, killed=killed).run(self.manager)
+        self.ledger.restart(self.manager)
