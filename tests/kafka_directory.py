@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -95,11 +96,22 @@ class KafkaDirectory:
         lines = "".join(f"{topic} {partition} {offset}\n" for topic, partition, offset in entries)
         (self.logs / name).write_text(f"0\n{len(entries)}\n{lines}")
 
-    def configure(self, topic: str, config: str) -> None:
-        """The service's own note of a topic's settings, as JSON text."""
-        directory = self.path / "rollway" / "topics"
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"{topic}.json").write_text(config)
+    def configure(
+        self, topic: str, config: dict[str, object], *, partitions: int = 1, topic_id: str = TOPIC_ID
+    ) -> None:
+        """The service's own note of a topic."""
+        directory = self.path / "rollway"
+        directory.mkdir(exist_ok=True)
+        content = {
+            "version": 1,
+            "name": topic,
+            "topic_id": topic_id,
+            "partitions": partitions,
+            "ready_partitions": None,
+            "config": config,
+            "state": "ready",
+        }
+        (directory / f"{topic_id}.json").write_text(json.dumps(content))
 
     def stop_uncleanly(self) -> None:
         (self.logs / ".kafka_cleanshutdown").unlink()

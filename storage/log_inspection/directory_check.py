@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from storage.file_system import FileSystem, LocalFileSystem
 from storage.log_inspection.findings import Finding, Findings, Severity
 from storage.log_inspection.partition_check import DirectoryState, PartitionCheck, PartitionReport
 from storage.log_inspection.stored_files import StoredFileError, read_checkpoint, read_properties, read_small_file
+from storage.log_inspection.topic_files import check_topic_files, read_topic_files
 
 LOGS_DIRECTORY = "logs"
 OWN_DIRECTORY = "rollway"
@@ -52,7 +52,7 @@ class LogDirectory:
     """Where Kafka's tree lies, and where the topics' configurations do."""
 
     logs: Path
-    topics: Path | None
+    topics: Path
     only: PartitionName | None = None
     """Set when the path given was a single partition's directory."""
 
@@ -67,13 +67,13 @@ def locate(file_system: FileSystem, path: Path) -> LogDirectory:
         raise StoredFileError(f"{path} is not a directory")
     nested = path / LOGS_DIRECTORY
     if file_system.is_directory(nested):
-        return LogDirectory(nested, path / OWN_DIRECTORY / "topics")
+        return LogDirectory(nested, path / OWN_DIRECTORY)
     names = file_system.list_directory(path)
     name = parse_partition_directory_name(path.resolve().name)
     if name is not None and any(entry.endswith(LOG_SUFFIX) for entry in names):
-        return LogDirectory(path.resolve().parent, path.resolve().parent.parent / OWN_DIRECTORY / "topics", name)
+        return LogDirectory(path.resolve().parent, path.resolve().parent.parent / OWN_DIRECTORY, name)
     if META_PROPERTIES in names or any(parse_partition_directory_name(entry) for entry in names):
-        return LogDirectory(path, path.resolve().parent / OWN_DIRECTORY / "topics")
+        return LogDirectory(path, path.resolve().parent / OWN_DIRECTORY)
     raise StoredFileError(f"{path} has neither logs nor partitions in it")
 
 
@@ -133,12 +133,13 @@ class _DirectoryCheck:
         log_starts = self._read_checkpoint(LOG_START_OFFSET_CHECKPOINT)
         high_watermarks = self._read_checkpoint(HIGH_WATERMARK_CHECKPOINT)
         self._read_checkpoint(CLEANER_CHECKPOINT)
+        topics = read_topic_files(self._file_system, self._place.topics, self.findings)
         state = DirectoryState(
             is_live=self.is_live,
             is_clean=self.is_clean,
             recovery_points=recovery_points,
             log_start_offsets=log_starts,
-            compacted_topics=self._read_topic_policies(),
+            compacted_topics={name: noted.is_compacted for name, noted in topics.items()},
             decodes=self._decodes,
             on_batch=self._on_batch,
         )
@@ -150,6 +151,9 @@ class _DirectoryCheck:
         ):
             self._check_offsets(file_name, offsets, reports)
         self._check_topic_ids(reports)
+        if self._place.only is None:
+            wanted = [noted for noted in topics.values() if topic in (None, noted.name)]
+            check_topic_files(wanted, reports, self._place.logs, self.findings, is_live=self.is_live)
         return tuple(reports.values())
 
     def _check_meta_properties(self) -> None:
@@ -176,25 +180,6 @@ class _DirectoryCheck:
         except StoredFileError as error:
             self.findings.damage(path, str(error), error.position)
             return {}
-
-    def _read_topic_policies(self) -> Mapping[str, bool]:
-        directory = self._place.topics
-        policies: dict[str, bool] = {}
-        if directory is None or not self._file_system.is_directory(directory):
-            return policies
-        for file_name in self._file_system.list_directory(directory):
-            if not file_name.endswith(".json"):
-                continue
-            path = directory / file_name
-            try:
-                topic = json.loads(read_small_file(self._file_system, path))
-                config = topic["config"]
-                policies[file_name.removesuffix(".json")] = "compact" in str(config.get("cleanup.policy", "delete"))
-            except FileNotFoundError:
-                continue  # the topic was deleted meanwhile
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-                self.findings.damage(path, "it is not a topic's configuration")
-        return policies
 
     def _check_partitions(self, state: DirectoryState, topic: str | None) -> dict[PartitionName, PartitionReport]:
         reports: dict[PartitionName, PartitionReport] = {}

@@ -12,7 +12,7 @@ from rollway.records import Codec
 from storage.file_system import LocalFileSystem
 from storage.log_inspection import DirectoryReport, Severity, StoredFileError, verify_directory
 from storage.log_inspection.findings import FINDINGS_PER_FILE_MAX
-from tests.kafka_directory import NOON_MS, KafkaDirectory, Segment, batch, snapshot, with_crc
+from tests.kafka_directory import NOON_MS, TOPIC_ID, KafkaDirectory, Segment, batch, snapshot, with_crc
 
 FIRST = "00000000000000000000"
 SECOND = "00000000000000000020"
@@ -33,7 +33,7 @@ def directory(tmp_path: Path) -> KafkaDirectory:
     made.add_partition("orders-0", two_segments())
     made.checkpoint("recovery-point-offset-checkpoint", ("orders", 0, 30))
     made.checkpoint("replication-offset-checkpoint", ("orders", 0, 30))
-    made.configure("orders", '{"config": {"retention.ms": -1}}')
+    made.configure("orders", {"retention.ms": -1})
     return made
 
 
@@ -156,9 +156,9 @@ def test_a_missing_batch_is_a_loss_unless_the_topic_is_compacted(directory: Kafk
     made = Segment([batch(0, 5), batch(10, 5), batch(15, 5)])
     made.write(directory.logs / "orders-0", is_last=False)
     assert any("offsets 5 to 9 are missing" in each for each in damage(verify_directory(directory.path)))
-    directory.configure("orders", '{"config": {"cleanup.policy": "compact"}}')
+    directory.configure("orders", {"cleanup.policy": "compact"})
     assert verify_directory(directory.path).findings == ()
-    (directory.path / "rollway" / "topics" / "orders.json").unlink()
+    (directory.path / "rollway" / f"{TOPIC_ID}.json").unlink()
     report = verify_directory(directory.path)
     assert damage(report) == []
     assert any("normal in a compacted topic" in each for each in notes(report))
@@ -459,3 +459,23 @@ def test_every_batch_is_reported_to_the_observer(directory: KafkaDirectory) -> N
     verify_directory(directory.path, on_batch=lambda size, records: seen.append((size, records)))
     size_bytes = sum(path.stat().st_size for path in directory.logs.rglob("*.log"))
     assert (sum(size for size, _ in seen), sum(records for _, records in seen)) == (size_bytes, 30)
+
+
+def test_partitions_are_checked_against_what_the_service_noted(directory: KafkaDirectory) -> None:
+    directory.configure("orders", {}, partitions=2)
+    assert any("orders-1: the partition is missing" in each for each in damage(verify_directory(directory.path)))
+    directory.configure("orders", {})
+    directory.configure("orders", {}, topic_id="B" * 22)
+    found = damage(verify_directory(directory.path))
+    assert any("and so does" in each for each in found), found
+    (directory.path / "rollway" / f"{TOPIC_ID}.json").unlink()
+    assert any("differs from " + "B" * 22 in each for each in damage(verify_directory(directory.path)))
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "[" * 100_000, '{"name": 1, "topic_id": 2, "partitions": 3, "config": 4}']
+)
+def test_a_broken_note_of_the_service_is_found(directory: KafkaDirectory, content: str) -> None:
+    path = directory.path / "rollway" / f"{TOPIC_ID}.json"
+    path.write_text(content)
+    assert [each for each in damage(verify_directory(directory.path)) if str(path) in each]
