@@ -1,4 +1,4 @@
-"""Files that were given up and wait to be unlinked."""
+"""Files and directories that were given up and wait to be unlinked."""
 
 from __future__ import annotations
 
@@ -61,3 +61,43 @@ class DeletedFiles:
                         count += 1
                 self._waiting.remove(waiting)
         return count
+
+
+class DeletedDirectories:
+    """The directories of deleted partitions, until ``file.delete.delay.ms`` has passed.
+
+    Thread: any.
+    """
+
+    def __init__(self, file_system: FileSystem, clock: Clock) -> None:
+        self._file_system = file_system
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[int, Path]] = []
+
+    def add(self, directory: Path, delay_ms: int) -> None:
+        """Remove ``directory`` in ``delay_ms``."""
+        with self._lock:
+            self._waiting.append((self._clock.elapsed_ms() + delay_ms, directory))
+
+    def remove_due(self) -> int:
+        """Remove what is due; return how many directories went.
+
+        Raises:
+            OSError: the disk refused; the rest waits for the next call.
+        """
+        with self._lock:
+            now_ms = self._clock.elapsed_ms()
+            due = [entry for entry in self._waiting if entry[0] <= now_ms]
+            for entry in due:
+                if self._file_system.is_directory(entry[1]):
+                    remove_directory(self._file_system, entry[1])
+                self._waiting.remove(entry)
+            return len(due)
+
+
+def remove_directory(file_system: FileSystem, directory: Path) -> None:
+    """Remove a directory of files."""
+    for name in file_system.list_directory(directory):
+        file_system.unlink(directory / name)
+    file_system.remove_directory(directory)

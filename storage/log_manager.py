@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint
 from storage.clock import Clock, SystemClock
 from storage.config import TopicConfig
+from storage.deleted_files import DeletedDirectories, remove_directory
 from storage.dir_lock import DirectoryLock
+from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.errors import (
     CorruptionError,
     DiskFullError,
@@ -24,11 +25,8 @@ from storage.errors import (
 )
 from storage.file_names import (
     CLEAN_SHUTDOWN_MARKER,
-    HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
     PARTITION_COUNT_MAX,
-    RECOVERY_POINT_CHECKPOINT,
     PartitionName,
     deleted_directory_name,
     is_deleted_directory_name,
@@ -42,7 +40,7 @@ from storage.log_writer import LogParts
 from storage.offsets import LeaderEpoch, Offset
 from storage.partition_log import PartitionLog
 from storage.producer_state import ProducerState
-from storage.recovery import PartitionCheckpoints, PartitionOpener, PartitionRecovery
+from storage.recovery import PartitionOpener, PartitionRecovery
 from storage.retention import RetentionClock, check_policy
 from storage.segment import Segment
 from storage.topic_metadata import (
@@ -98,18 +96,10 @@ class LogManager:
         self._topics: dict[str, Topic] = {}
         self._registry = TopicRegistry(file_system, data_directory / OWN_DIRECTORY)
         self._changing = threading.RLock()
-        self._checkpointing = threading.Lock()
         self._closed = False
         self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
-        self._doomed_directories: list[tuple[int, Path]] = []
-        self._recovery_points = self._checkpoint(RECOVERY_POINT_CHECKPOINT)
-        self._log_starts = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
-        self._high_watermarks = self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
-        self._written_high_watermarks: dict[PartitionName, int] | None = None
-        self._durable_log_starts: dict[PartitionName, int] = {}
-
-    def _checkpoint(self, name: str) -> OffsetCheckpoint:
-        return OffsetCheckpoint(self._file_system, self.logs_directory / name)
+        self._deleted_directories = DeletedDirectories(file_system, clock)
+        self._checkpoints = DirectoryCheckpoints(file_system, self.logs_directory)
 
     # Opening
 
@@ -164,12 +154,12 @@ class LogManager:
         records = self._registry.load()
         marker = self.logs_directory / CLEAN_SHUTDOWN_MARKER
         self.was_clean = self._file_system.exists(marker)
-        recovery_points = self._read_checkpoint(self._recovery_points)
-        log_starts = self._read_checkpoint(self._log_starts)
-        self._durable_log_starts = dict(log_starts)
+        self._checkpoints.read()
         if self.was_clean:
             self._file_system.unlink(marker)
-            self._file_system.sync_directory(self.logs_directory)
+        # Names that a killed process made or moved are seen here, but may not be on the disk yet.
+        for directory in (self.data_directory, self.logs_directory, self._registry.directory):
+            self._file_system.sync_directory(directory)
         self._find_doomed_directories(records)
         partition_count = sum(record.partition_count for record in records)
         for record in records:
@@ -177,10 +167,8 @@ class LogManager:
                 self._finish_deletion(record)
                 continue
             partitions = []
-            for number in range(record.partition_count):
-                name = PartitionName(record.name, number)
-                checkpoints = PartitionCheckpoints(recovery_points.get(name), log_starts.get(name))
-                partitions.append(self._open_partition(record, name, checkpoints))
+            for name in record.partition_names():
+                partitions.append(self._open_partition(record, name))
                 if on_progress is not None:
                     scanned = sum(report.scanned_bytes for report in self.recovery)
                     on_progress(RecoveryProgress(len(self.recovery), partition_count, scanned))
@@ -188,20 +176,11 @@ class LogManager:
                 self._registry.save(record.with_state(TopicState.READY))
             self._topics[record.name] = self._topic(record, tuple(partitions))
 
-    def _read_checkpoint(self, checkpoint: OffsetCheckpoint) -> dict[PartitionName, Offset]:
-        try:
-            return checkpoint.read()
-        except CorruptCheckpointError as error:
-            _logger.warning("taken as absent: %s", error)
-            return {}
-
-    def _open_partition(
-        self, record: TopicRecord, name: PartitionName, checkpoints: PartitionCheckpoints
-    ) -> PartitionLog:
+    def _open_partition(self, record: TopicRecord, name: PartitionName) -> PartitionLog:
         directory = self.logs_directory / partition_directory_name(name)
         config = self._config(record)
         if not self._file_system.is_directory(directory):
-            if record.state is TopicState.READY and number_was_ready(record, name):
+            if record.state is TopicState.READY and record.was_ready(name):
                 raise CorruptionError(
                     f"{directory} is missing, but topic {record.name} has {record.partition_count} partitions. "
                     f"Restore the directory, or delete the topic's file {self._registry.path_of(record)}"
@@ -218,9 +197,8 @@ class LogManager:
             record.topic_id,
             directory,
             config,
-            checkpoints,
+            PartitionCheckpoints(self._checkpoints.recovery_points.get(name), self._checkpoints.log_starts.get(name)),
             clean=self.was_clean,
-            persist_log_start=self._persist_log_start,
             random_source=self._random,
         )
         log = opener.open()
@@ -318,10 +296,7 @@ class LogManager:
         """The record is written first and last: a crash in between is finished by the next start."""
         self._registry.save(record)
         config = self._config(record)
-        partitions = tuple(
-            self._create_partition(record, PartitionName(record.name, number), config)
-            for number in range(record.partition_count)
-        )
+        partitions = tuple(self._create_partition(record, name, config) for name in record.partition_names())
         self._file_system.sync_directory(self.logs_directory)
         ready = record.with_state(TopicState.READY)
         self._registry.save(ready)
@@ -351,7 +326,7 @@ class LogManager:
                 log_end_offset=Offset(0),
                 epochs=epochs,
                 producers=ProducerState(self._file_system, directory),
-                persist_log_start=self._persist_log_start,
+                checkpoints=self._checkpoints,
                 recovery_point=Offset(0),
                 random=self._random,
             )
@@ -360,10 +335,10 @@ class LogManager:
     def _undo_creation(self, record: TopicRecord) -> None:
         """Remove what a failed creation left; what cannot be removed now is finished or removed by the next start."""
         try:
-            for number in range(record.partition_count):
-                directory = self.logs_directory / partition_directory_name(PartitionName(record.name, number))
+            for name in record.partition_names():
+                directory = self.logs_directory / partition_directory_name(name)
                 if self._file_system.is_directory(directory):
-                    self._remove_directory(directory)
+                    remove_directory(self._file_system, directory)
             self._registry.remove(record)
         except OSError as error:
             _logger.warning("topic %s: what its failed creation left stays for now: %s", record.name, error)
@@ -403,7 +378,7 @@ class LogManager:
             partitions = list(topic.partitions)
             try:
                 self._registry.save(record)
-                added = [PartitionName(name, number) for number in range(count)][len(partitions) :]
+                added = record.partition_names()[len(partitions) :]
                 partitions.extend(self._create_partition(record, new, self._config(record)) for new in added)
                 record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
                 self._registry.save(record)
@@ -438,18 +413,14 @@ class LogManager:
 
     def _finish_deletion(self, record: TopicRecord) -> None:
         delay_ms = self._config(record).file_delete_delay_ms
-        for number in range(record.partition_count):
-            name = PartitionName(record.name, number)
+        for name in record.partition_names():
             directory = self.logs_directory / partition_directory_name(name)
             if self._file_system.is_directory(directory):
                 doomed = self.logs_directory / deleted_directory_name(name)
                 self._file_system.rename(directory, doomed)
-                self._doomed_directories.append((self.clock.elapsed_ms() + delay_ms, doomed))
+                self._deleted_directories.add(doomed, delay_ms)
         self._file_system.sync_directory(self.logs_directory)
-        with self._checkpointing:
-            for number in range(record.partition_count):
-                self._durable_log_starts.pop(PartitionName(record.name, number), None)
-            self._log_starts.write(self._durable_log_starts)
+        self._checkpoints.forget(record.partition_names())
         self._registry.remove(record)
 
     def _topic(self, record: TopicRecord, partitions: tuple[PartitionLog, ...]) -> Topic:
@@ -464,32 +435,13 @@ class LogManager:
 
     def checkpoint(self) -> None:
         """Write the recovery points and the log start offsets of all partitions (spec E25)."""
-        with self._checkpointing:
-            logs = self._logs()
-            self._recovery_points.write({log.name: log.recovery_point for log in logs})
-            starts = {log.name: log.snapshot.log_start_offset for log in logs}
-            for name, durable in self._durable_log_starts.items():
-                starts[name] = max(starts.get(name, Offset(0)), Offset(durable))
-            self._write_log_starts(starts)
-
-    def _write_log_starts(self, starts: Mapping[PartitionName, int]) -> None:
-        moved = {name: start for name, start in starts.items() if start > 0}
-        if moved != self._durable_log_starts:
-            self._log_starts.write(moved)
-            self._durable_log_starts = dict(moved)
-
-    def _persist_log_start(self, name: PartitionName, offset: Offset) -> None:
-        """Called by a log before it forgets records (rule 7)."""
-        with self._checkpointing:
-            self._write_log_starts({**self._durable_log_starts, name: offset})
+        logs = self._logs()
+        self._checkpoints.write_recovery_points({log.name: log.recovery_point for log in logs})
+        self._checkpoints.raise_log_starts({log.name: log.snapshot.log_start_offset for log in logs})
 
     def checkpoint_high_watermarks(self) -> None:
         """Write the high watermarks of all partitions, if any has moved (spec E24)."""
-        with self._checkpointing:
-            offsets: dict[PartitionName, int] = {log.name: log.snapshot.high_watermark for log in self._logs()}
-            if offsets != self._written_high_watermarks:
-                self._high_watermarks.write(offsets)
-                self._written_high_watermarks = offsets
+        self._checkpoints.write_high_watermarks({log.name: log.snapshot.high_watermark for log in self._logs()})
 
     def _logs(self) -> list[PartitionLog]:
         return [log for topic in list(self._topics.values()) for log in topic.partitions]
@@ -503,31 +455,20 @@ class LogManager:
             OSError: the disk refused; the rest waits for the next call.
         """
         count = sum(log.deleted_files.unlink_due() for log in self._logs())
-        with self._changing:
-            now_ms = self.clock.elapsed_ms()
-            for entry in [entry for entry in self._doomed_directories if entry[0] <= now_ms]:
-                self._remove_directory(entry[1])
-                self._doomed_directories.remove(entry)
-                count += 1
-        return count
+        return count + self._deleted_directories.remove_due()
 
     def _find_doomed_directories(self, records: list[TopicRecord]) -> None:
-        known = {PartitionName(record.name, number) for record in records for number in range(record.partition_count)}
+        known = {name for record in records for name in record.partition_names()}
         for directory_name in self._file_system.list_directory(self.logs_directory):
             path = self.logs_directory / directory_name
             if not self._file_system.is_directory(path):
                 continue
             if is_deleted_directory_name(directory_name):
-                self._doomed_directories.append((self.clock.elapsed_ms(), path))
+                self._deleted_directories.add(path, 0)
                 continue
             name = parse_partition_directory_name(directory_name)
             if name not in known:
                 _logger.warning("%s belongs to no topic and is left alone", path)
-
-    def _remove_directory(self, directory: Path) -> None:
-        for name in self._file_system.list_directory(directory):
-            self._file_system.unlink(directory / name)
-        self._file_system.remove_directory(directory)
 
     # The end
 
@@ -569,8 +510,3 @@ def _differs(one: TopicConfig, other: TopicConfig, name: str) -> bool:
 def _check_partition_count(count: int) -> None:
     if not 1 <= count <= PARTITION_COUNT_MAX:
         raise InvalidTopicError(f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}")
-
-
-def number_was_ready(record: TopicRecord, name: PartitionName) -> bool:
-    """Whether this partition's directory must exist: not while partitions are being added."""
-    return record.ready_count is None or name.partition < record.ready_count

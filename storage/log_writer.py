@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from storage.batch_validation import ValidBatch
 from storage.clock import Clock
 from storage.config import TopicConfig
 from storage.deleted_files import DeletedFiles
+from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.errors import (
     DiskFullError,
     ExpectedOffsetMismatchError,
@@ -96,7 +97,7 @@ class LogParts:
     log_end_offset: Offset
     epochs: LeaderEpochs
     producers: ProducerState
-    persist_log_start: Callable[[PartitionName, Offset], None]
+    checkpoints: DirectoryCheckpoints
     recovery_point: Offset
     damage: tuple[OffsetRange, ...] = ()
     random: random.Random = field(default_factory=random.Random)
@@ -133,7 +134,7 @@ class LogWriter:
         self.producers = parts.producers
         self.recovery_point = parts.recovery_point
         self.deleted_files = DeletedFiles(parts.file_system, parts.clock)
-        self._persist_log_start = parts.persist_log_start
+        self._checkpoints = parts.checkpoints
         self._random = parts.random
         active = parts.segments[-1]
         log_end = LogOffsetMetadata(parts.log_end_offset, active.base_offset, Position(active.size_bytes))
@@ -371,7 +372,7 @@ class LogWriter:
 
     def _save_log_start(self, log_start_offset: Offset) -> None:
         if log_start_offset > self.written.log_start_offset:
-            self._persist_log_start(self._name, log_start_offset)
+            self._checkpoints.set_log_start(self._name, log_start_offset)
             self.epochs.truncate_from_start(log_start_offset)
 
     def _retire(self, doomed: Iterable[Segment]) -> None:
@@ -394,20 +395,26 @@ class LogWriter:
             return
         kept = tuple(segment for segment in segments if segment.base_offset <= offset)
         log_start_offset = min(self.written.log_start_offset, offset)
-        self.recovery_point = min(self.recovery_point, offset)
+        self._lower_recovery_point(offset)
+        if log_start_offset < self.written.log_start_offset:
+            self._checkpoints.set_log_start(self._name, log_start_offset)
         self._retire(segments[len(kept) :])
         kept[-1].truncate_to(offset)
         self._end_at(kept, log_start_offset, offset)
 
     def start_at(self, offset: Offset) -> None:
         """Drop everything; the log is one empty segment at ``offset``."""
-        self.recovery_point = min(self.recovery_point, offset)
-        self._persist_log_start(self._name, offset)
+        self._lower_recovery_point(offset)
+        self._checkpoints.set_log_start(self._name, offset)
         self._retire(self.written.segments)
         self.producers.truncate_fully()
         fresh = self._create_segment(offset)
         self._file_system.sync_directory(self._directory)
         self._end_at((fresh,), offset, offset)
+
+    def _lower_recovery_point(self, offset: Offset) -> None:
+        self._checkpoints.lower_recovery_point(self._name, offset)
+        self.recovery_point = min(self.recovery_point, offset)
 
     def _end_at(self, segments: tuple[Segment, ...], log_start_offset: Offset, offset: Offset) -> None:
         log_end = LogOffsetMetadata(offset, segments[-1].base_offset, Position(segments[-1].size_bytes))

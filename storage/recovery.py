@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from rollway.records import HEADER_BYTES, BatchHeader, RecordBatch, RecordFormat
 from storage.checkpoint import CorruptCheckpointError
 from storage.clock import Clock
 from storage.config import TopicConfig
+from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.errors import CorruptionError
 from storage.file_names import (
     CLEANED_SUFFIX,
@@ -48,14 +48,6 @@ _logger = logging.getLogger(__name__)
 
 _REWRITE_BYTES = 1024 * 1024
 _BATCH_BYTES_MAX = 256 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionCheckpoints:
-    """What the checkpoint files of the data directory say of one partition; ``None`` where they say nothing."""
-
-    recovery_point: Offset | None
-    log_start_offset: Offset | None
 
 
 @dataclass(slots=True)
@@ -95,10 +87,9 @@ class PartitionOpener:
         topic_id: str,
         directory: Path,
         config: TopicConfig,
-        checkpoints: PartitionCheckpoints,
+        checkpoints: DirectoryCheckpoints,
         *,
         clean: bool,
-        persist_log_start: Callable[[PartitionName, Offset], None],
         random_source: random.Random,
     ) -> None:
         self._file_system = file_system
@@ -109,7 +100,6 @@ class PartitionOpener:
         self._config = config
         self._checkpoints = checkpoints
         self._clean = clean
-        self._persist_log_start = persist_log_start
         self._random = random_source
         self._epochs = LeaderEpochs(file_system, directory / LEADER_EPOCH_CHECKPOINT)
         self._epochs_known = False
@@ -139,7 +129,7 @@ class PartitionOpener:
         if not self.report.damage:
             self._settle(segments, log_start, log_end)
         producers = self._restore_producers(segments, log_start, log_end)
-        recovery_point = min(self._checkpoints.recovery_point or Offset(0), log_end)
+        recovery_point = min(self._checkpoints.recovery_points.get(self._name, Offset(0)), log_end)
         return PartitionLog(
             LogParts(
                 file_system=self._file_system,
@@ -153,7 +143,7 @@ class PartitionOpener:
                 log_end_offset=log_end,
                 epochs=self._epochs,
                 producers=producers,
-                persist_log_start=self._persist_log_start,
+                checkpoints=self._checkpoints,
                 recovery_point=log_end if self._clean and not self.report.damage else recovery_point,
                 damage=tuple(self.report.damage),
                 random=self._random,
@@ -206,7 +196,8 @@ class PartitionOpener:
             if doomed:
                 self._file_system.unlink(path)
                 changed = True
-        if changed:
+        if changed or not self._clean:
+            # After an unclean stop also for the names that a killed process made and never synced.
             self._file_system.sync_directory(self._directory)
 
     def _find_segments(self) -> list[Segment]:
@@ -235,7 +226,7 @@ class PartitionOpener:
 
     def _expected_start(self) -> Offset:
         """Where the log must begin: its start offset is durable before anything below it goes."""
-        start = self._checkpoints.log_start_offset or Offset(0)
+        start = self._checkpoints.log_starts.get(self._name, Offset(0))
         if self._epochs_known:
             start = max(start, self._epochs.entries[0].start_offset)
         return start
@@ -290,11 +281,11 @@ class PartitionOpener:
 
     def _durable_end(self, segments: list[Segment]) -> Offset:
         """Everything below was made durable: a new segment is only begun when the one before it is (rule 7)."""
-        recovery_point = self._checkpoints.recovery_point or Offset(0)
+        recovery_point = self._checkpoints.recovery_points.get(self._name, Offset(0))
         return max([recovery_point, *(segment.base_offset for segment in segments[-1:])])
 
     def _scan_from(self, segments: list[Segment]) -> Offset:
-        recovery_point = self._checkpoints.recovery_point or Offset(0)
+        recovery_point = self._checkpoints.recovery_points.get(self._name, Offset(0))
         bases = [segment.base_offset for segment in segments if segment.base_offset <= recovery_point]
         return bases[-1] if bases else Offset(0)
 

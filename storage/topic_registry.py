@@ -10,7 +10,7 @@ from pathlib import Path
 
 from storage.config import TopicConfig
 from storage.errors import CorruptionError, InvalidConfigError
-from storage.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX, topic_name_problem
+from storage.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX, PartitionName, topic_name_problem
 from storage.file_system import FileSystem, read_file, write_file_atomically
 from storage.partition_log import PartitionLog
 from storage.topic_metadata import is_topic_id
@@ -38,6 +38,14 @@ class TopicRecord:
     overrides: Mapping[str, object]
     state: TopicState
     ready_count: int | None = None
+
+    def partition_names(self) -> list[PartitionName]:
+        """The partitions, in order."""
+        return [PartitionName(self.name, number) for number in range(self.partition_count)]
+
+    def was_ready(self, name: PartitionName) -> bool:
+        """Whether this partition's directory must exist: those that are just being added need not."""
+        return self.ready_count is None or name.partition < self.ready_count
 
     def with_state(self, state: TopicState) -> TopicRecord:
         return replace(self, state=state)

@@ -1,0 +1,107 @@
+"""The three checkpoint files of a log directory: recovery points, log start offsets, high watermarks (spec E25)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint
+from storage.file_names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    PartitionName,
+)
+from storage.file_system import FileSystem
+from storage.offsets import Offset
+
+_logger = logging.getLogger(__name__)
+
+
+class DirectoryCheckpoints:
+    """What the checkpoint files said when they were read, and the writing of new ones.
+
+    Thread: any; writers take turns.
+    """
+
+    def __init__(self, file_system: FileSystem, directory: Path) -> None:
+        self._recovery_points = OffsetCheckpoint(file_system, directory / RECOVERY_POINT_CHECKPOINT)
+        self._log_starts = OffsetCheckpoint(file_system, directory / LOG_START_OFFSET_CHECKPOINT)
+        self._high_watermarks = OffsetCheckpoint(file_system, directory / HIGH_WATERMARK_CHECKPOINT)
+        self._writing = threading.Lock()
+        self._durable_log_starts: dict[PartitionName, Offset] = {}
+        self._written_high_watermarks: dict[PartitionName, Offset] | None = None
+        self.recovery_points: dict[PartitionName, Offset] = {}
+
+    def read(self) -> None:
+        """Read the files; a damaged one counts as absent, which only means more scanning (case RC-10)."""
+        self.recovery_points = _read(self._recovery_points)
+        self._durable_log_starts = _read(self._log_starts)
+
+    @property
+    def log_starts(self) -> Mapping[PartitionName, Offset]:
+        """The log start offsets on the disk; 0 where there is none."""
+        return self._durable_log_starts
+
+    def write_recovery_points(self, offsets: Mapping[PartitionName, Offset]) -> None:
+        """Replace the recovery points. Durable: on return."""
+        with self._writing:
+            self._recovery_points.write(offsets)
+            self.recovery_points = dict(offsets)
+
+    def lower_recovery_point(self, name: PartitionName, offset: Offset) -> None:
+        """Let one partition's recovery begin at ``offset`` or below, before it is truncated. Durable: on return."""
+        with self._writing:
+            if self.recovery_points.get(name, Offset(0)) > offset:
+                lowered = {**self.recovery_points, name: offset}
+                self._recovery_points.write(lowered)
+                self.recovery_points = lowered
+
+    def raise_log_starts(self, offsets: Mapping[PartitionName, Offset]) -> None:
+        """Raise some partitions' log start offsets; none falls. Durable: on return."""
+        with self._writing:
+            raised = dict(self._durable_log_starts)
+            for name, offset in offsets.items():
+                raised[name] = max(raised.get(name, Offset(0)), offset)
+            self._write_log_starts(raised)
+
+    def set_log_start(self, name: PartitionName, offset: Offset) -> None:
+        """Let one partition begin at ``offset``; also lower than before, for truncation. Durable: on return."""
+        with self._writing:
+            self._write_log_starts({**self._durable_log_starts, name: offset})
+
+    def forget(self, names: Iterable[PartitionName]) -> None:
+        """Take deleted partitions out, so that new ones of the same name begin at 0. Durable: on return."""
+        gone = set(names)
+        with self._writing:
+            self._write_log_starts(
+                {name: offset for name, offset in self._durable_log_starts.items() if name not in gone}
+            )
+            if not gone.isdisjoint(self.recovery_points):
+                self.recovery_points = {
+                    name: offset for name, offset in self.recovery_points.items() if name not in gone
+                }
+                self._recovery_points.write(self.recovery_points)
+
+    def write_high_watermarks(self, offsets: Mapping[PartitionName, Offset]) -> None:
+        """Replace the high watermarks if any has moved."""
+        with self._writing:
+            if offsets != self._written_high_watermarks:
+                self._high_watermarks.write(offsets)
+                self._written_high_watermarks = dict(offsets)
+
+    def _write_log_starts(self, offsets: Mapping[PartitionName, Offset]) -> None:
+        moved = {name: offset for name, offset in offsets.items() if offset > 0}
+        if moved != self._durable_log_starts:
+            self._log_starts.write(moved)
+            self._durable_log_starts = moved
+
+
+def _read(checkpoint: OffsetCheckpoint) -> dict[PartitionName, Offset]:
+    try:
+        return checkpoint.read()
+    except CorruptCheckpointError as error:
+        _logger.warning("taken as absent: %s", error)
+        return {}
