@@ -47,6 +47,31 @@ def test_a_value_path_takes_text_as_it_is_and_other_json_compact() -> None:
     assert read(1, b'{"body": null}').value is None
 
 
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("$.a.b", b"1"),
+        ("$['a']['b']", b"1"),
+        ("a.b", b"1"),
+        ("$.list[1].x", b"5"),
+        ("$.list[-1].x", b"5"),
+        ("$..x", b"4"),
+        ("$.list[?@.x > 4].x", b"5"),
+        ("$", b'{"a":{"b":1},"list":[{"x":4},{"x":5}]}'),
+    ],
+)
+def test_any_json_path_will_do(path: str, found: bytes) -> None:
+    line = b'{"a": {"b": 1}, "list": [{"x": 4}, {"x": 5}]}'
+    assert record_reader(InputFormat.NDJSON, JsonPaths(key=path))(1, line).key == found
+
+
+@pytest.mark.parametrize("path", ["$.a.b.c", "$.a.c", "$.list.x", "$.list[2]", "$.c"])
+def test_a_path_to_nothing_is_told(path: str) -> None:
+    line = b'{"a": {"b": 1}, "list": [{"x": 4}, {"x": 5}]}'
+    with pytest.raises(RecordTextError, match="nothing is at"):
+        record_reader(InputFormat.NDJSON, JsonPaths(key=path))(1, line)
+
+
 def test_null_means_absent() -> None:
     paths = JsonPaths(key="$.k", timestamp="$.t", headers="$.h")
     record = record_reader(InputFormat.NDJSON, paths)(1, b'{"k": null, "t": null, "h": null}')
