@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
@@ -11,15 +12,16 @@ from storage.errors import InvalidConfigError
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
+_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,20}\s*", re.ASCII)
+
 
 def _integer(low: int, high: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError(f"must be a whole number from {low} to {high}")
-        try:
-            number = int(value)
-        except ValueError:
-            raise ValueError(f"must be a whole number from {low} to {high}, not {value!r}") from None
+        if isinstance(value, str) and _NUMBER.fullmatch(value) is None:
+            raise ValueError(f"must be a whole number from {low} to {high}, not {value[:50]!r}")
+        number = int(value)
         if not low <= number <= high:
             raise ValueError(f"must be from {low} to {high}, not {number}")
         return number

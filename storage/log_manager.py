@@ -197,7 +197,7 @@ class LogManager:
             record.topic_id,
             directory,
             config,
-            PartitionCheckpoints(self._checkpoints.recovery_points.get(name), self._checkpoints.log_starts.get(name)),
+            self._checkpoints,
             clean=self.was_clean,
             random_source=self._random,
         )
