@@ -350,18 +350,19 @@ class Segment:
             if not min_one:
                 return SegmentRead(first.position, 0, offset)
             return SegmentRead(first.position, first.header.size_bytes, Offset(first.header.last_offset + 1))
-        last = first
-        start = first.position
+        start, end, next_offset = first.position, first.end, Offset(first.header.last_offset + 1)
         if end_max - start > 2 * self._settings.interval_bytes:
             # The walk to the last batch that fits begins at the index entry nearest to it.
             entry = self.offset_index.get().lookup_position(Position(min(end_max, limit) - 1))
-            if start < entry.position < limit and self._batch_of_entry(entry, limit) is not None:
-                start = entry.position
+            nearest = self._batch_of_entry(entry, limit) if end < entry.position else None
+            if nearest is not None:
+                start = end = nearest.position
+                next_offset = Offset(nearest.header.base_offset)
         for batch in self.walk(start, limit):
             if batch.end > end_max:
                 break
-            last = batch
-        return SegmentRead(first.position, last.end - first.position, Offset(last.header.last_offset + 1))
+            end, next_offset = batch.end, Offset(batch.header.last_offset + 1)
+        return SegmentRead(first.position, end - first.position, next_offset)
 
     def find_timestamp(self, timestamp: int, start_offset: Offset, limit: int) -> TimestampedRecord | None:
         """The first record, in offset order, at or after ``timestamp`` and at or above ``start_offset``."""
