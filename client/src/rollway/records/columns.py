@@ -40,7 +40,7 @@ class BinaryColumn:
             raise ValueError("the offsets of a column must rise and stay inside its data")
         if nulls is not None and len(nulls) != len(offsets) - 1:
             raise ValueError(f"{len(nulls)} null flags for {len(offsets) - 1} byte strings")
-        self.data: ByteArray = data if isinstance(data, np.ndarray) else np.frombuffer(data, dtype=np.uint8)
+        self.data: ByteArray = np.frombuffer(data, dtype=np.uint8) if not isinstance(data, np.ndarray) else data
         self.offsets = offsets
         self.nulls = nulls
 
@@ -178,6 +178,8 @@ class HeaderColumns:
     values: BinaryColumn
 
     def __post_init__(self) -> None:
+        if int(self.counts.min(initial=0)) < 0:
+            raise ValueError("the number of headers of a record may not be negative")
         if len(self.names) != len(self.values) or int(self.counts.sum()) != len(self.names):
             raise ValueError(
                 f"{int(self.counts.sum())} headers counted, {len(self.names)} names, {len(self.values)} values"

@@ -57,7 +57,7 @@ def read_section(section: bytes | memoryview, record_count: int, columns_bytes_m
     """
     if not 0 <= record_count <= len(section) // (RECORD_BODY_BYTES_MIN + 1):
         raise BrokenRecordError(f"{record_count} records cannot be in {len(section)} bytes")
-    if record_count < _ROWS_MAX and len(section) <= _ROWS_BYTES_MAX:
+    if record_count == 0 or (record_count < _ROWS_MAX and len(section) <= _ROWS_BYTES_MAX):
         return read_rows(bytes(section), record_count)
     return _SectionReader(section, columns_bytes_max).read(record_count)
 
@@ -72,10 +72,7 @@ class _SectionReader:
 
     def read(self, record_count: int) -> RecordColumns:
         self._charge(record_count * _RECORD_COLUMN_BYTES)
-        if record_count == 0:
-            starts = np.zeros(1, dtype=np.int64)
-        else:
-            starts = record_starts(self._section, self._data, record_count)
+        starts = record_starts(self._section, self._data, record_count)
         found_count = len(starts) - 1
         blocks = [
             self._read_block(starts[first : first + _BLOCK_COUNT + 1], first)

@@ -1,0 +1,267 @@
+"""Whatever the bytes: records or a ``RecordFormatError``, and never much memory (case V-22)."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from client.tests.sample_records import batch_bytes, only, random_records, record_bytes, record_lists, varint
+from rollway.records import (
+    BrokenRecordError,
+    Codec,
+    DecompressedSizeError,
+    Record,
+    RecordBatch,
+    RecordFormatError,
+    UnknownCodecError,
+    columns_from_records,
+    decode_batch,
+    encode_batch,
+    records_from_columns,
+    split_batches,
+)
+from rollway.records.compression import compress
+
+paths = pytest.mark.parametrize("path", ["rows", "columns"])
+
+SOUND = record_bytes(value=varint(3) + b"abc", headers=varint(1) + varint(1) + b"h" + varint(-1))
+
+BROKEN: dict[str, bytes] = {
+    "negative length": record_bytes(length=varint(-7)),
+    "length zero": varint(0),
+    "length shorter than the least": varint(5) + bytes(5),
+    "length longer than the section": record_bytes(length=varint(500)),
+    "length of 6 bytes": record_bytes(length=b"\x8c\x80\x80\x80\x80\x00"),
+    "length out of range": record_bytes(length=b"\x8c\x80\x80\x80\x10"),
+    "length cut off": b"\x80",
+    "length one too short": record_bytes(value=varint(3) + b"abc", length=varint(8)),
+    "trailing byte": record_bytes(tail=b"\x00"),
+    "timestamp delta of 11 bytes": record_bytes(timestamp_delta=b"\x80" * 10 + b"\x00"),
+    "timestamp delta out of range": record_bytes(timestamp_delta=b"\xff" * 9 + b"\x02"),
+    "offset delta of 6 bytes": record_bytes(offset_delta=b"\x80" * 5 + b"\x00"),
+    "offset delta out of range": record_bytes(offset_delta=b"\xff" * 4 + b"\x10"),
+    "key length of 6 bytes": record_bytes(key=b"\x80" * 5 + b"\x00"),
+    "key length below -1": record_bytes(key=varint(-2)),
+    "key length least": record_bytes(key=varint(-(2**31))),
+    "key longer than the record": record_bytes(key=varint(4) + b"abc"),
+    "key of 2 GiB": record_bytes(key=varint(2**31 - 1)),
+    "value length below -1": record_bytes(value=varint(-2)),
+    "value longer than the record": record_bytes(value=varint(100) + b"abc"),
+    "value of 2 GiB": record_bytes(value=varint(2**31 - 1)),
+    "no header count": record_bytes(headers=b""),
+    "negative header count": record_bytes(headers=varint(-1)),
+    "more headers than bytes": record_bytes(headers=varint(2) + varint(0) + varint(-1) + varint(0)),
+    "2 billion headers": record_bytes(headers=varint(2**31 - 1)),
+    "fewer headers than bytes": record_bytes(headers=varint(0) + varint(0) + varint(-1)),
+    "null header name": record_bytes(headers=varint(1) + varint(-1) + varint(0)),
+    "header name length least": record_bytes(headers=varint(1) + varint(-(2**31)) + varint(0)),
+    "header name longer than the record": record_bytes(headers=varint(1) + varint(9) + b"abc"),
+    "header name of 6 bytes length": record_bytes(headers=varint(1) + b"\x80" * 5 + b"\x00\x00"),
+    "header name not UTF-8": record_bytes(headers=varint(1) + varint(2) + b"\xc3\x28" + varint(-1)),
+    "header name a surrogate": record_bytes(headers=varint(1) + varint(3) + b"\xed\xa0\x80" + varint(-1)),
+    "header value length below -1": record_bytes(headers=varint(1) + varint(0) + varint(-2)),
+    "header value longer than the record": record_bytes(headers=varint(1) + varint(0) + varint(9) + b"abc"),
+    "header value missing": record_bytes(headers=varint(1) + varint(1) + b"h"),
+    "header value of 6 bytes length": record_bytes(headers=varint(1) + varint(0) + b"\x80" * 5 + b"\x00"),
+    "split character": record_bytes(
+        headers=varint(2) + (varint(1) + b"\xc3" + varint(-1)) + (varint(1) + b"\xa9" + varint(-1))
+    ),
+}
+
+
+def decode(section: bytes, record_count: int) -> list[Record]:
+    return records_from_columns(decode_batch(RecordBatch(batch_bytes(section, record_count))))
+
+
+@paths
+@pytest.mark.parametrize("before", [0, 1, 40, 200])
+@pytest.mark.parametrize("name", BROKEN)
+def test_v_22_broken_records_are_named(path: str, monkeypatch: pytest.MonkeyPatch, name: str, before: int) -> None:
+    only(path, monkeypatch)
+    with pytest.raises(BrokenRecordError) as caught:
+        decode(SOUND * before + BROKEN[name], before + 1)
+    assert caught.value.kafka_code == 87
+    if before or len(BROKEN[name]) >= 7:
+        assert [place for place, _ in caught.value.record_errors] == [before]
+
+
+@paths
+@pytest.mark.parametrize("name", [name for name in BROKEN if "cut off" not in name])
+def test_v_22_a_broken_record_among_sound_ones(path: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    only(path, monkeypatch)
+    # What follows a wrong length is anything, but the first broken record is known.
+    with pytest.raises(BrokenRecordError) as caught:
+        decode(SOUND * 100 + BROKEN[name] + SOUND * 100, 201)
+    assert [place for place, _ in caught.value.record_errors] == [100]
+
+
+@paths
+@pytest.mark.parametrize("claimed", [-(2**31), -1, 0, 1, 149, 151, 152, 1000, 2**31 - 1])
+def test_v_22_wrong_counts(path: str, monkeypatch: pytest.MonkeyPatch, claimed: int) -> None:
+    only(path, monkeypatch)
+    with pytest.raises(BrokenRecordError):
+        decode(SOUND * 150, claimed)
+
+
+@paths
+@pytest.mark.parametrize("tail", [b"\x00", b"\x80", bytes(7), SOUND[:-1]])
+def test_v_22_leftover_bytes(path: str, monkeypatch: pytest.MonkeyPatch, tail: bytes) -> None:
+    only(path, monkeypatch)
+    with pytest.raises(BrokenRecordError):
+        decode(SOUND * 150 + tail, 150)
+    with pytest.raises(BrokenRecordError):
+        decode(SOUND * 149 + SOUND[:-1], 150)
+    with pytest.raises(BrokenRecordError):
+        decode(tail, 0)
+
+
+def test_unknown_codecs_are_refused() -> None:
+    for codec in (5, 6, 7):
+        with pytest.raises(UnknownCodecError):
+            decode_batch(RecordBatch(batch_bytes(SOUND, 1, attributes=codec)))
+
+
+def hostile_batches() -> Iterator[bytes]:
+    """Small batches that claim to be large."""
+    yield batch_bytes(SOUND * 5, 2**31 - 1)
+    yield batch_bytes(record_bytes(headers=varint(2**31 - 1)), 1)
+    yield batch_bytes(record_bytes(key=varint(2**31 - 1)), 1)
+    yield batch_bytes(b"\xff\xff\xff\xff\x0f" + bytes(40), 1, attributes=Codec.SNAPPY)
+    for codec in Codec:
+        yield batch_bytes(bytes(compress(codec, SOUND)), 2**31 - 1, attributes=codec)
+        yield batch_bytes(bytes(compress(codec, record_bytes(headers=varint(2**31 - 1)))), 1, attributes=codec)
+
+
+def test_v_22_memory_is_not_taken_for_claims() -> None:
+    for batch in hostile_batches():
+        parsed = RecordBatch(batch)
+        tracemalloc.start()
+        try:
+            with pytest.raises(RecordFormatError):
+                decode_batch(parsed)
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak_bytes < 500_000
+
+
+def test_records_and_headers_too_many_for_their_columns_are_refused() -> None:
+    records = record_bytes() * 50_000
+    headers = record_bytes(headers=varint(50_000) + bytes(100_000))
+    for section, count in ((records, 50_000), (headers, 1)):
+        compressed = bytes(compress(Codec.ZSTD, section))
+        batch = RecordBatch(batch_bytes(compressed, count, attributes=Codec.ZSTD))
+        with pytest.raises(DecompressedSizeError, match="more records or headers"):
+            decode_batch(batch, decompressed_bytes_max=400_000)
+        assert len(decode_batch(batch)) == count
+        # Uncompressed, they cost their sender what they cost us.
+        plain = RecordBatch(batch_bytes(section, count))
+        assert len(decode_batch(plain, decompressed_bytes_max=1)) == count
+
+
+MEMORY_PROBE = """
+import resource, sys
+from client.tests.test_compression import BOMBS
+from client.tests.test_malformed import decode_batch, RecordBatch, batch_bytes, Codec, compress, record_bytes, varint
+from rollway.records import DecompressedSizeError
+
+bombs = [(codec, build(), 1) for codec, build in (bomb for name, bomb in BOMBS.items())]
+bombs.append((Codec.ZSTD, compress(Codec.ZSTD, record_bytes() * 2**20), 2**20))
+bombs.append((Codec.ZSTD, compress(Codec.ZSTD, record_bytes(headers=varint(2**22) + bytes(2**23))), 1))
+batches = [RecordBatch(batch_bytes(bytes(body), count, attributes=codec)) for codec, body, count in bombs]
+for batch in batches[::-1]:
+    with open("/proc/self/clear_refs", "w") as refs:
+        refs.write("5")
+    peak = lambda: int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+    before = peak()
+    try:
+        decode_batch(batch, decompressed_bytes_max=2**23)
+    except DecompressedSizeError:
+        print((peak() - before) * 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of its memory from /proc")
+def test_v_22_bombs_take_little_memory() -> None:
+    probe = subprocess.run([sys.executable, "-c", MEMORY_PROBE], capture_output=True, text=True, check=True)
+    growth = [int(line) for line in probe.stdout.split()]
+    assert len(growth) == 9
+    assert max(growth) < 5 * 2**23
+
+
+def outcome(batch: bytes) -> list[Record] | str:
+    try:
+        return records_from_columns(decode_batch(RecordBatch(batch), decompressed_bytes_max=2**20))
+    except RecordFormatError as error:
+        return type(error).__name__
+
+
+def agreed_outcome(monkeypatch: pytest.MonkeyPatch, batch: bytes) -> list[Record] | str:
+    """What rows and columns both make of a batch."""
+    only("rows", monkeypatch)
+    by_rows = outcome(batch)
+    only("columns", monkeypatch)
+    assert outcome(batch) == by_rows
+    return by_rows
+
+
+def test_any_byte_of_a_batch_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    headers = (("größe", b"1"), ("", None))
+    records = [Record(place, place * 50, b"key%d" % place, b"v" * 60, headers[: place % 3]) for place in range(6)]
+    batch = encode_batch(columns_from_records(records))
+    refused = 0
+    for place in range(21, len(batch)):
+        for changed in (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFF, batch[place] ^ 1, batch[place] ^ 2):
+            damaged = batch[:place] + bytes([changed]) + batch[place + 1 :]
+            refused += isinstance(agreed_outcome(monkeypatch, damaged), str)
+    assert refused > 400
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_random_damage_to_large_batches(codec: Codec) -> None:
+    random_ = random.Random(codec)
+    for seed in range(12):
+        batch = encode_batch(columns_from_records(random_records(seed, random_.choice([120, 700]))), codec=codec)
+        for _ in range(25):
+            damaged = bytearray(batch)
+            for _ in range(random_.choice([1, 1, 3, 20])):
+                place = random_.randrange(21, len(batch))
+                damaged[place] = random_.choice([0, 1, 0x7F, 0x80, 0xFF, random_.randrange(256)])
+            outcome(bytes(damaged))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(records=record_lists(max_size=12), data=st.data())
+def test_rows_and_columns_agree_on_damage(
+    monkeypatch: pytest.MonkeyPatch, records: list[Record], data: st.DataObject
+) -> None:
+    batch = bytearray(encode_batch(columns_from_records(records * data.draw(st.sampled_from([1, 30])))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(57, len(batch) - 1))
+        batch[place] = data.draw(st.integers(0, 255))
+    agreed_outcome(monkeypatch, bytes(batch))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(section=st.binary(max_size=200), count=st.integers(0, 30))
+def test_rows_and_columns_agree_on_noise(monkeypatch: pytest.MonkeyPatch, section: bytes, count: int) -> None:
+    agreed_outcome(monkeypatch, batch_bytes(section, count))
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), max_size=4), st.integers(0, 500))
+def test_damaged_buffers_split_or_are_refused(damage: list[tuple[int, int]], size: int) -> None:
+    buffer = bytearray(encode_batch(columns_from_records(random_records(1, 3))) * 2)
+    for place, changed in damage:
+        buffer[place % len(buffer)] = changed
+    try:
+        batches = split_batches(buffer[:size])
+    except RecordFormatError:
+        return
+    assert sum(len(batch.buffer) for batch in batches) == min(size, len(buffer))
