@@ -12,6 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import typer.main
+
+from app.cli import application
+from app.http.problems import documented_problems
+from app.settings import Settings
+from storage.config import TopicConfig
+
 REFERENCE = Path(__file__).parent / "reference"
 MARK = "<!-- Written by `make docs` from the code: do not edit below. -->"
 
@@ -34,8 +41,6 @@ def code(value: object) -> str:
 
 
 def settings_page() -> list[str]:
-    from app.settings import Settings
-
     prefix = str(Settings.model_config.get("env_prefix", ""))
     rows = []
     for name, setting in Settings.model_fields.items():
@@ -45,23 +50,13 @@ def settings_page() -> list[str]:
 
 
 def topic_configuration_page() -> list[str]:
-    from storage.config import TopicConfig
-
     return table(
         ("name", "default", "what"),
         ((code(option.name), code(option.default), option.doc) for option in TopicConfig.options().values()),
     )
 
 
-def subclasses(root: type) -> Iterator[type]:
-    for child in root.__subclasses__():
-        yield child
-        yield from subclasses(child)
-
-
 def errors_page() -> list[str]:
-    from app.http.problems import documented_problems
-
     return table(
         ("status", "code", "kafka_code", "retryable", "applied", "when"),
         (
@@ -90,7 +85,10 @@ def command_sections(command: Any, path: str) -> Iterator[str]:
     yield ""
     yield f"## `{path}`"
     yield ""
-    yield from re.sub(r"\n{3,}", "\n\n", inspect.cleandoc(command.help or "").replace("\b", "")).splitlines()
+    text, _, examples = inspect.cleandoc(command.help or "").replace("\b", "").partition("Examples:\n")
+    yield from re.sub(r"\n{3,}", "\n\n", text.rstrip()).splitlines()
+    if examples:
+        yield from ["", "```sh", *inspect.cleandoc(examples).splitlines(), "```"]
     rows = list(option_rows(command))
     if rows:
         yield ""
@@ -101,10 +99,6 @@ def command_sections(command: Any, path: str) -> Iterator[str]:
 
 
 def command_line_page() -> list[str]:
-    import typer.main
-
-    from app.cli import application
-
     return list(command_sections(typer.main.get_command(application), "rollway"))[1:]
 
 

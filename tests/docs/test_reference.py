@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
+from app.http.problems import documented_problems
 from docs import generate
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +50,26 @@ def test_every_command_and_option_is_explained() -> None:
     for line in lines:
         if line.startswith("| `"):
             assert re.fullmatch(r"\| .* \| .* \| \S.* \|", line), line
+
+
+def raised_problems() -> set[tuple[int, str]]:
+    """Status and code of every ``Problem(404, "not_found", ...)`` in the service."""
+    raised = set()
+    for path in (ROOT / "app").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="Problem"),
+                    args=[ast.Constant(value=int(status)), ast.Constant(value=str(code)), *_],
+                ):
+                    raised.add((status, code))
+    return raised
+
+
+def test_every_error_is_explained() -> None:
+    documented = {(row[0], row[1]) for row in documented_problems()}
+    assert len(raised_problems()) > 10
+    assert raised_problems() <= documented
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
