@@ -10,24 +10,27 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from app.fetch_range import FetchRange, FetchRequest, range_of, start_of
 from app.fetch_waiters import FetchWaiters, Wake, is_served
 from app.http.problems import Problem
 from app.metrics import Metrics
 from app.partition_writer import MailboxLimits, PartitionWriter, PendingAppend
+from app.partitioning import StickyPartitioner
 from app.settings import Settings
 from storage.batch_validation import ValidBatch, validate_batches
-from storage.errors import UnknownTopicOrPartitionError
+from storage.errors import PolicyViolationError, UnknownTopicOrPartitionError
 from storage.file_names import PartitionName
-from storage.log_manager import LogManager, Topic
+from storage.log_manager import LogManager
 from storage.log_snapshot import LogSnapshot
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, AppendResult, PartitionLog
+from storage.partition_log import AppendRequest, AppendResult, DeletedSegment, PartitionLog
+from storage.retention import RetentionEntry
+from storage.topic_registry import Topic
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +38,7 @@ Result = TypeVar("Result")
 Acks = Literal["0", "1", "all"]
 Durability = Literal["written", "fsynced"]
 
+NODE_ID = 1
 INLINE_BYTES_MAX = 64 * 1024
 """Work on more bytes than this leaves the loop for a thread."""
 
@@ -62,12 +66,13 @@ class LogStartMove(NamedTuple):
     by: str
 
 
-class FetchAnswer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FetchAnswer(Generic[Result]):
     """What a fetch read, and the snapshot it is true of."""
 
     snapshot: LogSnapshot
     wanted: FetchRange
-    read: object
+    read: Result
 
 
 class ClientGoneError(Exception):
@@ -103,6 +108,8 @@ class Broker:
         self.metrics = metrics
         self.pools = pools
         self.waiters = FetchWaiters(count_max=settings.waiter_count_max)
+        self.sticky = StickyPartitioner()
+        self.released = asyncio.Event()
         self._limits = MailboxLimits(
             bytes_max=settings.mailbox_bytes_max,
             count_max=settings.mailbox_count_max,
@@ -112,23 +119,28 @@ class Broker:
         self._writers: dict[PartitionName, PartitionWriter] = {}
         self._moves: dict[PartitionName, LogStartMove] = {}
         self._control = asyncio.Lock()
-        self._closing = False
 
     # Names
 
     def topic(self, name: str) -> Topic:
-        """Raises:
-        UnknownTopicOrPartitionError: there is no such topic.
+        """The topic of this name.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
         """
         return self.manager.topic(name)
 
-    def topics(self) -> Sequence[Topic]:
-        """Every topic, by name."""
-        return [self.manager.topics[name] for name in sorted(self.manager.topics)]
+    def topics(self, prefix: str, start_after: str, limit: int) -> list[Topic]:
+        """The first ``limit`` topics by name that begin with ``prefix`` and come after ``start_after``."""
+        topics = self.manager.topics
+        names = sorted(name for name in topics if name.startswith(prefix) and name > start_after)
+        return [topics[name] for name in names[:limit]]
 
     def partition(self, topic: str, number: int) -> PartitionLog:
-        """Raises:
-        UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
+        """The partition of this name.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
         """
         return self.manager.partition(topic, number)
 
@@ -136,6 +148,27 @@ class Broker:
         """Every partition of every topic."""
         for topic in tuple(self.manager.topics.values()):
             yield from topic.partitions
+
+    @property
+    def node_id(self) -> int:
+        """The number of this node, the only one that holds copies."""
+        return NODE_ID
+
+    def offline_count(self) -> int:
+        """Partitions that take no appends."""
+        return sum(1 for log in self.partitions() if log.offline_reason is not None)
+
+    def size_bytes(self) -> int:
+        """Bytes of record batches in all logs."""
+        return sum(log.snapshot.size_bytes for log in self.partitions())
+
+    def mailbox_count(self) -> int:
+        """Requests that wait to be written."""
+        return sum(writer.mailbox_count for writer in self._writers.values())
+
+    def mailbox_bytes(self) -> int:
+        """Bytes that wait to be written."""
+        return sum(writer.mailbox_bytes for writer in self._writers.values())
 
     def now_ms(self) -> int:
         """Wall time, as the logs see it."""
@@ -188,7 +221,7 @@ class Broker:
         return result
 
     def _timed_out(self, pending: PendingAppend, options: ProduceOptions) -> Problem:
-        place = {} if pending.result is None else {"base_offset": pending.result.base_offset}
+        place: dict[str, Any] = {} if pending.result is None else {"base_offset": pending.result.base_offset}
         return Problem(
             504,
             "request_timed_out",
@@ -243,9 +276,9 @@ class Broker:
         self,
         log: PartitionLog,
         request: FetchRequest,
-        read: Callable[[LogSnapshot, FetchRange], object],
+        read: Callable[[LogSnapshot, FetchRange], Result],
         gone: Callable[[], Awaitable[None]],
-    ) -> FetchAnswer:
+    ) -> FetchAnswer[Result]:
         """Find the range, wait for it if asked to, and ``read`` it from one snapshot in a thread.
 
         ``gone`` returns when the client has closed its connection; it is only asked while waiting.
@@ -308,23 +341,39 @@ class Broker:
         Raises:
             Problem: 410 below the log start, 416 above ``end``.
         """
-        if snapshot.log_start_offset <= offset <= end:
-            return
-        known: dict[str, object] = {
+        if offset > end:
+            raise self._out_of_range(log, snapshot, 416, f"offset {offset} is above {end}, the last that can be given")
+        if offset < snapshot.log_start_offset:
+            detail = f"offset {offset} is below the log start, {snapshot.log_start_offset}"
+            raise self._out_of_range(log, snapshot, 410, detail)
+
+    def check_readable(self, log: PartitionLog, snapshot: LogSnapshot, offset: int) -> None:
+        """Refuse an offset whose record no consumer may read.
+
+        Raises:
+            Problem: 410 below the log start, 416 at or above the high watermark.
+        """
+        if offset >= snapshot.high_watermark:
+            detail = f"offset {offset} is not below the high watermark, {snapshot.high_watermark}"
+            raise self._out_of_range(log, snapshot, 416, detail)
+        self.check_offset(log, snapshot, offset, offset)
+
+    def _out_of_range(self, log: PartitionLog, snapshot: LogSnapshot, status: int, detail: str) -> Problem:
+        known: dict[str, Any] = {
             "log_start_offset": snapshot.log_start_offset,
             "log_end_offset": snapshot.log_end_offset,
         }
-        headers = offset_headers(snapshot)
-        if offset > end:
-            detail = f"offset {offset} is above the end, {end}"
-            raise Problem(416, "offset_out_of_range", detail, kafka_code=1, headers=headers, **known)
-        move = self._moves.get(log.name)
-        known |= {
-            "log_start_moved_ms": move.at_ms if move else None,
-            "log_start_moved_by": move.by if move else None,
-        }
-        detail = f"offset {offset} is below the log start, {snapshot.log_start_offset}"
-        raise Problem(410, "offset_out_of_range", detail, kafka_code=1, headers=headers, **known)
+        if status == 410:
+            move = self._moves.get(log.name)
+            known |= {
+                "log_start_moved_ms": move.at_ms if move else None,
+                "log_start_moved_by": move.by if move else None,
+            }
+        return Problem(status, "offset_out_of_range", detail, kafka_code=1, headers=offset_headers(snapshot), **known)
+
+    def count_fetched(self, form: str, size_bytes: int) -> None:
+        """Count an answer with records."""
+        self.metrics.fetched_bytes.labels(form).inc(size_bytes)
 
     async def read(self, call: Callable[[], Result]) -> Result:
         """Run a reading ``call`` in a thread."""
@@ -346,16 +395,18 @@ class Broker:
     async def alter_topic(
         self, name: str, *, config: dict[str, object | None], partition_count: int | None = None
     ) -> Topic:
-        """Change settings or add partitions, while no partition of the topic is being written.
+        """Change settings or add partitions; every partition has the settings when this returns.
 
         Raises:
             UnknownTopicOrPartitionError, InvalidTopicError, InvalidConfigError, DiskFullError
         """
-        async with self._control, self._held(self.topic(name)):
-            return await call_in(
-                self.pools.control,
-                functools.partial(self.manager.alter_topic, name, config=config, partition_count=partition_count),
-            )
+        async with self._control:
+            alter = functools.partial(self.manager.alter_topic, name, config=config, partition_count=partition_count)
+            altered = await call_in(self.pools.control, alter)
+            for log in altered.partitions:
+                if log.config is not altered.config:
+                    await self.writer_of(log).run(functools.partial(log.update_config, altered.config))
+            return altered
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic: appends that wait are refused, fetches that wait answer.
@@ -372,14 +423,58 @@ class Broker:
                     writer = self._writers.pop(log.name, None)
                     if writer is not None:
                         writer.retire(lambda: UnknownTopicOrPartitionError(f"topic {name} was deleted"))
+                self.sticky.forget(name)
                 self.waiters.wake_gone([log.name for log in topic.partitions])
 
     @contextlib.asynccontextmanager
-    async def _held(self, topic: Topic):  # type: ignore[no-untyped-def]
+    async def _held(self, topic: Topic) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             for log in topic.partitions:
                 await stack.enter_async_context(self.writer_of(log).held())
             yield
+
+    async def retention_plan(self, name: str) -> list[tuple[PartitionLog, list[RetentionEntry]]]:
+        """What retention would do with each partition of a topic now."""
+        now_ms = self.manager.retention_clock.now_ms()
+        logs = self.topic(name).partitions
+        return await self.read(lambda: [(log, log.retention_plan(now_ms)) for log in logs])
+
+    async def run_retention(self, logs: Iterable[PartitionLog]) -> list[tuple[PartitionLog, DeletedSegment]]:
+        """Apply retention to these partitions, one after the other; what was deleted.
+
+        Raises:
+            Problem: overloaded.
+            StorageError: the first partition that cannot; those before it are done.
+        """
+        deleted = []
+        for log in logs:
+            call = functools.partial(log.delete_old_segments, self.manager.retention_clock.now_ms())
+            for segment in await self.run_in_log(log, call, moved_by="retention"):
+                self.metrics.deleted_segments.labels(segment.reason).inc()
+                deleted.append((log, segment))
+        return deleted
+
+    async def delete_records(
+        self, log: PartitionLog, offset: int | None, before_timestamp: int | None, *, dry_run: bool
+    ) -> Offset:
+        """Raise the log start to ``offset``, -1 for the high watermark, or to the first record at or after a time.
+
+        Raises:
+            Problem: 416 above the high watermark; overloaded.
+            PolicyViolationError: the topic is only compacted.
+        """
+        snapshot = log.snapshot
+        if before_timestamp is not None:
+            found = await self.read(functools.partial(snapshot.offset_for_timestamp, before_timestamp))
+            offset = snapshot.high_watermark if found is None else found.offset
+        assert offset is not None
+        if offset > snapshot.high_watermark:
+            self.check_offset(log, snapshot, offset, snapshot.high_watermark)
+        if not dry_run:
+            return await self.run_in_log(log, functools.partial(log.delete_records, offset), moved_by="delete-records")
+        if not log.config.deletes:
+            raise PolicyViolationError(f"cleanup.policy of {log.name.topic} is {log.config.cleanup_policy}")
+        return max(snapshot.log_start_offset, snapshot.high_watermark if offset == -1 else Offset(offset))
 
     async def run_in_log(self, log: PartitionLog, call: Callable[[], Result], *, moved_by: str | None = None) -> Result:
         """Run one of the log's writing methods in its turn; remember when it moved the log start.
@@ -397,13 +492,9 @@ class Broker:
     # The end
 
     def release(self) -> None:
-        """Answer every fetch that waits; from now on none does."""
-        self._closing = True
+        """Answer every fetch that waits, end every stream of records; from now on none waits."""
         self.waiters.close()
-
-    @property
-    def is_closing(self) -> bool:
-        return self._closing
+        self.released.set()
 
     async def close(self) -> None:
         """Finish what was taken, refuse the rest, close the logs cleanly."""
@@ -426,7 +517,7 @@ def _read(
     snapshot: LogSnapshot,
     request: FetchRequest,
     start: Offset,
-    read: Callable[[LogSnapshot, FetchRange], object],
-) -> FetchAnswer:
+    read: Callable[[LogSnapshot, FetchRange], Result],
+) -> FetchAnswer[Result]:
     wanted = range_of(snapshot, request, start)
     return FetchAnswer(snapshot, wanted, read(snapshot, wanted))

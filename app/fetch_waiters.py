@@ -47,6 +47,19 @@ class FetchWaiter:
         self.timer: asyncio.TimerHandle | None = None
 
 
+def is_served(snapshot: LogSnapshot, offset: Offset, min_bytes: int) -> bool:
+    """Whether a read of ``snapshot`` has an answer now: enough bytes, or an error to tell (spec D6)."""
+    if not snapshot.log_start_offset <= offset <= snapshot.log_end_offset:
+        return True
+    if offset >= snapshot.high_watermark:
+        return False
+    if min_bytes <= 1:
+        return True
+    try:
+        return snapshot.available_bytes(offset) >= min_bytes
+    except StorageError:
+        return True
+
 
 class FetchWaiters:
     """All fetches that wait, by partition, at most ``count_max`` of them.

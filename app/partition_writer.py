@@ -18,13 +18,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from app.http.problems import Problem
 from storage.errors import (
     PartitionFailedError,
     PartitionOfflineError,
-    RefusedError,
     ShuttingDownError,
     StorageError,
 )
@@ -119,10 +118,8 @@ class PartitionWriter:
         self._mailbox: deque[PendingAppend | _Job] = deque()
         self._mailbox_bytes = 0
         self._task: asyncio.Task[None] | None = None
-        self._in_log = False
         self._in_job = False
         self._unflushed: list[PendingAppend] = []
-        self._flushed: list[PendingAppend] = []
         self._flush_asked = False
         self._flush_task: asyncio.Task[None] | None = None
         self._refusal: Callable[[], StorageError] | None = None
@@ -168,7 +165,8 @@ class PartitionWriter:
         job = _Job(call, self._loop)
         self._put(job)
         # Shielded: a caller that goes away takes nothing back (invariant 8).
-        return await asyncio.shield(job.done)  # type: ignore[return-value]
+        result: Any = await asyncio.shield(job.done)
+        return cast("Result", result)
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -246,30 +244,25 @@ class PartitionWriter:
 
     async def _append_group(self, group: list[PendingAppend]) -> None:
         began = time.perf_counter()
-        self._in_log = True
         try:
             outcomes = await self._loop.run_in_executor(
                 self._write_pool, self._log.append, [pending.request for pending in group]
             )
         except StorageError as error:
-            self._in_log = False
             self._fail_group(group, error)
             return
         except Exception as error:  # a defect of ours must not leave callers waiting for ever
-            self._in_log = False
             logger.exception("append to %s failed in an unexpected way", self._log.name)
             self._fail_group(group, _failed(self._log, error))
             return
-        self._in_log = False
         self._observer.group_appended(len(group), time.perf_counter() - began)
         self._publish()
         self._answer_written(group, outcomes)
-        self._answer_flushed()
 
-    def _answer_written(self, group: list[PendingAppend], outcomes: Sequence[AppendResult | RefusedError]) -> None:
+    def _answer_written(self, group: list[PendingAppend], outcomes: Sequence[AppendResult | StorageError]) -> None:
         every_group = self._log.config.flush_policy == "group"
         for pending, outcome in zip(group, outcomes, strict=True):
-            if isinstance(outcome, RefusedError):
+            if isinstance(outcome, StorageError):
                 pending.fail(outcome)
                 continue
             pending.result = outcome
@@ -287,7 +280,6 @@ class PartitionWriter:
             reason = str(error)
             self._refuse_queued(lambda: PartitionOfflineError(f"{self._log.name} is offline: {reason}"))
         self._publish()
-        self._answer_flushed()
 
     def _refuse_queued(self, refusal: Callable[[], StorageError]) -> None:
         """Answer the waiting appends; the waiting jobs keep their turn, for a held writer must be let go in order."""
@@ -306,19 +298,19 @@ class PartitionWriter:
             await asyncio.wait([self._flush_task])
         job = self._mailbox.popleft()
         assert isinstance(job, _Job)
-        self._in_log = self._in_job = True
+        self._in_job = True
         try:
             if job.call is None:
                 _set_result(job.done, None)
                 await job.released
             else:
                 _set_result(job.done, await self._call(job.call))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is the caller's, who waits for it
             _set_exception(job.done, error)
             if isinstance(error, PartitionFailedError):
                 self._observer.partition_failed(self._log, error)
         finally:
-            self._in_log = self._in_job = False
+            self._in_job = False
         if self._flush_asked:
             self._start_flush()
 
@@ -345,27 +337,20 @@ class PartitionWriter:
         began = time.perf_counter()
         try:
             await self._loop.run_in_executor(self._flush_pool, self._log.flush)
-        except Exception as error:  # whatever it was: these bytes may not be on the disk (reliability rule 3)
+        except Exception as error:  # noqa: BLE001 - whatever it was, these bytes may not be on the disk (rule 3)
             failure = error if isinstance(error, PartitionFailedError) else _failed(self._log, error)
             for pending in covered:
                 pending.fail(failure)
             self._observer.partition_failed(self._log, failure)
             return
         self._observer.flushed(time.perf_counter() - began)
-        self._flushed += covered
-        if not self._in_log:
-            self._publish()
-            self._answer_flushed()
+        self._publish()
+        for pending in covered:
+            assert pending.result is not None
+            _set_result(pending.fsynced, pending.result)
 
     def _publish(self) -> None:
         self._observer.published(self._log, self._log.publish())
-
-    def _answer_flushed(self) -> None:
-        """Answer what the last flushes covered; the publication that shows it to readers came before."""
-        flushed, self._flushed = self._flushed, []
-        for pending in flushed:
-            assert pending.result is not None
-            _set_result(pending.fsynced, pending.result)
 
 
 def _failed(log: PartitionLog, error: BaseException) -> PartitionFailedError:

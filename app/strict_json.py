@@ -111,7 +111,9 @@ def faults_of_model(error: ValidationError) -> list[Fault]:
     """The faults pydantic found, in our terms."""
     faults = []
     for found in error.errors(include_url=False, include_context=False, include_input=False):
-        code = _PYDANTIC_CODES.get(found["type"], "invalid_type" if found["type"].endswith("_type") else "invalid_value")
+        code = _PYDANTIC_CODES.get(
+            found["type"], "invalid_type" if found["type"].endswith("_type") else "invalid_value"
+        )
         faults.append(Fault(_pointer(found["loc"]), code, found["msg"].removeprefix("Value error, ")))
     return faults
 

@@ -43,11 +43,11 @@ class _Record(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=Tru
     value: Data
     key: Data | UnsetType = UNSET
     headers: list[_Header] | UnsetType = UNSET
-    timestamp: _Time | str | None | UnsetType = UNSET
+    timestamp: _Time | str | UnsetType | None = UNSET
 
 
 class _RoutedRecord(_Record[Data], Generic[Data], gc=False, forbid_unknown_fields=True):
-    partition: _PartitionNumber | None | UnsetType = UNSET
+    partition: _PartitionNumber | UnsetType | None = UNSET
 
 
 class _RecordList(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=True):
@@ -60,14 +60,23 @@ class _RoutedRecordList(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_
 
 _Text = str | Base64Bytes | None
 _Encoded = bytes | Base64Bytes | None
-_DATA_TYPES: dict[Encoding, Any] = {"utf8": _Text, "base64": _Encoded, "json": msgspec.Raw}
-_LIST_DECODERS: dict[tuple[Encoding, bool], msgspec.json.Decoder[Any]] = {}
-_LINE_DECODERS: dict[tuple[Encoding, bool], msgspec.json.Decoder[Any]] = {}
-for _encoding, _type in _DATA_TYPES.items():
-    _LIST_DECODERS[_encoding, False] = msgspec.json.Decoder(_RecordList[_type])
-    _LIST_DECODERS[_encoding, True] = msgspec.json.Decoder(_RoutedRecordList[_type])
-    _LINE_DECODERS[_encoding, False] = msgspec.json.Decoder(_Record[_type])
-    _LINE_DECODERS[_encoding, True] = msgspec.json.Decoder(_RoutedRecord[_type])
+_Decoders = dict[tuple[Encoding, bool], msgspec.json.Decoder[Any]]
+_LIST_DECODERS: _Decoders = {
+    ("utf8", False): msgspec.json.Decoder(_RecordList[_Text]),
+    ("utf8", True): msgspec.json.Decoder(_RoutedRecordList[_Text]),
+    ("base64", False): msgspec.json.Decoder(_RecordList[_Encoded]),
+    ("base64", True): msgspec.json.Decoder(_RoutedRecordList[_Encoded]),
+    ("json", False): msgspec.json.Decoder(_RecordList[msgspec.Raw]),
+    ("json", True): msgspec.json.Decoder(_RoutedRecordList[msgspec.Raw]),
+}
+_LINE_DECODERS: _Decoders = {
+    ("utf8", False): msgspec.json.Decoder(_Record[_Text]),
+    ("utf8", True): msgspec.json.Decoder(_RoutedRecord[_Text]),
+    ("base64", False): msgspec.json.Decoder(_Record[_Encoded]),
+    ("base64", True): msgspec.json.Decoder(_RoutedRecord[_Encoded]),
+    ("json", False): msgspec.json.Decoder(_Record[msgspec.Raw]),
+    ("json", True): msgspec.json.Decoder(_RoutedRecord[msgspec.Raw]),
+}
 
 _FIELD_TOKENS = [
     b'"%s"' % name for name in (b"key", b"value", b"headers", b"timestamp", b"partition", b"name", b"base64")

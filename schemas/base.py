@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 LONG_MAX = 2**63 - 1
 
@@ -106,10 +117,28 @@ Count = Annotated[int, Field(ge=0, le=LONG_MAX, json_schema_extra={"format": "in
 """A number of things or bytes."""
 
 
-def number_parameter(minimum: int, maximum: int = LONG_MAX) -> Any:
-    """The annotations of a whole number in a query or a path."""
-    return Field(ge=minimum, le=maximum, json_schema_extra={"format": "int64"})
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
+    """Annotation of an ``int`` in a query or a path, where it is text: plain digits from ``low`` to ``high``."""
 
+    low: int = 0
+    high: int = LONG_MAX
 
-WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]
-"""A whole number in a query or a path; give it its limits with ``number_parameter``."""
+    def parse(self, value: object) -> int:
+        """The number that ``value`` plainly is.
+
+        Raises:
+            ValueError: it is none, or outside the limits.
+        """
+        number = parse_whole_number(value)
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise ValueError("must be a whole number")
+        if not self.low <= number <= self.high:
+            raise ValueError(f"must be from {self.low} to {self.high}")
+        return number
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.parse)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "integer", "format": "int64", "minimum": self.low, "maximum": self.high}

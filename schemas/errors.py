@@ -39,7 +39,9 @@ class Problem(BaseModel):
         },
     )
 
-    type: Annotated[str, Field(description="URI of the kind of problem.", json_schema_extra={"format": "uri-reference"})]
+    type: Annotated[
+        str, Field(description="URI of the kind of problem.", json_schema_extra={"format": "uri-reference"})
+    ]
     title: Annotated[str, Field(description="The kind of problem, for people.")]
     status: Annotated[int, Field(ge=400, le=599, description="The HTTP status, repeated.")]
     detail: Annotated[str, Field(description="What went wrong this time, for people.")]
@@ -54,10 +56,10 @@ class Problem(BaseModel):
     errors: Annotated[list[ProblemError], Field(description="Single faults of the request.")]
 
 
-def problem_example(status: int, code: str, title: str, detail: str, **more: Any) -> dict[str, Any]:
+def problem_example(kind: str, status: int, code: str, title: str, detail: str, **more: Any) -> dict[str, Any]:
     """An example of ``Problem`` for the document."""
     return {
-        "type": f"urn:rollway:problem:{code}",
+        "type": kind,
         "title": title,
         "status": status,
         "detail": detail,

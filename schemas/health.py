@@ -21,10 +21,3 @@ class Readiness(Schema):
     status: Literal["ready"] = "ready"
     partitions: Annotated[Count, Field(description="Partitions that are open.", examples=[6])]
     offline_partitions: Annotated[Count, Field(description="Partitions that take no appends.", examples=[0])]
-
-
-class RecoveryProgress(Schema):
-    """How far the start has come; a member of the 503 problem of ``/readyz``."""
-
-    partitions_done: Count
-    partitions_total: Annotated[Count | None, Field(description="null while they are being counted.")]

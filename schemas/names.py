@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.base import LONG_MAX, Count, WholeNumber, number_parameter
+from schemas.base import Count, WholeNumber
 
 TOPIC_NAME_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
 TOPIC_NAME_LENGTH_MAX = 249
@@ -27,10 +27,10 @@ TopicName = Annotated[
 Partition = Annotated[int, Field(ge=0, le=PARTITION_MAX, description="Number of the partition.", examples=[0])]
 """A partition's number in a body."""
 
-PartitionParameter = Annotated[WholeNumber, number_parameter(0, PARTITION_MAX)]
+PartitionParameter = Annotated[int, WholeNumber(0, PARTITION_MAX)]
 """A partition's number in a path."""
 
-OffsetParameter = Annotated[WholeNumber, number_parameter(0, LONG_MAX)]
+OffsetParameter = Annotated[int, WholeNumber()]
 """An offset in a path or a query."""
 
 Offset = Annotated[Count, Field(description="Number of a record in its partition.", examples=[42])]

@@ -11,6 +11,7 @@ from schemas.base import (
     Count,
     Schema,
     Timestamp,
+    WholeNumber,
     parse_parameter_timestamp,
     parse_timestamp,
     timestamp_schema,
@@ -51,6 +52,35 @@ TimeOrPlaceParameter = Annotated[
 """The same in a query."""
 
 
+FetchPlace = Literal["earliest", "latest"]
+
+
+def _parse_fetch_place(value: object) -> int | FetchPlace:
+    if value == "earliest":
+        return "earliest"
+    if value == "latest":
+        return "latest"
+    try:
+        return WholeNumber().parse(value)
+    except ValueError:
+        raise ValueError("must be an offset, earliest or latest") from None
+
+
+OffsetOrPlaceParameter = Annotated[
+    int | FetchPlace,
+    PlainValidator(_parse_fetch_place),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "format": "int64", "minimum": 0, "maximum": LONG_MAX},
+                {"type": "string", "enum": ["earliest", "latest"]},
+            ]
+        }
+    ),
+]
+"""Where a fetch begins: an offset, or one end of the log."""
+
+
 class OffsetQuery(Schema):
     """One question: the first record at or after a time, or one of the three special places."""
 
@@ -72,7 +102,9 @@ class OffsetAnswer(Schema):
     partition: Partition
     offset: Offset | None
     timestamp: Annotated[Count | None, Field(description="Of the record found; null for earliest and latest.")]
-    leader_epoch: Annotated[int | None, Field(ge=0, description="Of the record found, where it is known.", examples=[0])]
+    leader_epoch: Annotated[
+        int | None, Field(ge=0, description="Of the record found, where it is known.", examples=[0])
+    ]
 
 
 class OffsetResult(OffsetAnswer):

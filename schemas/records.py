@@ -48,13 +48,9 @@ class ProducedRecord(Schema):
     """A record to append."""
 
     key: Annotated[str | Base64Bytes | None, Field(description="Absent and null: no key.", examples=["AA"])] = None
-    value: Annotated[
-        str | Base64Bytes | None, Field(description="null: a tombstone.", examples=["flight 1141 to MIA"])
-    ]
-    headers: Annotated[list[RecordHeader], Field(description="In order, repeated names included.")] = []
-    timestamp: Annotated[
-        Timestamp | None, Field(description="Absent and null: the time the service got it.")
-    ] = None
+    value: Annotated[str | Base64Bytes | None, Field(description="null: a tombstone.", examples=["flight 1141 to MIA"])]
+    headers: Annotated[list[RecordHeader], Field(description="In order, repeated names included.")] = Field(default=[])
+    timestamp: Annotated[Timestamp | None, Field(description="Absent and null: the time the service got it.")] = None
 
 
 class RoutedRecord(ProducedRecord):
@@ -70,7 +66,7 @@ class JsonProducedRecord(Schema):
 
     key: Annotated[JsonValue, Field(description="Absent and null: no key.")] = None
     value: Annotated[JsonValue, Field(description="null: a tombstone.")]
-    headers: list[RecordHeader] = []
+    headers: list[RecordHeader] = Field(default=[])
     timestamp: Timestamp | None = None
     partition: Partition | None = None
 

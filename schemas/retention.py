@@ -36,15 +36,14 @@ class PlannedSegment(Schema):
     """What retention would do with one segment if it ran now."""
 
     base_offset: Offset
+    end_offset: Annotated[Offset, Field(description="End of the segment, exclusive.")]
     size_bytes: Count
     largest_timestamp: Annotated[Long, Field(examples=[1372996800000])]
     deleted: Annotated[bool, Field(description="Whether a run now would delete it.")]
     reason: Annotated[
         str | None, Field(description="The rule by which it goes: null when it stays.", examples=["retention.ms"])
     ]
-    held_by: Annotated[
-        str | None, Field(description="What holds it: null when it goes.", examples=[None])
-    ]
+    held_by: Annotated[str | None, Field(description="What holds it: null when it goes.", examples=[None])]
     due_ms: Annotated[
         int | None, Field(description="When it falls due by its age, in ms since the epoch; null: not by age.")
     ]

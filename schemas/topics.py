@@ -49,7 +49,7 @@ class TopicSpecification(Schema):
             description="Settings by their Kafka names, over the service's defaults.",
             examples=[{"retention.ms": 86400000, "segment.bytes": 1048576}],
         ),
-    ] = {}
+    ] = Field(default={})
 
 
 class TopicChange(Schema):
@@ -62,7 +62,7 @@ class TopicChange(Schema):
             description="Settings to change; null takes a setting back to the service's default.",
             examples=[{"retention.ms": 3600000, "segment.ms": None}],
         ),
-    ] = {}
+    ] = Field(default={})
 
 
 class ConfigValue(Schema):
@@ -98,7 +98,9 @@ class TopicDescription(Schema):
     """A topic with its partitions and its settings in force."""
 
     name: TopicName
-    topic_id: Annotated[str, Field(description="22 characters, never given twice.", examples=["vbX5CGHpTq2OyL3cZhW1Uw"])]
+    topic_id: Annotated[
+        str, Field(description="22 characters, never given twice.", examples=["vbX5CGHpTq2OyL3cZhW1Uw"])
+    ]
     partitions: list[PartitionDescription]
     config: dict[str, ConfigValue]
 

@@ -1,0 +1,135 @@
+"""From what the engine says to what the interface answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from app.http.problems import Problem
+from schemas.retention import PartitionPlan, PlannedSegment, RetentionPolicyInForce
+from schemas.topics import ConfigValue, PartitionDescription, SegmentDescription, TopicDescription
+from storage.config import TopicConfig
+from storage.log_snapshot import SegmentInfo
+from storage.partition_log import PartitionLog
+from storage.retention import RetentionEntry
+from storage.topic_registry import Topic
+
+
+def describe_topic(topic: Topic, node_id: int) -> TopicDescription:
+    """The topic as the interface shows it."""
+    return TopicDescription(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[describe_partition(log, node_id) for log in topic.partitions],
+        config={
+            name: ConfigValue.model_construct(value=topic.config.value_of(name), source=topic.config_source(name))
+            for name in TopicConfig.options()
+        },
+    )
+
+
+def describe_partition(log: PartitionLog, node_id: int) -> PartitionDescription:
+    """The partition's limits, all from one snapshot."""
+    snapshot = log.snapshot
+    return PartitionDescription(
+        partition=log.name.partition,
+        leader_epoch=log.leader_epoch,
+        log_start_offset=snapshot.log_start_offset,
+        high_watermark=snapshot.high_watermark,
+        last_stable_offset=snapshot.last_stable_offset,
+        log_end_offset=snapshot.log_end_offset,
+        recovery_point=log.recovery_point,
+        size_bytes=snapshot.size_bytes,
+        segments=len(snapshot.segments),
+        replicas=[node_id],
+        isr=[node_id],
+        offline_reason=log.offline_reason,
+    )
+
+
+def describe_segment(info: SegmentInfo) -> SegmentDescription:
+    """The segment as the interface shows it."""
+    return SegmentDescription(
+        base_offset=info.base_offset,
+        next_offset=info.next_offset,
+        size_bytes=info.size_bytes,
+        first_timestamp=info.first_timestamp,
+        largest_timestamp=info.largest_timestamp,
+        offset_index_entries=info.offset_index_entries,
+        time_index_entries=info.time_index_entries,
+        state=info.state,
+    )
+
+
+def policy_of(topic: Topic) -> RetentionPolicyInForce:
+    """The topic's retention policy."""
+    return RetentionPolicyInForce(
+        retention_ms=topic.config.retention_ms,
+        retention_bytes=topic.config.retention_bytes,
+        cleanup_policy=topic.config.cleanup_policy,
+    )
+
+
+def describe_plan(log: PartitionLog, entries: Sequence[RetentionEntry]) -> PartitionPlan:
+    """One partition's plan as the interface shows it."""
+    return PartitionPlan(
+        partition=log.name.partition,
+        segments=[
+            PlannedSegment(
+                base_offset=entry.base_offset,
+                end_offset=entry.end_offset,
+                size_bytes=entry.size_bytes,
+                largest_timestamp=entry.largest_timestamp,
+                deleted=entry.reason is not None,
+                reason=entry.reason,
+                held_by=entry.held_by,
+                due_ms=entry.due_ms,
+            )
+            for entry in entries
+        ],
+    )
+
+
+def combined_problem(failures: Sequence[Problem | None], results: object) -> Problem:
+    """The problem that stands for several, when every part of a request failed: the first, with all ``results``.
+
+    It is retryable only when all are, and its outcome is unknown when that of any is.
+    """
+    failed = [failure for failure in failures if failure is not None]
+    first = failed[0]
+    return Problem(
+        first.status,
+        first.code,
+        first.detail,
+        kafka_code=first.kafka_code,
+        retryable=all(failure.retryable for failure in failed),
+        applied="unknown" if any(failure.applied == "unknown" for failure in failed) else "no",
+        retry_after_ms=first.retry_after_ms,
+        errors=first.errors,
+        headers=first.headers,
+        **first.extra,
+        results=results,
+    )
+
+
+def request_body(model: type[BaseModel], *, example: dict[str, Any], required: bool = True) -> dict[str, Any]:
+    """The ``requestBody`` of a route that reads a JSON body itself; the model is added to the document's components."""
+    return {
+        "requestBody": {
+            "required": required,
+            "content": {
+                "application/json": {
+                    "schema": {"$ref": f"#/components/schemas/{model.__name__}"},
+                    "example": example,
+                }
+            },
+        }
+    }
+
+
+def json_answer(content: bytes, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer in JSON that was encoded already."""
+    return Response(content, status, headers, media_type="application/json")

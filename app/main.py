@@ -1,0 +1,81 @@
+"""The application: routes, errors, documents, and the service behind them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from fastapi import Depends, FastAPI
+
+from app.compression import AnswerCompression
+from app.dependencies import no_repeated_parameters
+from app.http import problems
+from app.metrics import RequestMetrics
+from app.openapi import TAGS, make_document
+from app.routes import fetch, offsets, operations, records, retention, topics
+from app.service import Service
+from app.settings import Settings
+from storage.clock import Clock
+
+TITLE = "Rollway"
+VERSION = "0.1.0"
+SUMMARY = "Kafka's log over HTTP"
+DESCRIPTION = """Topics of partitions, each an append-only log of records in Kafka's own format on disk.
+
+Every end is exclusive, offsets and sizes are 64-bit numbers, times are milliseconds since the epoch. Every error is a
+problem document (RFC 9457); decide on a retry from `retryable` and `applied` alone."""
+
+
+def create_app(
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    on_ready: Callable[[], None] | None = None,
+    on_failure: Callable[[Exception], None] | None = None,
+) -> FastAPI:
+    """The service as an ASGI application.
+
+    Its lifespan opens the data directory in a thread: until that is done, health routes answer and all others are
+    503; then ``on_ready`` is called, or ``on_failure`` when it cannot be opened. ``app.state.begin_shutdown`` answers
+    long polls and refuses what comes after; call it when the stop begins. The lifespan's end closes the logs cleanly.
+    """
+    service = Service(settings, clock=clock, on_ready=on_ready, on_failure=on_failure)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        try:
+            yield
+        finally:
+            await service.close()
+
+    app = FastAPI(
+        title=TITLE,
+        version=VERSION,
+        summary=SUMMARY,
+        description=DESCRIPTION,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        openapi_tags=TAGS,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        dependencies=[Depends(no_repeated_parameters)],
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    app.state.begin_shutdown = service.release
+    for routes in (topics, records, fetch, offsets, retention, operations):
+        app.include_router(routes.router)
+    problems.install(app)
+    app.add_middleware(AnswerCompression, pool=service.pools.read)
+    app.add_middleware(RequestMetrics, metrics=service.metrics)
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = make_document(app)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+    return app

@@ -1,0 +1,140 @@
+"""The OpenAPI document: ``python -m app.openapi`` writes it, ``--check`` says whether the file is fresh."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from app.documented_problems import problems
+from schemas.errors import Problem
+from schemas.offsets import DeleteRecords, OffsetQueries
+from schemas.records import (
+    FetchedRecord,
+    JsonProducedRecord,
+    ProducedRecord,
+    ProduceFailure,
+    ProduceResult,
+    RecordList,
+    RoutedRecord,
+    RoutedRecordList,
+)
+from schemas.retention import RetentionPolicy
+from schemas.topics import TopicChange, TopicSpecification
+
+PATH = Path(__file__).parent.parent / "openapi" / "openapi.json"
+REFERENCE = "#/components/schemas/{model}"
+
+TAGS = [
+    {"name": "topics", "description": "Topics, their partitions and segments."},
+    {"name": "records", "description": "Producing and fetching records."},
+    {"name": "offsets", "description": "Offsets by time."},
+    {"name": "retention", "description": "What is kept, and what is deleted."},
+    {"name": "operations", "description": "Health and metrics."},
+]
+# Bodies the routes read themselves, and shapes that only examples and lines refer to.
+_READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
+    DeleteRecords,
+    OffsetQueries,
+    RetentionPolicy,
+    TopicChange,
+    TopicSpecification,
+    RecordList,
+    RoutedRecordList,
+    ProducedRecord,
+    RoutedRecord,
+    JsonProducedRecord,
+)
+_ANSWERED_BY_ROUTES: tuple[type[BaseModel], ...] = (FetchedRecord, Problem, ProduceFailure, ProduceResult)
+_NULL = {"type": "null"}
+_FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
+
+
+def make_document(app: FastAPI) -> dict[str, Any]:
+    """The document of ``app``: what FastAPI knows, with the bodies and errors that our own code handles."""
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        openapi_version="3.1.0",
+        summary=app.summary,
+        description=app.description,
+        routes=app.routes,
+        tags=app.openapi_tags,
+        license_info=app.license_info,
+        servers=[{"url": "http://127.0.0.1:8080", "description": "A service on this machine."}],
+    )
+    components = document["components"]["schemas"]
+    for model, mode in [
+        *((model, "validation") for model in _READ_BY_ROUTES),
+        *((model, "serialization") for model in _ANSWERED_BY_ROUTES),
+    ]:
+        _, definitions = models_json_schema([(model, mode)], ref_template=REFERENCE)  # type: ignore[list-item]
+        for name, schema in definitions["$defs"].items():
+            components.setdefault(name, schema)
+    for name in _FRAMEWORK_SCHEMAS:
+        components.pop(name, None)
+    document["components"]["schemas"] = dict(sorted(components.items()))
+    for path in document["paths"].values():
+        for operation in path.values():
+            _complete(operation)
+    return document
+
+
+def _complete(operation: dict[str, Any]) -> None:
+    responses = operation["responses"]
+    if "422" in responses and "application/json" in responses["422"].get("content", {}):
+        responses["422"] = problems("invalid_request")[422]
+    operation["responses"] = dict(sorted(responses.items()))
+    for parameter in operation.get("parameters", []):
+        parameter["schema"] = _without_null(parameter["schema"])
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter that may be absent is never null: it is text, or not there."""
+    choices = [choice for choice in schema.get("anyOf", []) if choice != _NULL]
+    if not choices or len(choices) == len(schema["anyOf"]):
+        return schema
+    rest = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
+    return {**choices[0], **rest} if len(choices) == 1 else {"anyOf": choices, **rest}
+
+
+def render(document: dict[str, Any]) -> str:
+    """The document as the file holds it."""
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def current_document() -> str:
+    """The file's content as it should be."""
+    # Late: the application needs this module.
+    from app.main import create_app
+    from app.settings import Settings
+
+    return render(create_app(Settings()).openapi())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the file, or with ``--check`` compare it; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m app.openapi", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail when the file is stale")
+    parser.add_argument("--path", type=Path, default=PATH, help="the file (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    document = current_document()
+    if not options.check:
+        options.path.parent.mkdir(exist_ok=True)
+        options.path.write_text(document, encoding="utf-8")
+        return 0
+    if options.path.is_file() and options.path.read_text(encoding="utf-8") == document:
+        return 0
+    sys.stderr.write(f"{options.path} is stale: run `make openapi`\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Producing records: to one partition, or spread over a topic with one outcome per partition."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from app.broker import INLINE_BYTES_MAX, Broker, ProduceOptions, call_in
+from app.http.problems import Problem, problem_for
+from app.partition_writer import PendingAppend
+from app.partitioning import rows_by_partition
+from app.record_batches import validated_batches
+from app.translate import Encoding, ParsedRecords, parse_record_list
+from storage.batch_validation import ValidBatch
+from storage.errors import StorageError
+from storage.offsets import NO_TIMESTAMP
+from storage.partition_log import AppendResult, PartitionLog
+
+
+class ProduceResultDocument(msgspec.Struct, gc=False):
+    """Where the records of one partition went; see ``schemas.records.ProduceResult``."""
+
+    partition: int
+    base_offset: int
+    last_offset: int
+    record_count: int
+    log_append_time: int
+    log_start_offset: int
+    durable_offset: int
+    duplicate: bool
+    throttle_time_ms: int = 0
+
+
+class ProduceFailureDocument(msgspec.Struct, gc=False):
+    """The records of one partition were not taken; see ``schemas.records.ProduceFailure``."""
+
+    partition: int | None
+    error: dict[str, Any]
+
+
+class TopicProduceDocument(msgspec.Struct, gc=False):
+    """One outcome for each partition; see ``schemas.records.TopicProduceResult``."""
+
+    results: list[ProduceResultDocument | ProduceFailureDocument]
+    throttle_time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceOutcome:
+    """What became of the records of one partition: a result or a problem."""
+
+    partition: int
+    result: ProduceResultDocument | None
+    problem: Problem | None
+
+    def document(self, instance: str) -> ProduceResultDocument | ProduceFailureDocument:
+        """The outcome as the answer shows it."""
+        if self.result is not None:
+            return self.result
+        assert self.problem is not None
+        return ProduceFailureDocument(self.partition, self.problem.document(instance))
+
+
+def result_document(log: PartitionLog, result: AppendResult) -> ProduceResultDocument:
+    """The answer for one partition."""
+    return ProduceResultDocument(
+        partition=log.name.partition,
+        base_offset=result.base_offset,
+        last_offset=result.last_offset,
+        record_count=result.record_count,
+        log_append_time=result.log_append_time,
+        log_start_offset=result.log_start_offset,
+        durable_offset=log.recovery_point,
+        duplicate=result.duplicate,
+    )
+
+
+def nothing_appended(log: PartitionLog) -> ProduceResultDocument:
+    """The answer to a request without records (spec A12)."""
+    snapshot = log.snapshot
+    return ProduceResultDocument(
+        log.name.partition, -1, -1, 0, NO_TIMESTAMP, snapshot.log_start_offset, log.recovery_point, duplicate=False
+    )
+
+
+async def parse_records(broker: Broker, body: bytes | bytearray, encoding: Encoding, *, routed: bool) -> ParsedRecords:
+    """The records of a JSON body, read in a thread when it is large.
+
+    Raises:
+        Problem: 400 or 422.
+    """
+    parse = functools.partial(parse_record_list, body, encoding, routed=routed, now_ms=broker.now_ms())
+    return parse() if len(body) <= INLINE_BYTES_MAX else await call_in(broker.pools.read, parse)
+
+
+async def batches_of(
+    broker: Broker, log: PartitionLog, parsed: ParsedRecords, rows: Sequence[int] | None = None
+) -> list[ValidBatch]:
+    """These records as batches the log may take, made in a thread when they are large.
+
+    Raises:
+        RefusedError: they break a rule of the topic.
+    """
+    make = functools.partial(validated_batches, parsed, log.config, broker.now_ms(), rows)
+    size_bytes = sum(len(value) for value in parsed.values if value is not None)
+    return make() if size_bytes <= INLINE_BYTES_MAX else await call_in(broker.pools.read, make)
+
+
+async def produce(
+    broker: Broker, log: PartitionLog, batches: Sequence[ValidBatch], options: ProduceOptions
+) -> ProduceResultDocument | None:
+    """Append batches and wait as the options say; ``None`` with ``acks=0``.
+
+    Raises:
+        Problem: overloaded, request_timed_out.
+        StorageError: what the log answered.
+    """
+    if not batches:
+        return None if options.acks == "0" else nothing_appended(log)
+    pending = broker.submit(log, batches, options)
+    if options.acks == "0":
+        return None
+    return result_document(log, await broker.outcome_of(log, pending, options))
+
+
+async def produce_to_topic(
+    broker: Broker, name: str, parsed: ParsedRecords, options: ProduceOptions
+) -> list[ProduceOutcome]:
+    """Spread records over a topic's partitions; one outcome each, in their order. A failure of one stops no other.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic.
+    """
+    topic = broker.topic(name)
+    online = [log.name.partition for log in topic.partitions if log.offline_reason is None]
+    spread = rows_by_partition(parsed, name, len(topic.partitions), online, broker.sticky)
+    begun = [await _begin(broker, name, number, parsed, rows, options) for number, rows in spread.items()]
+    if options.acks == "0":
+        return [outcome for outcome in begun if isinstance(outcome, ProduceOutcome)]
+    return await asyncio.gather(*(_end(broker, outcome, options) for outcome in begun))
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    log: PartitionLog
+    pending: PendingAppend
+
+
+async def _begin(
+    broker: Broker, name: str, number: int, parsed: ParsedRecords, rows: list[int], options: ProduceOptions
+) -> _Begun | ProduceOutcome:
+    try:
+        log = broker.partition(name, number)
+        batches = await batches_of(broker, log, parsed, None if len(rows) == len(parsed) else rows)
+        return _Begun(log, broker.submit(log, batches, options))
+    except (StorageError, Problem) as error:
+        return ProduceOutcome(number, None, problem_for(error))
+
+
+async def _end(broker: Broker, begun: _Begun | ProduceOutcome, options: ProduceOptions) -> ProduceOutcome:
+    if isinstance(begun, ProduceOutcome):
+        return begun
+    number = begun.log.name.partition
+    try:
+        result = await broker.outcome_of(begun.log, begun.pending, options)
+    except (StorageError, Problem) as error:
+        return ProduceOutcome(number, None, problem_for(error))
+    return ProduceOutcome(number, result_document(begun.log, result), None)

@@ -1,0 +1,267 @@
+"""Producing from a body of any length: NDJSON read as a stream, appended in batches, acknowledged line by line.
+
+Lines are appended as soon as nothing of this stream is on its way, so a slow client is acknowledged record by
+record; while something is, lines gather, so a fast one fills batches. Reading, appending and answering go on at the
+same time: a client may read its acknowledgements while it sends, or after it has sent everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.broker import INLINE_BYTES_MAX, Broker, ProduceOptions, call_in
+from app.http.problems import Problem, problem_for
+from app.partitioning import rows_by_partition
+from app.producing import ProduceFailureDocument, batches_of, result_document
+from app.translate import Encoding, ParsedRecords, encode_document, parse_record_lines
+from storage.errors import ShuttingDownError, StorageError
+from storage.partition_log import AppendResult, PartitionLog
+
+BATCH_BYTES = 512 * 1024
+"""So many bytes of lines are appended together although earlier ones are still on their way."""
+IN_FLIGHT_MAX = 8
+GATHERED_BYTES_MAX = 4 * BATCH_BYTES
+LINE_BYTES_MIN = 1024 * 1024
+UNREAD_BYTES_MAX = 8 * 1024 * 1024
+"""Acknowledgements nobody reads; above this no more records are read."""
+
+NDJSON = "application/x-ndjson"
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    log: PartitionLog
+    outcome: asyncio.Task[AppendResult]
+
+
+class RecordStream:
+    """One request's records on their way into one partition, or with ``partition`` absent into any of its topic."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        topic: str,
+        partition: int | None,
+        options: ProduceOptions,
+        encoding: Encoding,
+        instance: str,
+    ) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._partition = partition
+        self._options = options
+        self._encoding = encoding
+        self._instance = instance
+        self._gathered = bytearray()
+        self._line_count = 0
+        self._in_flight: deque[_InFlight] = deque()
+        self._lines: deque[bytes] = deque()
+        self._lines_bytes = 0
+        self._lines_taken = asyncio.Event()
+        self._progressed = asyncio.Event()
+        self._problem: Problem | None = None
+        self._problem_partition: int | None = None
+        self._is_refusing = False
+        self._is_finished = False
+        self._is_first_submit = True
+
+    async def run(self, body: AsyncIterator[bytes]) -> None:
+        """Read and append until the body ends, something is refused, or the service stops; then wait for the rest."""
+        incoming: asyncio.Future[bytes] | None = asyncio.ensure_future(anext(body))
+        stop = asyncio.ensure_future(self._broker.released.wait())
+        try:
+            while incoming is not None and not self._is_refusing:
+                await self._wait_for(incoming, stop)
+                if stop.done():
+                    raise ShuttingDownError("the service is stopping")
+                if incoming.done():
+                    incoming = self._take(incoming, body)
+                await self._append_ready(is_last=incoming is None)
+        except (StorageError, Problem) as error:
+            self._refuse(problem_for(error))
+        finally:
+            stop.cancel()
+            if incoming is not None:
+                incoming.cancel()
+            await self._settle()
+
+    async def _wait_for(self, incoming: asyncio.Future[bytes], stop: asyncio.Future[Any]) -> None:
+        """Wait for the next thing that lets the stream go on; take what was acknowledged."""
+        awaited: set[asyncio.Future[Any]] = {stop}
+        taken: asyncio.Future[Any] | None = None
+        if self._lines_bytes > UNREAD_BYTES_MAX:
+            self._lines_taken.clear()
+            taken = asyncio.ensure_future(self._lines_taken.wait())
+            awaited.add(taken)
+        elif len(self._gathered) < GATHERED_BYTES_MAX or not self._in_flight:
+            awaited.add(incoming)
+        if self._in_flight:
+            awaited.add(self._in_flight[0].outcome)
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        if taken is not None:
+            taken.cancel()
+        while self._in_flight and self._in_flight[0].outcome.done():
+            self._acknowledge(self._in_flight.popleft())
+
+    def _take(self, incoming: asyncio.Future[bytes], body: AsyncIterator[bytes]) -> asyncio.Future[bytes] | None:
+        """Gather the piece that came and ask for the next; ``None`` at the end.
+
+        Raises:
+            Problem: the body cannot be read on.
+        """
+        try:
+            self._gathered += incoming.result()
+        except StopAsyncIteration:
+            return None
+        return asyncio.ensure_future(anext(body))
+
+    async def _append_ready(self, *, is_last: bool) -> None:
+        while not self._is_refusing and len(self._in_flight) < IN_FLIGHT_MAX:
+            if self._in_flight and len(self._gathered) < BATCH_BYTES and not is_last:
+                return
+            block = self._cut_block(is_last=is_last)
+            if not block:
+                return
+            await self._append(block)
+        while is_last and self._gathered and not self._is_refusing:
+            await asyncio.wait([self._in_flight[0].outcome])
+            self._acknowledge(self._in_flight.popleft())
+            await self._append_ready(is_last=True)
+
+    def _cut_block(self, *, is_last: bool) -> bytes:
+        """Whole lines, about as many as make one batch.
+
+        Raises:
+            Problem: a line is too long.
+        """
+        gathered = self._gathered
+        end = len(gathered) if len(gathered) <= BATCH_BYTES and is_last else gathered.rfind(b"\n", 0, BATCH_BYTES) + 1
+        if end == 0:
+            end = gathered.find(b"\n") + 1 or (len(gathered) if is_last else 0)
+        line_max = max(LINE_BYTES_MIN, self._broker.settings.request_body_bytes_max)
+        if (end or len(gathered)) > line_max:
+            raise Problem(413, "request_too_large", f"a line has more than {line_max} bytes")
+        block = bytes(gathered[:end])
+        del gathered[:end]
+        return block
+
+    async def _append(self, block: bytes) -> None:
+        parse = functools.partial(
+            parse_record_lines,
+            block,
+            self._encoding,
+            routed=self._partition is None,
+            now_ms=self._broker.now_ms(),
+            first_line=self._line_count,
+        )
+        parsed = parse() if len(block) <= INLINE_BYTES_MAX else await call_in(self._broker.pools.read, parse)
+        self._line_count += len(parsed)
+        for number, rows in self._spread(parsed).items():
+            log = self._broker.partition(self._topic, number)
+            for batch in await batches_of(self._broker, log, parsed, rows):
+                pending = self._broker.submit(log, [batch], self._next_options())
+                outcome = asyncio.ensure_future(self._broker.outcome_of(log, pending, self._options))
+                self._in_flight.append(_InFlight(log, outcome))
+
+    def _spread(self, parsed: ParsedRecords) -> dict[int, list[int] | None]:
+        if not len(parsed):
+            return {}
+        if self._partition is not None:
+            return {self._partition: None}
+        partitions = self._broker.topic(self._topic).partitions
+        online = [log.name.partition for log in partitions if log.offline_reason is None]
+        return {**rows_by_partition(parsed, self._topic, len(partitions), online, self._broker.sticky)}
+
+    def _next_options(self) -> ProduceOptions:
+        """An expected offset is that of the first batch; the rest follows it."""
+        options = self._options
+        if not self._is_first_submit:
+            options = ProduceOptions(options.acks, options.durability, options.timeout_ms)
+        self._is_first_submit = False
+        return options
+
+    def _acknowledge(self, done: _InFlight) -> None:
+        error = done.outcome.exception()
+        if self._options.acks == "0":
+            return
+        if error is None:
+            self._put_line(encode_document(result_document(done.log, done.outcome.result())) + b"\n")
+        else:
+            problem = problem_for(error if isinstance(error, Exception) else RuntimeError(str(error)))
+            if self._problem is None and not self._lines:
+                self._refuse(problem, done.log.name.partition)
+            else:
+                self._is_refusing = True
+                self._put_line(self._error_line(done.log.name.partition, problem))
+
+    def _put_line(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._lines_bytes += len(line)
+        self._progressed.set()
+
+    def _refuse(self, problem: Problem, partition: int | None = None) -> None:
+        """Read no more; the problem is the answer's last line, or the whole answer when it is the first."""
+        self._is_refusing = True
+        if self._problem is None:
+            self._problem = problem
+            self._problem_partition = self._partition if partition is None else partition
+
+    async def _settle(self) -> None:
+        while self._in_flight:
+            await asyncio.wait([self._in_flight[0].outcome])
+            self._acknowledge(self._in_flight.popleft())
+        self._is_finished = True
+        self._progressed.set()
+
+    async def first(self) -> Problem | None:
+        """Wait until something is acknowledged or all has ended; the problem, when nothing came before it."""
+        while not self._lines and not self._is_finished:
+            await self._progressed.wait()
+            self._progressed.clear()
+        return None if self._lines else self._problem
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The acknowledgements as they come, then the problem that ended the stream, if one did."""
+        while self._lines or not self._is_finished:
+            if not self._lines:
+                await self._progressed.wait()
+                self._progressed.clear()
+                continue
+            block = b"".join(self._lines)
+            self._lines.clear()
+            self._lines_bytes = 0
+            self._lines_taken.set()
+            yield block
+        if self._problem is not None:
+            yield self._error_line(self._problem_partition, self._problem)
+
+    def _error_line(self, partition: int | None, problem: Problem) -> bytes:
+        return encode_document(ProduceFailureDocument(partition, problem.document(self._instance))) + b"\n"
+
+
+class AcknowledgementStream(Response):
+    """The answer: 200, and a line for each appended batch as it is acknowledged.
+
+    Unlike Starlette's own streaming answer it leaves ``receive`` alone: the body is still being read.
+    """
+
+    def __init__(self, stream: RecordStream, running: asyncio.Task[None]) -> None:
+        super().__init__(media_type=NDJSON)
+        self._stream = stream
+        self._running = running
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+        headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async for lines in self._stream.lines():
+            await send({"type": "http.response.body", "body": lines, "more_body": True})
+        await self._running
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

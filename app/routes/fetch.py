@@ -1,0 +1,357 @@
+"""Fetching records: from one partition, one record, one value."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Annotated, Any, Literal, NamedTuple
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.answers import json_answer
+from app.broker import FetchAnswer, offset_headers
+from app.compression import plain_etag
+from app.dependencies import JSON, BrokerOf, LogOf, OffsetInPath, is_disconnected
+from app.documented_problems import READ, problems
+from app.fetch_range import FetchRange, FetchRequest, read_record, read_records, read_slices, read_value
+from app.http.negotiation import accept
+from app.http.problems import Problem
+from app.http.zero_copy import SliceResponse
+from app.paths import RECORD, RECORD_VALUE, RECORDS
+from app.record_stream import NDJSON
+from app.routes.records import RECORD_BATCHES
+from app.translate import FetchDocument, encode_document, encode_lines
+from app.value_range import requested_range
+from schemas.base import LONG_MAX, TimestampParameter, WholeNumber
+from schemas.names import OffsetParameter
+from schemas.offsets import Isolation, OffsetOrPlaceParameter
+from schemas.records import Encoding, FetchedRecord, FetchResult
+from storage.log_snapshot import FileSlice, LogSnapshot
+from storage.offsets import Offset
+from storage.partition_log import PartitionLog
+
+MAX_BYTES_DEFAULT = 1024 * 1024
+DECODED_BYTES_MAX = 8 * 1024 * 1024
+"""JSON holds its records in memory: so many stored bytes at a time, whatever ``max_bytes`` says."""
+WAIT_MS_MAX = 60_000
+RECORDS_MAX = 1_000_000
+
+IMMUTABLE = "max-age=31536000, immutable"
+REVALIDATE = "no-cache"
+NO_STORE = "no-store"
+
+router = APIRouter(tags=["records"])
+
+
+class FetchParameters(BaseModel):
+    """The query of a fetch."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    offset: Annotated[
+        OffsetOrPlaceParameter | None,
+        Field(description="Start at this offset, at the log start (earliest), or at the high watermark (latest)."),
+    ] = None
+    timestamp: Annotated[
+        TimestampParameter | None, Field(description="Start at the first record at or after this time.")
+    ] = None
+    tail: Annotated[Annotated[int, WholeNumber()] | None, Field(description="Start so many records from the end.")] = (
+        None
+    )
+    end_offset: Annotated[OffsetParameter | None, Field(description="End before this offset.")] = None
+    until: Annotated[
+        TimestampParameter | None, Field(description="End before the first record of the log at or after this time.")
+    ] = None
+    max_records: Annotated[
+        Annotated[int, WholeNumber(1, RECORDS_MAX)] | None,
+        Field(description="At most so many records; raw answers hold the whole batches they are in."),
+    ] = None
+    max_bytes: Annotated[
+        int,
+        WholeNumber(1, LONG_MAX),
+        Field(
+            description="At most so many bytes of stored batches, but always the first batch. The service has a limit "
+            "of its own, and a lower one for JSON: go on at Next-Offset."
+        ),
+    ] = MAX_BYTES_DEFAULT
+    wait_ms: Annotated[
+        int, WholeNumber(0, WAIT_MS_MAX), Field(description="How long to wait for min_bytes; then what there is.")
+    ] = 0
+    min_bytes: Annotated[
+        int, WholeNumber(1, 2**31 - 1), Field(description="With wait_ms: wait for so many bytes of batches.")
+    ] = 1
+    isolation: Annotated[
+        Isolation, Field(description="Both read up to the high watermark while there are no transactions.")
+    ] = "read_uncommitted"
+    on_truncated: Annotated[
+        Literal["error", "earliest"],
+        Field(description="When the start is below the log start: answer 410, or start at the log start."),
+    ] = "error"
+    encoding: Annotated[
+        Encoding,
+        Field(description="How keys and values are shown in JSON: as text, base64, or the JSON they are."),
+    ] = "utf8"
+
+    def request(self, bytes_max: int) -> FetchRequest:
+        """What is asked for, within the service's limit.
+
+        Raises:
+            Problem: 422, no start or more than one.
+        """
+        starts = [name for name in ("offset", "timestamp", "tail") if getattr(self, name) is not None]
+        if len(starts) != 1:
+            detail = "give exactly one of offset, timestamp and tail"
+            fault = {"pointer": starts[-1] if starts else "offset", "code": "invalid_value", "detail": detail}
+            raise Problem(422, "invalid_request", detail, errors=[fault])
+        return FetchRequest(
+            offset=self.offset,
+            timestamp=self.timestamp,
+            tail=self.tail,
+            end_offset=self.end_offset,
+            until=self.until,
+            max_records=self.max_records,
+            max_bytes=min(self.max_bytes, bytes_max),
+            wait_ms=self.wait_ms,
+            min_bytes=self.min_bytes,
+            restart_at_earliest=self.on_truncated == "earliest",
+        )
+
+
+class _Prepared(NamedTuple):
+    """An answer but for its headers: slices of files, or content."""
+
+    next_offset: Offset
+    slices: tuple[FileSlice, ...] = ()
+    content: bytes = b""
+
+
+def _header(description: str) -> dict[str, Any]:
+    return {"description": description, "schema": {"type": "integer", "format": "int64", "minimum": 0}}
+
+
+OFFSET_HEADERS = {
+    "Log-Start-Offset": _header("First readable offset."),
+    "High-Watermark": _header("End of what consumers may read."),
+    "Last-Stable-Offset": _header("End of what read_committed consumers may read."),
+    "Next-Offset": _header("Fetch here next."),
+    "Cache-Control": {
+        "description": "A closed range from a numbered offset is immutable, another closed one is to be revalidated, "
+        "anything else is not to be stored.",
+        "schema": {"type": "string"},
+    },
+    "ETag": {"description": "Of a closed range: names its records.", "schema": {"type": "string"}},
+}
+_FETCHED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Records, or none when there are none in time.",
+        "headers": OFFSET_HEADERS,
+        "content": {
+            NDJSON: {
+                "schema": {
+                    "type": "string",
+                    "description": "One record per line.",
+                    "x-line-schema": {"$ref": "#/components/schemas/FetchedRecord"},
+                }
+            },
+            RECORD_BATCHES: {
+                "schema": {
+                    "type": "string",
+                    "format": "binary",
+                    "description": "Whole record batches as stored; the first may begin below the offset asked for.",
+                }
+            },
+        },
+    },
+    304: {"description": "The range is as If-None-Match says.", "headers": OFFSET_HEADERS},
+}
+
+
+@router.get(
+    RECORDS,
+    operation_id="fetchRecords",
+    summary="Fetch records",
+    response_model=FetchResult,
+    responses={**_FETCHED, **problems(*READ)},
+)
+async def fetch_records(
+    request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[FetchParameters, Query()]
+) -> Response:
+    """Records from one place on, in the form Accept asks for; with wait_ms the request waits until there are some."""
+    media_type = accept(request, [JSON, NDJSON, RECORD_BATCHES])
+    wanted = parameters.request(broker.settings.fetch_bytes_max)
+    if media_type != RECORD_BATCHES:
+        wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
+    prepare = functools.partial(_prepare, wanted, media_type, parameters.encoding, log.name.partition)
+    answer = await broker.fetch(log, wanted, prepare, is_disconnected(request))
+    return _respond(request, log, parameters, media_type, answer, broker.count_fetched)
+
+
+@router.head(
+    RECORDS,
+    operation_id="headRecords",
+    summary="Look where records are",
+    responses={
+        200: {"description": "The headers of fetchRecords.", "headers": OFFSET_HEADERS},
+        304: _FETCHED[304],
+        **problems(*READ),
+    },
+)
+async def head_records(
+    request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[FetchParameters, Query()]
+) -> Response:
+    """What fetchRecords would answer, without the records."""
+    return await fetch_records(request, log, broker, parameters)
+
+
+def _prepare(
+    request: FetchRequest,
+    media_type: str,
+    encoding: Encoding,
+    partition: int,
+    snapshot: LogSnapshot,
+    wanted: FetchRange,
+) -> _Prepared:
+    if media_type == RECORD_BATCHES:
+        data = read_slices(snapshot, wanted, request)
+        return _Prepared(data.next_offset, slices=data.slices)
+    records = read_records(snapshot, wanted, request, encoding=encoding, partition=partition)
+    if media_type == NDJSON:
+        return _Prepared(records.next_offset, content=encode_lines(records.documents))
+    document = FetchDocument(
+        records.documents,
+        records.next_offset,
+        snapshot.log_start_offset,
+        snapshot.high_watermark,
+        snapshot.last_stable_offset,
+        snapshot.log_end_offset,
+    )
+    return _Prepared(records.next_offset, content=encode_document(document))
+
+
+def _respond(
+    request: Request,
+    log: PartitionLog,
+    parameters: FetchParameters,
+    media_type: str,
+    answer: FetchAnswer[_Prepared],
+    count: Any,
+) -> Response:
+    prepared = answer.read
+    headers = {
+        **offset_headers(answer.snapshot),
+        "Next-Offset": str(prepared.next_offset),
+        "Cache-Control": NO_STORE,
+        "Vary": "Accept",
+    }
+    if answer.wanted.end is not None:
+        form = media_type if media_type == RECORD_BATCHES else f"{media_type};{parameters.encoding}"
+        etag = f'"{log.topic_id}-{log.name.partition}-{answer.wanted.start}-{prepared.next_offset}-{form}"'
+        is_fixed = isinstance(parameters.offset, int) and parameters.until is None and not log.config.compacts
+        headers |= {"ETag": etag, "Cache-Control": IMMUTABLE if is_fixed else REVALIDATE}
+        if is_match(request, etag):
+            return Response(status_code=304, headers=headers)
+    if media_type == RECORD_BATCHES:
+        response: Response = SliceResponse(prepared.slices, headers, media_type)
+        count("raw", sum(piece.size_bytes for piece in prepared.slices))
+    else:
+        response = Response(prepared.content, headers=headers, media_type=media_type)
+        count("ndjson" if media_type == NDJSON else "json", len(prepared.content))
+    return response
+
+
+def is_match(request: Request, etag: str) -> bool:
+    """Whether If-None-Match names ``etag``, in any encoding."""
+    header = request.headers.get("if-none-match")
+    if header is None:
+        return False
+    tags = [tag.strip().removeprefix("W/") for tag in header.split(",")]
+    return "*" in tags or any(plain_etag(tag) == etag for tag in tags)
+
+
+_ONE_RECORD = (*READ, "record_not_found")
+
+
+@router.get(
+    RECORD,
+    operation_id="getRecord",
+    summary="Get one record",
+    response_model=FetchedRecord,
+    responses=problems(*_ONE_RECORD),
+)
+async def get_record(
+    log: LogOf,
+    offset: OffsetInPath,
+    broker: BrokerOf,
+    encoding: Annotated[Encoding, Query(description="How key and value are shown.")] = "utf8",
+) -> Response:
+    """The record at an offset that consumers may read."""
+    snapshot = log.snapshot
+    broker.check_readable(log, snapshot, offset)
+    read = functools.partial(read_record, snapshot, Offset(offset), encoding=encoding, partition=log.name.partition)
+    record = await broker.read(read)
+    if record is None:
+        raise _no_record(offset)
+    return json_answer(encode_document(record), headers={"Cache-Control": IMMUTABLE})
+
+
+@router.get(
+    RECORD_VALUE,
+    operation_id="getRecordValue",
+    summary="Get one record's value",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The value's bytes.",
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        204: {"description": "The value is null: a tombstone."},
+        206: {
+            "description": "The part that Range asks for.",
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        304: {"description": "The value is as If-None-Match says."},
+        **problems(*_ONE_RECORD, "range_not_satisfiable"),
+    },
+    openapi_extra={
+        "parameters": [
+            {
+                "name": "Range",
+                "in": "header",
+                "required": False,
+                "description": "One range of bytes.",
+                "schema": {"type": "string"},
+                "example": "bytes=0-1023",
+            }
+        ]
+    },
+)
+async def get_record_value(request: Request, log: LogOf, offset: OffsetInPath, broker: BrokerOf) -> Response:
+    """The value as it is, with Range and ETag."""
+    snapshot = log.snapshot
+    broker.check_readable(log, snapshot, offset)
+    found = await broker.read(functools.partial(read_value, snapshot, Offset(offset)))
+    if found is None:
+        raise _no_record(offset)
+    value, timestamp = found
+    etag = f'"{log.topic_id}-{log.name.partition}-{offset}-value"'
+    headers = {
+        "ETag": etag,
+        "Cache-Control": IMMUTABLE,
+        "Accept-Ranges": "bytes",
+        "Record-Timestamp": str(timestamp),
+    }
+    if value is None:
+        return Response(status_code=204, headers=headers)
+    if is_match(request, etag):
+        return Response(status_code=304, headers=headers)
+    part = requested_range(request.headers.get("range"), request.headers.get("if-range"), etag, len(value))
+    media_type = "application/octet-stream"
+    if part is None:
+        return Response(value, headers=headers, media_type=media_type)
+    headers["Content-Range"] = part.content_range(len(value))
+    return Response(value[part.start : part.end], 206, headers, media_type)
+
+
+def _no_record(offset: int) -> Problem:
+    return Problem(404, "record_not_found", f"the log has no record at offset {offset}")

@@ -1,0 +1,62 @@
+"""Offsets by time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from app.answers import combined_problem, request_body
+from app.dependencies import BrokerOf, IsolationParameter, LogOf, json_body
+from app.documented_problems import BODY, NAMED, problems
+from app.http.problems import instance_of
+from app.offset_lookup import find_offset, find_offsets
+from app.paths import OFFSETS, PARTITION_OFFSETS
+from schemas.offsets import OffsetAnswer, OffsetQueries, OffsetResults, TimeOrPlaceParameter
+
+router = APIRouter(tags=["offsets"])
+
+
+@router.get(
+    PARTITION_OFFSETS,
+    operation_id="getOffset",
+    summary="Find an offset by time",
+    responses=problems(*NAMED, "stored_data_corrupt"),
+)
+async def get_offset(
+    log: LogOf,
+    broker: BrokerOf,
+    timestamp: Annotated[
+        TimeOrPlaceParameter,
+        Query(description="A time in ms or RFC 3339, or earliest, latest, max_timestamp.", examples=["earliest"]),
+    ],
+    isolation: IsolationParameter = "read_uncommitted",  # noqa: ARG001 - both are the same without transactions
+) -> OffsetAnswer:
+    """The first visible record at or after a time; nulls when there is none that late."""
+    return await find_offset(broker, log, timestamp)
+
+
+@router.post(
+    OFFSETS,
+    operation_id="findOffsets",
+    summary="Find many offsets by time",
+    responses={
+        207: {"model": OffsetResults, "description": "Some questions have no answer; each has a result or an error."},
+        **problems(*BODY, *NAMED, "stored_data_corrupt"),
+    },
+    openapi_extra=request_body(
+        OffsetQueries, example={"queries": [{"topic": "flights", "partition": 0, "timestamp": "2013-07-04T00:00:00Z"}]}
+    ),
+)
+async def find_many_offsets(
+    request: Request,
+    response: Response,
+    broker: BrokerOf,
+    questions: Annotated[OffsetQueries, Depends(json_body(OffsetQueries))],
+) -> OffsetResults:
+    """One answer for each question, in their order. When all fail, the first error is the answer."""
+    results, failures = await find_offsets(broker, questions.queries, instance_of(request.scope))
+    if None not in failures:
+        raise combined_problem(failures, [result.model_dump() for result in results])
+    response.status_code = 207 if any(failures) else 200
+    return OffsetResults(results=results)

@@ -1,0 +1,57 @@
+"""Health, metrics, the OpenAPI document and a page that shows it."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, Response
+
+from app.answers import json_answer
+from app.dependencies import ServiceOf
+from app.docs_page import render_page
+from app.documented_problems import problems
+from app.metrics import CONTENT_TYPE
+from app.paths import DOCS, DOCUMENT, HEALTH, METRICS, READINESS
+from app.translate import encode_document
+from schemas.health import Health, Readiness
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get(HEALTH, operation_id="getHealth", summary="Is the process alive", responses=problems())
+async def get_health() -> Health:
+    """Answers as long as the process runs, while it recovers and while it stops too."""
+    return Health()
+
+
+@router.get(READINESS, operation_id="getReadiness", summary="Is the service ready", responses=problems())
+async def get_readiness(service: ServiceOf) -> Readiness:
+    """200 once all logs are recovered; 503 with the progress until then, and when the service is stopping."""
+    broker = service.broker
+    return Readiness(partitions=sum(1 for _ in broker.partitions()), offline_partitions=broker.offline_count())
+
+
+@router.get(
+    METRICS,
+    operation_id="getMetrics",
+    summary="Get the metrics",
+    response_class=Response,
+    responses={
+        200: {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        **problems(),
+    },
+)
+async def get_metrics(service: ServiceOf) -> Response:
+    """What Prometheus scrapes."""
+    return Response(service.metrics.render(), media_type=CONTENT_TYPE)
+
+
+@router.get(DOCUMENT, include_in_schema=False)
+async def get_document(request: Request) -> Response:
+    """The OpenAPI document of this service."""
+    return json_answer(encode_document(request.app.openapi()))
+
+
+@router.get(DOCS, include_in_schema=False)
+async def get_docs(request: Request) -> HTMLResponse:
+    """The OpenAPI document as a page that needs nothing from elsewhere."""
+    return HTMLResponse(render_page(request.app.openapi()))

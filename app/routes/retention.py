@@ -1,0 +1,97 @@
+"""Retention: policy, plan, run; and deleting records by hand."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+
+from app.answers import describe_plan, policy_of, request_body
+from app.dependencies import BrokerOf, LogOf, TopicName, json_body
+from app.documented_problems import CONTROL, NAMED, problems
+from app.paths import DELETE_RECORDS, RETENTION, RETENTION_PLAN, RETENTION_RUN
+from schemas.offsets import DeleteRecords, LogStart
+from schemas.retention import DeletedSegment, RetentionPlan, RetentionPolicy, RetentionPolicyInForce, RetentionRun
+
+router = APIRouter(tags=["retention"])
+
+
+@router.get(
+    RETENTION, operation_id="getRetentionPolicy", summary="Get the retention policy", responses=problems(*NAMED)
+)
+async def get_retention_policy(topic: TopicName, broker: BrokerOf) -> RetentionPolicyInForce:
+    """What is kept of the topic."""
+    return policy_of(broker.topic(topic))
+
+
+@router.put(
+    RETENTION,
+    operation_id="setRetentionPolicy",
+    summary="Set the retention policy",
+    responses=problems(*CONTROL),
+    openapi_extra=request_body(RetentionPolicy, example={"retention_ms": 86400000, "retention_bytes": 1073741824}),
+)
+async def set_retention_policy(
+    topic: TopicName, broker: BrokerOf, policy: Annotated[RetentionPolicy, Depends(json_body(RetentionPolicy))]
+) -> RetentionPolicyInForce:
+    """Replaces the policy. A field that is absent or null goes back to the service's default."""
+    changed = await broker.alter_topic(
+        topic,
+        config={
+            "retention.ms": policy.retention_ms,
+            "retention.bytes": policy.retention_bytes,
+            "cleanup.policy": policy.cleanup_policy,
+        },
+    )
+    return policy_of(changed)
+
+
+@router.get(
+    RETENTION_PLAN,
+    operation_id="getRetentionPlan",
+    summary="Plan a retention run",
+    responses=problems(*NAMED, "overloaded", "stored_data_corrupt"),
+)
+async def get_retention_plan(topic: TopicName, broker: BrokerOf) -> RetentionPlan:
+    """Which segments would go now, by which rule, and what holds the others. Changes nothing."""
+    return RetentionPlan(partitions=[describe_plan(*entry) for entry in await broker.retention_plan(topic)])
+
+
+@router.post(
+    RETENTION_RUN,
+    operation_id="runRetention",
+    summary="Run retention now",
+    responses=problems(*NAMED, "overloaded", "partition_offline", "append_outcome_unknown", "disk_full"),
+)
+async def run_retention(topic: TopicName, broker: BrokerOf) -> RetentionRun:
+    """Applies the policy to every partition and answers what was deleted. Running it again deletes nothing more."""
+    deleted = await broker.run_retention(broker.topic(topic).partitions)
+    return RetentionRun(
+        deleted=[
+            DeletedSegment(
+                partition=log.name.partition,
+                base_offset=segment.base_offset,
+                size_bytes=segment.size_bytes,
+                reason=segment.reason,
+            )
+            for log, segment in deleted
+        ]
+    )
+
+
+@router.post(
+    DELETE_RECORDS,
+    operation_id="deleteRecords",
+    summary="Raise the log start offset",
+    responses=problems(*CONTROL, "offset_above_end", "policy_violation"),
+    openapi_extra=request_body(DeleteRecords, example={"offset": 7, "dry_run": False}),
+)
+async def delete_records(
+    log: LogOf, broker: BrokerOf, request: Annotated[DeleteRecords, Depends(json_body(DeleteRecords))]
+) -> LogStart:
+    """Makes everything below an offset, or before a time, unreadable at once; whole segments of it are deleted later.
+
+    Below the present log start nothing changes. -1 stands for the high watermark.
+    """
+    offset = await broker.delete_records(log, request.offset, request.before_timestamp, dry_run=request.dry_run)
+    return LogStart(log_start_offset=offset)

@@ -1,0 +1,140 @@
+"""Topics, their partitions and segments."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from app.answers import describe_partition, describe_segment, describe_topic, request_body
+from app.dependencies import BrokerOf, LogOf, TopicName, json_body
+from app.documented_problems import CONTROL, NAMED, problems
+from app.paths import PARTITION, PARTITIONS, SEGMENTS, TOPIC, TOPICS
+from schemas.base import WholeNumber
+from schemas.names import TOPIC_NAME_LENGTH_MAX
+from schemas.topics import (
+    PartitionDescription,
+    PartitionList,
+    SegmentList,
+    TopicChange,
+    TopicDescription,
+    TopicPage,
+    TopicSpecification,
+)
+
+PAGE_SIZE_DEFAULT = 100
+PAGE_SIZE_MAX = 1_000
+
+router = APIRouter(tags=["topics"])
+
+_Cursor = Query(max_length=TOPIC_NAME_LENGTH_MAX, examples=["fl"])
+
+
+@router.put(
+    TOPIC,
+    operation_id="ensureTopic",
+    summary="Make sure a topic exists",
+    response_description="The same topic existed.",
+    responses={
+        201: {"model": TopicDescription, "description": "The topic was created."},
+        **problems(*CONTROL, "topic_exists"),
+    },
+    openapi_extra=request_body(
+        TopicSpecification,
+        required=False,
+        example={"partitions": 6, "config": {"retention.ms": 86400000, "segment.bytes": 1048576}},
+    ),
+)
+async def ensure_topic(
+    topic: TopicName,
+    broker: BrokerOf,
+    response: Response,
+    specification: Annotated[TopicSpecification, Depends(json_body(TopicSpecification, optional=True))],
+) -> TopicDescription:
+    """Creates the topic (201), or answers with the one that is just so already (200).
+
+    A topic of that name with other partitions or settings is left alone: 409.
+    """
+    made, created = await broker.ensure_topic(topic, specification.partitions, dict(specification.config))
+    response.status_code = 201 if created else 200
+    return describe_topic(made, broker.node_id)
+
+
+@router.get(
+    TOPICS, operation_id="listTopics", summary="List topics", responses=problems("invalid_request", "invalid_topic")
+)
+async def list_topics(
+    broker: BrokerOf,
+    prefix: Annotated[str, _Cursor] = "",
+    start_after: Annotated[
+        str, Query(max_length=TOPIC_NAME_LENGTH_MAX, description="The last page's next_cursor.")
+    ] = "",
+    limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Topics per page.")] = PAGE_SIZE_DEFAULT,
+) -> TopicPage:
+    """Topics sorted by name, a page at a time."""
+    page = broker.topics(prefix, start_after, limit + 1)
+    has_more = len(page) > limit
+    data = [describe_topic(found, broker.node_id) for found in page[:limit]]
+    return TopicPage(data=data, has_more=has_more, next_cursor=data[-1].name if has_more else None)
+
+
+@router.get(TOPIC, operation_id="getTopic", summary="Describe a topic", responses=problems(*NAMED))
+async def get_topic(topic: TopicName, broker: BrokerOf) -> TopicDescription:
+    """The topic's partitions, and its settings with where each comes from."""
+    return describe_topic(broker.topic(topic), broker.node_id)
+
+
+@router.patch(
+    TOPIC,
+    operation_id="alterTopic",
+    summary="Change a topic",
+    responses=problems(*CONTROL),
+    openapi_extra=request_body(
+        TopicChange, example={"partitions": 12, "config": {"retention.ms": 3600000, "segment.ms": None}}
+    ),
+)
+async def alter_topic(
+    topic: TopicName, broker: BrokerOf, change: Annotated[TopicChange, Depends(json_body(TopicChange))]
+) -> TopicDescription:
+    """Changes settings and adds partitions; null takes a setting back to the service's default."""
+    changed = await broker.alter_topic(topic, config=dict(change.config), partition_count=change.partitions)
+    return describe_topic(changed, broker.node_id)
+
+
+@router.delete(
+    TOPIC,
+    operation_id="deleteTopic",
+    summary="Delete a topic",
+    status_code=204,
+    response_description="The topic is gone.",
+    responses=problems(*NAMED, "overloaded", "disk_full", "partition_offline"),
+)
+async def delete_topic(topic: TopicName, broker: BrokerOf) -> Response:
+    """Deletes the topic at once; its files follow after file.delete.delay.ms."""
+    await broker.delete_topic(topic)
+    return Response(status_code=204)
+
+
+@router.get(PARTITIONS, operation_id="listPartitions", summary="List partitions", responses=problems(*NAMED))
+async def list_partitions(topic: TopicName, broker: BrokerOf) -> PartitionList:
+    """All partitions of the topic with their limits."""
+    logs = broker.topic(topic).partitions
+    return PartitionList(partitions=[describe_partition(log, broker.node_id) for log in logs])
+
+
+@router.get(PARTITION, operation_id="getPartition", summary="Describe a partition", responses=problems(*NAMED))
+async def get_partition(log: LogOf, broker: BrokerOf) -> PartitionDescription:
+    """The partition's limits, size and copies."""
+    return describe_partition(log, broker.node_id)
+
+
+@router.get(
+    SEGMENTS,
+    operation_id="listSegments",
+    summary="List segments",
+    responses=problems(*NAMED, "stored_data_corrupt"),
+)
+async def list_segments(log: LogOf, broker: BrokerOf) -> SegmentList:
+    """The partition's segments, oldest first."""
+    infos = await broker.read(log.snapshot.segment_infos)
+    return SegmentList(partition=log.name.partition, segments=[describe_segment(info) for info in infos])

@@ -1,0 +1,147 @@
+"""Background work: flush and roll by time, retention, checkpoints, deletion of files.
+
+Each job may run at any time and again: it looks at what is there and does what is due. What writes to a log goes
+through that partition's writer, so no job ever runs beside an append. One run of a job at a time; runs that were
+missed are made up for by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import UTC
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from app.broker import Broker, call_in
+from app.http.problems import Problem
+from app.settings import Settings
+from storage.errors import StorageError
+from storage.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+Job = Callable[[], Awaitable[None]]
+PARTITIONS_PER_TURN = 256
+RETENTION_FIRST_DELAY_MS = 30_000
+
+
+class Scheduler:
+    """Runs the jobs of one broker until closed."""
+
+    def __init__(self, broker: Broker, settings: Settings) -> None:
+        self._broker = broker
+        self._running: set[asyncio.Task[None]] = set()
+        self._scheduler = AsyncIOScheduler(timezone=UTC)
+        self._jobs: dict[str, tuple[Job, int]] = {
+            "flush": (self.flush, settings.flush_check_interval_ms),
+            "roll": (self.roll, settings.roll_check_interval_ms),
+            "retention": (self.retention, settings.retention_check_interval_ms),
+            "checkpoint": (self.checkpoint, settings.checkpoint_interval_ms),
+            "checkpoint_high_watermarks": (
+                self.checkpoint_high_watermarks,
+                settings.high_watermark_checkpoint_interval_ms,
+            ),
+            "delete_files": (self.delete_files, settings.file_delete_check_interval_ms),
+        }
+
+    @property
+    def intervals_ms(self) -> Mapping[str, int]:
+        """The jobs, and how often each runs."""
+        return {name: interval_ms for name, (_, interval_ms) in self._jobs.items()}
+
+    def start(self) -> None:
+        """Begin. Call it on the event loop."""
+        for name, (_, interval_ms) in self._jobs.items():
+            self._scheduler.add_job(
+                self.run,
+                IntervalTrigger(seconds=interval_ms / 1000, timezone=UTC),
+                args=(name,),
+                id=name,
+                max_instances=1,
+                coalesce=True,
+                misfire_grace_time=None,
+            )
+        self._scheduler.start()
+
+    async def run(self, name: str) -> None:
+        """Run a job now, whatever its interval; a failure is logged and counted, and the next run tries again."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        metrics = self._broker.metrics
+        began = time.perf_counter()
+        try:
+            await self._jobs[name][0]()
+        except Exception:  # a failed run must not end the schedule
+            metrics.job_failures.labels(name).inc()
+            logger.exception("background job %s failed", name)
+        finally:
+            self._running.discard(task)
+            metrics.job_runs.labels(name).inc()
+            metrics.job_seconds.labels(name).set(time.perf_counter() - began)
+            metrics.job_last_run.labels(name).set_to_current_time()
+
+    async def close(self) -> None:
+        """Start nothing more, and wait for what runs."""
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+        current = asyncio.current_task()
+        running = [task for task in self._running if task is not current]
+        if running:
+            await asyncio.wait(running)
+
+    async def flush(self) -> None:
+        """Flush partitions whose ``flush.ms`` has passed (spec B4)."""
+        async for log in self._each():
+            if log.flush_due():
+                self._broker.writer_of(log).ask_flush()
+
+    async def roll(self) -> None:
+        """Roll active segments that are older than ``segment.ms``."""
+        async for log in self._each():
+            if log.offline_reason is None and log.roll_due():
+                await self._tolerating(log, functools.partial(self._broker.run_in_log, log, _roll_if_due(log)))
+
+    async def retention(self) -> None:
+        """Delete segments by the rules of their topics (spec E4, E5)."""
+        async for log in self._each():
+            if log.offline_reason is None:
+                await self._tolerating(log, functools.partial(self._broker.run_retention, [log]))
+
+    async def checkpoint(self) -> None:
+        """Write down recovery points and log starts."""
+        await call_in(self._broker.pools.control, self._broker.manager.checkpoint)
+
+    async def checkpoint_high_watermarks(self) -> None:
+        """Write down high watermarks (spec E24)."""
+        await call_in(self._broker.pools.control, self._broker.manager.checkpoint_high_watermarks)
+
+    async def delete_files(self) -> None:
+        """Unlink files of deleted segments whose time has come (spec E7)."""
+        await call_in(self._broker.pools.control, self._broker.manager.delete_due_files)
+
+    async def _each(self) -> AsyncIterator[PartitionLog]:
+        for count, log in enumerate(tuple(self._broker.partitions()), start=1):
+            yield log
+            if count % PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _tolerating(self, log: PartitionLog, call: Callable[[], Awaitable[object]]) -> None:
+        """One partition that cannot must not hold up the others; it is tried again in the next run."""
+        try:
+            await call()
+        except (StorageError, Problem) as error:
+            logger.warning("background work on %s: %s", log.name, error)
+
+
+def _roll_if_due(log: PartitionLog) -> Callable[[], None]:
+    def roll() -> None:
+        if log.roll_due():
+            log.roll()
+
+    return roll

@@ -1,0 +1,156 @@
+"""The life of one service: opening the logs while health routes answer already, serving, stopping cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable
+
+from app.broker import NODE_ID, Broker, Pools, call_in
+from app.http.problems import Problem
+from app.metrics import Metrics
+from app.scheduler import Scheduler
+from app.settings import Settings
+from storage.clock import Clock, SystemClock
+from storage.log_manager import LogManager, RecoveryProgress
+
+logger = logging.getLogger(__name__)
+
+STARTING_RETRY_AFTER_MS = 1_000
+
+
+class Service:
+    """Everything behind the application, made before the loop runs; ``open`` and ``close`` run on it.
+
+    ``on_ready`` is called once the logs are open, ``on_failure`` if they cannot be opened.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        on_ready: Callable[[], None] | None = None,
+        on_failure: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.pools = Pools(settings)
+        self.progress: RecoveryProgress | None = None
+        self.failure: Exception | None = None
+        self.scheduler: Scheduler | None = None
+        self._clock = clock or SystemClock()
+        self._on_ready = on_ready
+        self._on_failure = on_failure
+        self._broker: Broker | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the logs are open and the stop has not begun."""
+        return self._broker is not None and not self._stopping
+
+    @property
+    def broker(self) -> Broker:
+        """The broker.
+
+        Raises:
+            Problem: 503, as the logs are not open yet or the service is stopping.
+        """
+        if self._broker is None or self._stopping:
+            raise self.unready()
+        return self._broker
+
+    def unready(self) -> Problem:
+        """Why the service does not answer now."""
+        if self._stopping:
+            return Problem(503, "shutting_down", "the service is stopping", retryable=True)
+        progress = self.progress
+        counted = "the first of them"
+        if progress is not None:
+            counted = f"{progress.partitions_done} of {progress.partition_count} partitions are open"
+        return Problem(
+            503,
+            "starting",
+            f"the logs are being opened and recovered: {counted}",
+            retryable=True,
+            retry_after_ms=STARTING_RETRY_AFTER_MS,
+            progress=None if progress is None else progress._asdict(),
+        )
+
+    def start(self) -> None:
+        """Begin to open the logs. Call it on the event loop."""
+        self._opening = asyncio.get_running_loop().create_task(self._open(), name="opening the logs")
+
+    async def opened(self) -> None:
+        """Return when the logs are open.
+
+        Raises:
+            Exception: why they cannot be.
+        """
+        assert self._opening is not None
+        await asyncio.shield(self._opening)
+        if self.failure is not None:
+            raise self.failure
+
+    async def _open(self) -> None:
+        try:
+            manager = await call_in(self.pools.control, self._open_logs)
+        except Exception as error:  # noqa: BLE001 - told to whoever started the service
+            self.failure = error
+            if self._on_failure is not None:
+                self._on_failure(error)
+            return
+        self._broker = Broker(manager, self.settings, self.metrics, self.pools)
+        self._watch(self._broker)
+        self.scheduler = Scheduler(self._broker, self.settings)
+        if self._stopping:
+            return
+        self.scheduler.start()
+        if self._on_ready is not None:
+            self._on_ready()
+
+    def _open_logs(self) -> LogManager:
+        return LogManager.open(
+            self.settings.data_dir,
+            clock=self._clock,
+            topic_defaults=self.settings.topic_defaults,
+            on_progress=self._note_progress,
+            node_id=NODE_ID,
+        )
+
+    def _note_progress(self, progress: RecoveryProgress) -> None:
+        # Called in the opening thread; one assignment, read on the loop.
+        self.progress = progress
+
+    def _watch(self, broker: Broker) -> None:
+        watch = self.metrics.watch
+        watch("rollway_waiting_fetches", "Fetches that wait for records.", lambda: len(broker.waiters))
+        watch("rollway_topics", "Topics.", lambda: len(broker.manager.topics))
+        watch("rollway_partitions", "Partitions.", lambda: sum(1 for _ in broker.partitions()))
+        watch("rollway_offline_partitions", "Partitions that take no appends.", broker.offline_count)
+        watch("rollway_log_bytes", "Bytes of record batches.", broker.size_bytes)
+        watch("rollway_mailbox_requests", "Appends that wait to be written.", broker.mailbox_count)
+        watch("rollway_mailbox_bytes", "Bytes that wait to be written.", broker.mailbox_bytes)
+        recovery = broker.manager.recovery
+        self.metrics.recovered_bytes.set(sum(report.scanned_bytes for report in recovery))
+        self.metrics.truncated_bytes.set(sum(report.truncated_bytes for report in recovery))
+
+    def release(self) -> None:
+        """Begin the stop: long polls answer at once, new requests get 503. Call it on the loop, or before it runs."""
+        self._stopping = True
+        if self._broker is not None:
+            self._broker.release()
+
+    async def close(self) -> None:
+        """Finish what was taken, close the logs cleanly, end the threads."""
+        self.release()
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        if self.scheduler is not None:
+            await self.scheduler.close()
+        if self._broker is not None:
+            await self._broker.close()
+        await asyncio.get_running_loop().run_in_executor(None, functools.partial(self.pools.close))
