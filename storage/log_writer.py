@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import random
+import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,8 +75,14 @@ class WrittenState:
     """What the writer has finished: the source of the next snapshot, replaced in one assignment."""
 
     segments: tuple[Segment, ...]
+    base_offsets: tuple[Offset, ...]
     log_start_offset: Offset
     log_end: LogOffsetMetadata
+
+    @classmethod
+    def of(cls, segments: tuple[Segment, ...], log_start_offset: Offset, log_end: LogOffsetMetadata) -> WrittenState:
+        """With a new list of segments."""
+        return cls(segments, tuple(segment.base_offset for segment in segments), log_start_offset, log_end)
 
     @property
     def active(self) -> Segment:
@@ -138,8 +145,9 @@ class LogWriter:
         self._random = parts.random
         active = parts.segments[-1]
         log_end = LogOffsetMetadata(parts.log_end_offset, active.base_offset, Position(active.size_bytes))
-        self.written = WrittenState(parts.segments, parts.log_start_offset, log_end)
+        self.written = WrittenState.of(parts.segments, parts.log_start_offset, log_end)
         self.durable_end = log_end
+        self._durable_lock = threading.Lock()
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -294,25 +302,22 @@ class LogWriter:
         if not pending:
             return
         active = self.written.active
-        log_end = self.written.log_end.offset
+        end_before = self.written.log_end.offset
         max_timestamp = active.builder.max_timestamp
         try:
             active.append([batch for waiting in pending for batch in waiting.request.batches])
         except OSError as error:
             if error.errno not in DISK_FULL_ERRNOS:
                 raise
-            active.undo_append(log_end, max_timestamp)
+            active.undo_append(end_before, max_timestamp)
             raise self.no_room(error) from error
         for waiting in pending:
             self.producers.accept(waiting.draft)
             answers[waiting.place] = waiting.result
         end_offset = pending[-1].result.end_offset
         pending.clear()
-        self.written = WrittenState(
-            self.written.segments,
-            self.written.log_start_offset,
-            LogOffsetMetadata(end_offset, active.base_offset, Position(active.size_bytes)),
-        )
+        log_end = LogOffsetMetadata(end_offset, active.base_offset, Position(active.size_bytes))
+        self.written = replace(self.written, log_end=log_end)
 
     # Rolling
 
@@ -334,9 +339,15 @@ class LogWriter:
                 raise self.no_room(error) from error
             raise
         log_end = LogOffsetMetadata(base_offset, base_offset, Position(0))
-        self.written = WrittenState((*segments, fresh), self.written.log_start_offset, log_end)
-        self.durable_end = log_end
-        self.recovery_point = max(self.recovery_point, base_offset)
+        self.written = WrittenState.of((*segments, fresh), self.written.log_start_offset, log_end)
+        self.advance_durable_end(log_end)
+
+    def advance_durable_end(self, log_end: LogOffsetMetadata) -> None:
+        """Note that everything below ``log_end`` has been fsynced. Thread: any; the greatest wins."""
+        with self._durable_lock:
+            if log_end.offset >= self.durable_end.offset:
+                self.durable_end = log_end
+            self.recovery_point = max(self.recovery_point, log_end.offset)
 
     def _create_segment(self, base_offset: Offset) -> Segment:
         jitter_max_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
@@ -360,7 +371,7 @@ class LogWriter:
         kept = self.written.segments[count:]
         log_start_offset = max(self.written.log_start_offset, kept[0].base_offset)
         self._save_log_start(log_start_offset)
-        self.written = WrittenState(kept, log_start_offset, self.written.log_end)
+        self.written = WrittenState.of(kept, log_start_offset, self.written.log_end)
         self._retire(doomed)
         return doomed
 
@@ -368,7 +379,7 @@ class LogWriter:
         """Let the log begin at ``log_start_offset``, durably, if it does not begin there or above already."""
         if log_start_offset > self.written.log_start_offset:
             self._save_log_start(log_start_offset)
-            self.written = WrittenState(self.written.segments, log_start_offset, self.written.log_end)
+            self.written = replace(self.written, log_start_offset=log_start_offset)
 
     def _save_log_start(self, log_start_offset: Offset) -> None:
         if log_start_offset > self.written.log_start_offset:
@@ -418,7 +429,7 @@ class LogWriter:
 
     def _end_at(self, segments: tuple[Segment, ...], log_start_offset: Offset, offset: Offset) -> None:
         log_end = LogOffsetMetadata(offset, segments[-1].base_offset, Position(segments[-1].size_bytes))
-        self.written = WrittenState(segments, log_start_offset, log_end)
+        self.written = WrittenState.of(segments, log_start_offset, log_end)
         self.epochs.truncate_from_end(offset)
         replay_producers(self.producers, segments, log_start_offset, offset)
         if self.durable_end.offset > offset:

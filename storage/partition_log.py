@@ -135,7 +135,7 @@ class PartitionLog:
         return self.snapshot
 
     def _make_snapshot(self, written: WrittenState, high_watermark: LogOffsetMetadata) -> LogSnapshot:
-        base_offsets = tuple(segment.base_offset for segment in written.segments)
+        base_offsets = written.base_offsets
         if high_watermark.segment_base_offset < base_offsets[0]:
             # It lay at the end of a segment that is gone, which is where the first of the others begins.
             high_watermark = LogOffsetMetadata(
@@ -213,10 +213,8 @@ class PartitionLog:
                     written.active.flush()
                 except OSError as error:
                     raise self._fail(error, "fsync") from error
-                if written.log_end.offset > writer.durable_end.offset:
-                    writer.durable_end = written.log_end
             if self.offline_reason is None:
-                writer.recovery_point = max(writer.recovery_point, written.log_end.offset)
+                writer.advance_durable_end(written.log_end)
             self._last_flush_ms = self._clock.elapsed_ms()
             return writer.recovery_point
 
@@ -307,10 +305,10 @@ class PartitionLog:
     # Truncation
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the log so that it ends at ``offset``, or where the batch that holds it begins... and goes on there.
+        """Forget everything from ``offset`` on; nothing to do for the log when it ends below.
 
-        A batch that reaches over ``offset`` goes whole, and the log end is ``offset`` even so (spec E21). Publish
-        afterwards. Thread: the writer, with no reader of a snapshot that shows what is cut.
+        A batch that reaches over ``offset`` goes whole, and the log end is ``offset`` even so, which may leave a gap
+        (spec E21). Published on return. Thread: the writer, with no reader of a snapshot that shows what is cut.
 
         Raises:
             ValueError: negative.

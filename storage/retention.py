@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import accumulate
 from typing import NamedTuple
 
 from storage.clock import Clock
@@ -120,11 +121,11 @@ def _ends_below(segments: Sequence[RetainedSegment], place: int, log_start_offse
 def _size_rule(segments: Sequence[RetainedSegment], config: TopicConfig) -> Callable[[int], bool]:
     """Delete while what remains is not below the limit (spec E5)."""
 
+    total_bytes = sum(segment.size_bytes for segment in segments)
+    up_to = list(accumulate(segment.size_bytes for segment in segments))
+
     def goes(place: int) -> bool:
-        if config.retention_bytes < 0:
-            return False
-        remaining_bytes = sum(segment.size_bytes for segment in segments[place + 1 :])
-        return remaining_bytes >= config.retention_bytes
+        return config.retention_bytes >= 0 and total_bytes - up_to[place] >= config.retention_bytes
 
     return goes
 
