@@ -6,7 +6,6 @@ import base64
 import binascii
 import errno
 import re
-import secrets
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ _ID_LENGTH = 22
 _PLAIN_VALUE = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _ESCAPED = re.compile(r"\\(.)")
 _SPLIT_PROPERTY = re.compile(r"\s*[=:]\s*|\s+")
-_RESERVED_IDS = frozenset({bytes(16), bytes(15) + b"\x01"})
 _METADATA_VERSION = 0
 _PROPERTIES_VERSION = 1
 
@@ -33,12 +31,12 @@ class CorruptMetadataError(CorruptionError):
 def new_topic_id() -> str:
     """Make an identity for a topic, a cluster or a directory: 22 characters, url-safe base64 of a random UUID.
 
-    Never one of the two Kafka reserves, and never with a leading dash, which command lines take for an option.
+    Never one of the two that Kafka reserves (a random UUID has its version in it, those are all but zero), and
+    never with a leading dash, which command lines take for an option.
     """
     while True:
-        identity = uuid.UUID(bytes=secrets.token_bytes(16), version=4).bytes
-        text = base64.urlsafe_b64encode(identity)[:_ID_LENGTH].decode()
-        if identity not in _RESERVED_IDS and not text.startswith("-"):
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:_ID_LENGTH].decode()
+        if not text.startswith("-"):
             return text
 
 

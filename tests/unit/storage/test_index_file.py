@@ -92,6 +92,22 @@ def test_tail_reads_touch_the_warm_section_only():
     assert min(touched) >= 8 * count - 8 - 8192
 
 
+def test_cold_reads_touch_nothing_above_the_first_warm_entry():
+    """C3: the cold search ends at that entry."""
+    count = 100_000
+    mapping = offset_entries(count)
+    first_warm = count - 1 - 1024
+    for slot in (0, 1, count // 2, first_warm - 1, first_warm):
+        touched: list[int] = []
+
+        def read_key(view: memoryview, position: int, touched: list[int] = touched) -> tuple[int, ...]:
+            touched.append(position)
+            return struct.unpack_from(">i", view, position)
+
+        assert floor_slot(read_key, mapping, count, 8, 0, 3 * (slot + 1)) == slot
+        assert max(touched) == 8 * first_warm
+
+
 def test_ix_9_only_the_first_count_entries_take_part():
     mapping = offset_entries(100)
     read_key = struct.Struct(">i").unpack_from

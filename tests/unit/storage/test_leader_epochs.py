@@ -71,6 +71,19 @@ def test_assigning_the_latest_epoch_again_changes_nothing(tmp_path, start_offset
     assert disk.operations == []
 
 
+def test_truncation_that_changes_nothing_writes_nothing(tmp_path):
+    disk = RecordingFileSystem()
+    epochs = LeaderEpochs(disk, tmp_path / "leader-epoch-checkpoint")
+    epochs.assign(5, 11)
+    disk.operations.clear()
+    for offset in (0, 10, 11):
+        epochs.truncate_from_start(offset)
+    for offset in (12, 1000):
+        epochs.truncate_from_end(offset)
+    assert epochs.entries == ((5, 11),)
+    assert disk.operations == []
+
+
 def test_a_new_epoch_at_the_same_offset_replaces_one_without_records(make):
     epochs = make((5, 11), (6, 12))
     epochs.assign(7, 12)
