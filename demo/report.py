@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+PIPE_WIDTH = 150
+
 
 @dataclass(slots=True)
 class Step:
@@ -40,7 +42,8 @@ class Report:
         self.as_json = as_json
         self.steps: list[Step] = []
         self.failed = False
-        self.console = Console(stderr=as_json, highlight=False)
+        out = sys.stderr if as_json else sys.stdout
+        self.console = Console(file=out, highlight=False, width=None if out.isatty() else PIPE_WIDTH)
         self._started = time.monotonic()
 
     @property

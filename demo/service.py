@@ -14,7 +14,7 @@ LOG = "service.log"
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
 
-_URL = re.compile(rb"https?://[0-9A-Za-z.:\[\]-]+")
+_READY = re.compile(rb"ready at (https?://\S+)")
 
 
 class DemoError(Exception):
@@ -77,9 +77,9 @@ class Service:
             )
         while True:
             said = log.read_bytes()[log_start:]
-            match = _URL.search(said, 0, said.rfind(b"\n") + 1)
+            match = _READY.search(said, 0, said.rfind(b"\n") + 1)
             if match is not None:
-                return cls(process, data_dir, match.group().decode("ascii"), time.monotonic() - started)
+                return cls(process, data_dir, match.group(1).decode("ascii"), time.monotonic() - started)
             if process.poll() is not None:
                 last = said.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
                 raise DemoError(f"The service ended with status {process.returncode}: {last[0]}")

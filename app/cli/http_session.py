@@ -11,6 +11,7 @@ from urllib.parse import quote
 import httpx
 
 from app.cli.command_errors import CommandError, ServiceError, UnreachableError, UsageProblem
+from storage.file_names import topic_name_problem
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 90.0
@@ -26,7 +27,14 @@ type_of_params = Mapping[str, str | int]
 
 
 def topic_path(topic: str, *parts: str | int) -> str:
-    """``/v1/topics/{topic}/...`` with everything quoted."""
+    """``/v1/topics/{topic}/...`` with everything quoted.
+
+    Raises:
+        UsageProblem: no topic can have that name.
+    """
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise UsageProblem(f"{topic[:60]!r} names no topic: {problem}.")
     return "/".join(["/v1/topics", quote(topic, safe=""), *(quote(str(part), safe="") for part in parts)])
 
 
@@ -90,9 +98,9 @@ def error_of_problem(problem: object, status: int, reason: str = "") -> ServiceE
         if isinstance(item, dict) and str(item.get("detail", "")) not in detail
     ]
     if reasons:
-        detail = f"{detail.rstrip('.')} ({'; '.join(reasons[:5])})."
+        detail = f"{detail.rstrip('.')} ({'; '.join(reasons[:5])})"
     return ServiceError(
-        detail,
+        f"{detail.rstrip('.')}.",
         status=int(problem.get("status") or status),
         code=str(problem.get("code", "")),
         retryable=bool(problem.get("retryable", False)),

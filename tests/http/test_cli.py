@@ -77,7 +77,7 @@ def test_a_setting_that_does_not_exist_is_refused_with_its_name(rollway: Rollway
 
 @pytest.mark.parametrize("name", ["a/b", "..", "a b", "ü", "x" * 250])
 def test_an_impossible_topic_name_is_refused(rollway: Rollway, name: str) -> None:
-    rollway("topics", "create", name, status=1, error="topic name")
+    rollway("topics", "create", name, status=2, error="names no topic")
 
 
 def test_list_pages_and_prefix(rollway: Rollway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_describe_and_alter(rollway: Rollway, topic: str) -> None:
     rollway("topics", "alter", topic, "--config", "retention.bytes=1000", "--partitions", "2")
     described = rollway("topics", "describe", topic)
     assert "2 partitions" in described
-    assert "retention.bytes  1000   topic" in described
+    assert ["retention.bytes", "1000", "topic"] in [row.split() for row in described.splitlines()]
     assert "segment.bytes" not in described
     assert "segment.bytes" in rollway("topics", "describe", topic, "--all")
     rollway("topics", "alter", topic, "--unset", "retention.bytes")
@@ -111,14 +111,18 @@ def test_delete(rollway: Rollway, topic: str) -> None:
     rollway("topics", "describe", topic, status=1, error=topic)
 
 
-def test_lines_in_and_out_byte_for_byte(rollway: Rollway, topic: str, tmp_path: Path, capfdbinary: Any) -> None:
+def output_of(service: Service, *arguments: str) -> bytes:
+    """What a command writes to its stdout, byte for byte."""
+    command = [*rollway_command(), *arguments, "--server", service.url]
+    return subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=True).stdout
+
+
+def test_lines_in_and_out_byte_for_byte(service: Service, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "lines"
     content = b"plain\n\ncaf\xc3\xa9\nnot utf-8 \xff\xfe\r\nlast without end"
     path.write_bytes(content)
-    assert run(["produce", topic, str(path)]) == 0
-    assert capfdbinary.readouterr().out.startswith(b"Produced 5 records")
-    assert run(["fetch", topic, "--format", "value"]) == 0
-    assert capfdbinary.readouterr().out == content + b"\n"
+    assert output_of(service, "produce", topic, str(path)).startswith(b"Produced 5 records")
+    assert output_of(service, "fetch", topic, "--format", "value") == content + b"\n"
 
 
 def test_ndjson_with_paths(rollway: Rollway, tmp_path: Path) -> None:
@@ -224,11 +228,9 @@ def test_offsets(rollway: Rollway, topic: str, tmp_path: Path) -> None:
     assert "1970-01-01T00:00:03.000Z" in rollway("offsets", topic, "-t", "1001")
 
 
-def test_raw_fetch_is_record_batches(rollway: Rollway, topic: str, tmp_path: Path, capfdbinary: Any) -> None:
-    assert run(["produce", topic, str(write_lines(tmp_path / "lines", ["a", "b", "c"]))]) == 0
-    capfdbinary.readouterr()
-    assert run(["fetch", topic, "--format", "raw"]) == 0
-    raw = capfdbinary.readouterr().out
+def test_raw_fetch_is_record_batches(service: Service, rollway: Rollway, topic: str, tmp_path: Path) -> None:
+    rollway("produce", topic, write_lines(tmp_path / "lines", ["a", "b", "c"]))
+    raw = output_of(service, "fetch", topic, "--format", "raw")
     values = [value for batch in split_batches(raw) for value in decode_batch(batch).values.to_list()]
     assert values == [b"a", b"b", b"c"]
 

@@ -12,8 +12,11 @@ import pytest
 from aiokafka.partitioner import murmur2
 
 from app.cli import run
+from demo import checks
 from demo.checks import PARTITION_COUNT, expected_deletions, first_index_at_or_after
 from demo.flights import INDEPENDENCE_DAY_MS, KAFKA_PARTITION_OF_CARRIER, Flight, read_flights
+from demo.log_client import StoredRecord
+from demo.report import Report
 from demo.service import MARKER, DemoError, prepare_directory
 
 ROOT = Path(__file__).parents[2]
@@ -89,3 +92,36 @@ def test_only_an_earlier_demos_directory_is_deleted(tmp_path: Path) -> None:
     with pytest.raises(DemoError, match="is not empty"):
         prepare_directory(directory)
     assert (directory / "precious").read_text() == "mine"
+
+
+class WrongLog:
+    """A service that has lost a record of the first partition."""
+
+    def partitions(self, _topic: str) -> list[dict[str, int]]:
+        return [{"log_start_offset": 0, "high_watermark": count} for count in (1, 0, 0, 0, 0, 0)]
+
+    def records(self, _topic: str, partition: int) -> list[StoredRecord]:
+        return [StoredRecord(0, 1, b"B6", b"first")] if partition == 0 else []
+
+
+def test_a_lost_record_is_a_check_that_did_not_hold() -> None:
+    source = checks.by_partition([Flight(1, b"B6", b"first"), Flight(2, b"B6", b"second")])
+    report = Report(as_json=True)
+    with report.step("count") as step:
+        checks.count_records(WrongLog(), source, step)
+    with report.step("compare") as step:
+        checks.compare_all(WrongLog(), source, step)
+    assert [step.problems for step in report.steps] == [
+        ["partition 0 has 1 records, the source 2"],
+        ["partition 0 gave 1 of 2 records"],
+    ]
+    assert not report.all_held
+    assert report.document()["ok"] is False
+
+
+def test_an_error_ends_the_demo_and_nothing_holds() -> None:
+    report = Report(as_json=True)
+    with pytest.raises(DemoError), report.step("fails"):
+        raise DemoError("It broke.")
+    assert not report.all_held
+    assert not Report(as_json=True).all_held
