@@ -117,6 +117,9 @@ class Settings(BaseSettings):
     )
 
     request_body_bytes_max: int = _setting(32 * _MIB, "Largest body of a request as sent.", low=1, high=2 * _GIB)
+    control_body_bytes_max: int = _setting(
+        _MIB, "Largest body of a request that carries no records.", low=1 * _KIB, high=64 * _MIB
+    )
     decompressed_bytes_max: int = _setting(
         64 * _MIB, "Largest body of a request once its Content-Encoding is undone.", low=1, high=2 * _GIB
     )
@@ -126,14 +129,17 @@ class Settings(BaseSettings):
     request_header_count_max: int = _setting(100, "Most headers of a request.", low=8, high=10_000)
     request_header_timeout_ms: int = _interval_ms(10_000, "Time for a request's headers to arrive.")
     request_body_bytes_per_second_min: int = _setting(
-        1 * _KIB, "Slowest rate at which a body may arrive, on average since its start; 0: any.", low=0, high=_GIB
+        1 * _KIB, "Slowest rate at which a body may arrive; 0: any.", low=0, high=_GIB
     )
-    request_body_grace_ms: int = _interval_ms(10_000, "Time a body has before its rate is looked at.")
+    request_body_grace_ms: int = _interval_ms(10_000, "Time over which a body's rate is taken, again and again.")
     keep_alive_timeout_ms: int = _interval_ms(60_000, "Time an idle connection stays open.")
     send_stall_timeout_ms: int = _interval_ms(30_000, "Time after which a client that takes no byte is cut off.")
     connections_max: int = _setting(20_000, "Most open connections.", low=1, high=1_000_000)
     connections_per_address_max: int = _setting(
         10_000, "Most open connections from one address.", low=1, high=1_000_000
+    )
+    tcp_congestion: str = _setting(
+        "", "Congestion control of accepted connections, such as cubic; empty: the system's."
     )
     backlog: int = _setting(2_048, "Connections that may wait to be accepted.", low=1, high=65_535)
 

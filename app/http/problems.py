@@ -356,7 +356,8 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (404, "record_not_found", -1, False, "no", "The log has no record at this offset."),
     (405, "method_not_allowed", -1, False, "no", "The route exists, with the methods that Allow names."),
     (406, "not_acceptable", -1, False, "no", "None of the media types that Accept names is offered."),
-    (408, "request_timeout", -1, True, "no", "The request arrived too slowly."),
+    (408, "request_timeout", -1, True, "no", "The headers arrived too slowly."),
+    (408, "request_timeout", -1, True, "unknown", "The body arrived too slowly."),
     (413, "request_too_large", -1, False, "no", "The body is larger than the service takes."),
     (415, "unsupported_media_type", -1, False, "no", "The body's Content-Type is not taken here."),
     (415, "unsupported_content_encoding", -1, False, "no", "The body's Content-Encoding is neither gzip nor zstd."),
@@ -367,6 +368,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (500, "internal_error", -1, False, "no", "The service failed; its log says more under the request_id."),
     (503, "starting", -1, True, "no", "The logs are being recovered."),
     (503, "overloaded", -1, True, "no", "Too much waits already: connections, fetches, or appends."),
+    (505, "http_version_not_supported", -1, False, "no", "The request is neither HTTP/1.1 nor HTTP/1.0."),
     (504, "request_timed_out", 7, True, "unknown", "Not acknowledged in time; the append goes on."),
 ]
 

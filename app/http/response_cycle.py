@@ -1,0 +1,196 @@
+"""One request and its answer on a connection: uvicorn's own cycle with files, time limits and our errors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, Protocol, cast
+
+from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
+from app.http.problems import Problem, instance_of
+from app.http.zero_copy import EXTENSION
+
+
+class Connection(Protocol):
+    """What a cycle needs of its connection."""
+
+    stall_timeout_ms: int
+
+    @property
+    def has_queued_requests(self) -> bool:
+        """Whether pipelined requests wait for this one."""
+        ...
+
+    def keeps_unread_body(self) -> bool:
+        """Whether so little of the body is missing that it is cheaper to read it than to close the connection."""
+        ...
+
+    def cut(self) -> None:
+        """Drop the connection and what was not sent."""
+        ...
+
+
+class EdgeCycle(RequestResponseCycle):
+    """uvicorn's cycle, turned into one of ours by ``adopt``: it is made deep inside uvicorn.
+
+    ``closes`` says that the connection ends after the answer. The connection does that, not the cycle, as a body
+    that is still coming in would make the kernel reset the connection and take the answer with it.
+    """
+
+    closes: bool
+    transfer: FileTransfer | None
+    connection: Connection
+
+    @classmethod
+    def adopt(cls, cycle: RequestResponseCycle, connection: Connection) -> EdgeCycle:
+        """Make ``cycle``, which has not begun, one of ours."""
+        cycle.__class__ = cls
+        adopted = cast("EdgeCycle", cycle)
+        adopted.closes = False
+        adopted.transfer = None
+        adopted.connection = connection
+        return adopted
+
+    async def run_asgi(self, app: ASGI3Application) -> None:
+        """Run the application; an end of patience at shutdown is an answer and no fault."""
+
+        async def patient(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await app(scope, receive, send)
+            except asyncio.CancelledError:
+                if self.response_started:
+                    self.connection.cut()
+                    self.disconnected = True
+                else:
+                    await self.send_problem(
+                        Problem(503, "shutting_down", "the service is stopping", retryable=True, applied="unknown")
+                    )
+
+        await super().run_asgi(patient)
+
+    async def send_500_response(self) -> None:
+        """What uvicorn sends for an application that failed without an answer."""
+        await self.send_problem(Problem(500, "internal_error", "the service failed"))
+
+    async def send_problem(self, problem: Problem) -> None:
+        """Answer with ``problem`` and close."""
+        body = problem.body(instance_of(cast("dict[str, Any]", self.scope)))
+        headers = {**problem.all_headers(), "Content-Length": str(len(body)), "Connection": "close"}
+        await self.send(
+            {
+                "type": "http.response.start",
+                "status": problem.status,
+                "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()],
+            }
+        )
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """The next piece of the body, or the client's leave.
+
+        Unlike uvicorn's, it reads on only when no pipelined request waits, so what waits is bounded.
+        """
+        if self.waiting_for_100_continue and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.waiting_for_100_continue = False
+        if not self.disconnected and not self.response_complete:
+            if not self.connection.has_queued_requests:
+                self.flow.resume_reading()
+            await self.message_event.wait()
+            self.message_event.clear()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        body, self.body = bytes(self.body), bytearray()
+        return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send a part of the answer; a client that takes nothing for the stall timeout is cut off."""
+        if self.flow.write_paused and not self.disconnected:
+            await self._wait_for_writing()
+        kind: str = message["type"]
+        if kind == EXTENSION:
+            await self._send_file(cast("dict[str, Any]", message))
+            return
+        begins = kind == "http.response.start" and not self.response_started
+        if begins and self.more_body and (self.waiting_for_100_continue or not self.connection.keeps_unread_body()):
+            self.keep_alive = False
+        await super().send(message)
+        if begins and not self.keep_alive:
+            # The head has said so. The connection closes itself once it is told that the answer is complete.
+            self.closes, self.keep_alive = True, True
+
+    async def _wait_for_writing(self) -> None:
+        try:
+            async with asyncio.timeout(self.connection.stall_timeout_ms / 1000):
+                await self.flow.drain()
+        except TimeoutError:
+            self.disconnected = True
+            self.connection.cut()
+
+    async def _send_file(self, message: dict[str, Any]) -> None:
+        if self.disconnected:
+            return
+        if not self.response_started or self.response_complete:
+            raise RuntimeError(f"Unexpected ASGI message {EXTENSION!r} outside of a response body.")
+        file = message["file"]
+        offset = message.get("offset")
+        if offset is None:
+            offset = os.lseek(file.fileno(), 0, os.SEEK_CUR)
+        count = message.get("count")
+        if count is None:
+            count = max(0, os.fstat(file.fileno()).st_size - offset)
+        if self.scope["method"] != "HEAD":
+            await self._transfer(file, offset, count)
+        if not self.disconnected and not message.get("more_body", False):
+            await super().send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _transfer(self, file: Any, offset: int, count: int) -> None:
+        if not self.chunked_encoding:
+            if count > self.expected_content_length:
+                raise RuntimeError("Response content longer than Content-Length")
+            self.expected_content_length -= count
+        elif count:
+            self.transport.write(b"%x\r\n" % count)
+        transfer = self.transfer = FileTransfer(self.transport, self.connection.stall_timeout_ms)
+        try:
+            transfer.hold_small_writes()
+            await self._until_written()
+            if not self.disconnected:
+                await transfer.send(file, offset, count)
+        except ConnectionError:
+            self._give_up()
+        except StalledError:
+            self.logger.info("a client took no byte for %d ms and was cut off", self.connection.stall_timeout_ms)
+            transfer.reset()
+            self._give_up()
+        except FileEndedError:
+            self.logger.error("a file ended before byte %d of an answer: connection cut", offset + count)
+            self._give_up()
+        except BaseException:
+            self._give_up()
+            raise
+        finally:
+            self.transfer = None
+            transfer.close()
+        if self.chunked_encoding and count and not self.disconnected:
+            self.transport.write(b"\r\n")
+
+    async def _until_written(self) -> None:
+        """Wait until the transport has handed all it holds to the kernel: the file's bytes come behind them."""
+        # Most often it does so at the end of this turn of the loop.
+        await asyncio.sleep(0)
+        if not self.transport.get_write_buffer_size():
+            return
+        self.transport.set_write_buffer_limits(high=0)
+        try:
+            while self.transport.get_write_buffer_size() and not self.disconnected:
+                await (self._wait_for_writing() if self.flow.write_paused else asyncio.sleep(0))
+        finally:
+            self.transport.set_write_buffer_limits()
+
+    def _give_up(self) -> None:
+        self.disconnected = True
+        self.connection.cut()

@@ -1,0 +1,215 @@
+"""One run of the service, from its sockets to its exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Generator
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from app import log_output
+from app.http.protocol import protocol_class
+from app.main import create_app
+from app.settings import Settings, is_loopback
+from storage.errors import DirectoryLockedError, StorageError
+from storage.file_names import LOCK
+from storage.file_system import LocalFileSystem
+from storage.log_manager import LOGS_DIRECTORY
+
+logger = logging.getLogger(__name__)
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_LOCKED = 2
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class CannotServeError(Exception):
+    """The service cannot start; the message is a sentence for people."""
+
+    def __init__(self, message: str, status: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def serve(settings: Settings) -> int:
+    """Run the service until SIGTERM or SIGINT and return the exit status.
+
+    Prints ``Rollway is ready at URL (data in DIR)`` on stdout, once, when requests for records are answered; why it
+    cannot start is one sentence on stderr. The first signal answers long polls, lets requests in progress end
+    within ``shutdown_grace_ms`` and closes the logs cleanly; a second SIGINT does not wait for requests.
+
+    Status 0: stopped cleanly; 1: could not start, or was made to stop; 2: another process holds the directory.
+    """
+    log_output.configure(settings.log_level, access_log=settings.access_log)
+    try:
+        _raise_descriptor_limit()
+        sockets = bind(settings)
+    except CannotServeError as error:
+        return _refuse(error)
+    if not is_loopback(settings.host):
+        logger.warning(
+            "listening on %s: whoever reaches this address can read, write and delete everything, "
+            "as this release has no authentication",
+            settings.host,
+        )
+    url = url_of(settings.host, sockets[0].getsockname()[1])
+    server: Server | None = None
+
+    def announce() -> None:
+        print(f"Rollway is ready at {url} (data in {settings.data_dir})", flush=True)  # noqa: T201 - the ready line
+
+    def stop(error: Exception) -> None:
+        assert server is not None
+        server.failure = error
+        server.should_exit = True
+
+    app = create_app(settings, on_ready=announce, on_failure=stop)
+    server = Server(app, settings)
+    try:
+        server.run(sockets)
+    finally:
+        for listener in sockets:
+            listener.close()
+    if server.failure is not None:
+        return _refuse(cannot_open(settings, server.failure))
+    return EXIT_FAILED if server.force_exit or not server.started else EXIT_OK
+
+
+def _refuse(error: CannotServeError) -> int:
+    print(f"rollway: {error}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who started it
+    return error.status
+
+
+def cannot_open(settings: Settings, error: Exception) -> CannotServeError:
+    """Why the logs could not be opened, as a sentence and an exit status."""
+    message = str(error).rstrip(".")
+    match error:
+        case DirectoryLockedError():
+            return CannotServeError(f"{message}.", EXIT_LOCKED)
+        case StorageError():
+            return CannotServeError(f"The data directory {settings.data_dir} cannot be opened: {message}.")
+        case OSError():
+            place = error.filename or settings.data_dir
+            return CannotServeError(
+                f"The data directory {settings.data_dir} cannot be opened: {place}: {error.strerror or error}."
+            )
+    logger.error("the logs could not be opened", exc_info=error)
+    return CannotServeError(f"The data directory {settings.data_dir} cannot be opened: {message}.")
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, stopping in our order: long polls, connections, logs."""
+
+    def __init__(self, app: FastAPI, settings: Settings) -> None:
+        config = uvicorn.Config(
+            app,
+            http=protocol_class(settings),
+            loop="uvloop",
+            ws="none",
+            lifespan="on",
+            interface="asgi3",
+            log_config=None,
+            access_log=settings.access_log,
+            proxy_headers=False,
+            server_header=False,
+            backlog=settings.backlog,
+            timeout_keep_alive=-(-settings.keep_alive_timeout_ms // 1000),
+            timeout_graceful_shutdown=-(-settings.shutdown_grace_ms // 1000),
+        )
+        super().__init__(config)
+        self.failure: Exception | None = None
+        self._begin_shutdown: Callable[[], None] = app.state.begin_shutdown
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Release the long polls: the lifespan's end comes only after their connections are done."""
+        if not self.should_exit:
+            self._begin_shutdown()
+        super().handle_exit(sig, frame)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Take SIGINT and SIGTERM on the loop. uvicorn's own way raises them again at the end, and 0 is never left."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+
+def url_of(host: str, port: int) -> str:
+    """The URL people can open; an address that means all of them is shown as this machine's own."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def bind(settings: Settings) -> list[socket.socket]:
+    """Sockets on every address of the host; port 0 becomes one free port on all of them.
+
+    Raises:
+        CannotServeError: the host does not exist, or the port is taken.
+    """
+    sockets: list[socket.socket] = []
+    port = settings.port
+    try:
+        found = socket.getaddrinfo(
+            settings.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+        )
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            listener = socket.socket(family, kind, protocol)
+            sockets.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if settings.tcp_congestion:
+                # Accepted connections inherit it.
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, settings.tcp_congestion.encode())
+            listener.bind((address[0], port, *address[2:]))
+            # Now, not when the loop runs: two processes may be bound to one port until one of them listens.
+            listener.listen(settings.backlog)
+            port = listener.getsockname()[1]
+    except OSError as error:
+        for listener in sockets:
+            listener.close()
+        raise _cannot_bind(settings, error) from None
+    return sockets
+
+
+def _cannot_bind(settings: Settings, error: OSError) -> CannotServeError:
+    if error.errno != errno.EADDRINUSE:
+        return CannotServeError(f"Cannot listen on {settings.host} port {settings.port}: {error.strerror or error}.")
+    # The same command twice takes the same port and the same directory; the directory is what matters.
+    logs = settings.data_dir / LOGS_DIRECTORY
+    is_locked = False
+    with contextlib.suppress(OSError):
+        is_locked = LocalFileSystem().is_locked(logs / LOCK)
+    if is_locked:
+        return CannotServeError(
+            f"The data directory {settings.data_dir} is in use by another process; "
+            "stop it or choose another directory and port.",
+            EXIT_LOCKED,
+        )
+    return CannotServeError(
+        f"Port {settings.port} of {settings.host} is taken by another program; choose another with --port."
+    )
+
+
+def _raise_descriptor_limit() -> None:
+    """Take all descriptors the system allows: each segment and each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
