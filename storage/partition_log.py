@@ -230,12 +230,24 @@ class PartitionLog:
     def retention_plan(self, now_ms: int) -> list[RetentionEntry]:
         """What retention would delete now, and what holds the rest. Changes nothing. Thread: any."""
         snapshot = self.snapshot
+        return self._plan_retention(
+            snapshot.segments, snapshot.log_start_offset, snapshot.log_end_offset, now_ms, snapshot.high_watermark
+        )
+
+    def _plan_retention(
+        self,
+        segments: Sequence[Segment],
+        log_start_offset: Offset,
+        log_end_offset: Offset,
+        now_ms: int,
+        high_watermark: Offset,
+    ) -> list[RetentionEntry]:
         return plan_retention(
-            self._retained(snapshot.segments, snapshot.log_end_offset),
+            self._retained(segments, log_end_offset),
             self.config,
             now_ms=now_ms,
-            log_start_offset=snapshot.log_start_offset,
-            high_watermark=snapshot.high_watermark,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
         )
 
     def _retained(self, segments: Sequence[Segment], log_end_offset: Offset) -> list[RetainedSegment]:
@@ -263,10 +275,15 @@ class PartitionLog:
             return self._guarded(lambda: self._delete_old_segments(now_ms), "deleting segments")
 
     def _delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
-        going = [entry for entry in self.retention_plan(now_ms) if entry.reason is not None]
+        # By what is written, not by what is published: records that wait for their fsync hold the active segment.
+        written = self._writer.written
+        plan = self._plan_retention(
+            written.segments, written.log_start_offset, written.log_end.offset, now_ms, self.snapshot.high_watermark
+        )
+        going = [entry for entry in plan if entry.reason is not None]
         if not going:
             return []
-        if len(going) == len(self._writer.written.segments):
+        if len(going) == len(written.segments):
             self._writer.roll(self.written_end_offset)
         doomed = self._writer.drop_oldest(len(going))
         return [
