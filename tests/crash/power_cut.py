@@ -11,7 +11,7 @@ from tests.crash.ledger import DirectoryCheck, Ledger, ViolationError, check_goe
 from tests.crash.simulated_disk import CrashImage, Operation, SimulatedCrash, SimulatedDisk
 from tests.crash.workload import Workload
 
-IMAGES_PER_POINT = 8
+IMAGES_PER_POINT = 4
 SECOND_CRASH_EVERY = 7
 GOES_ON_EVERY = 3
 SECOND_CRASH_SPAN = 24

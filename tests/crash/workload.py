@@ -193,6 +193,7 @@ class Workload:
         for topic in self.ledger.topics.values():
             for partition in topic.partitions:
                 partition.durable_end = partition.written_end
+        self._use(self.disk.killed())
         self._open(killed=True)
 
     def _kill_and_open(self, _log: PartitionLog, _expected: PartitionLedger) -> None:

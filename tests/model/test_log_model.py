@@ -102,7 +102,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(
         group=st.lists(batches, min_size=1, max_size=3),
-        value_bytes=st.sampled_from([0, 30, 200]),
+        value_bytes=st.sampled_from([0, 30, 60]),
         durable=st.booleans(),
     )
     def append(self, group: list[list[list[int]]], value_bytes: int, durable: bool) -> None:
@@ -174,7 +174,10 @@ class LogMachine(RuleBasedStateMachine):
     @rule(place=fractions)
     def truncate(self, place: float) -> None:
         log = self.expected.log
-        target = log.start_offset + round((log.end_offset - log.start_offset) * place)
+        # Where a batch begins: a cut inside one leaves a gap, which has tests of its own.
+        targets = [batch.base_offset for batch in log.batches if batch.base_offset >= log.start_offset]
+        targets.append(log.end_offset)
+        target = targets[round((len(targets) - 1) * place)]
         self.log.truncate_to(target)
         log.truncate_to(target)
         self.expected.written_end = log.end_offset
@@ -188,6 +191,7 @@ class LogMachine(RuleBasedStateMachine):
     def close_and_open(self) -> None:
         self.manager.close()
         self.expected.durable_end = self.expected.written_end
+        self.disk = self.disk.killed()
         self.manager = open_directory(self.disk, self.clock)
         assert all(entry.scanned_bytes == 0 for entry in self.manager.recovery)
 
