@@ -405,13 +405,20 @@ class LogWriter:
             self.start_at(offset)
             return
         kept = tuple(segment for segment in segments if segment.base_offset <= offset)
+        cut = kept[-1].locate(offset, kept[-1].size_bytes)
+        kept_end = offset if cut is None else min(offset, Offset(cut.header.base_offset))
         log_start_offset = min(self.written.log_start_offset, offset)
-        self._lower_recovery_point(offset)
+        self._lower_recovery_point(kept_end)
         if log_start_offset < self.written.log_start_offset:
             self._checkpoints.set_log_start(self._name, log_start_offset)
         self._retire(segments[len(kept) :])
         kept[-1].truncate_to(offset)
         self._end_at(kept, log_start_offset, offset)
+        if kept_end < offset:
+            # A gap needs a witness, or recovery would take it for damage: a segment and an epoch that begin behind it.
+            epoch = LeaderEpoch(self.leader_epoch + 1)
+            self.epochs.assign(epoch, offset)
+            self.roll(offset)
 
     def start_at(self, offset: Offset) -> None:
         """Drop everything; the log is one empty segment at ``offset``."""

@@ -292,7 +292,7 @@ class PartitionOpener:
     def _judge(self, segment: Segment, result: _Scan, following: Offset | None, durable_end: Offset) -> Offset:
         """Say where the segment ends, and tell damage from the tail of a crash."""
         if following is not None:
-            if result.problem is None and result.end_offset == following:
+            if result.problem is None and (result.end_offset == following or self._may_skip_to(following)):
                 return following
             segment.size_bytes = result.valid_bytes
             why = result.problem or "they are missing"
@@ -305,6 +305,10 @@ class PartitionOpener:
         if result.problem is not None:
             self._cut(segment, result)
         return result.end_offset
+
+    def _may_skip_to(self, offset: Offset) -> bool:
+        """Whether a gap before ``offset`` comes of a truncation inside a batch: an epoch begins there (spec E21)."""
+        return any(entry.start_offset == offset for entry in self._epochs.entries)
 
     def _cut(self, segment: Segment, result: _Scan) -> None:
         cut_bytes = self._file_system.size(segment.file.path) - result.valid_bytes
@@ -402,9 +406,7 @@ class PartitionOpener:
             raise CorruptionError(
                 f"it says it has {header.size_bytes} bytes, {segment.size_bytes - position} are there"
             )
-        if header.base_offset < next_offset or header.last_offset_delta < 0:
-            raise CorruptionError(f"its base offset is {header.base_offset}, but {next_offset} comes next")
-        if position and header.base_offset != next_offset and not self._config.compacts:
+        if header.base_offset != next_offset or header.last_offset_delta < 0:
             raise CorruptionError(f"its base offset is {header.base_offset}, but {next_offset} comes next")
         if self._epochs_known:
             expected = self._epochs.epoch_for_offset(Offset(header.base_offset))

@@ -157,7 +157,7 @@ class Segment:
             self.time_index.get()
 
     def _open_offset_index(self, path: Path) -> OffsetIndex:
-        if self.size_bytes and not self._file_system.exists(path):
+        if (self.size_bytes or self.sealed) and not self._file_system.exists(path):
             write_offset_index(self._file_system, path, self.base_offset, self._settings, self.walk(0, self.size_bytes))
         try:
             index = self._offset_index_at(path)
@@ -168,7 +168,7 @@ class Segment:
         return index
 
     def _open_time_index(self, path: Path) -> TimeIndex:
-        if self.size_bytes and not (self._file_system.exists(path) and self._file_system.size(path)):
+        if (self.size_bytes or self.sealed) and not (self._file_system.exists(path) and self._file_system.size(path)):
             write_time_index(self._file_system, path, self.base_offset, self._settings, self.walk(0, self.size_bytes))
         try:
             index = self._time_index_at(path)
@@ -284,14 +284,13 @@ class Segment:
             index.flush()
         self.sealed = True
 
-    def truncate_to(self, offset: Offset) -> int:
-        """Cut at the first batch whose last offset is at or above ``offset``; return how many bytes went (spec E21).
+    def truncate_to(self, offset: Offset) -> None:
+        """Cut at the first batch whose last offset is at or above ``offset`` (spec E21).
 
         The segment is active afterwards and its indexes have room again.
         """
         target = self.locate(offset, self.size_bytes)
         kept_bytes = self.size_bytes if target is None else target.position
-        cut_bytes = self.size_bytes - kept_bytes
         self._unseal()
         self.offset_index.get().truncate_to(offset)
         self.time_index.get().truncate_to(offset)
@@ -299,7 +298,6 @@ class Segment:
         self.file.truncate(kept_bytes)
         self.file.sync()
         self._reload_max_timestamp()
-        return cut_bytes
 
     def _unseal(self) -> None:
         with self._opening:
