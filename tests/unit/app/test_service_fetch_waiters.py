@@ -1,0 +1,162 @@
+"""The purgatory of fetches: who is woken by what, and exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from app.fetch_waiters import FetchWaiters, Wake, is_served
+from app.http.problems import Problem
+from storage.offsets import Offset
+from tests.writers import WriterStand, append_request, eventually, writer_stand
+
+MINUTE_MS = 60_000
+
+
+def on_stand(scenario: Callable[[WriterStand, FetchWaiters], Coroutine[Any, Any, None]], **config: object) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(60), writer_stand(**config) as stand:
+            waiters = FetchWaiters(count_max=3)
+            stand.observed.published = lambda log, snapshot: waiters.wake(log.name, snapshot)  # type: ignore[method-assign]
+            await scenario(stand, waiters)
+
+    asyncio.run(run())
+
+
+async def append(stand: WriterStand, *values: bytes) -> None:
+    await stand.writer.append(append_request(stand.log, *values), size_bytes=100).fsynced
+
+
+def test_an_append_wakes_who_waits_at_the_end_and_nobody_else() -> None:
+    """Spec D6."""
+
+    async def scenario(stand: WriterStand, waiters: FetchWaiters) -> None:
+        at_end = waiters.register(stand.log.name, Offset(0), min_bytes=1, wait_ms=MINUTE_MS)
+        beyond = waiters.register(stand.log.name, Offset(1), min_bytes=1, wait_ms=MINUTE_MS)
+        other = waiters.register(stand.log.name._replace(partition=7), Offset(0), min_bytes=1, wait_ms=MINUTE_MS)
+        assert len(waiters) == 3
+        await append(stand, b"x")
+        assert at_end.done.result() is Wake.AVAILABLE
+        assert not other.done.done()
+        await append(stand, b"y")
+        assert beyond.done.result() is Wake.AVAILABLE
+        assert len(waiters) == 1
+        waiters.close()
+
+    on_stand(scenario)
+
+
+def test_nobody_is_woken_before_the_high_watermark_moves() -> None:
+    """Reliability: nothing a reader has seen is ever lost."""
+
+    async def scenario(stand: WriterStand, waiters: FetchWaiters) -> None:
+        waiter = waiters.register(stand.log.name, Offset(0), min_bytes=1, wait_ms=MINUTE_MS)
+        pending = stand.writer.append(append_request(stand.log, b"x"), size_bytes=100)
+        pending.written.add_done_callback(lambda _: seen.append(waiter.done.done()))
+        seen: list[bool] = []
+        await waiter.done
+        assert seen == [False]
+        assert stand.log.snapshot.high_watermark == 1
+
+    on_stand(scenario)
+
+
+def test_min_bytes_waits_for_so_many_bytes_of_batches() -> None:
+    async def scenario(stand: WriterStand, waiters: FetchWaiters) -> None:
+        await append(stand, b"x")
+        size_bytes = stand.log.snapshot.size_bytes
+        waiter = waiters.register(stand.log.name, Offset(0), min_bytes=3 * size_bytes, wait_ms=MINUTE_MS)
+        await append(stand, b"y")
+        assert not waiter.done.done()
+        await append(stand, b"z")
+        assert waiter.done.result() is Wake.AVAILABLE
+
+    on_stand(scenario)
+
+
+def test_a_bare_roll_wakes_nobody() -> None:
+    """Spec D6: a roll with no data does not wake."""
+
+    async def scenario(stand: WriterStand, waiters: FetchWaiters) -> None:
+        await append(stand, b"x")
+        waiter = waiters.register(stand.log.name, Offset(1), min_bytes=1, wait_ms=MINUTE_MS)
+        await stand.writer.run(stand.log.roll)
+        assert len(stand.log.snapshot.segments) == 2
+        assert not waiter.done.done()
+        waiters.close()
+
+    on_stand(scenario)
+
+
+def test_a_log_start_or_log_end_that_passes_the_offset_wakes() -> None:
+    async def scenario(stand: WriterStand, waiters: FetchWaiters) -> None:
+        await append(stand, b"x", b"y")
+        low = waiters.register(stand.log.name, Offset(0), min_bytes=10_000, wait_ms=MINUTE_MS)
+        await stand.writer.run(lambda: stand.log.delete_records(1))
+        assert low.done.result() is Wake.AVAILABLE
+        high = waiters.register(stand.log.name, Offset(2), min_bytes=1, wait_ms=MINUTE_MS)
+        await stand.writer.run(lambda: stand.log.truncate_to(1))
+        assert high.done.result() is Wake.AVAILABLE
+
+    on_stand(scenario)
+
+
+def test_time_topic_end_and_stop_complete_a_waiter_exactly_once() -> None:
+    async def scenario(stand: WriterStand, waiters: FetchWaiters) -> None:
+        name = stand.log.name
+        late = waiters.register(name, Offset(0), min_bytes=1, wait_ms=1)
+        assert await late.done is Wake.TIMEOUT
+        gone = waiters.register(name, Offset(0), min_bytes=1, wait_ms=MINUTE_MS)
+        waiters.wake_gone([name])
+        waiters.close()
+        assert await gone.done is Wake.GONE
+        assert len(waiters) == 0
+        assert await waiters.register(name, Offset(0), min_bytes=1, wait_ms=MINUTE_MS).done is Wake.SHUTDOWN
+        waiters.close()
+
+    on_stand(scenario)
+
+
+def test_stop_wakes_all() -> None:
+    async def scenario(stand: WriterStand, waiters: FetchWaiters) -> None:
+        waiting = [waiters.register(stand.log.name, Offset(0), min_bytes=1, wait_ms=MINUTE_MS) for _ in range(3)]
+        waiters.close()
+        assert [waiter.done.result() for waiter in waiting] == [Wake.SHUTDOWN] * 3
+
+    on_stand(scenario)
+
+
+def test_waiters_are_limited_and_a_forgotten_one_makes_room() -> None:
+    """Invariant 9."""
+
+    async def scenario(stand: WriterStand, waiters: FetchWaiters) -> None:
+        waiting = [waiters.register(stand.log.name, Offset(0), min_bytes=1, wait_ms=MINUTE_MS) for _ in range(3)]
+        with pytest.raises(Problem) as refused:
+            waiters.register(stand.log.name, Offset(0), min_bytes=1, wait_ms=MINUTE_MS)
+        assert (refused.value.status, refused.value.code, refused.value.retryable) == (503, "overloaded", True)
+        waiters.forget(waiting[0])
+        waiters.forget(waiting[0])
+        assert waiting[0].done.cancelled()
+        waiters.register(stand.log.name, Offset(0), min_bytes=1, wait_ms=MINUTE_MS)
+        assert len(waiters) == 3
+        waiters.close()
+        await eventually(lambda: len(waiters) == 0)
+
+    on_stand(scenario)
+
+
+def test_is_served_tells_of_bytes_and_of_errors() -> None:
+    async def scenario(stand: WriterStand, waiters: FetchWaiters) -> None:
+        await append(stand, b"x")
+        snapshot = stand.log.snapshot
+        size_bytes = snapshot.size_bytes
+        assert is_served(snapshot, Offset(0), 1)
+        assert is_served(snapshot, Offset(0), size_bytes)
+        assert not is_served(snapshot, Offset(0), size_bytes + 1)
+        assert not is_served(snapshot, Offset(1), 1)
+        assert is_served(snapshot, Offset(2), 1)
+
+    on_stand(scenario)

@@ -1,0 +1,270 @@
+"""Records between JSON and columns: what the fast coders take is what the documented models take."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from app.http.problems import Problem
+from app.translate import (
+    Encoding,
+    encode_document,
+    parse_record_lines,
+    parse_record_list,
+    record_documents,
+)
+from schemas.records import JsonProducedRecord, ProducedRecord, RecordList, RoutedRecord, RoutedRecordList
+
+NOW_MS = 1_700_000_000_000
+
+
+def parse(*records: Any, encoding: Encoding = "utf8", routed: bool = True) -> Any:
+    body = json.dumps({"records": list(records)}).encode()
+    return parse_record_list(body, encoding, routed=routed, now_ms=NOW_MS)
+
+
+def refusal(body: bytes, encoding: Encoding = "utf8", *, routed: bool = False) -> Problem:
+    with pytest.raises(Problem) as refused:
+        parse_record_list(body, encoding, routed=routed, now_ms=NOW_MS)
+    return refused.value
+
+
+def test_a_record_has_all_its_parts() -> None:
+    parsed = parse(
+        {
+            "key": "k",
+            "value": {"base64": "AAH/"},
+            "headers": [{"name": "h", "value": "1"}, {"name": "h", "value": None}, {"name": "", "value": ""}],
+            "timestamp": "2013-07-04T00:00:00Z",
+            "partition": 3,
+        },
+        {"value": None},
+        {"value": "", "key": None, "headers": [], "timestamp": None, "partition": None},
+    )
+    assert parsed.keys == [b"k", None, None]
+    assert parsed.values == [b"\x00\x01\xff", None, b""]
+    assert parsed.timestamps == [1_372_896_000_000, NOW_MS, NOW_MS]
+    assert parsed.headers == [[("h", b"1"), ("h", None), ("", b"")], (), []]
+    assert parsed.partitions == [3, None, None]
+
+
+def test_columns_hold_the_rows_asked_for() -> None:
+    parsed = parse({"value": "a", "key": "x"}, {"value": "b"}, {"value": "c", "headers": [{"name": "h", "value": "1"}]})
+    columns = parsed.columns([2, 0])
+    assert columns.values.to_list() == [b"c", b"a"]
+    assert columns.keys.to_list() == [None, b"x"]
+    assert columns.offsets.tolist() == [0, 1]
+    assert columns.headers is not None
+    assert columns.headers.to_rows() == [(("h", b"1"),), ()]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "pointer", "code"),
+    [
+        (b'{"records":[{"value":"a"},{"value":3}]}', 422, "/records/1/value", "invalid_type"),
+        (b'{"records":[{"value":true}]}', 422, "/records/0/value", "invalid_type"),
+        (b'{"records":[{"key":"a"}]}', 422, "/records/0/value", "missing"),
+        (b'{"records":[{"value":{"base64":"!"}}]}', 422, "/records/0/value/base64", "invalid_value"),
+        (b'{"records":[{"value":{"base64":"AA"}}]}', 422, "/records/0/value/base64", "invalid_value"),
+        (b'{"records":[{"value":{"hex":"AA"}}]}', 422, "/records/0/value/hex", "unknown_field"),
+        (b'{"records":[{"value":"a","header":[]}]}', 422, "/records/0/header", "unknown_field"),
+        (
+            b'{"records":[{"value":"a","headers":[{"name":null,"value":"a"}]}]}',
+            422,
+            "/records/0/headers/0/name",
+            "invalid_type",
+        ),
+        (b'{"records":[{"value":"a","headers":[{"name":"a"}]}]}', 422, "/records/0/headers/0/value", "missing"),
+        (b'{"records":[{"value":"a","timestamp":-1}]}', 422, "/records/0/timestamp", "invalid_value"),
+        (b'{"records":[{"value":"a","timestamp":1.0}]}', 422, "/records/0/timestamp", "invalid_type"),
+        (b'{"records":[{"value":"a","timestamp":false}]}', 422, "/records/0/timestamp", "invalid_type"),
+        (b'{"records":[{"value":"a","timestamp":9223372036854775808}]}', 422, "/records/0/timestamp", "invalid_value"),
+        (b'{"records":[{"value":"a","timestamp":"now"}]}', 422, "/records/0/timestamp", "invalid_value"),
+        (b'{"records":[{"value":"a","partition":0}]}', 422, "/records/0/partition", "unknown_field"),
+        (b'{"records":[{"value":"a","value":"b"}]}', 422, "/records/0/value", "duplicate_field"),
+        (b'{"records":[{"value":"a","v\\u0061lue":"b"}]}', 422, "/records/0/value", "duplicate_field"),
+        (b'{"records":[],"records":[]}', 422, "/records", "duplicate_field"),
+        (b'{"records":{}}', 422, "/records", "invalid_type"),
+        (b"{}", 422, "/records", "missing"),
+        (b"[]", 422, "", "invalid_type"),
+        (b'{"records":[{"value":"\\ud800 lone surrogate"}]}', 400, None, None),
+        (b'{"records":[{"value":"\xff"}]}', 400, None, None),
+        (b'{"records":[{"value":NaN}]}', 400, None, None),
+        (b'{"records":[', 400, None, None),
+    ],
+)
+def test_what_is_wrong_is_named_with_a_pointer(body: bytes, status: int, pointer: str | None, code: str | None) -> None:
+    refused = refusal(body)
+    assert refused.status == status
+    assert refused.code == ("malformed_body" if status == 400 else "invalid_request")
+    assert [(fault["pointer"], fault["code"]) for fault in refused.errors] == ([(pointer, code)] if code else [])
+
+
+@pytest.mark.parametrize("value", ["key", '"key"', '"value":', "\\u0061", 'a","value":"b', "records", "timestamp"])
+def test_names_inside_text_are_no_duplicates(value: str) -> None:
+    parsed = parse({"value": value, "key": value, "headers": [{"name": value, "value": value}]})
+    assert parsed.values == [value.encode()]
+
+
+def test_base64_encoding_takes_base64_for_keys_and_values() -> None:
+    parsed = parse({"value": "AAE=", "key": {"base64": "/w=="}}, {"value": None}, encoding="base64")
+    assert (parsed.values, parsed.keys) == ([b"\x00\x01", None], [b"\xff", None])
+    assert refusal(b'{"records":[{"value":"text!"}]}', "base64").errors[0]["pointer"] == "/records/0/value"
+
+
+def test_json_encoding_stores_the_text_of_any_json() -> None:
+    body = b'{"records":[{"value":{"a": [1, 2.50]},"key":7},{"value":null},{"value":"x"},{"value":{"base64":"AAE="}}]}'
+    parsed = parse_record_list(body, "json", routed=False, now_ms=NOW_MS)
+    assert parsed.values == [b'{"a": [1, 2.50]}', None, b'"x"', b"\x00\x01"]
+    assert parsed.keys == [b"7", None, None, None]
+    assert refusal(b'{"records":[{"value":{"base64":"A"}}]}', "json").errors[0]["pointer"] == "/records/0/value/base64"
+    assert refusal(b'{"records":[{"value":{"a":1,"a":2}}]}', "json").errors[0]["code"] == "duplicate_field"
+    assert refusal(b'{"records":[{"value":[1e999]}]}', "json").status == 422
+
+
+def test_lines_are_records_and_faults_point_at_their_line() -> None:
+    parsed = parse_record_lines(
+        b'{"value":"a"}\n\n  \r\n{"value":"b","partition":1}', "utf8", routed=True, now_ms=NOW_MS
+    )
+    assert (parsed.values, parsed.partitions) == ([b"a", b"b"], [None, 1])
+    for block, pointer in [
+        (b'{"value":"a"}\n{"value":1}\n', "/11/value"),
+        (b'{"value":"a"}\n{"value":"a","value":"b"}\n', "/11/value"),
+        (b'{"value":"a","timestamp":"x"}\n', "/10/timestamp"),
+        (b"[]\n", "/10"),
+    ]:
+        with pytest.raises(Problem) as refused:
+            parse_record_lines(block, "utf8", routed=False, now_ms=NOW_MS, first_line=10)
+        assert [fault["pointer"] for fault in refused.value.errors] == [pointer]
+    for block in (
+        b'{"value":\n"a"}\n',
+        b'{"value":"a"} {"value":"b"}\n',
+        b'{"value":"a"}x\n',
+        b'{"value":"a"\n',
+        b"\xff\n",
+    ):
+        for encoding in ("utf8", "json"):
+            with pytest.raises(Problem) as refused:
+                parse_record_lines(block, encoding, routed=False, now_ms=NOW_MS)  # type: ignore[arg-type]
+            assert refused.value.status == 400
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+TEXTS = st.sampled_from(["", "a", "AAE=", "AA", "\u00e9", "base64", "2013-07-04T00:00:00Z", "2013-07-04T00:00:00"])
+FIELDS: dict[str, Any] = {
+    "value": TEXTS | st.none() | st.fixed_dictionaries({"base64": TEXTS}) | JSON_VALUES,
+    "key": TEXTS | st.none() | st.fixed_dictionaries({"base64": TEXTS}) | JSON_VALUES,
+    "headers": st.lists(
+        st.fixed_dictionaries({}, optional={"name": TEXTS | JSON_VALUES, "value": TEXTS | st.none() | JSON_VALUES}),
+        max_size=2,
+    )
+    | JSON_VALUES,
+    "timestamp": st.integers(-1, 2**63) | TEXTS | JSON_VALUES,
+    "partition": st.integers(-1, 2**31) | JSON_VALUES,
+    "surprise": JSON_VALUES,
+}
+DOCUMENTS = st.fixed_dictionaries(
+    {"records": st.lists(st.fixed_dictionaries({}, optional=FIELDS), max_size=2)}, optional={"more": JSON_VALUES}
+)
+
+
+def accepts(model: type[BaseModel], body: bytes) -> bool:
+    try:
+        model.model_validate_json(body)
+    except ValidationError:
+        return False
+    return True
+
+
+def parses(call: Any) -> bool:
+    try:
+        call()
+    except Problem:
+        return False
+    return True
+
+
+@given(DOCUMENTS, st.booleans())
+def test_coders_and_models_accept_and_refuse_the_same(document: dict[str, Any], routed: bool) -> None:
+    body = json.dumps(document).encode()
+    model = RoutedRecordList if routed else RecordList
+    read = parses(lambda: parse_record_list(body, "utf8", routed=routed, now_ms=NOW_MS))
+    assert read == accepts(model, body)
+    line_model = RoutedRecord if routed else ProducedRecord
+    for record in document["records"]:
+        line = json.dumps(record).encode() + b"\n"
+        read = parses(lambda line=line: parse_record_lines(line, "utf8", routed=routed, now_ms=NOW_MS))
+        assert read == accepts(line_model, line)
+
+
+@given(st.fixed_dictionaries({"value": JSON_VALUES}, optional={"key": JSON_VALUES, "timestamp": JSON_VALUES}))
+def test_coders_and_models_agree_about_json_values(record: dict[str, Any]) -> None:
+    line = json.dumps(record).encode() + b"\n"
+    read = parses(lambda: parse_record_lines(line, "json", routed=True, now_ms=NOW_MS))
+    assert read == accepts(JsonProducedRecord, line)
+
+
+BYTES = (
+    st.binary(max_size=20)
+    | st.text(max_size=10).map(str.encode)
+    | JSON_VALUES.map(lambda value: json.dumps(value).encode())
+)
+
+
+def bytes_or_none(data: bytes | None) -> bytes | None:
+    return data
+
+
+def meaning(data: bytes | None) -> object:
+    """JSON for what it says, as ``json.loads`` between the two ways does not keep its spelling."""
+    try:
+        return data if data is None else ("json", json.loads(data))
+    except ValueError:
+        return data
+
+
+@given(
+    st.lists(st.tuples(st.none() | BYTES, st.none() | BYTES, st.integers(0, 2**60)), max_size=5),
+    st.sampled_from(["utf8", "base64", "json"]),
+)
+def test_what_comes_out_goes_in_again_unchanged(
+    rows: list[tuple[bytes | None, bytes | None, int]], encoding: Encoding
+) -> None:
+    """Every stored byte string survives the way through JSON and back, in every encoding."""
+    records = [
+        {
+            "key": None if key is None else {"base64": base64.b64encode(key).decode()},
+            "value": None if value is None else {"base64": base64.b64encode(value).decode()},
+            "headers": [
+                {"name": "h", "value": None if value is None else {"base64": base64.b64encode(value).decode()}}
+            ],
+            "timestamp": timestamp,
+        }
+        for key, value, timestamp in rows
+    ]
+    columns = parse(*records).columns()
+    documents = record_documents(columns, encoding=encoding, timestamp_type="CreateTime", partition=0)
+    shown = json.loads(encode_document(documents))
+    again = parse_record_list(
+        encode_document(
+            {"records": [{name: record[name] for name in ("key", "value", "headers", "timestamp")} for record in shown]}
+        ),
+        encoding,
+        routed=False,
+        now_ms=NOW_MS,
+    )
+    same = meaning if encoding == "json" else bytes_or_none
+    assert list(map(same, again.keys)) == [same(key) for key, _, _ in rows]
+    assert list(map(same, again.values)) == [same(value) for _, value, _ in rows]
+    assert again.timestamps == [timestamp for _, _, timestamp in rows]
+    assert len(encode_document(documents).split(b"\n")) == 1

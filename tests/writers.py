@@ -1,0 +1,119 @@
+"""Logs with a writer on a simulated disk, for tests of what happens between the loop, the threads and the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.partition_writer import MailboxLimits, PartitionWriter
+from rollway.records import Record, columns_from_records, encode_batch
+from storage.batch_validation import ValidBatch, validate_batches
+from storage.clock import ManualClock
+from storage.log_manager import LogManager
+from storage.log_snapshot import LogSnapshot
+from storage.partition_log import AppendRequest, PartitionLog
+from tests.crash.simulated_disk import Operation, SimulatedDisk
+
+DATA = Path("/data")
+
+
+def record_batch(*values: bytes, timestamp: int = 1_700_000_000_000, key: bytes | None = None) -> bytes:
+    """One batch as a client sends it."""
+    records = [Record(place, timestamp + place, key, value) for place, value in enumerate(values)]
+    return encode_batch(columns_from_records(records))
+
+
+def valid_batches(log: PartitionLog, *values: bytes) -> tuple[ValidBatch, ...]:
+    """One batch, validated for this log."""
+    return tuple(validate_batches(bytearray(record_batch(*values)), log.config, 1_700_000_000_000))
+
+
+def append_request(log: PartitionLog, *values: bytes) -> AppendRequest:
+    """An append of one batch."""
+    return AppendRequest(valid_batches(log, *values))
+
+
+@dataclass
+class Observed:
+    """What a writer told."""
+
+    snapshots: list[LogSnapshot] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    flush_count: int = 0
+    failures: list[BaseException] = field(default_factory=list)
+
+    def published(self, log: PartitionLog, snapshot: LogSnapshot) -> None:
+        self.snapshots.append(snapshot)
+
+    def group_appended(self, request_count: int, seconds: float) -> None:
+        self.groups.append(request_count)
+
+    def flushed(self, seconds: float) -> None:
+        self.flush_count += 1
+
+    def partition_failed(self, log: PartitionLog, error: BaseException) -> None:
+        self.failures.append(error)
+
+
+class Gate:
+    """Stops disk operations of one kind until it is opened; ``reached`` says that one waits."""
+
+    def __init__(self, disk: SimulatedDisk, kind: str, suffix: str = ".log") -> None:
+        self._kind = kind
+        self._suffix = suffix
+        self._reached = threading.Event()
+        self._open = threading.Event()
+        disk.before_operation = self._before
+
+    def _before(self, operation: Operation) -> None:
+        if operation.kind == self._kind and operation.path.suffix == self._suffix:
+            self._reached.set()
+            assert self._open.wait(30)
+
+    async def reached(self) -> None:
+        assert await asyncio.to_thread(self._reached.wait, 30)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@dataclass
+class WriterStand:
+    """A partition with its writer."""
+
+    disk: SimulatedDisk
+    clock: ManualClock
+    manager: LogManager
+    log: PartitionLog
+    writer: PartitionWriter
+    observed: Observed
+
+
+@contextlib.asynccontextmanager
+async def writer_stand(limits: MailboxLimits | None = None, **config: object) -> AsyncIterator[WriterStand]:
+    """A topic of one partition with ``config`` (dots as underscores), and its writer."""
+    clock = ManualClock()
+    disk = SimulatedDisk(clock)
+    disk.make_directory(DATA)
+    manager = LogManager.open(DATA, file_system=disk, clock=clock)
+    topic, _ = manager.create_topic("t", 1, {name.replace("_", "."): value for name, value in config.items()})
+    observed = Observed()
+    with ThreadPoolExecutor(2) as write_pool, ThreadPoolExecutor(2) as flush_pool:
+        writer = PartitionWriter(
+            topic.partitions[0], write_pool=write_pool, flush_pool=flush_pool, observer=observed, limits=limits
+        )
+        yield WriterStand(disk, clock, manager, topic.partitions[0], writer, observed)
+        disk.before_operation = None
+        await writer.close()
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Let the loop run until ``holds``; fails after half a minute."""
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - what is waited for tells nobody
+            await asyncio.sleep(0)
