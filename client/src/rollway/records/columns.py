@@ -5,10 +5,10 @@ The layout is Arrow's: a column of byte strings is one buffer plus the n + 1 pla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -45,21 +45,34 @@ class BinaryColumn:
         self.nulls = nulls
 
     @classmethod
-    def from_list(cls, items: Iterable[bytes | None]) -> BinaryColumn:
-        """A column of these byte strings; ``None`` is null."""
-        listed = list(items)
-        present = [item or b"" for item in listed]
-        column = cls.from_lengths(b"".join(present), np.fromiter(map(len, present), np.int64, len(present)))
-        if None in listed:
-            column.nulls = np.fromiter((item is None for item in listed), np.bool_, len(listed))
+    def _unchecked(cls, data: ByteArray, offsets: Int64Array, nulls: BoolArray | None = None) -> Self:
+        """A column whose offsets are right by the way they were made."""
+        column = cls.__new__(cls)
+        column.data = data
+        column.offsets = offsets
+        column.nulls = nulls
         return column
 
     @classmethod
-    def from_lengths(cls, data: bytes | bytearray | memoryview | ByteArray, lengths: Int64Array) -> BinaryColumn:
-        """Cut ``data`` into byte strings of these lengths, one after the other."""
+    def from_list(cls, items: Sequence[bytes | None]) -> Self:
+        """A column of these byte strings; ``None`` is null."""
+        present = [item or b"" for item in items]
+        offsets = np.array([0, *accumulate(map(len, present))], dtype=np.int64)
+        nulls = np.array([item is None for item in items]) if None in items else None
+        return cls._unchecked(np.frombuffer(b"".join(present), dtype=np.uint8), offsets, nulls)
+
+    @classmethod
+    def from_lengths(
+        cls, data: bytes | bytearray | memoryview | ByteArray, lengths: Int64Array, nulls: BoolArray | None = None
+    ) -> Self:
+        """Cut ``data`` into byte strings of these lengths, one after the other.
+
+        Raises:
+            ValueError: negative lengths, or more bytes than ``data`` has.
+        """
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        return cls(data, offsets)
+        return cls(data, offsets, nulls)
 
     @classmethod
     def all_null(cls, count: int) -> BinaryColumn:
@@ -116,10 +129,10 @@ class BinaryColumn:
             return columns[0]
         data = [column.data[int(column.offsets[0]) : int(column.offsets[-1])] for column in columns]
         lengths = np.concatenate([np.diff(column.offsets) for column in columns])
-        joined = cls.from_lengths(np.concatenate(data), lengths)
+        nulls = None
         if any(column.nulls is not None for column in columns):
-            joined.nulls = np.concatenate([column.null_flags() for column in columns])
-        return joined
+            nulls = np.concatenate([column.null_flags() for column in columns])
+        return cls.from_lengths(np.concatenate(data), lengths, nulls)
 
     def null_flags(self) -> BoolArray:
         """``nulls``, or as many ``False``."""
@@ -244,11 +257,14 @@ class RecordColumns:
     headers: HeaderColumns | None = None
 
     def __post_init__(self) -> None:
-        lengths = {len(self.offsets), len(self.timestamps), len(self.keys), len(self.values)}
-        if self.headers is not None:
-            lengths.add(len(self.headers.counts))
-        if len(lengths) != 1:
-            raise ValueError(f"columns of different lengths: {sorted(lengths)}")
+        count = len(self.offsets)
+        if (
+            len(self.timestamps) != count
+            or len(self.keys) != count
+            or len(self.values) != count
+            or (self.headers is not None and len(self.headers.counts) != count)
+        ):
+            raise ValueError("columns of different lengths")
 
     @classmethod
     def concatenate(cls, columns: Sequence[RecordColumns]) -> RecordColumns:

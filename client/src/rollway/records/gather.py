@@ -38,9 +38,9 @@ def gather(data: ByteArray, ranges: Ranges) -> BinaryColumn:
 
 
 def _take_equal(data: ByteArray, starts: Int64Array, width: int) -> ByteArray:
-    """Every place of ``data`` as the start of a row of ``width`` bytes, of which numpy copies those wanted."""
-    rows: ByteArray = np.ndarray((len(data) - width + 1, width), dtype=np.uint8, buffer=data, strides=(1, 1))
-    return rows[starts].reshape(-1)
+    """Every place of ``data`` as the start of an element of ``width`` bytes, of which numpy copies those wanted."""
+    elements = np.ndarray((len(data) - width + 1,), dtype=f"V{width}", buffer=data, strides=(1,))
+    return elements[starts].view(np.uint8)
 
 
 def _take_unequal(data: ByteArray, starts: Int64Array, lengths: Int64Array) -> ByteArray:

@@ -7,11 +7,15 @@ from length to length and looks at nothing else.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from rollway.records.columns import ByteArray, Int64Array
+from rollway.records.columns import BoolArray, ByteArray, Int64Array
 from rollway.records.errors import BrokenRecordError
+from rollway.records.section_rows import RECORD_BODY_BYTES_MIN
 from rollway.records.varint import read_varint
+from rollway.records.varint_arrays import read_varints
 
 _RUN_MIN = 32
 _WALK_MIN = 32
@@ -20,73 +24,98 @@ _WALK_MAX = 4096
 _FIRST_PIECE = 256
 
 
-def record_starts(section: bytes | memoryview, data: ByteArray, record_count: int) -> Int64Array:
-    """The places where records begin, and last the place where the last one ends.
+class Boundaries(NamedTuple):
+    """Where records lie: from ``starts[i]`` to ``starts[i + 1]``, what follows the length field from ``bodies[i]`` on.
 
-    ``data`` is ``section`` as an array; ``record_count`` records of the smallest size fit into it. Lengths are followed
-    here and judged by the caller, who reads them again. The places rise; the last may lie beyond the section. When the
-    section ends before the records do, there are fewer places than ``record_count + 1``.
+    ``broken`` marks those whose length is no number, too small, or leads beyond the section.
+    """
+
+    starts: Int64Array
+    bodies: Int64Array
+    broken: BoolArray
+
+    @property
+    def record_count(self) -> int:
+        return len(self.bodies)
+
+    def slice(self, start: int, end: int) -> Boundaries:
+        """Records ``[start, end)``."""
+        return Boundaries(self.starts[start : end + 1], self.bodies[start:end], self.broken[start:end])
+
+
+def find_boundaries(section: bytes | memoryview, data: ByteArray, record_count: int) -> Boundaries:
+    """Find the records of a section, fewer than ``record_count`` when it ends before they do.
+
+    ``data`` is ``section`` as an array; ``record_count`` records of the smallest size fit into it.
     """
     starts = np.empty(record_count + 1, dtype=np.int64)
+    bodies = np.empty(record_count, dtype=np.int64)
+    broken = np.zeros(record_count, dtype=np.bool_)
     walked: bytes | None = None
     walk_count = _WALK_MIN
-    place = 0
+    first = 0
     position = 0
-    while place < record_count and position < len(data):
-        run_count, stride = _run_length(data, position, record_count - place)
+    while first < record_count and position < len(data):
+        run_count, field_bytes, stride = _find_run(data, position, record_count - first)
         if run_count:
-            starts[place : place + run_count] = np.arange(position, position + run_count * stride, stride)
-            place += run_count
+            last = first + run_count
+            starts[first:last] = np.arange(position, position + run_count * stride, stride)
+            np.add(starts[first:last], field_bytes, out=bodies[first:last])
             position += run_count * stride
             walk_count = _WALK_MIN
-            continue
-        walked = bytes(section) if walked is None else walked
-        found, position = _walk(walked, position, min(walk_count, record_count - place))
-        starts[place : place + len(found)] = found
-        place += len(found)
-        walk_count = min(2 * walk_count, _WALK_MAX)
-    starts[place] = position
-    return starts[: place + 1]
+        else:
+            walked = bytes(section) if walked is None else walked
+            found, position = _walk(walked, position, min(walk_count, record_count - first))
+            last = first + len(found)
+            starts[first:last] = found
+            starts[last] = position
+            length = read_varints(data, starts[first:last])
+            bodies[first:last] = length.ends
+            broken[first:last] = length.ends + length.numbers != starts[first + 1 : last + 1]
+            broken[first:last] |= length.numbers < RECORD_BODY_BYTES_MIN
+            if length.broken is not None:
+                broken[first:last] |= length.broken
+            walk_count = min(2 * walk_count, _WALK_MAX)
+        first = last
+    starts[first] = position
+    if position > len(data):
+        broken[first - 1] = True
+    return Boundaries(starts, bodies, broken).slice(0, first)
 
 
-def _run_length(data: ByteArray, position: int, record_count: int) -> tuple[int, int]:
-    """How many records from ``position`` on have the same length, and the bytes from one to the next.
+def _find_run(data: ByteArray, position: int, record_count: int) -> tuple[int, int, int]:
+    """How many records from ``position`` on have the same length; the bytes of its field, and of a whole record.
 
-    (0, 0) when they are too few to be worth an array. The last of them need not end inside the section.
+    Zeros when they are too few to be worth an array. The last of them need not end inside the section.
     """
-    field = _length_field(data, position)
-    if field is None:
-        return 0, 0
-    field_bytes, stride = field
-    steps_max = min(record_count, (len(data) - position - field_bytes) // stride + 1)
-    if steps_max < _RUN_MIN:
-        return 0, 0
-    expected = data[position : position + field_bytes]
-    run_count = 0
-    piece_count = _RUN_MIN
-    while run_count < steps_max:
-        piece_count = min(piece_count, steps_max - run_count)
-        start = position + run_count * stride
-        same = data[start : start + (piece_count - 1) * stride + 1 : stride] == expected[0]
-        for place in range(1, field_bytes):
-            start += 1
-            same &= data[start : start + (piece_count - 1) * stride + 1 : stride] == expected[place]
-        equal_count = piece_count if same.all() else int(same.argmin())
-        run_count += equal_count
-        if equal_count < piece_count:
-            break
-        piece_count = max(_FIRST_PIECE, 4 * piece_count)
-    return (run_count, stride) if run_count >= _RUN_MIN else (0, 0)
-
-
-def _length_field(data: ByteArray, position: int) -> tuple[int, int] | None:
-    """The size of the length field at ``position``, and of the whole record."""
     head = data[position : position + 5].tobytes()
     try:
         length, field_bytes = read_varint(head, 0, len(head))
     except BrokenRecordError:
-        return None
-    return (field_bytes, field_bytes + length) if length > 0 else None
+        return 0, 0, 0
+    if length < RECORD_BODY_BYTES_MIN:
+        return 0, 0, 0
+    stride = field_bytes + length
+    steps_max = min(record_count, (len(data) - position - field_bytes) // stride + 1)
+    run_count = 0
+    piece_count = _RUN_MIN
+    while run_count < steps_max:
+        piece_count = min(piece_count, steps_max - run_count)
+        equal_count = _count_equal(data, position + run_count * stride, stride, piece_count, head[:field_bytes])
+        run_count += equal_count
+        if equal_count < piece_count:
+            break
+        piece_count = max(_FIRST_PIECE, 4 * piece_count)
+    return (run_count, field_bytes, stride) if run_count >= _RUN_MIN else (0, 0, 0)
+
+
+def _count_equal(data: ByteArray, position: int, stride: int, count: int, field: bytes) -> int:
+    """At how many of the next ``count`` steps of ``stride`` the same ``field`` stands, before another does."""
+    reach = (count - 1) * stride + 1
+    equal = data[position : position + reach : stride] == field[0]
+    for place in range(1, len(field)):
+        equal &= data[position + place : position + place + reach : stride] == field[place]
+    return count if equal.all() else int(equal.argmin())
 
 
 def _walk(section: bytes, position: int, record_count: int) -> tuple[list[int], int]:

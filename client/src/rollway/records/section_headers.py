@@ -16,7 +16,7 @@ from rollway.records.varint import read_varint
 from rollway.records.varint_arrays import Varints, read_varints
 
 # Measured: with fewer records reading one by one is quicker.
-_TOGETHER_MIN = 48
+_TOGETHER_MIN = 16
 
 # How many headers are read one by one before they move to arrays.
 _PIECE_COUNT = 4096
@@ -125,12 +125,12 @@ def _read_headers(section: bytes, position: int, limit: int, count: int) -> tupl
     for _ in range(count):
         length, position = read_varint(section, position, limit)
         if length < 0:
-            raise BrokenRecordError("a header without a name")
+            raise BrokenRecordError("has a header without a name")
         name_starts.append(position)
         name_lengths.append(length)
         length, position = read_varint(section, position + length, limit)
         if length < -1:
-            raise BrokenRecordError(f"a header value of {length} bytes")
+            raise BrokenRecordError(f"has a header value of {length} bytes")
         value_starts.append(position)
         value_lengths.append(length)
         position += max(length, 0)

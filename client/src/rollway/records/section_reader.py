@@ -23,15 +23,21 @@ import numpy as np
 from rollway.records.columns import BoolArray, ByteArray, Int64Array, RecordColumns
 from rollway.records.errors import BrokenRecordError, DecompressedSizeError
 from rollway.records.gather import Ranges, gather
-from rollway.records.section_boundaries import record_starts
+from rollway.records.section_boundaries import Boundaries, find_boundaries
 from rollway.records.section_headers import HeaderReader, find_undecodable
-from rollway.records.section_rows import HEADER_BYTES_MIN, RECORD_BODY_BYTES_MIN, read_row, read_rows
+from rollway.records.section_rows import (
+    HEADER_BYTES_MIN,
+    RECORD_BODY_BYTES_MIN,
+    broken_row,
+    explain_broken_row,
+    read_rows,
+)
 from rollway.records.varint import VARLONG_BYTES_MAX
 from rollway.records.varint_arrays import Varints, read_varints
 
 # Measured: with fewer records the fixed cost of arrays is larger than that of a loop. Large sections never take the
 # loop: they may hold more headers than should become objects.
-_ROWS_MAX = 96
+_ROWS_MAX = 112
 _ROWS_BYTES_MAX = 64 * 1024
 
 # Records read together, which bounds the memory that reading takes beside its result.
@@ -72,16 +78,16 @@ class _SectionReader:
 
     def read(self, record_count: int) -> RecordColumns:
         self._charge(record_count * _RECORD_COLUMN_BYTES)
-        starts = record_starts(self._section, self._data, record_count)
-        found_count = len(starts) - 1
+        boundaries = find_boundaries(self._section, self._data, record_count)
+        found_count = boundaries.record_count
         blocks = [
-            self._read_block(starts[first : first + _BLOCK_COUNT + 1], first)
+            self._read_block(boundaries.slice(first, min(first + _BLOCK_COUNT, found_count)), first)
             for first in range(0, found_count, _BLOCK_COUNT)
         ]
         if found_count < record_count:
             raise BrokenRecordError(f"the records end after {found_count}, not {record_count}")
-        if starts[-1] != len(self._data):
-            left_count = len(self._data) - int(starts[-1])
+        left_count = len(self._data) - int(boundaries.starts[-1])
+        if left_count:
             raise BrokenRecordError(f"{left_count} bytes are left over after {record_count} records")
         return RecordColumns.concatenate(blocks)
 
@@ -91,14 +97,12 @@ class _SectionReader:
             if self._columns_bytes_left < 0:
                 raise DecompressedSizeError("the batch has more records or headers than there is memory for")
 
-    def _read_block(self, starts: Int64Array, first: int) -> RecordColumns:
-        """The records at ``starts``, the last of which is only an end; the first one's number is ``first``."""
-        data, ends = self._data, starts[1:]
-        length = read_varints(data, starts[:-1])
-        broken = length.ends + length.numbers != ends
-        broken |= length.numbers < RECORD_BODY_BYTES_MIN
-        broken |= ends > len(data)
-        timestamp_delta = read_varints(data, length.ends + 1, VARLONG_BYTES_MAX)
+    def _read_block(self, boundaries: Boundaries, first: int) -> RecordColumns:
+        """The records of ``boundaries``, whose first one is number ``first`` of the batch."""
+        data = self._data
+        starts, bodies, broken = boundaries
+        ends = starts[1:]
+        timestamp_delta = read_varints(data, bodies + 1, VARLONG_BYTES_MAX)
         offset_delta = read_varints(data, timestamp_delta.ends)
         key = read_varints(data, offset_delta.ends)
         value = read_varints(data, _field_ends(key, broken))
@@ -106,7 +110,7 @@ class _SectionReader:
         broken |= header_count.numbers < 0
         room = ends - header_count.ends
         broken |= (room < 0) | (header_count.numbers > room // HEADER_BYTES_MIN)
-        for field in (length, timestamp_delta, offset_delta, key, value, header_count):
+        for field in (timestamp_delta, offset_delta, key, value, header_count):
             if field.broken is not None:
                 broken |= field.broken
         if not header_count.numbers.any():
@@ -136,10 +140,9 @@ class _SectionReader:
     def _refuse(self, place: int, starts: Int64Array, first: int) -> None:
         """Raise what is wrong with the record at ``starts[place]``."""
         start, end = starts[place : place + 2].tolist()
-        if end - start <= _EXPLAINED_BYTES_MAX:
-            read_row(bytes(self._section), start, first + place)
-        message = "breaks the format"
-        raise BrokenRecordError(f"record {first + place} {message}", ((first + place, message),))
+        if end - start > _EXPLAINED_BYTES_MAX:
+            raise broken_row(first + place)
+        raise explain_broken_row(bytes(self._section), start, first + place)
 
 
 def _field_ends(field: Varints, broken: BoolArray) -> Int64Array:

@@ -5,7 +5,7 @@ Also the voice of the column reader: what it finds broken is read again here to 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,17 +19,11 @@ RECORD_BODY_BYTES_MIN = 6
 HEADER_BYTES_MIN = 2
 """A record header with an empty name and value."""
 
-_Headers = list[tuple[str, bytes | None]]
+_Headers = Sequence[tuple[str, bytes | None]]
 
 
-class Row(NamedTuple):
-    """One record as it lies in the section."""
-
-    timestamp_delta: int
-    offset_delta: int
-    key: bytes | None
-    value: bytes | None
-    headers: _Headers
+# One record as it lies in the section: timestamp delta, offset delta, key, value, headers.
+_Row = tuple[int, int, bytes | None, bytes | None, _Headers]
 
 
 def write_rows(columns: RecordColumns, timestamp_deltas: Int64Array) -> bytes:
@@ -67,11 +61,14 @@ def read_rows(data: bytes, record_count: int) -> RecordColumns:
     Raises:
         BrokenRecordError: they do not, or one breaks the format.
     """
-    rows: list[Row] = []
+    rows: list[_Row] = []
     position = 0
-    for place in range(record_count):
-        row, position = read_row(data, position, place)
-        rows.append(row)
+    try:
+        for _ in range(record_count):
+            row, position = _read_row(data, position)
+            rows.append(row)
+    except BrokenRecordError as error:
+        raise _broken_record(len(rows), str(error)) from None
     if position != len(data):
         raise BrokenRecordError(f"{len(data) - position} bytes are left over after {record_count} records")
     timestamp_deltas, offset_deltas, keys, values, headers = zip(*rows, strict=True) if rows else ((),) * 5
@@ -84,19 +81,25 @@ def read_rows(data: bytes, record_count: int) -> RecordColumns:
     )
 
 
-def read_row(data: bytes, position: int, place: int) -> tuple[Row, int]:
-    """Read the record that begins at ``position`` and is number ``place`` of its batch; return it and its end.
-
-    Raises:
-        BrokenRecordError: it breaks the format.
-    """
+def explain_broken_row(data: bytes, position: int, place: int) -> BrokenRecordError:
+    """What is wrong with the record that begins at ``position`` and is number ``place`` of its batch."""
     try:
-        return _read_row(data, position)
+        _read_row(data, position)
     except BrokenRecordError as error:
-        raise BrokenRecordError(f"record {place}: {error}", ((place, str(error)),)) from None
+        return _broken_record(place, str(error))
+    return broken_row(place)
 
 
-def _read_row(data: bytes, position: int) -> tuple[Row, int]:
+def broken_row(place: int) -> BrokenRecordError:
+    """That record number ``place`` is broken, whatever is wrong with it."""
+    return _broken_record(place, "breaks the format")
+
+
+def _broken_record(place: int, message: str) -> BrokenRecordError:
+    return BrokenRecordError(f"record {place} {message}", ((place, message),))
+
+
+def _read_row(data: bytes, position: int) -> tuple[_Row, int]:
     length, position = read_varint(data, position, len(data))
     end = position + length
     if length < RECORD_BODY_BYTES_MIN or end > len(data):
@@ -106,11 +109,11 @@ def _read_row(data: bytes, position: int) -> tuple[Row, int]:
     key, position = _read_bytes(data, position, end)
     value, position = _read_bytes(data, position, end)
     if position == end - 1 and data[position] == 0:
-        return Row(timestamp_delta, offset_delta, key, value, []), end
+        return (timestamp_delta, offset_delta, key, value, ()), end
     headers, position = _read_headers(data, position, end)
     if position != end:
-        raise BrokenRecordError(f"{end - position} bytes are left over at its end")
-    return Row(timestamp_delta, offset_delta, key, value, headers), end
+        raise BrokenRecordError(f"has {end - position} bytes left over at its end")
+    return (timestamp_delta, offset_delta, key, value, headers), end
 
 
 def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
@@ -118,23 +121,23 @@ def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int
     if length == -1:
         return None, position
     if not 0 <= length <= end - position:
-        raise BrokenRecordError(f"a field of {length} bytes where {end - position} are left")
+        raise BrokenRecordError(f"has a field of {length} bytes where {end - position} are left")
     return data[position : position + length], position + length
 
 
 def _read_headers(data: bytes, position: int, end: int) -> tuple[_Headers, int]:
     count, position = read_varint(data, position, end)
     if not 0 <= count <= (end - position) // HEADER_BYTES_MIN:
-        raise BrokenRecordError(f"{count} headers where {end - position} bytes are left")
-    headers: _Headers = []
+        raise BrokenRecordError(f"has {count} headers where {end - position} bytes are left")
+    headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, position = _read_bytes(data, position, end)
         if name is None:
-            raise BrokenRecordError("a header without a name")
+            raise BrokenRecordError("has a header without a name")
         try:
             decoded = name.decode()
         except UnicodeDecodeError as error:
-            raise BrokenRecordError(f"a header name is not UTF-8: {error}") from None
+            raise BrokenRecordError(f"has a header name that is not UTF-8: {error}") from None
         value, position = _read_bytes(data, position, end)
         headers.append((decoded, value))
     return headers, position

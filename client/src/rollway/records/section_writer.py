@@ -19,7 +19,7 @@ from rollway.records.section_rows import write_rows
 from rollway.records.varint_arrays import UInt64Array, sizes_of, write_varints, zigzag
 
 # Measured: with fewer records the fixed cost of arrays is larger than that of a loop.
-_ROWS_MAX = 64
+_ROWS_MAX = 128
 
 _SEPARATOR = pa.scalar(b"", pa.large_binary())
 _ZERO = pa.scalar(b"\x00", pa.large_binary())

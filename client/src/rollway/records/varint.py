@@ -35,6 +35,14 @@ def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
     Raises:
         BrokenRecordError: cut off at ``end``, longer than 5 bytes, or out of range.
     """
+    # Most numbers take one byte or two.
+    if position + 1 < end:
+        low = data[position]
+        if low < 0x80:
+            return low >> 1 ^ -(low & 1), position + 1
+        high = data[position + 1]
+        if high < 0x80:
+            return (high << 6 | (low & 0x7F) >> 1) ^ -(low & 1), position + 2
     return _read(data, position, end, VARINT_BYTES_MAX, _UINT32_MAX)
 
 
@@ -44,6 +52,13 @@ def read_varlong(data: bytes, position: int, end: int) -> tuple[int, int]:
     Raises:
         BrokenRecordError: cut off at ``end``, longer than 10 bytes, or out of range.
     """
+    if position + 1 < end:
+        low = data[position]
+        if low < 0x80:
+            return low >> 1 ^ -(low & 1), position + 1
+        high = data[position + 1]
+        if high < 0x80:
+            return (high << 6 | (low & 0x7F) >> 1) ^ -(low & 1), position + 2
     return _read(data, position, end, VARLONG_BYTES_MAX, _UINT64_MAX)
 
 
@@ -55,9 +70,9 @@ def _read(data: bytes, position: int, end: int, bytes_max: int, unsigned_max: in
         zigzag |= (byte & 0x7F) << shift
         if byte < 0x80:
             if zigzag > unsigned_max:
-                raise BrokenRecordError(f"the number at byte {position} is out of range")
+                raise BrokenRecordError(f"has a number out of range at byte {position}")
             return (zigzag >> 1) ^ -(zigzag & 1), place + 1
         shift += 7
     if position + bytes_max <= end:
-        raise BrokenRecordError(f"the number at byte {position} is longer than {bytes_max} bytes")
-    raise BrokenRecordError(f"the number at byte {position} is cut off at byte {end}")
+        raise BrokenRecordError(f"has a number longer than {bytes_max} bytes at byte {position}")
+    raise BrokenRecordError(f"has a number cut off at byte {end}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,12 @@ UInt64Array = npt.NDArray[np.uint64]
 
 # The last byte of the longest form has room for more bits than the number.
 _LAST_BYTE_MAX = {VARINT_BYTES_MAX: 0x0F, VARLONG_BYTES_MAX: 0x01}
+
+# The narrowest numbers that hold as many bytes of seven bits and one more.
+_WIDTHS = (np.uint8, np.uint16, np.uint32, np.uint32, *(np.uint64,) * 6)
+
+# Measured: when fewer than one in so many numbers go on after their first byte, those are better read apart.
+_FEW_RATIO = 12
 
 
 class Varints(NamedTuple):
@@ -35,38 +41,54 @@ def read_varints(data: ByteArray, positions: Int64Array, bytes_max: int = VARINT
     number had to end and compares. ``data`` must not be empty.
     """
     byte = data.take(positions, mode="clip")
-    pending: Int64Array | slice = _continued(byte, slice(None))
-    zigzag = (byte & 0x7F).astype(np.uint64)
-    if isinstance(pending, np.ndarray) and len(pending) == 0:
-        return Varints(_unzigzag(zigzag), positions + 1, None)
+    more = _continues(byte)
+    longer_count = int(np.count_nonzero(more))
+    if longer_count * _FEW_RATIO > len(positions):
+        return _read_together(data, positions, byte, more, bytes_max)
+    numbers, ends = _unzigzag(byte & 0x7F), positions + 1
+    if longer_count == 0:
+        return Varints(numbers, ends, None)
+    few = np.flatnonzero(more)
+    read = _read_together(data, positions[few], byte[few], more[few], bytes_max)
+    numbers[few], ends[few] = read.numbers, read.ends
+    broken = None
+    if read.broken is not None:
+        broken = np.zeros(len(positions), dtype=np.bool_)
+        broken[few] = read.broken
+    return Varints(numbers, ends, broken)
+
+
+def _read_together(data: ByteArray, positions: Int64Array, byte: ByteArray, more: ByteArray, bytes_max: int) -> Varints:
+    """Read on from the first ``byte``: of all numbers as many bytes as the longest has; ``more`` says which count."""
+    zigzagged: npt.NDArray[Any] = byte & 0x7F
     ends = positions + 1
     broken: BoolArray | None = None
     for place in range(1, bytes_max):
-        byte = data.take(ends[pending], mode="clip")
-        zigzag[pending] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * place)
-        ends[pending] += 1
+        byte = data.take(ends, mode="clip")
+        ends += more
+        part = (byte & 0x7F) * more
+        # No wider than it must be: most numbers are short, and narrow arrays are quick.
+        width = _WIDTHS[place]
+        zigzagged = zigzagged.astype(width, copy=False) | np.left_shift(part, 7 * place, dtype=width)
         if place == bytes_max - 1:
-            excess = byte > _LAST_BYTE_MAX[bytes_max]
-            if excess.any():
-                broken = np.zeros(len(positions), dtype=np.bool_)
-                broken[pending] = excess
+            excess = (byte > _LAST_BYTE_MAX[bytes_max]) & (more > 0)
+            broken = excess if excess.any() else None
             break
-        pending = _continued(byte, pending)
-        if isinstance(pending, np.ndarray) and len(pending) == 0:
+        more = more & _continues(byte)
+        if not more.any():
             break
-    return Varints(_unzigzag(zigzag), ends, broken)
+    return Varints(_unzigzag(zigzagged), ends, broken)
 
 
-def _continued(byte: ByteArray, pending: Int64Array | slice) -> Int64Array | slice:
-    """Which of the ``pending`` numbers go on after ``byte``; a slice stands for all, which is quicker."""
-    more = byte >= 0x80
-    if isinstance(pending, slice):
-        return pending if more.all() else np.flatnonzero(more)
-    return pending[more]
+def _continues(byte: ByteArray) -> ByteArray:
+    """1 where another byte of the number follows, 0 where it ends."""
+    return (byte >= 0x80).view(np.uint8)
 
 
-def _unzigzag(zigzag: UInt64Array) -> Int64Array:
-    return (zigzag >> np.uint64(1)).view(np.int64) ^ -(zigzag & np.uint64(1)).view(np.int64)
+def _unzigzag(zigzagged: npt.NDArray[Any]) -> Int64Array:
+    signed = zigzagged.dtype.str.replace("u", "i")
+    numbers: Int64Array = ((zigzagged >> 1).view(signed) ^ -(zigzagged & 1).view(signed)).astype(np.int64, copy=False)
+    return numbers
 
 
 def zigzag(numbers: Int64Array) -> UInt64Array:
