@@ -75,7 +75,9 @@ def unreachable(error: httpx.HTTPError, server: str) -> CommandError:
         )
     if isinstance(error, httpx.TimeoutException):
         return UnreachableError(f"The service at {server} did not answer in time.", was_sent=True)
-    return UnreachableError(f"The connection to the service at {server} broke: {error}.", was_sent=True)
+    return UnreachableError(
+        f"The connection to the service at {server} broke: {str(error).rstrip('.')}.", was_sent=True
+    )
 
 
 def problem_error(response: httpx.Response) -> ServiceError:

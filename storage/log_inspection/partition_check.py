@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,6 +101,7 @@ class PartitionCheck:
             on_batch=self._state.on_batch,
         )
         size_bytes = self._check_segments(walk)
+        self._note_all(walk.missing_indexes, "missing; an index is made anew from its log")
         self._check_ends(walk)
         return PartitionReport(
             name=self._name,
@@ -117,6 +118,7 @@ class PartitionCheck:
 
     def _sort_files(self) -> None:
         orphans: dict[int, str] = {}
+        set_aside: list[Path] = []
         for file_name in self._file_system.list_directory(self._directory):
             path = self._directory / file_name
             if file_name in (PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT):
@@ -128,7 +130,7 @@ class PartitionCheck:
                 else:
                     self._findings.note(path, "this file does not belong to a partition")
             elif parsed.state:
-                self._findings.note(path, f"the file is marked {parsed.state} and is not part of the log")
+                set_aside.append(path)
             elif file_name.index(".") != OFFSET_DIGITS:
                 self._findings.damage(path, f"a file of the log is named by {OFFSET_DIGITS} digits")
             elif parsed.suffix == LOG_SUFFIX:
@@ -137,11 +139,19 @@ class PartitionCheck:
                 self._snapshots.append(parsed.offset)
             else:
                 orphans[parsed.offset] = file_name
+        self._note_all(set_aside, "marked as deleted or unfinished, and not part of the log")
         self._bases.sort()
         self._snapshots.sort()
         for base_offset, file_name in orphans.items():
             if base_offset not in self._bases:
                 self._findings.note(self._directory / file_name, "the index has no log; the next start removes it")
+
+    def _note_all(self, paths: Sequence[Path], what: str) -> None:
+        """One note for many files, which are nothing to worry about."""
+        if len(paths) == 1:
+            self._findings.note(paths[0], f"it is {what}")
+        elif paths:
+            self._findings.note(self._directory, f"{len(paths)} files are {what}, {paths[0].name} the first")
 
     def _check_metadata(self) -> str | None:
         path = self._directory / PARTITION_METADATA

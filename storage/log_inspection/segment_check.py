@@ -69,6 +69,7 @@ class PartitionWalk:
     record_count: int = 0
     index_entry_count: int = 0
     first_offset: int | None = None
+    missing_indexes: list[Path] = field(default_factory=list)
     on_batch: Callable[[int, int], None] = field(default=lambda _size, _records: None)
 
 
@@ -120,7 +121,7 @@ class SegmentCheck:
         try:
             file = self._file_system.open(path, writable=False)
         except FileNotFoundError:
-            self._walk.findings.note(path, "the index is missing; the next start makes it anew")
+            self._walk.missing_indexes.append(path)
             return None
         stack.callback(file.close)
         has_zero_tail = self._place.is_active and (self._place.is_live or self._place.is_recovered_at_start)
