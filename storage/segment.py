@@ -20,6 +20,7 @@ from storage.file_names import (
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
 )
 from storage.file_system import File, FileSystem
@@ -151,10 +152,10 @@ class Segment:
 
     def hold_open(self) -> None:
         """Open everything, so that whoever holds this segment can read on when the files are unlinked."""
-        with self._opening:
-            _ = self.file
-            self.offset_index.get()
-            self.time_index.get()
+        # One lock at a time: opening an index takes its lock and then, to look at the log, this segment's.
+        _ = self.file
+        self.offset_index.get()
+        self.time_index.get()
 
     def _open_offset_index(self, path: Path) -> OffsetIndex:
         if (self.size_bytes or self.sealed) and not self._file_system.exists(path):
@@ -300,11 +301,10 @@ class Segment:
         self._reload_max_timestamp()
 
     def _unseal(self) -> None:
-        with self._opening:
-            if self.sealed:
-                self.sealed = False
-                self.offset_index = LazyIndex(self._open_offset_index, self.offset_index.path)
-                self.time_index = LazyIndex(self._open_time_index, self.time_index.path)
+        self.sealed = False
+        for index in (self.offset_index.get(), self.time_index.get()):
+            index.make_writable()
+            index.resize_to_max()
 
     def _reload_max_timestamp(self) -> None:
         """Find the largest timestamp again: the last entry's, or one of a batch behind that entry."""
@@ -461,14 +461,22 @@ class Segment:
         """Rename the files to ``.deleted``; whoever holds the segment reads on. Return the new names (spec E7)."""
         renamed: list[Path] = []
         with self._opening:
-            for suffix in SEGMENT_SUFFIXES:
-                path = self.directory / offset_file_name(self.base_offset, suffix)
+            if self._rename_deleted(self._log_path, renamed):
+                self._log_path = renamed[-1]
+        for index in (self.offset_index, self.time_index):
+            path = index.path
+            if self._file_system.exists(path):
                 target = path.with_name(path.name + DELETED_SUFFIX)
-                if not self._file_system.exists(path):
-                    continue
-                self._file_system.rename(path, target)
+                index.rename(self._file_system, target)
                 renamed.append(target)
-            self._log_path = self._log_path.with_name(self._log_path.name + DELETED_SUFFIX)
-            for index in (self.offset_index, self.time_index):
-                index.moved(index.path.with_name(index.path.name + DELETED_SUFFIX))
+        transactions = self.directory / offset_file_name(self.base_offset, TRANSACTION_INDEX_SUFFIX)
+        self._rename_deleted(transactions, renamed)
         return renamed
+
+    def _rename_deleted(self, path: Path, renamed: list[Path]) -> bool:
+        if not self._file_system.exists(path):
+            return False
+        target = path.with_name(path.name + DELETED_SUFFIX)
+        self._file_system.rename(path, target)
+        renamed.append(target)
+        return True
