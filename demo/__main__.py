@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import httpx
 import typer
@@ -20,7 +21,7 @@ from demo import checks
 from demo.flights import FLIGHT_COUNT, Flight, SourceMissingError, in_order_of_schedule, read_flights
 from demo.log_client import LogClient
 from demo.report import Report, Step, is_terminal
-from demo.service import DemoError, Service, prepare_directory
+from demo.service import DemoError, Service, prepare_directory, rollway_command
 
 RETENTION_SEGMENT_BYTES = 1 << 20
 RETENTION_SEGMENTS_ABOUT = 24
@@ -207,17 +208,21 @@ def main(
 
 
 def _print_what_next(report: Report, data_dir: Path) -> None:
-    console = report.console
-    console.print(
-        "[green]Every check held.[/]" if report.all_held else "[red]Not every check held.[/]",
-        f"The data stays in {data_dir}: look at it with `rollway log dump {data_dir}/logs/{checks.MAIN_TOPIC}-0`.",
-        soft_wrap=True,
+    verdict = "[green]Every check held.[/]" if report.all_held else "[red]Not every check held.[/]"
+    lines = (
+        f"The data stays in {data_dir}. Serve it: {_rollway()} serve --data-dir {data_dir}",
+        "Then its API documentation is at http://127.0.0.1:8080/docs",
+        "Tutorial: docs/tutorial/first-log.md",
     )
-    console.print(f"Serve it: rollway serve --data-dir {data_dir}", soft_wrap=True)
-    console.print(
-        "Docs: http://127.0.0.1:8080/docs while a service runs; the tutorial is docs/tutorial/first-log.md",
-        soft_wrap=True,
-    )
+    report.console.print(verdict)
+    for line in lines:
+        report.console.print(line, soft_wrap=True, markup=False)
+
+
+def _rollway() -> str:
+    """The command as it can be typed here."""
+    script = Path(rollway_command()[0])
+    return str(script.relative_to(Path.cwd())) if script.is_relative_to(Path.cwd()) else str(script)
 
 
 def _keep(report: Report, data_dir: Path) -> None:
@@ -225,9 +230,16 @@ def _keep(report: Report, data_dir: Path) -> None:
     report.console.print(f"The service runs at {service.url} until Ctrl-C; docs: {service.url}/docs", soft_wrap=True)
     try:
         service.wait()
-    except KeyboardInterrupt:
+    finally:
         service.stop()
 
 
+def _end(_signal: int, _frame: object) -> NoReturn:
+    """Make SIGTERM an exception, so that no service outlives the demo."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + signal.SIGTERM)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
     typer.run(main)

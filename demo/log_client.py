@@ -38,7 +38,7 @@ class LogClient:
     """A few requests of the HTTP interface (docs/reference/http.md)."""
 
     def __init__(self, url: str) -> None:
-        self._client = httpx.Client(base_url=url, timeout=60, trust_env=False)
+        self._client = httpx.Client(base_url=url, timeout=60, trust_env=False, headers={"Accept-Encoding": "identity"})
 
     def close(self) -> None:
         self._client.close()

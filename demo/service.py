@@ -49,6 +49,21 @@ def rollway_command() -> list[str]:
     return [str(script)] if script.exists() else [sys.executable, "-c", "from app.cli import main; main()"]
 
 
+def _wait_until_ready(process: subprocess.Popen[bytes], log: Path, log_start: int, deadline: float) -> str:
+    """The URL of the ready line that ``process`` writes to ``log`` behind ``log_start``."""
+    while True:
+        said = log.read_bytes()[log_start:]
+        match = _READY.search(said, 0, said.rfind(b"\n") + 1)
+        if match is not None:
+            return match.group(1).decode("ascii")
+        if process.poll() is not None:
+            last = said.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
+            raise DemoError(f"The service ended with status {process.returncode}: {last[0]}")
+        if time.monotonic() > deadline:
+            raise DemoError(f"The service was not ready after {START_SECONDS_MAX:.0f} s; see {log}.")
+        time.sleep(0.01)
+
+
 class Service:
     """One running service on a data directory."""
 
@@ -75,19 +90,13 @@ class Service:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        while True:
-            said = log.read_bytes()[log_start:]
-            match = _READY.search(said, 0, said.rfind(b"\n") + 1)
-            if match is not None:
-                return cls(process, data_dir, match.group(1).decode("ascii"), time.monotonic() - started)
-            if process.poll() is not None:
-                last = said.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
-                raise DemoError(f"The service ended with status {process.returncode}: {last[0]}")
-            if time.monotonic() - started > START_SECONDS_MAX:
-                process.kill()
-                process.wait()
-                raise DemoError(f"The service was not ready after {START_SECONDS_MAX:.0f} s; see {log}.")
-            time.sleep(0.01)
+        try:
+            url = _wait_until_ready(process, log, log_start, started + START_SECONDS_MAX)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        return cls(process, data_dir, url, time.monotonic() - started)
 
     def kill(self) -> None:
         """kill -9: no chance to flush or to clean up."""
