@@ -302,6 +302,7 @@ class Segment:
 
     def _unseal(self) -> None:
         self.sealed = False
+        self._largest = None
         for index in (self.offset_index.get(), self.time_index.get()):
             index.make_writable()
             index.resize_to_max()
