@@ -81,7 +81,7 @@ def read_commands(page: Path) -> list[Command]:
         for number, line in enumerate(block.lines, block.line_number + 1):
             if line.startswith("$ "):
                 in_block.append(Command(number, line[2:]))
-            elif line.startswith("> ") and in_block and not in_block[-1].expected:
+            elif (line.startswith("> ") or line == ">") and in_block and not in_block[-1].expected:
                 in_block[-1].text += "\n" + line[2:]
             else:
                 assert in_block, f"{page}:{number}: output before the first command"
@@ -93,15 +93,15 @@ def read_commands(page: Path) -> list[Command]:
 
 
 def output_matches(expected: list[str], actual: str) -> bool:
-    """Whether ``actual`` is what a page shows, ``...`` standing for what may differ."""
+    """Whether ``actual`` is what a page shows, ``...`` standing for what may differ; the width of columns may too."""
     pieces = []
-    for line in expected:
+    for line in (re.sub(" +", " ", line) for line in expected):
         if line.strip() == "...":
             pieces.append(r"(?:.*\n)*?")
         else:
             pieces.append(".*?".join(re.escape(part.rstrip()) for part in line.rstrip().split("...")) + r"[ \t]*\n")
     text = actual if not actual or actual.endswith("\n") else actual + "\n"
-    return re.fullmatch("".join(pieces), text) is not None
+    return re.fullmatch("".join(pieces), re.sub(" +", " ", text)) is not None
 
 
 class Shell:

@@ -19,6 +19,7 @@ $ echo one
 one
 $ cat <<'END'
 > a
+>
 > b
 > END
 a
@@ -49,7 +50,7 @@ def test_a_page_is_read_in_order(tmp_path: Path) -> None:
     commands = read_commands(page)
     assert [(command.text, command.expected, command.exit_status) for command in commands] == [
         ("echo one", ["one"], 0),
-        ("cat <<'END'\na\nb\nEND", ["a", "..."], 0),
+        ("cat <<'END'\na\n\nb\nEND", ["a", "..."], 0),
         ("(exit 3)", [], 3),
     ]
 
@@ -67,6 +68,8 @@ def test_a_page_is_read_in_order(tmp_path: Path) -> None:
         (["a ... c"], "a b c\n", True),
         (["a ... c"], "a b\nc\n", False),
         (["1.5"], "1x5\n", False),
+        (["a  b"], "a      b\n", True),
+        (["a  b"], "ab\n", False),
     ],
 )
 def test_output_is_compared_loosely_only_where_marked(expected: list[str], actual: str, matches: bool) -> None:
