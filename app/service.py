@@ -39,6 +39,7 @@ class Service:
         self.pools = Pools(settings)
         self.progress: RecoveryProgress | None = None
         self.failure: Exception | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.scheduler: Scheduler | None = None
         self._clock = clock or SystemClock()
         self._on_ready = on_ready
@@ -82,7 +83,8 @@ class Service:
 
     def start(self) -> None:
         """Begin to open the logs. Call it on the event loop."""
-        self._opening = asyncio.get_running_loop().create_task(self._open(), name="opening the logs")
+        self.loop = asyncio.get_running_loop()
+        self._opening = self.loop.create_task(self._open(), name="opening the logs")
 
     async def opened(self) -> None:
         """Return when the logs are open.

@@ -1,0 +1,306 @@
+"""Producing in JSON and in raw batches."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import threading
+import time
+from typing import Any
+
+import httpx
+import pytest
+import zstandard
+
+from rollway.records import Codec, Record, columns_from_records, encode_batch, partition_for_key
+from tests.servers import ThreadedServer
+from tests.writers import record_batch
+
+RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}
+
+
+def values(client: httpx.Client, path: str, offset: int = 0) -> list[Any]:
+    answer = client.get(f"{path}/records", params={"offset": offset})
+    assert answer.status_code == 200, answer.text
+    return [record["value"] for record in answer.json()["records"]]
+
+
+def test_records_of_one_request_get_consecutive_offsets(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0"
+    first = client.post(f"{path}/records", json={"records": [{"value": "a"}, {"value": "b"}]})
+    assert first.status_code == 200
+    assert first.json() == {
+        "partition": 0,
+        "base_offset": 0,
+        "last_offset": 1,
+        "record_count": 2,
+        "log_append_time": -1,
+        "log_start_offset": 0,
+        "durable_offset": 2,
+        "duplicate": False,
+        "throttle_time_ms": 0,
+    }
+    second = client.post(f"{path}/records", json={"records": [{"value": "c"}]}).json()
+    assert (second["base_offset"], second["last_offset"]) == (2, 2)
+    assert values(client, path) == ["a", "b", "c"]
+
+
+def test_no_records_append_nothing(client: httpx.Client, topic: str) -> None:
+    """Spec A12, case V-26."""
+    path = f"{topic}/partitions/0"
+    for answer in (
+        client.post(f"{path}/records", json={"records": []}),
+        client.post(f"{path}/records", content=b"", headers=RAW),
+    ):
+        assert answer.status_code == 200
+        assert (answer.json()["base_offset"], answer.json()["record_count"]) == (-1, 0)
+    assert client.post(f"{topic}/records", json={"records": []}).json() == {"results": [], "throttle_time_ms": 0}
+    assert client.get(path).json()["log_end_offset"] == 0
+
+
+def test_v_1_a_raw_batch_is_stored_but_for_offset_and_epoch(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0/records"
+    client.post(path, json={"records": [{"value": "before"}] * 10})
+    sent = record_batch(b"a", b"b", b"c", b"d")
+    answer = client.post(path, content=sent, headers=RAW).json()
+    assert (answer["base_offset"], answer["last_offset"]) == (10, 13)
+    stored = client.get(path, params={"offset": 10}, headers={"Accept": RAW["Content-Type"]}).content
+    assert len(stored) == len(sent)
+    differing = {place for place, (one, other) in enumerate(zip(sent, stored, strict=True)) if one != other}
+    assert differing <= {*range(8), *range(12, 16)}
+    assert int.from_bytes(stored[:8], "big") == 10
+
+
+def test_several_raw_batches_are_appended_whole_or_not_at_all(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0"
+    answer = client.post(f"{path}/records", content=record_batch(b"a", b"b") + record_batch(b"c"), headers=RAW).json()
+    assert (answer["base_offset"], answer["last_offset"], answer["record_count"]) == (0, 2, 3)
+    broken = bytearray(record_batch(b"e"))
+    broken[-1] ^= 1
+    refused = client.post(f"{path}/records", content=record_batch(b"d") + bytes(broken), headers=RAW)
+    assert (refused.status_code, refused.json()["code"], refused.json()["kafka_code"]) == (400, "corrupt_batch", 2)
+    assert values(client, path) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_every_codec_is_taken_and_read(client: httpx.Client, topic: str, codec: Codec) -> None:
+    records = [Record(number, 1000 + number, b"k", b"value %d" % number) for number in range(100)]
+    batch = encode_batch(columns_from_records(records), codec=codec)
+    path = f"{topic}/partitions/0"
+    assert client.post(f"{path}/records", content=batch, headers=RAW).status_code == 200
+    assert values(client, path, 97) == ["value 97", "value 98", "value 99"]
+
+
+def test_keys_values_headers_and_times_come_back(client: httpx.Client, topic: str) -> None:
+    raw = base64.b64encode(bytes(range(256))).decode()
+    records = [
+        {"key": "k\u00e9y", "value": "\U0001f6eb", "timestamp": 0},
+        {"key": "", "value": "", "timestamp": "2013-07-04T00:00:00-04:00"},
+        {"value": None, "headers": [{"name": "a", "value": "1"}, {"name": "a", "value": None}]},
+        {"key": {"base64": raw}, "value": {"base64": raw}, "headers": [{"name": "", "value": {"base64": "/w=="}}]},
+    ]
+    before = time.time_ns() // 1_000_000
+    path = f"{topic}/partitions/0/records"
+    assert client.post(path, json={"records": records}).status_code == 200
+    after = time.time_ns() // 1_000_000
+    shown = client.get(path, params={"offset": 0}).json()["records"]
+    assert [record["key"] for record in shown] == ["k\u00e9y", "", None, {"base64": raw}]
+    assert [record["value"] for record in shown] == ["\U0001f6eb", "", None, {"base64": raw}]
+    assert [record["timestamp"] for record in shown[:2]] == [0, 1_372_910_400_000]
+    assert before <= shown[2]["timestamp"] <= after
+    assert [record["headers"] for record in shown] == [
+        [],
+        [],
+        [{"name": "a", "value": "1"}, {"name": "a", "value": None}],
+        [{"name": "", "value": {"base64": "/w=="}}],
+    ]
+    assert {record["timestamp_type"] for record in shown} == {"CreateTime"}
+
+
+def test_json_and_base64_encodings(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0/records"
+    body = {"records": [{"key": 7, "value": {"a": [1, None]}}, {"value": {"base64": "AAE="}}, {"value": None}]}
+    assert client.post(f"{path}?encoding=json", json=body).status_code == 200
+    assert client.post(f"{path}?encoding=base64", json={"records": [{"value": "eyJ4IjoxfQ=="}]}).status_code == 200
+    as_json = client.get(path, params={"offset": 0, "encoding": "json"}).json()["records"]
+    assert [record["value"] for record in as_json] == [{"a": [1, None]}, {"base64": "AAE="}, None, {"x": 1}]
+    assert as_json[0]["key"] == 7
+    as_base64 = client.get(path, params={"offset": 3, "encoding": "base64"}).json()["records"]
+    assert as_base64[0]["value"] == "eyJ4IjoxfQ=="
+    assert client.get(path, params={"offset": 3}).json()["records"][0]["value"] == '{"x":1}'
+
+
+def test_records_are_spread_by_partition_by_key_and_sticky(client: httpx.Client) -> None:
+    client.put("/v1/topics/spread", json={"partitions": 6})
+    keys = [f"key-{number}" for number in range(50)]
+    records: list[dict[str, Any]] = [{"key": key, "value": key} for key in keys]
+    records += [{"key": "key-0", "value": "named", "partition": 5}]
+    records += [{"value": "keyless 1"}, {"value": "keyless 2"}]
+    answer = client.post("/v1/topics/spread/records", json={"records": records})
+    assert answer.status_code == 200
+    results = answer.json()["results"]
+    assert [result["partition"] for result in results] == sorted(result["partition"] for result in results)
+    assert sum(result["record_count"] for result in results) == 53
+    found = {partition: values(client, f"/v1/topics/spread/partitions/{partition}") for partition in range(6)}
+    for key in keys:
+        assert key in found[partition_for_key(key.encode(), 6)]
+    assert "named" in found[5]
+    (with_keyless,) = [partition for partition in range(6) if "keyless 1" in found[partition]]
+    assert found[with_keyless][-2:] == ["keyless 1", "keyless 2"] or with_keyless == 5
+
+
+def test_keyless_records_move_to_other_partitions(client: httpx.Client) -> None:
+    client.put("/v1/topics/sticky", json={"partitions": 3})
+    for _ in range(30):
+        client.post("/v1/topics/sticky/records", json={"records": [{"value": "x" * 8000}]})
+    ends = [partition["log_end_offset"] for partition in client.get("/v1/topics/sticky").json()["partitions"]]
+    assert sum(ends) == 30
+    assert min(ends) > 0
+
+
+def test_some_failed_is_207_and_all_failed_is_the_error(client: httpx.Client, topic: str) -> None:
+    mixed = client.post(
+        f"{topic}/records", json={"records": [{"value": "a", "partition": 0}, {"value": "b", "partition": 9}]}
+    )
+    assert mixed.status_code == 207
+    good, bad = mixed.json()["results"]
+    assert (good["partition"], good["base_offset"]) == (0, 0)
+    assert (bad["partition"], bad["error"]["status"], bad["error"]["kafka_code"]) == (9, 404, 3)
+    failed = client.post(
+        f"{topic}/records", json={"records": [{"value": "a", "partition": 8}, {"value": "b", "partition": 9}]}
+    )
+    assert failed.status_code == 404
+    assert failed.headers["content-type"] == "application/problem+json"
+    assert [result["partition"] for result in failed.json()["results"]] == [8, 9]
+
+
+def test_a_bad_record_refuses_its_partition_and_is_named_as_asked(client: httpx.Client) -> None:
+    """Spec E14."""
+    client.put("/v1/topics/compacted", json={"partitions": 2, "config": {"cleanup.policy": "compact"}})
+    records = [
+        {"key": "a", "value": "1", "partition": 0},
+        {"key": "b", "value": "2", "partition": 1},
+        {"value": "keyless", "partition": 1},
+    ]
+    answer = client.post("/v1/topics/compacted/records", json={"records": records})
+    assert answer.status_code == 207
+    good, bad = answer.json()["results"]
+    assert good["base_offset"] == 0
+    assert (bad["error"]["code"], bad["error"]["kafka_code"]) == ("invalid_record", 87)
+    assert [fault["pointer"] for fault in bad["error"]["errors"]] == ["/records/2"]
+    assert client.get("/v1/topics/compacted/partitions/1").json()["log_end_offset"] == 0
+
+
+def test_acks_0_answers_at_once_and_appends(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0"
+    answer = client.post(f"{path}/records?acks=0", json={"records": [{"value": "x"}]})
+    assert (answer.status_code, answer.content) == (202, b"")
+    client.post(f"{path}/records", json={"records": [{"value": "y"}]})
+    assert values(client, path) == ["x", "y"]
+    assert client.post(f"{topic}/records?acks=0", json={"records": [{"value": "z"}]}).status_code == 202
+
+
+@pytest.mark.parametrize("query", ["acks=1", "acks=all", "acks=1&durability=fsynced", "durability=written"])
+def test_acks_and_durability_are_taken(client: httpx.Client, topic: str, query: str) -> None:
+    answer = client.post(f"{topic}/partitions/0/records?{query}", json={"records": [{"value": "x"}]})
+    assert answer.status_code == 200
+    if "fsynced" in query or query == "acks=all":
+        assert answer.json()["durable_offset"] == 1
+
+
+def test_an_interval_topic_acknowledges_before_the_fsync(client: httpx.Client) -> None:
+    client.put("/v1/topics/interval", json={"config": {"flush.policy": "interval"}})
+    path = "/v1/topics/interval/partitions/0"
+    first = client.post(f"{path}/records", json={"records": [{"value": "x"}]}).json()
+    assert first["durable_offset"] == 0
+    assert client.get(path).json()["high_watermark"] == 1
+    second = client.post(f"{path}/records?durability=fsynced", json={"records": [{"value": "y"}]}).json()
+    assert second["durable_offset"] == 2
+
+
+def test_expected_offset_appends_only_there(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0"
+    assert client.post(f"{path}/records?expected_offset=0", json={"records": [{"value": "a"}]}).status_code == 200
+    refused = client.post(f"{path}/records?expected_offset=0", json={"records": [{"value": "b"}]})
+    assert refused.status_code == 412
+    assert (refused.json()["code"], refused.json()["log_end_offset"]) == ("expected_offset_mismatch", 1)
+    assert values(client, path) == ["a"]
+
+
+def test_log_append_time_is_the_services(client: httpx.Client) -> None:
+    """Spec E15."""
+    client.put("/v1/topics/stamped", json={"config": {"message.timestamp.type": "LogAppendTime"}})
+    path = "/v1/topics/stamped/partitions/0/records"
+    answer = client.post(
+        path, json={"records": [{"value": "x", "timestamp": 5}, {"value": "y", "timestamp": 7}]}
+    ).json()
+    shown = client.get(path, params={"offset": 0}).json()["records"]
+    assert {record["timestamp"] for record in shown} == {answer["log_append_time"]}
+    assert {record["timestamp_type"] for record in shown} == {"LogAppendTime"}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "compress"), [("gzip", gzip.compress), ("zstd", zstandard.ZstdCompressor().compress)]
+)
+def test_a_body_may_be_compressed(client: httpx.Client, topic: str, encoding: str, compress: Any) -> None:
+    path = f"{topic}/partitions/0"
+    headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
+    answer = client.post(f"{path}/records", content=compress(b'{"records":[{"value":"x"}]}'), headers=headers)
+    assert answer.status_code == 200
+    raw = client.post(
+        f"{path}/records", content=compress(record_batch(b"y")), headers={**RAW, "Content-Encoding": encoding}
+    )
+    assert raw.status_code == 200
+    assert values(client, path) == ["x", "y"]
+
+
+def test_large_json_becomes_several_batches_of_one_append(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0"
+    records = [{"value": f"{number:08d}" * 100} for number in range(5000)]
+    answer = client.post(f"{path}/records", json={"records": records}).json()
+    assert (answer["base_offset"], answer["last_offset"]) == (0, 4999)
+    assert client.get(f"{path}/records/4321/value").text == "00004321" * 100
+
+
+def test_concurrent_producers_get_each_offset_once(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
+    """Spec A9."""
+    path = f"{server.url}{topic}/partitions/0/records"
+    results: list[tuple[int, str]] = []
+
+    def produce(name: int) -> None:
+        with httpx.Client() as own:
+            for number in range(25):
+                value = f"{name}-{number}"
+                answer = own.post(path, json={"records": [{"value": value}]}).json()
+                results.append((answer["base_offset"], value))
+
+    threads = [threading.Thread(target=produce, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert values(client, f"{topic}/partitions/0") == [value for _, value in sorted(results)]
+
+
+def test_a_timed_out_produce_is_unknown_and_goes_on(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
+    """Spec A6."""
+    log = server.service.broker.partition(topic.rpartition("/")[2], 0)
+    entered, leave = threading.Event(), threading.Event()
+    flush = log.flush
+
+    def slow_flush() -> Any:
+        entered.set()
+        assert leave.wait(30)
+        return flush()
+
+    log.flush = slow_flush  # type: ignore[method-assign]
+    try:
+        late = client.post(f"{topic}/partitions/0/records?timeout_ms=1", json={"records": [{"value": "late"}]})
+    finally:
+        leave.set()
+    assert entered.is_set()
+    document = late.json()
+    assert (late.status_code, document["code"], document["kafka_code"]) == (504, "request_timed_out", 7)
+    assert (document["applied"], document["retryable"]) == ("unknown", True)
+    client.post(f"{topic}/partitions/0/records", json={"records": [{"value": "next"}]})
+    assert values(client, f"{topic}/partitions/0") == ["late", "next"]
