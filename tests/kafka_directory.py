@@ -72,6 +72,14 @@ class Segment:
         (directory / f"{stem}.timeindex").write_bytes(b"".join(struct.pack(">qi", *entry) for entry in rising))
 
 
+def two_segments() -> list[Segment]:
+    """Offsets 0 to 19 in four batches, 20 to 29 in two."""
+    return [
+        Segment([batch(base, 5) for base in (0, 5, 10, 15)]),
+        Segment([batch(base, 5) for base in (20, 25)]),
+    ]
+
+
 class KafkaDirectory:
     """A data directory after a clean stop."""
 

@@ -12,18 +12,10 @@ from rollway.records import Codec
 from storage.file_system import LocalFileSystem
 from storage.log_inspection import DirectoryReport, Severity, StoredFileError, verify_directory
 from storage.log_inspection.findings import FINDINGS_PER_FILE_MAX
-from tests.kafka_directory import NOON_MS, TOPIC_ID, KafkaDirectory, Segment, batch, snapshot, with_crc
+from tests.kafka_directory import NOON_MS, TOPIC_ID, KafkaDirectory, Segment, batch, snapshot, two_segments, with_crc
 
 FIRST = "00000000000000000000"
 SECOND = "00000000000000000020"
-
-
-def two_segments() -> list[Segment]:
-    """Offsets 0 to 19 in four batches, 20 to 29 in two."""
-    return [
-        Segment([batch(base, 5) for base in (0, 5, 10, 15)]),
-        Segment([batch(base, 5) for base in (20, 25)]),
-    ]
 
 
 @pytest.fixture
