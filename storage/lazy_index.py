@@ -11,6 +11,7 @@ from storage.file_system import FileSystem
 from storage.index_file import IndexFile
 
 IndexT = TypeVar("IndexT", bound="IndexFile[Any]")
+AnswerT = TypeVar("AnswerT")
 
 
 class LazyIndex(Generic[IndexT]):
@@ -55,6 +56,23 @@ class LazyIndex(Generic[IndexT]):
                     raise ValueError(f"{self._path} is closed")
                 self._index = self._open_index(self._path)
             return self._index
+
+    def ask(self, question: Callable[[IndexT], AnswerT]) -> AnswerT:
+        """Ask the index one thing without leaving it open if it was not: for what is asked of thousands of segments.
+
+        Raises:
+            FileNotFoundError, ValueError: as ``get``.
+        """
+        with self._lock:
+            if self._index is not None:
+                return question(self._index)
+            if self._closed:
+                raise ValueError(f"{self._path} is closed")
+            index = self._open_index(self._path)
+            try:
+                return question(index)
+            finally:
+                index.close()
 
     def rename(self, file_system: FileSystem, path: Path) -> None:
         """Move the file, open or not. The caller syncs the directory.

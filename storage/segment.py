@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -31,6 +32,8 @@ from storage.offsets import NO_TIMESTAMP, Offset, OffsetPosition, Position, Time
 from storage.time_index import TimeIndex
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
+
+IndexT = TypeVar("IndexT", OffsetIndex, TimeIndex)
 
 
 class SegmentRead(NamedTuple):
@@ -86,10 +89,10 @@ class Segment:
         self._largest: TimestampOffset | None = None
         self._opening = threading.RLock()
         self.offset_index: LazyIndex[OffsetIndex] = LazyIndex(
-            self._open_offset_index, directory / offset_file_name(base_offset, OFFSET_INDEX_SUFFIX)
+            _without_hold(self._open_offset_index), directory / offset_file_name(base_offset, OFFSET_INDEX_SUFFIX)
         )
         self.time_index: LazyIndex[TimeIndex] = LazyIndex(
-            self._open_time_index, directory / offset_file_name(base_offset, TIME_INDEX_SUFFIX)
+            _without_hold(self._open_time_index), directory / offset_file_name(base_offset, TIME_INDEX_SUFFIX)
         )
 
     @classmethod
@@ -384,7 +387,7 @@ class Segment:
                 continue
             if best is None or batch.header.max_timestamp > best.timestamp:
                 found = self._largest_record(batch, start_offset)
-                if best is None or found.timestamp > best.timestamp:
+                if found.timestamp > (NO_TIMESTAMP if best is None else best.timestamp):
                     best = found
         return best
 
@@ -422,7 +425,8 @@ class Segment:
         if not self.sealed:
             return self.builder.max_timestamp
         if self._largest is None:
-            self._largest = self.time_index.get().last_entry
+            # Retention asks every segment in turn; none stays open for that (spec C4).
+            self._largest = self.time_index.ask(lambda index: index.last_entry)
         return self._largest
 
     def modified_ms(self) -> int:
