@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Generator
 from types import FrameType
 
@@ -141,6 +142,9 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None, None, None]:
         """Take SIGINT and SIGTERM on the loop. uvicorn's own way raises them again at the end, and 0 is never left."""
         loop = asyncio.get_running_loop()
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         for number in _SIGNALS:
             loop.add_signal_handler(number, self.handle_exit, number, None)
         try:
