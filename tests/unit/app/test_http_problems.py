@@ -1,0 +1,221 @@
+"""Problem documents: every error of the engine, of the record formats and of the framework."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, HTTPException
+from pydantic import BaseModel
+
+from app.http import problems
+from app.http.problems import Problem, documented_problems, json_pointer, problem_for
+from rollway.records.errors import BrokenRecordError, DecompressedSizeError, RecordFormatError
+from schemas.errors import Problem as ProblemSchema
+from storage import errors
+
+APP = Path(problems.__file__).parents[1]
+MADE = {
+    errors.OffsetOutOfRangeError: errors.OffsetOutOfRangeError(
+        "too low", offset=1, log_start_offset=5, log_end_offset=9
+    ),
+    errors.InvalidConfigError: errors.InvalidConfigError([("retention.ms", "must be"), ("a/b", "is not")]),
+    errors.ExpectedOffsetMismatchError: errors.ExpectedOffsetMismatchError(3, 4),
+    errors.InvalidRecordError: errors.InvalidRecordError("bad", [errors.RecordError(2, "no key")]),
+    errors.InvalidTimestampError: errors.InvalidTimestampError("bad", [errors.RecordError(0, "too old")]),
+}
+
+
+def subclasses(root: type[Any]) -> Iterator[type[Any]]:
+    for child in root.__subclasses__():
+        if child.__module__ == root.__module__:
+            yield child
+            yield from subclasses(child)
+
+
+ENGINE_ERRORS = [
+    kind for kind in subclasses(errors.StorageError) if kind not in (errors.RefusedError, errors.UnavailableError)
+]
+
+
+@pytest.mark.parametrize("kind", ENGINE_ERRORS, ids=lambda kind: kind.__name__)
+def test_every_error_of_the_engine_has_its_answer(kind: type[errors.StorageError]) -> None:
+    problem = problem_for(MADE.get(kind) or kind("because"))
+    document = problem.document("/v1/topics/a")
+    ProblemSchema.model_validate(document)
+    assert document["code"] == kind.code
+    assert document["kafka_code"] == kind.kafka_code
+    assert document["retryable"] == kind.retryable
+    assert document["applied"] == kind.applied
+    assert (problem.status, kind.code, kind.kafka_code, kind.retryable, kind.applied) in {
+        row[:5] for row in documented_problems()
+    }
+
+
+@pytest.mark.parametrize("kind", list(subclasses(RecordFormatError)), ids=lambda kind: kind.__name__)
+def test_every_error_of_the_record_formats_has_its_answer(kind: type[RecordFormatError]) -> None:
+    error = BrokenRecordError("bad", [(3, "varint")]) if kind is BrokenRecordError else kind("bad")
+    problem = problem_for(error)
+    assert problem.status == (413 if kind is DecompressedSizeError else 400)
+    assert problem.code in {row[1] for row in documented_problems()}
+    if kind is BrokenRecordError:
+        assert problem.errors == [{"pointer": "/records/3", "code": "invalid_record", "detail": "varint"}]
+
+
+def test_an_offset_out_of_range_is_gone_below_and_unsatisfiable_above() -> None:
+    """Api: 410 below the log start, 416 above the end."""
+    below = problem_for(MADE[errors.OffsetOutOfRangeError])
+    assert (below.status, below.extra) == (410, {"log_start_offset": 5, "log_end_offset": 9})
+    above = problem_for(errors.OffsetOutOfRangeError("too high", offset=10, log_start_offset=5, log_end_offset=9))
+    assert (above.status, above.extra) == (416, {"log_start_offset": 5, "log_end_offset": 9})
+
+
+def test_single_faults_have_pointers() -> None:
+    config = problem_for(MADE[errors.InvalidConfigError])
+    assert config.status == 422
+    assert [fault["pointer"] for fault in config.errors] == ["/config/retention.ms", "/config/a~1b"]
+    record = problem_for(MADE[errors.InvalidRecordError])
+    assert record.errors == [{"pointer": "/records/2", "code": "invalid_record", "detail": "no key"}]
+    assert problem_for(MADE[errors.ExpectedOffsetMismatchError]).extra["log_end_offset"] == 4
+    assert json_pointer(["a~b", 0, "c/d"]) == "/a~0b/0/c~1d"
+
+
+def test_an_unknown_subclass_is_answered_as_its_ancestor() -> None:
+    class NarrowError(errors.TopicExistsError):
+        """A kind of the future."""
+
+    assert problem_for(NarrowError("there")).status == 409
+
+
+def test_retry_after_is_in_whole_seconds_and_never_early() -> None:
+    problem = Problem(503, "overloaded", "busy", retryable=True, retry_after_ms=1001)
+    assert problem.all_headers()["Retry-After"] == "2"
+    assert problem.document("/")["retry_after_ms"] == 1001
+
+
+def test_text_that_is_no_unicode_is_still_answered() -> None:
+    document = json.loads(Problem(400, "malformed_body", "\ud800 é \x00").body("/"))
+    assert document["detail"] == "? é \x00"
+
+
+class Item(BaseModel):
+    count: int
+
+
+def make_app() -> FastAPI:
+    app = FastAPI()
+    problems.install(app)
+
+    @app.post("/items/{number}")
+    async def items(number: int, item: Item) -> None:
+        raise AssertionError(f"never reached: {number} {item}")
+
+    @app.get("/fail/{how}")
+    async def fail(how: str) -> None:
+        raise {
+            "refused": errors.UnknownTopicOrPartitionError("there is no topic a"),
+            "problem": Problem(429, "overloaded", "busy", retry_after_ms=10, headers={"X-Extra": "1"}, more=7),
+            "unforeseen": RuntimeError("the password is swordfish"),
+            "corrupt": errors.CorruptionError("/secret/path/0.log is damaged at byte 7"),
+            "teapot": HTTPException(418, "short and stout"),
+            "odd": HTTPException(499, "gone"),
+        }[how]
+
+    return app
+
+
+class Client:
+    """Asks the application without a server; whatever it raises comes out."""
+
+    def __init__(self) -> None:
+        self._transport = httpx.ASGITransport(make_app())
+
+    def request(self, method: str, path: str, **content: Any) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            async with httpx.AsyncClient(transport=self._transport, base_url="http://test") as client:
+                return await client.request(method, path, **content)
+
+        return asyncio.run(ask())
+
+    def get(self, path: str) -> httpx.Response:
+        return self.request("GET", path)
+
+    def post(self, path: str, **content: Any) -> httpx.Response:
+        return self.request("POST", path, **content)
+
+
+@pytest.fixture(scope="module")
+def client() -> Client:
+    return Client()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nowhere", 404, "not_found"),
+        ("GET", "/items/1", 405, "method_not_allowed"),
+        ("GET", "/fail/refused", 404, "unknown_topic_or_partition"),
+        ("GET", "/fail/problem", 429, "overloaded"),
+        ("GET", "/fail/teapot", 418, "i_m_a_teapot"),
+        ("GET", "/fail/odd", 499, "error"),
+        ("GET", "/fail/corrupt", 500, "stored_data_corrupt"),
+        ("POST", "/items/1", 422, "invalid_request"),
+    ],
+)
+def test_every_answer_is_a_problem(client: Client, method: str, path: str, status: int, code: str) -> None:
+    answer = client.request(method, path)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    document = answer.json()
+    ProblemSchema.model_validate(document)
+    assert (document["code"], document["status"], document["instance"]) == (code, status, path)
+
+
+def test_headers_and_members_of_a_problem_go_out(client: Client) -> None:
+    answer = client.get("/fail/problem")
+    assert (answer.headers["x-extra"], answer.headers["retry-after"], answer.json()["more"]) == ("1", "1", 7)
+    assert client.get("/items/1").headers["allow"] == "POST"
+
+
+def test_the_instance_is_a_uri_reference(client: Client) -> None:
+    assert client.get("/no%20where%2F%C3%A9").json()["instance"] == "/no%20where%2F%C3%A9"
+
+
+def test_validation_faults_point_at_their_place(client: Client) -> None:
+    answer = client.post("/items/x", json={"count": "y"})
+    assert answer.status_code == 422
+    assert {fault["pointer"] for fault in answer.json()["errors"]} == {"number", "/count"}
+    broken = client.post("/items/1", content=b"{", headers={"Content-Type": "application/json"})
+    assert (broken.status_code, broken.json()["code"]) == (400, "malformed_body")
+
+
+@pytest.mark.parametrize(("how", "secret"), [("unforeseen", "swordfish"), ("corrupt", "/secret/path")])
+def test_the_inside_stays_inside(client: Client, caplog: pytest.LogCaptureFixture, how: str, secret: str) -> None:
+    with caplog.at_level(logging.ERROR):
+        answer = client.get(f"/fail/{how}")
+    assert answer.status_code == 500
+    assert secret not in answer.text
+    assert secret in caplog.text
+    assert answer.json()["request_id"] in caplog.text
+    assert len(caplog.records) == 1
+
+
+def test_every_code_in_the_source_is_documented() -> None:
+    """Whatever the service raises as a Problem is in the reference."""
+    documented = {(row[0], row[1]) for row in documented_problems()}
+    found = set()
+    for path in APP.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Problem":
+                values = [argument.value for argument in node.args[:2] if isinstance(argument, ast.Constant)]
+                if len(values) == 2:
+                    found.add((values[0], values[1]))
+    assert found
+    assert found <= documented
