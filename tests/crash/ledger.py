@@ -9,7 +9,7 @@ from pathlib import Path
 
 from storage.batch_validation import validate_batches
 from storage.clock import Clock
-from storage.errors import StorageError
+from storage.errors import DiskFullError, PartitionOfflineError, StorageError
 from storage.file_system import FileSystem
 from storage.log_manager import LogManager
 from storage.log_snapshot import FetchData, Isolation, LogSnapshot
@@ -236,29 +236,39 @@ class PartitionCheck:
 
 def append_group(
     log: PartitionLog, expected: PartitionLedger, requests: list[list[ClientBatch]], clock: Clock
-) -> list[AppendResult]:
+) -> list[AppendResult | StorageError]:
     """Append one group, each request with its batches, and note it before and after.
 
+    What the disk had no room for is answered with ``DiskFullError`` and is not in the log.
+
     Raises:
-        ViolationError: the engine refused, or gave other offsets than the next ones.
+        ViolationError: the engine refused otherwise, or gave other offsets than the next ones.
+        PartitionOfflineError: nothing was written.
+        PartitionFailedError: any part may have been written.
     """
     group = []
-    bases = []
+    before = expected.log.copy()
     for batches in requests:
         body = b"".join(batch.sent for batch in batches)
         group.append(AppendRequest(tuple(validate_batches(body, log.config, clock.now_ms()))))
-        bases.append(expected.log.end_offset)
         for batch in batches:
             expected.log.append(batch, log.leader_epoch)
-    results = log.append(group)
-    answered = []
-    for base, result in zip(bases, results, strict=True):
+    try:
+        results = log.append(group)
+    except PartitionOfflineError:
+        expected.log = before
+        raise
+    expected.log = before
+    for batches, result in zip(requests, results, strict=True):
+        if isinstance(result, DiskFullError):
+            continue
         if not isinstance(result, AppendResult):
-            raise ViolationError(f"append at {base} was refused: {result!r}")
-        require(result.base_offset == base, f"append at {base} got offset {result.base_offset}")
-        answered.append(result)
-    expected.written_end = expected.log.end_offset
-    return answered
+            raise ViolationError(f"append at {before.end_offset} was refused: {result!r}")
+        require(result.base_offset == before.end_offset, f"append at {before.end_offset} got {result.base_offset}")
+        for batch in batches:
+            before.append(batch, log.leader_epoch)
+    expected.written_end = before.end_offset
+    return results
 
 
 def flush(log: PartitionLog, expected: PartitionLedger) -> None:

@@ -58,9 +58,10 @@ class Operation(NamedTuple):
 
 @dataclass(slots=True)
 class Fault:
-    """Let operation ``at`` fail with ``error``; with ``lasting`` all later ones of ``kinds`` too.
+    """Let one operation fail with ``error``: the one numbered ``at`` of those since the fault was set, from 0.
 
-    ``written`` is the part of a failing write that reaches the file, 0 to 1.
+    With ``lasting`` all later ones fail too. Only operations of ``kinds`` fail, if given; all are counted, also
+    when the fault moves to another disk. ``written`` is the part of a failing write that reaches the file, 0 to 1.
     """
 
     at: int
@@ -69,18 +70,25 @@ class Fault:
     lasting: bool = False
     kinds: frozenset[str] | None = None
     hits: int = 0
+    seen: int = 0
+    struck: str = ""
 
-    def strikes(self, operation: Operation) -> bool:
-        if self.kinds is not None and operation.kind not in self.kinds:
+    def strikes(self, kind: str, path: Path) -> bool:
+        number, self.seen = self.seen, self.seen + 1
+        if number != self.at and not (self.lasting and number > self.at):
             return False
-        if operation.number == self.at or (self.lasting and operation.number > self.at):
-            self.hits += 1
-            return True
-        return False
+        if self.kinds is not None and kind not in self.kinds:
+            return False
+        self.hits += 1
+        self.struck = f"{kind} {path.name}"
+        return True
 
 
-SPACE_KINDS = frozenset({"create", "write", "truncate", "sync", "make_directory", "rename"})
-"""What a full disk refuses. Cutting, unlinking and syncing a directory need no space."""
+FULL_DISK_KINDS = frozenset({"extend", "make_directory"})
+"""What a full disk refuses for sure: there are no more blocks, but overwriting and small changes of names go on."""
+
+SPACE_KINDS = FULL_DISK_KINDS | {"create", "write", "truncate", "sync", "rename"}
+"""What a disk without space may refuse; removing, cutting and syncing a directory need none."""
 
 
 class _FileNode:
@@ -302,7 +310,8 @@ class SimulatedFile:
         content = b"".join(parts)
         if not content:
             return
-        fault = self._disk.begin("write", self._path)
+        kind = "extend" if position + len(content) > node.size else "write"
+        fault = self._disk.begin(kind, self._path)
         if fault is not None:
             arrived = memoryview(content)[: int(len(content) * fault.written)]
             if arrived:
@@ -391,7 +400,7 @@ class SimulatedDisk:
             self._dead = True
             raise SimulatedCrash(f"before operation {operation}")
         self.operations.append(operation)
-        if self.fault is not None and self.fault.strikes(operation):
+        if self.fault is not None and self.fault.strikes(kind, path):
             return self.fault
         return None
 

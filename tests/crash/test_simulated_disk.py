@@ -240,11 +240,11 @@ def test_a_failing_write_may_have_written_a_part() -> None:
 def test_a_lasting_fault_strikes_its_kinds_until_it_is_lifted() -> None:
     disk = SimulatedDisk()
     file = disk.open(A, create=True)
-    disk.fault = Fault(at=1, error=errno.ENOSPC, lasting=True, kinds=frozenset({"write"}), written=0)
+    disk.fault = Fault(at=0, error=errno.ENOSPC, lasting=True, kinds=frozenset({"extend"}), written=0)
     for _ in range(3):
         with pytest.raises(OSError, match="No space left"):
             file.write(0, [b"1"])
-    file.sync()
+        file.sync()
     assert disk.fault.hits == 3
     disk.fault = None
     file.write(0, [b"1"])
@@ -255,7 +255,7 @@ def test_a_failed_sync_drops_the_dirty_pages_and_the_next_one_lies() -> None:
     made(disk, A, b"old" * SECTOR_BYTES)
     file = disk.open(A)
     file.write(0, [b"new" * SECTOR_BYTES])
-    disk.fault = Fault(at=len(disk.operations))
+    disk.fault = Fault(at=0)
     with pytest.raises(OSError, match="Input/output error"):
         file.sync()
     file.sync()

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from storage.clock import ManualClock
+from storage.errors import StorageError
 from storage.log_manager import LogManager
 from storage.partition_log import PartitionLog
 from tests.crash.ledger import (
@@ -19,8 +20,9 @@ from tests.crash.ledger import (
     flush,
     open_directory,
     publish,
+    require,
 )
-from tests.crash.simulated_disk import Operation, SimulatedDisk
+from tests.crash.simulated_disk import Fault, Operation, SimulatedDisk
 from tests.model.plain_log import ClientBatch, client_batch
 
 TOPIC_CONFIG: dict[str, object] = {
@@ -48,21 +50,29 @@ class Workload:
     """Does one random step after the other on a simulated disk.
 
     ``observe`` is called before every operation of the disk. The ledger then says what a crash there may lose.
+    With a ``fault`` the errors of the engine come out of ``step``; a start that fails is tried once more.
     """
 
-    def __init__(self, seed: int, observe: Callable[[Workload, Operation], None] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        observe: Callable[[Workload, Operation], None] | None = None,
+        fault: Fault | None = None,
+    ) -> None:
         self.source = random.Random(seed)
         self.clock = ManualClock()
         self.ledger = Ledger()
         self._observe = observe
+        self._fault = fault
         self._mark = 0
         self._topic_count = 0
         self.step_name = "start"
         self._use(new_disk(self.clock))
-        self.manager: LogManager = open_directory(self.disk, self.clock)
+        self.manager: LogManager = self._start()
 
     def _use(self, disk: SimulatedDisk) -> None:
         self.disk = disk
+        disk.fault = self._fault
         if self._observe is not None:
             observe = self._observe
             disk.before_operation = lambda operation: observe(self, operation)
@@ -110,7 +120,11 @@ class Workload:
         partitions = [PartitionLedger(group_flush=policy == "group") for _ in range(count)]
         topic = TopicLedger(f"t{self._topic_count}", partitions)
         self.ledger.topics[topic.name] = topic
-        made, _ = self.manager.create_topic(topic.name, count, config)
+        try:
+            made, _ = self.manager.create_topic(topic.name, count, config)
+        except StorageError:
+            require(topic.name not in self.manager.topics, "a topic that could not be made is there")
+            raise
         topic.state = TopicState.EXISTS
         topic.topic_id = made.topic_id
 
@@ -189,10 +203,10 @@ class Workload:
     # Restarts
 
     def _close_and_open(self, _log: PartitionLog, _expected: PartitionLedger) -> None:
-        self.manager.close()
-        for topic in self.ledger.topics.values():
-            for partition in topic.partitions:
-                partition.durable_end = partition.written_end
+        if self.manager.close():
+            for topic in self.ledger.topics.values():
+                for partition in topic.partitions:
+                    partition.durable_end = partition.written_end
         self._use(self.disk.killed())
         self._open(killed=True)
 
@@ -205,7 +219,16 @@ class Workload:
         self._use(image.disk)
         self._open(killed=False)
 
+    def _start(self) -> LogManager:
+        try:
+            return open_directory(self.disk, self.clock)
+        except OSError:
+            if self._fault is None or not self._fault.hits:
+                raise
+            self._use(self.disk.killed())
+            return open_directory(self.disk, self.clock)
+
     def _open(self, *, killed: bool) -> None:
-        self.manager = open_directory(self.disk, self.clock)
+        self.manager = self._start()
         DirectoryCheck(self.ledger, self.source, killed=killed).run(self.manager)
         self.ledger.restart(self.manager)
