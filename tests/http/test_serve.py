@@ -1,0 +1,157 @@
+"""`rollway serve` as a process: the ready line, signals, and why it would not start."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from storage.file_names import CLEAN_SHUTDOWN_MARKER
+from storage.log_manager import LOGS_DIRECTORY
+from tests.edge_server import Connection
+from tests.servers import ServerProcess
+
+LONG_POLLS = 300
+
+
+def refusal(data_dir: Path, *arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
+    """Exit status and the one sentence on stderr of a process that cannot start."""
+    process = ServerProcess(data_dir, *arguments, environment=environment)
+    assert process.read_line() == ""
+    status = process.wait()
+    errors = process.errors()
+    assert "Traceback" not in errors
+    return status, errors.strip().splitlines()[-1]
+
+
+def port_of(process: ServerProcess) -> int:
+    return int(process.url.rpartition(":")[2])
+
+
+def test_one_line_says_that_it_is_ready_and_then_it_is(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    process = ServerProcess(data_dir)
+    line = process.read_line()
+    found = re.fullmatch(
+        rf"Rollway is ready at (http://127\.0\.0\.1:\d+) \(data in {re.escape(str(data_dir))}\)\n", line
+    )
+    assert found is not None, line
+    assert httpx.get(f"{found[1]}/readyz").status_code == 200
+    process.signal(signal.SIGTERM)
+    assert process.read_line() == ""
+    assert process.wait() == 0
+    assert process.errors() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    data_dir = tmp_path / "data"
+    marker = data_dir / LOGS_DIRECTORY / CLEAN_SHUTDOWN_MARKER
+    with ServerProcess(data_dir) as process:
+        assert not marker.exists()
+        process.signal(number)
+        assert process.wait() == 0
+        assert process.errors() == ""
+    assert marker.exists()
+    with ServerProcess(data_dir) as again:
+        assert httpx.get(f"{again.url}/readyz").status_code == 200
+
+
+def test_a_signal_answers_every_long_poll_and_ends_soon(tmp_path: Path) -> None:
+    """Reliability: SIGTERM with thousands of long polls."""
+    with ServerProcess(tmp_path / "data") as process, contextlib.ExitStack() as stack:
+        assert httpx.put(f"{process.url}/v1/topics/a", json={"partitions": 1}).status_code == 201
+        polls = [stack.enter_context(Connection(port_of(process))) for _ in range(LONG_POLLS)]
+        for poll in polls:
+            poll.send(b"GET /v1/topics/a/partitions/0/records?offset=0&wait_ms=60000 HTTP/1.1\r\nHost: a\r\n\r\n")
+        while f"rollway_waiting_fetches {LONG_POLLS}.0" not in httpx.get(f"{process.url}/metrics").text:
+            pass
+        began = time.monotonic()
+        process.signal(signal.SIGTERM)
+        assert {poll.read_answer().status for poll in polls} == {200}
+        assert process.wait() == 0
+        assert time.monotonic() - began < 5
+        assert process.errors() == ""
+
+
+def test_a_request_in_progress_may_end(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as process, Connection(port_of(process)) as slow:
+        assert httpx.put(f"{process.url}/v1/topics/a", json={"partitions": 1}).status_code == 201
+        body = b'{"records":[{"value":"x"}]}'
+        head = b"POST /v1/topics/a/partitions/0/records HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        slow.send(head + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
+        # It reads the body now.
+        assert slow.read_head()[0] == 100
+        process.signal(signal.SIGTERM)
+        slow.send(body)
+        assert slow.read_answer().status in (200, 503)
+        assert process.wait() == 0
+
+
+def test_a_second_process_on_the_directory_is_refused_with_status_2(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with ServerProcess(data_dir) as first:
+        status, sentence = refusal(data_dir)
+        assert status == 2
+        assert str(data_dir) in sentence
+        assert "another process" in sentence
+        status, sentence = refusal(data_dir, "--port", str(port_of(first)))
+        assert status == 2, sentence
+        assert httpx.get(f"{first.url}/readyz").status_code == 200
+        # The one after a kill -9 is welcome: the lock went with the process.
+        first.kill()
+    with ServerProcess(data_dir) as third:
+        assert httpx.get(f"{third.url}/readyz").status_code == 200
+
+
+def test_a_port_that_is_taken_is_refused_with_status_1(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, sentence = refusal(tmp_path / "data", "--port", str(port))
+    assert (status, f"Port {port} of 127.0.0.1 is taken" in sentence) == (1, True)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    status, sentence = refusal(file)
+    assert (status, str(file) in sentence) == (1, True)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with ServerProcess(data_dir) as process:
+        assert httpx.put(f"{process.url}/v1/topics/a", json={"partitions": 1}).status_code == 201
+    [record] = (data_dir / "rollway").rglob("*.json")
+    record.write_bytes(b"\0garbage")
+    status, sentence = refusal(data_dir)
+    assert (status, str(record) in sentence) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "part"),
+    [
+        (["--host", "0.0.0.0"], {}, "insecure_no_authentication"),
+        (["--topic-default", "retention.ms=soon"], {}, "retention.ms"),
+        ([], {"ROLLWAY_NONSENSE": "1"}, "ROLLWAY_NONSENSE"),
+        ([], {"ROLLWAY_CONFIG": "/no/such.toml"}, "/no/such.toml"),
+    ],
+)
+def test_wrong_settings_are_a_sentence(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], part: str
+) -> None:
+    status, sentence = refusal(tmp_path / "data", *arguments, environment=environment)
+    assert (status, part in sentence) == (2, True)
+
+
+def test_an_open_address_is_served_with_a_warning(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", "--host", "0.0.0.0", "--insecure-no-authentication") as process:
+        assert httpx.get(f"{process.url}/readyz").status_code == 200
+        assert "has no authentication" in process.errors()
