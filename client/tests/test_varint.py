@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from client.tests.sample_records import INT64_MAX, INT64_MIN, varint
 from rollway.records import BrokenRecordError
-from rollway.records.varint import read_varint, read_varlong, size_of_varlong
-from rollway.records.varint_arrays import read_varints, sizes_of, write_varints, zigzag
+from rollway.records.varint import read_varint, read_varlong
+from rollway.records.varint_arrays import encode_varints, read_varints, write_varints
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(INT64_MIN, INT64_MAX)
@@ -32,7 +32,6 @@ edges = sorted({sign * (2**bits + step) for bits in range(63) for step in (-1, 0
 )
 def test_v_23_bytes_of_the_edges(number: int, encoded: bytes) -> None:
     assert varint(number) == encoded
-    assert size_of_varlong(number) == len(encoded)
     assert read_varlong(encoded, 0, len(encoded)) == (number, len(encoded))
     if len(encoded) <= 5:
         assert read_varint(encoded, 0, len(encoded)) == (number, len(encoded))
@@ -40,9 +39,7 @@ def test_v_23_bytes_of_the_edges(number: int, encoded: bytes) -> None:
 
 def test_v_23_edges_in_arrays_are_the_edges_one_by_one() -> None:
     numbers = np.array(edges, dtype=np.int64)
-    zigzagged = zigzag(numbers)
-    sizes = sizes_of(zigzagged)
-    data, ends = write_varints([(zigzagged, sizes)])
+    data, ends = write_varints([encode_varints(numbers)], len(edges))
     assert data.tobytes() == b"".join(varint(number) for number in edges)
     read = read_varints(data, ends[:-1], 10)
     assert read.numbers.tolist() == edges
@@ -52,8 +49,8 @@ def test_v_23_edges_in_arrays_are_the_edges_one_by_one() -> None:
 
 @given(st.lists(st.tuples(int64, int32, int32), min_size=1, max_size=30))
 def test_rows_of_numbers_round_trip(rows: list[tuple[int, int, int]]) -> None:
-    columns = [zigzag(np.array(column, dtype=np.int64)) for column in zip(*rows, strict=True)]
-    data, ends = write_varints([(column, sizes_of(column)) for column in columns])
+    columns = [encode_varints(np.array(column, dtype=np.int64)) for column in zip(*rows, strict=True)]
+    data, ends = write_varints(columns, len(rows))
     assert data.tobytes() == b"".join(varint(number) for row in rows for number in row)
     first = read_varints(data, ends[:-1], 10)
     second = read_varints(data, first.ends)

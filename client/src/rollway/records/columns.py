@@ -134,19 +134,28 @@ class BinaryColumn:
             nulls = np.concatenate([column.null_flags() for column in columns])
         return cls.from_lengths(np.concatenate(data), lengths, nulls)
 
+    def without_nulls(self) -> Self:
+        """The same byte strings, with whatever range a null has in its place."""
+        return self._unchecked(self.data, self.offsets)
+
     def null_flags(self) -> BoolArray:
         """``nulls``, or as many ``False``."""
         return np.zeros(len(self), dtype=np.bool_) if self.nulls is None else self.nulls
 
-    def slice(self, start: int, end: int) -> BinaryColumn:
-        """Elements ``[start, end)``, over the same memory."""
-        return BinaryColumn(
-            self.data, self.offsets[start : end + 1], None if self.nulls is None else self.nulls[start:end]
-        )
+    def slice(self, start: int, end: int) -> Self:
+        """Elements ``[start, end)``, over the same memory.
+
+        Raises:
+            IndexError: the column does not reach so far.
+        """
+        if not 0 <= start <= end <= len(self):
+            raise IndexError(f"elements {start} to {end} of {len(self)}")
+        nulls = None if self.nulls is None else self.nulls[start:end]
+        return self._unchecked(self.data, self.offsets[start : end + 1], nulls)
 
     def lengths(self) -> Int64Array:
         """Bytes per element, 0 for a null."""
-        lengths = np.diff(self.offsets)
+        lengths = self.offsets[1:] - self.offsets[:-1]
         if self.nulls is not None:
             lengths[self.nulls] = 0
         return lengths

@@ -7,6 +7,7 @@ from length to length and looks at nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +19,16 @@ from rollway.records.varint import read_varint
 from rollway.records.varint_arrays import read_varints
 
 _RUN_MIN = 32
+# Runs are looked for again after so many records, and less often where there are none.
 _WALK_MIN = 32
-_WALK_MAX = 4096
+_WALK_MAX = 16384
+_WALK_GROWTH = 8
 # A run is verified in growing pieces, so that a short one does not cost a look at the whole section.
 _FIRST_PIECE = 256
+
+# From a record's start to its end, by the first byte of its length when that is all, or by both bytes of two.
+_LOW_STEPS = tuple(1 + (byte >> 1) if byte < 0x80 else 2 + (byte - 0x80 >> 1) for byte in range(256))
+_HIGH_STEPS = tuple(byte << 6 for byte in range(0x80))
 
 
 class Boundaries(NamedTuple):
@@ -65,17 +72,17 @@ def find_boundaries(section: bytes | memoryview, data: ByteArray, record_count: 
             walk_count = _WALK_MIN
         else:
             walked = bytes(section) if walked is None else walked
-            found, position = _walk(walked, position, min(walk_count, record_count - first))
-            last = first + len(found)
-            starts[first:last] = found
-            starts[last] = position
+            found = _walk(walked, position, min(walk_count, record_count - first))
+            last = first + len(found) - 1
+            starts[first : last + 1] = found
+            position = int(found[-1])
             length = read_varints(data, starts[first:last])
             bodies[first:last] = length.ends
             broken[first:last] = length.ends + length.numbers != starts[first + 1 : last + 1]
             broken[first:last] |= length.numbers < RECORD_BODY_BYTES_MIN
             if length.broken is not None:
                 broken[first:last] |= length.broken
-            walk_count = min(2 * walk_count, _WALK_MAX)
+            walk_count = min(_WALK_GROWTH * walk_count, _WALK_MAX)
         first = last
     starts[first] = position
     if position > len(data):
@@ -118,28 +125,39 @@ def _count_equal(data: ByteArray, position: int, stride: int, count: int, field:
     return count if equal.all() else int(equal.argmin())
 
 
-def _walk(section: bytes, position: int, record_count: int) -> tuple[list[int], int]:
-    """The starts of up to ``record_count`` records from ``position`` on, and where the last of them ends.
+def _walk(section: bytes, position: int, record_count: int) -> Int64Array:
+    """The starts of up to ``record_count`` records from ``position`` on, and last where the last of them ends.
 
     Fewer when the section ends before. A length that is negative or no number is followed to somewhere else than it
     says, so that its record does not end where it should.
     """
-    starts: list[int] = []
-    found = starts.append
     try:
-        for _ in range(record_count):
-            low = section[position]
-            found(position)
-            if low < 0x80:
-                position += 1 + (low >> 1)
-                continue
-            high = section[position + 1]
-            if high < 0x80:
-                # Two times seven bits, less the sign: 2 + ((high << 7 | low & 0x7F) >> 1).
-                position += (high << 6) + (low >> 1) - 62
-                continue
-            length, body = read_varint(section, position, len(section))
+        return np.fromiter(_follow(section, position), dtype=np.int64, count=record_count + 1)
+    except ValueError:  # there are not as many
+        found = list(_follow(section, position))
+        if found[-1] < len(section):
+            found.append(len(section))
+        return np.array(found[: record_count + 1], dtype=np.int64)
+
+
+def _follow(section: bytes, position: int) -> Iterator[int]:
+    """Yield one place after the other, until one is beyond the section or has no length to read."""
+    low_steps, high_steps = _LOW_STEPS, _HIGH_STEPS
+    while True:
+        yield position
+        try:
+            # The loop that decides how fast records of different lengths are read: hence the tables.
+            while True:
+                low = section[position]
+                if low < 0x80:
+                    position += low_steps[low]
+                else:
+                    position += high_steps[section[position + 1]] + low_steps[low]
+                yield position
+        except IndexError:
+            # A length of three bytes or more, or the end.
+            try:
+                length, body = read_varint(section, position, len(section))
+            except BrokenRecordError:
+                return
             position = body + abs(length)
-    except (IndexError, BrokenRecordError):
-        position = len(section)
-    return starts, position

@@ -16,31 +16,25 @@ import pyarrow.compute as pc
 from rollway.records.batch import Buffer
 from rollway.records.columns import BinaryColumn, HeaderColumns, Int64Array, RecordColumns
 from rollway.records.section_rows import write_rows
-from rollway.records.varint_arrays import UInt64Array, sizes_of, write_varints, zigzag
+from rollway.records.varint_arrays import VarintColumn, encode_varints, ends_of, sizes_of, write_varints
 
 # Measured: with fewer records the fixed cost of arrays is larger than that of a loop.
-_ROWS_MAX = 128
+_ROWS_MAX = 96
 
 _SEPARATOR = pa.scalar(b"", pa.large_binary())
-_ZERO = pa.scalar(b"\x00", pa.large_binary())
+_ATTRIBUTES = b"\x00"
+_NO_HEADERS = b"\x00"
 
-
-class _Numbers(NamedTuple):
-    """A column of numbers, to be written as varints of these sizes."""
-
-    zigzagged: UInt64Array
-    sizes: Int64Array
+_Sizes = Int64Array | int
+_Varints = bytes | VarintColumn
 
 
 class _Field(NamedTuple):
     """A length and the byte strings it counts; headers are one field, whose length is their number."""
 
-    length: _Numbers
-    content: BinaryColumn
-
-    @property
-    def sizes(self) -> Int64Array:
-        return self.length.sizes + self.content.lengths()
+    length: _Varints
+    content: BinaryColumn | None
+    sizes: _Sizes
 
 
 def timestamp_deltas(timestamps: Int64Array) -> Int64Array:
@@ -50,100 +44,107 @@ def timestamp_deltas(timestamps: Int64Array) -> Int64Array:
 
 def payload_sizes(columns: RecordColumns) -> Int64Array:
     """The bytes of each record that do not depend on its place in a batch: all but its length and both deltas."""
-    return _payload_sizes(_fields(columns))
+    return np.zeros(len(columns), dtype=np.int64) + _payload_sizes(_fields(columns))
 
 
 def record_sizes(payload: Int64Array, timestamps: Int64Array) -> Int64Array:
     """The bytes of each record of a batch, from its ``payload_sizes`` and timestamps."""
-    body = _body_sizes(payload, _place(timestamps))
-    return body + _numbers(body).sizes
+    body = payload + _sum_of_sizes(_place(timestamps))
+    return body + sizes_of(encode_varints(body))
 
 
 def record_section(columns: RecordColumns) -> Buffer:
     """All records, one after the other, offset deltas from 0; at least one record."""
-    if len(columns) < _ROWS_MAX:
+    count = len(columns)
+    if count < _ROWS_MAX:
         return write_rows(columns, timestamp_deltas(columns.timestamps))
     fields = _fields(columns)
     place = _place(columns.timestamps)
-    length = _numbers(_body_sizes(_payload_sizes(fields), place))
-    attributes = _numbers(np.zeros(len(columns), dtype=np.int64))
-    row: list[_Numbers | BinaryColumn] = [length, attributes, *place]
+    body = np.zeros(count, dtype=np.int64) + _payload_sizes(fields) + _sum_of_sizes(place)
+    row: list[_Varints | BinaryColumn] = [encode_varints(body), _ATTRIBUTES, *place]
     for field in fields:
-        row += field
-    return _join(row)
+        row.append(field.length)
+        if field.content is not None:
+            row.append(field.content)
+    return _join(row, count)
 
 
-def _place(timestamps: Int64Array) -> tuple[_Numbers, _Numbers]:
+def _place(timestamps: Int64Array) -> list[_Varints]:
     """The two deltas of each record."""
-    return _numbers(timestamp_deltas(timestamps)), _numbers(np.arange(len(timestamps), dtype=np.int64))
+    offset_deltas = np.arange(len(timestamps), dtype=np.int64)
+    return [encode_varints(timestamp_deltas(timestamps)), encode_varints(offset_deltas)]
+
+
+def _sum_of_sizes(encoded: Iterable[_Varints]) -> _Sizes:
+    return sum((sizes_of(varints) for varints in encoded), start=0)
 
 
 def _fields(columns: RecordColumns) -> list[_Field]:
     fields = [_bytes_field(columns.keys), _bytes_field(columns.values)]
     if columns.headers is None:
-        nothing = np.zeros(len(columns), dtype=np.int64)
-        fields.append(_Field(_numbers(nothing), BinaryColumn.from_lengths(b"", nothing)))
-    else:
-        fields.append(_Field(_numbers(columns.headers.counts), _header_blocks(columns.headers)))
-    return fields
+        return [*fields, _Field(_NO_HEADERS, None, len(_NO_HEADERS))]
+    count, blocks = encode_varints(columns.headers.counts), _header_blocks(columns.headers)
+    return [*fields, _Field(count, blocks, sizes_of(count) + blocks.lengths())]
 
 
 def _bytes_field(column: BinaryColumn) -> _Field:
-    lengths = np.diff(column.offsets)
+    lengths = column.offsets[1:] - column.offsets[:-1]
     if column.nulls is not None:
         lengths[column.nulls] = -1
-    return _Field(_numbers(lengths), column)
+    encoded = encode_varints(lengths)
+    if isinstance(encoded, bytes):
+        length = max(int(lengths[0]), 0) if len(lengths) else 0
+        return _Field(encoded, column if length else None, len(encoded) + length)
+    return _Field(encoded, column, encoded.sizes + np.maximum(lengths, 0))
 
 
 def _header_blocks(headers: HeaderColumns) -> BinaryColumn:
     """The headers of each record, encoded: rows of all headers joined, then cut where records meet."""
-    names, values = _bytes_field(headers.names), _bytes_field(headers.values)
-    header_ends = np.zeros(len(headers.names) + 1, dtype=np.int64)
-    np.cumsum(names.sizes + values.sizes, out=header_ends[1:])
-    record_ends = np.zeros(len(headers.counts) + 1, dtype=np.int64)
-    np.cumsum(headers.counts, out=record_ends[1:])
-    return BinaryColumn(_join([*names, *values]), header_ends[record_ends])
+    count = len(headers.names)
+    fields = [_bytes_field(headers.names), _bytes_field(headers.values)]
+    header_ends = ends_of(fields[0].sizes + fields[1].sizes, count)
+    row: list[_Varints | BinaryColumn] = []
+    for field in fields:
+        row.append(field.length)
+        if field.content is not None:
+            row.append(field.content)
+    record_ends = ends_of(headers.counts, len(headers.counts))
+    return BinaryColumn(_join(row, count), header_ends[record_ends])
 
 
-def _payload_sizes(fields: Iterable[_Field]) -> Int64Array:
-    keys, values, headers = (field.sizes for field in fields)
-    return keys + values + headers + 1
+def _payload_sizes(fields: Iterable[_Field]) -> _Sizes:
+    return sum((field.sizes for field in fields), start=len(_ATTRIBUTES))
 
 
-def _body_sizes(payload: Int64Array, place: tuple[_Numbers, _Numbers]) -> Int64Array:
-    return payload + place[0].sizes + place[1].sizes
-
-
-def _numbers(numbers: Int64Array) -> _Numbers:
-    zigzagged = zigzag(numbers)
-    return _Numbers(zigzagged, sizes_of(zigzagged))
-
-
-def _join(row: Iterable[_Numbers | BinaryColumn]) -> memoryview:
-    """The parts of all rows, row by row, as one run of bytes."""
+def _join(row: Iterable[_Varints | BinaryColumn], count: int) -> memoryview:
+    """The parts of all ``count`` rows, row by row, as one run of bytes."""
     parts: list[Any] = []
-    pending: list[_Numbers] = []
+    varints: list[_Varints] = []
     for part in row:
-        if isinstance(part, _Numbers):
-            pending.append(part)
-        elif part.size_bytes:
-            parts += (_varint_rows(pending), _arrow_rows(part))
-            pending = []
-    if pending:
-        parts.append(_ZERO if len(pending) == 1 and not pending[0].zigzagged.any() else _varint_rows(pending))
-    if len(parts) == 1:
-        return memoryview(parts[0].buffers()[2])
+        if isinstance(part, BinaryColumn):
+            parts += (_arrow_varints(varints, count), _arrow_bytes(part))
+            varints = []
+        else:
+            varints.append(part)
+    if not parts:
+        return write_varints(varints, count)[0].data
+    if varints:
+        parts.append(_arrow_varints(varints, count))
     joined = pc.binary_join_element_wise(*parts, _SEPARATOR)
     return memoryview(joined.buffers()[2])[: joined.total_values_length]
 
 
-def _varint_rows(numbers: list[_Numbers]) -> pa.LargeBinaryArray:
-    data, ends = write_varints(numbers)
-    return BinaryColumn(data, ends).to_arrow()
+def _arrow_varints(varints: list[_Varints], count: int) -> pa.LargeBinaryArray | pa.LargeBinaryScalar:
+    constant = b"".join(part for part in varints if isinstance(part, bytes))
+    if not any(isinstance(part, VarintColumn) for part in varints):
+        return pa.scalar(constant, pa.large_binary())
+    return BinaryColumn(*write_varints(varints, count)).to_arrow()
 
 
-def _arrow_rows(column: BinaryColumn) -> pa.LargeBinaryArray:
+def _arrow_bytes(column: BinaryColumn) -> pa.LargeBinaryArray:
     # A null would make its whole row null; what it stands for here is no bytes.
-    if column.nulls is None or not np.diff(column.offsets)[column.nulls].any():
-        return BinaryColumn(column.data, column.offsets).to_arrow()
+    if column.nulls is None:
+        return column.to_arrow()
+    if not (column.offsets[1:] - column.offsets[:-1])[column.nulls].any():
+        return column.without_nulls().to_arrow()
     return pc.fill_null(column.to_arrow(), b"")

@@ -23,10 +23,11 @@ def append_varlong(buffer: bytearray, number: int) -> None:
     buffer.append(zigzag)
 
 
-def size_of_varlong(number: int) -> int:
-    """How many bytes ``append_varlong`` takes for ``number``."""
-    zigzag = (number << 1) ^ (number >> 63)
-    return max(1, (zigzag.bit_length() + 6) // 7)
+def encode_varlong(number: int) -> bytes:
+    """The bytes ``append_varlong`` appends."""
+    encoded = bytearray()
+    append_varlong(encoded, number)
+    return bytes(encoded)
 
 
 def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:

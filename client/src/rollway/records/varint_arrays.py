@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollway.records.columns import BoolArray, ByteArray, Int64Array
-from rollway.records.varint import VARINT_BYTES_MAX, VARLONG_BYTES_MAX
-
-UInt64Array = npt.NDArray[np.uint64]
+from rollway.records.varint import VARINT_BYTES_MAX, VARLONG_BYTES_MAX, encode_varlong
 
 # The last byte of the longest form has room for more bits than the number.
 _LAST_BYTE_MAX = {VARINT_BYTES_MAX: 0x0F, VARLONG_BYTES_MAX: 0x01}
@@ -91,48 +89,78 @@ def _unzigzag(zigzagged: npt.NDArray[Any]) -> Int64Array:
     return numbers
 
 
-def zigzag(numbers: Int64Array) -> UInt64Array:
-    """The sign in the lowest bit, the rest above it."""
-    return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+class VarintColumn(NamedTuple):
+    """Numbers ready to be written: zigzagged, the bytes each takes, and the fewest and most that one may take.
+
+    ``sizes`` is a number when all take the same.
+    """
+
+    zigzagged: npt.NDArray[Any]
+    sizes: Int64Array | int
+    size_min: int
+    size_max: int
 
 
-def sizes_of(zigzagged: UInt64Array) -> Int64Array:
-    """How many bytes each of these takes as a varint."""
-    sizes = np.ones(len(zigzagged), dtype=np.int64)
-    largest = int(zigzagged.max(initial=0))
-    for bits in range(7, 64, 7):
-        if largest >> bits == 0:
-            break
-        sizes += zigzagged >= np.uint64(1 << bits)
-    return sizes
+def encode_varints(numbers: Int64Array) -> bytes | VarintColumn:
+    """Prepare a column of numbers; the bytes of the number when it is the same everywhere."""
+    if len(numbers) == 0:
+        return b""
+    low, high = int(numbers.min()), int(numbers.max())
+    low_bytes = encode_varlong(low)
+    if low == high:
+        return low_bytes
+    zigzagged = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+    high_bytes = encode_varlong(high)
+    size_max = max(len(low_bytes), len(high_bytes))
+    size_min = min(len(low_bytes), len(high_bytes)) if (low < 0) == (high < 0) else 1
+    zigzagged = zigzagged.astype(_WIDTHS[size_max - 1], copy=False)
+    if size_min == size_max:
+        return VarintColumn(zigzagged, size_min, size_min, size_max)
+    sizes = np.full(len(numbers), size_min, dtype=np.int64)
+    for place in range(size_min, size_max):
+        sizes += zigzagged >= 1 << 7 * place
+    return VarintColumn(zigzagged, sizes, size_min, size_max)
 
 
-def write_varints(fields: Sequence[tuple[UInt64Array, Int64Array]]) -> tuple[ByteArray, Int64Array]:
+def sizes_of(encoded: bytes | VarintColumn) -> Int64Array | int:
+    """The bytes each number takes."""
+    return len(encoded) if isinstance(encoded, bytes) else encoded.sizes
+
+
+def ends_of(sizes: Int64Array | int, count: int) -> Int64Array:
+    """The n + 1 places where elements of these sizes meet, laid end to end."""
+    ends = np.zeros(count + 1, dtype=np.int64)
+    ends[1:] = sizes
+    return np.cumsum(ends, out=ends)
+
+
+def write_varints(fields: Sequence[bytes | VarintColumn], count: int) -> tuple[ByteArray, Int64Array]:
     """Lay numbers out row by row: the first of every field, then the second of every field, and so on.
 
-    A field is a column of zigzagged numbers with their ``sizes_of``. Returns the bytes and the n + 1 places where
-    rows meet.
+    Returns the bytes and the ``count + 1`` places where rows meet. Each field gets as many columns of a table as its
+    longest number needs; what shorter ones leave unused is taken out at the end.
     """
-    count = len(fields[0][0])
-    row_ends = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(sum(sizes for _, sizes in fields), out=row_ends[1:])
-    data = np.empty(int(row_ends[-1]), dtype=np.uint8)
-    positions = row_ends[:-1].copy()
-    for numbers, sizes in fields:
-        _write_field(data, positions, numbers, sizes)
-        positions += sizes
-    return data, row_ends
-
-
-def _write_field(data: ByteArray, positions: Int64Array, numbers: UInt64Array, sizes: Int64Array) -> None:
-    longest = int(sizes.max(initial=1))
-    for place in range(longest):
-        if place:
-            longer = np.flatnonzero(sizes > place)
-            if len(longer) < len(numbers):
-                numbers, positions, sizes = numbers[longer], positions[longer], sizes[longer]
-        byte = (numbers >> np.uint64(7 * place)).astype(np.uint8)
-        byte &= 0x7F
-        if longest > place + 1:
-            byte |= (sizes > place + 1).view(np.uint8) << 7
-        data[positions + place] = byte
+    width = sum(len(field) if isinstance(field, bytes) else field.size_max for field in fields)
+    table = np.empty((count, width), dtype=np.uint8)
+    used: BoolArray | None = None
+    column = 0
+    sizes: Int64Array | int = 0
+    for field in fields:
+        sizes = sizes + sizes_of(field)
+        if isinstance(field, bytes):
+            for byte in field:
+                table[:, column] = byte
+                column += 1
+            continue
+        if field.size_min < field.size_max and used is None:
+            used = np.ones((count, width), dtype=np.bool_)
+        for place in range(field.size_max):
+            part = (field.zigzagged >> 7 * place).astype(np.uint8)
+            if place + 1 < field.size_max:
+                part &= 0x7F
+                part |= (field.zigzagged >= 1 << 7 * (place + 1)).view(np.uint8) << 7
+            table[:, column] = part
+            if used is not None and field.size_min <= place:
+                used[:, column] = field.sizes > place
+            column += 1
+    return table.reshape(-1) if used is None else table[used], ends_of(sizes, count)
