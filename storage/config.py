@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -146,6 +147,11 @@ class TopicConfig:
     @property
     def compacts(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    def draw_segment_jitter_ms(self, source: random.Random) -> int:
+        """What a new or reopened segment takes off ``segment.ms``, so that not all of them roll at once (spec E6)."""
+        jitter_max_ms = min(self.segment_jitter_ms, self.segment_ms)
+        return source.randrange(jitter_max_ms) if jitter_max_ms else 0
 
     @staticmethod
     def options() -> dict[str, ConfigOption]:

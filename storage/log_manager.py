@@ -309,7 +309,12 @@ class LogManager:
         epochs = LeaderEpochs(self._file_system, directory / LEADER_EPOCH_CHECKPOINT)
         epochs.assign(LeaderEpoch(0), Offset(0))
         segment = Segment.create(
-            self._file_system, directory, Offset(0), config, now_ms=self.clock.now_ms(), jitter_ms=0
+            self._file_system,
+            directory,
+            Offset(0),
+            config,
+            now_ms=self.clock.now_ms(),
+            jitter_ms=config.draw_segment_jitter_ms(self._random),
         )
         self._file_system.sync_directory(directory)
         self._file_system.sync_directory(self.logs_directory)

@@ -350,14 +350,13 @@ class LogWriter:
             self.recovery_point = max(self.recovery_point, log_end.offset)
 
     def _create_segment(self, base_offset: Offset) -> Segment:
-        jitter_max_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
         return Segment.create(
             self._file_system,
             self._directory,
             base_offset,
             self.config,
             now_ms=self._clock.now_ms(),
-            jitter_ms=self._random.randrange(jitter_max_ms) if jitter_max_ms else 0,
+            jitter_ms=self.config.draw_segment_jitter_ms(self._random),
         )
 
     # Cutting off the beginning

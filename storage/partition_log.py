@@ -21,9 +21,9 @@ from storage.file_names import PartitionName
 from storage.leader_epochs import LeaderEpochs
 from storage.log_snapshot import LogSnapshot
 from storage.log_writer import DISK_FULL_ERRNOS, AppendRequest, AppendResult, LogParts, LogWriter, WrittenState
-from storage.offsets import NO_TIMESTAMP, LeaderEpoch, LogOffsetMetadata, Offset, Position
+from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
 from storage.producer_state import ProducerState
-from storage.retention import RetainedSegment, RetentionEntry, plan_retention
+from storage.retention import RetainedSegment, RetentionEntry, find_reasons, plan_retention
 from storage.segment import Segment
 
 __all__ = ["AppendRequest", "AppendResult", "DeletedSegment", "PartitionLog"]
@@ -230,36 +230,26 @@ class PartitionLog:
     def retention_plan(self, now_ms: int) -> list[RetentionEntry]:
         """What retention would delete now, and what holds the rest. Changes nothing. Thread: any."""
         snapshot = self.snapshot
-        return self._plan_retention(
-            snapshot.segments, snapshot.log_start_offset, snapshot.log_end_offset, now_ms, snapshot.high_watermark
-        )
-
-    def _plan_retention(
-        self,
-        segments: Sequence[Segment],
-        log_start_offset: Offset,
-        log_end_offset: Offset,
-        now_ms: int,
-        high_watermark: Offset,
-    ) -> list[RetentionEntry]:
         return plan_retention(
-            self._retained(segments, log_end_offset),
+            self._retained(snapshot.segments, snapshot.log_end_offset),
             self.config,
             now_ms=now_ms,
-            log_start_offset=log_start_offset,
-            high_watermark=high_watermark,
+            log_start_offset=snapshot.log_start_offset,
+            high_watermark=snapshot.high_watermark,
         )
 
     def _retained(self, segments: Sequence[Segment], log_end_offset: Offset) -> list[RetainedSegment]:
         ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
-        retained = []
-        for segment, end_offset in zip(segments, ends, strict=True):
-            timestamp = segment.largest_timestamp.timestamp
-            if timestamp == NO_TIMESTAMP:
-                timestamp = segment.modified_ms()
-            is_active = segment is segments[-1]
-            retained.append(RetainedSegment(segment.base_offset, end_offset, segment.size_bytes, timestamp, is_active))
-        return retained
+        return [
+            RetainedSegment(
+                segment.base_offset,
+                end_offset,
+                segment.size_bytes,
+                is_active=segment is segments[-1],
+                read_timestamp=segment.retention_timestamp,
+            )
+            for segment, end_offset in zip(segments, ends, strict=True)
+        ]
 
     def delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
         """Delete what retention's rules say, oldest first (spec E4, E5). When all may go, the active one is rolled.
@@ -277,18 +267,21 @@ class PartitionLog:
     def _delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
         # By what is written, not by what is published: records that wait for their fsync hold the active segment.
         written = self._writer.written
-        plan = self._plan_retention(
-            written.segments, written.log_start_offset, written.log_end.offset, now_ms, self.snapshot.high_watermark
+        reasons = find_reasons(
+            self._retained(written.segments, written.log_end.offset),
+            self.config,
+            now_ms=now_ms,
+            log_start_offset=written.log_start_offset,
+            high_watermark=self.snapshot.high_watermark,
         )
-        going = [entry for entry in plan if entry.reason is not None]
-        if not going:
+        if not reasons:
             return []
-        if len(going) == len(written.segments):
+        if len(reasons) == len(written.segments):
             self._writer.roll(self.written_end_offset)
-        doomed = self._writer.drop_oldest(len(going))
+        doomed = self._writer.drop_oldest(len(reasons))
         return [
-            DeletedSegment(entry.base_offset, segment.size_bytes, str(entry.reason))
-            for entry, segment in zip(going, doomed, strict=True)
+            DeletedSegment(segment.base_offset, segment.size_bytes, str(reason))
+            for segment, reason in zip(doomed, reasons, strict=True)
         ]
 
     def delete_records(self, offset: int) -> Offset:

@@ -220,6 +220,7 @@ class PartitionOpener:
                 size_bytes=self._file_system.size(self._directory / offset_file_name(base, LOG_SUFFIX)),
                 created_ms=self._clock.now_ms(),
                 sealed=base != bases[-1],
+                jitter_ms=self._config.draw_segment_jitter_ms(self._random) if base == bases[-1] else 0,
             )
             for base in bases
         ]
@@ -255,7 +256,12 @@ class PartitionOpener:
 
     def _first_segment(self, log_start: Offset) -> Segment:
         segment = Segment.create(
-            self._file_system, self._directory, log_start, self._config, now_ms=self._clock.now_ms(), jitter_ms=0
+            self._file_system,
+            self._directory,
+            log_start,
+            self._config,
+            now_ms=self._clock.now_ms(),
+            jitter_ms=self._config.draw_segment_jitter_ms(self._random),
         )
         self._file_system.sync_directory(self._directory)
         return segment
@@ -375,17 +381,21 @@ class PartitionOpener:
     def _scan(self, segment: Segment, *, is_last: bool) -> _Scan:
         """Check every batch, and rewrite what may only be in the page cache (rule 4).
 
-        Both indexes go: they are made anew from the log when somebody first looks something up.
+        The last segment's indexes go: they are made anew from the log when somebody first looks something up. Those
+        of the others are durable since the roll, and are checked when they are opened.
         """
+        result = self._check_batches(segment)
+        self.report.scanned_bytes += result.valid_bytes
+        if is_last:
+            self._remove_indexes(segment)
+            self._rewrite(segment.file, result.valid_bytes)
+        return result
+
+    def _remove_indexes(self, segment: Segment) -> None:
         for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             path = self._directory / offset_file_name(segment.base_offset, suffix)
             if self._file_system.exists(path):
                 self._file_system.unlink(path)
-        result = self._check_batches(segment)
-        self.report.scanned_bytes += result.valid_bytes
-        if is_last:
-            self._rewrite(segment.file, result.valid_bytes)
-        return result
 
     def _check_batches(self, segment: Segment) -> _Scan:
         next_offset = segment.base_offset

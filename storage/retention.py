@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
-from typing import NamedTuple
 
 from storage.clock import Clock
 from storage.config import TopicConfig
@@ -29,14 +28,33 @@ class RetentionReason(StrEnum):
     POLICY = "retention.policy"
 
 
-class RetainedSegment(NamedTuple):
-    """What retention knows of a segment. ``largest_timestamp`` is the file's age where no record has one."""
+class RetainedSegment:
+    """What retention knows of a segment."""
 
-    base_offset: Offset
-    end_offset: Offset
-    size_bytes: int
-    largest_timestamp: int
-    is_active: bool
+    __slots__ = ("_largest_timestamp", "_read_timestamp", "base_offset", "end_offset", "is_active", "size_bytes")
+
+    def __init__(
+        self,
+        base_offset: Offset,
+        end_offset: Offset,
+        size_bytes: int,
+        *,
+        is_active: bool,
+        read_timestamp: Callable[[], int],
+    ) -> None:
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+        self.size_bytes = size_bytes
+        self.is_active = is_active
+        self._read_timestamp = read_timestamp
+        self._largest_timestamp: int | None = None
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The newest record's, or the file's age where no record has one. Asks the disk, the first time."""
+        if self._largest_timestamp is None:
+            self._largest_timestamp = self._read_timestamp()
+        return self._largest_timestamp
 
 
 RetentionPolicy = Callable[[RetainedSegment, RetainedSegment | None], bool]
@@ -76,15 +94,16 @@ class RetentionEntry:
     due_ms: int | None
 
 
-def plan_retention(
+def find_reasons(
     segments: Sequence[RetainedSegment],
     config: TopicConfig,
     *,
     now_ms: int,
     log_start_offset: Offset,
     high_watermark: Offset,
-) -> list[RetentionEntry]:
-    """Say of every segment, oldest first, whether it goes and why."""
+) -> list[RetentionReason]:
+    """Say which rules the oldest segments go by, one for each that goes. Segments behind the first that stays are not
+    looked at: there may be thousands."""
     rules: list[tuple[RetentionReason, Callable[[int], bool]]] = [
         (RetentionReason.LOG_START, lambda place: _ends_below(segments, place, log_start_offset)),
     ]
@@ -94,12 +113,29 @@ def plan_retention(
         policy = _policies.get(config.retention_policy)
         if policy is not None:
             rules.append((RetentionReason.POLICY, lambda place: policy(segments[place], _after(segments, place))))
-    entries = [_kept(segment, config) for segment in segments]
-    place = 0
+    reasons: list[RetentionReason] = []
     for reason, goes in rules:
-        while place < len(segments) and _may_go(segments[place], high_watermark) and goes(place):
-            entries[place] = replace(entries[place], reason=reason, held_by=None, due_ms=now_ms)
-            place += 1
+        while (place := len(reasons)) < len(segments) and _may_go(segments[place], high_watermark) and goes(place):
+            reasons.append(reason)
+    return reasons
+
+
+def plan_retention(
+    segments: Sequence[RetainedSegment],
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    log_start_offset: Offset,
+    high_watermark: Offset,
+) -> list[RetentionEntry]:
+    """Say of every segment, oldest first, whether it goes and why."""
+    reasons = find_reasons(
+        segments, config, now_ms=now_ms, log_start_offset=log_start_offset, high_watermark=high_watermark
+    )
+    entries = [_kept(segment, config) for segment in segments]
+    for place, reason in enumerate(reasons):
+        entries[place] = replace(entries[place], reason=reason, held_by=None, due_ms=now_ms)
+    place = len(reasons)
     if place < len(segments):
         entries[place] = _explain_first_kept(entries[place], segments[place], config, high_watermark)
     return entries
