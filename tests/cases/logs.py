@@ -31,6 +31,7 @@ from storage.log_snapshot import Isolation, LogSnapshot
 from storage.offsets import Offset
 from storage.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.recovery import PartitionRecovery
+from storage.segment import Segment
 
 TOPIC = "cases"
 START_MS = 1_700_000_000_000
@@ -198,21 +199,20 @@ class CaseLog:
         """All log files' bytes."""
         return {name: (self.directory / name).read_bytes() for name in self.file_names(".log")}
 
+    def segment(self, base_offset: int) -> Segment:
+        return self.snapshot.segments[self.base_offsets.index(base_offset)]
+
     def offset_entries(self, base_offset: int = 0) -> list[tuple[int, int]]:
-        """(offset, position) of all entries in the file, zeros at its end left out."""
-        return [
-            (base_offset + relative, position)
-            for relative, position in struct.iter_unpack(">ii", self.file(base_offset, ".index").read_bytes())
-            if position
-        ]
+        """(offset, position) of the entries in the file; what lies behind the valid ones is left out."""
+        count = self.segment(base_offset).offset_index.get().entry_count
+        content = self.file(base_offset, ".index").read_bytes()[: 8 * count]
+        return [(base_offset + relative, position) for relative, position in struct.iter_unpack(">ii", content)]
 
     def time_entries(self, base_offset: int = 0) -> list[tuple[int, int]]:
-        """(timestamp, offset) of all entries in the file, zeros at its end left out."""
-        return [
-            (timestamp, base_offset + relative)
-            for timestamp, relative in struct.iter_unpack(">qi", self.file(base_offset, ".timeindex").read_bytes())
-            if timestamp
-        ]
+        """(timestamp, offset) of the entries in the file; what lies behind the valid ones is left out."""
+        count = self.segment(base_offset).time_index.get().entry_count
+        content = self.file(base_offset, ".timeindex").read_bytes()[: 12 * count]
+        return [(timestamp, base_offset + relative) for timestamp, relative in struct.iter_unpack(">qi", content)]
 
     # Writing
 
