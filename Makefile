@@ -72,8 +72,9 @@ format: setup ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: setup ## measure produce and fetch over HTTP on this machine
+bench: setup ## measure produce and fetch over HTTP, and the record formats, on this machine
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.bench_records
 
 docs: setup ## write the generated parts of docs/reference anew
 	$(BIN)/python -m docs.generate

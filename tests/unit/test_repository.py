@@ -25,13 +25,17 @@ PACKAGES = {
 }
 
 FILE_LINES_MAX = 500
+# Files that are larger on purpose, and how large they may become. Each needs a reason.
+LARGER_FILES = {
+    "tests/crash/simulated_disk.py": 700,  # one disk: its operations share what is and is not synced
+}
 FUNCTION_LINES_MAX = 70
 COMMITTED_FILE_BYTES_MAX = 2 * 1024 * 1024
 
 # Third-party packages that a room may import: an allowlist, which import-linter's contracts cannot express.
 THIRD_PARTIES = {
     "rollway": {"cramjam", "crc32c", "lz4", "numpy", "pyarrow", "zstandard"},
-    "schemas": {"pydantic"},
+    "schemas": {"pydantic", "pydantic_core"},
     "storage": {"crc32c", "numpy"},
 }
 
@@ -73,12 +77,10 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
 
 
 def test_files_fit_a_reader() -> None:
-    too_long = {
-        relative(path): count
-        for path in python_files()
-        if (count := len(path.read_text("utf-8").splitlines())) > FILE_LINES_MAX
-    }
+    sizes = {relative(path): len(path.read_text("utf-8").splitlines()) for path in python_files()}
+    too_long = {name: count for name, count in sizes.items() if count > LARGER_FILES.get(name, FILE_LINES_MAX)}
     assert not too_long, f"split these along a noun: {too_long}"
+    assert not [name for name in LARGER_FILES if sizes.get(name, 0) <= FILE_LINES_MAX], "no longer larger"
 
 
 def test_functions_fit_a_screen() -> None:
