@@ -54,7 +54,7 @@ def serve(settings: Settings) -> int:
     """
     log_output.configure(settings.log_level, access_log=settings.access_log)
     try:
-        _raise_descriptor_limit()
+        settings = _within_descriptors(settings)
         sockets = bind(settings)
     except CannotServeError as error:
         return _refuse(error)
@@ -68,7 +68,9 @@ def serve(settings: Settings) -> int:
     server: Server | None = None
 
     def announce() -> None:
-        print(f"Rollway is ready at {url} (data in {settings.data_dir})", flush=True)  # noqa: T201 - the ready line
+        # Whoever started the service may have closed the pipe; that is no reason to stop.
+        with contextlib.suppress(OSError):
+            print(f"Rollway is ready at {url} (data in {settings.data_dir})", flush=True)  # noqa: T201 - the ready line
 
     def stop(error: Exception) -> None:
         assert server is not None
@@ -179,17 +181,26 @@ def bind(settings: Settings) -> list[socket.socket]:
             if family == socket.AF_INET6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if settings.tcp_congestion:
-                # Accepted connections inherit it.
-                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, settings.tcp_congestion.encode())
+                _set_congestion_control(listener, settings.tcp_congestion)
             listener.bind((address[0], port, *address[2:]))
             # Now, not when the loop runs: two processes may be bound to one port until one of them listens.
             listener.listen(settings.backlog)
             port = listener.getsockname()[1]
-    except OSError as error:
+    except (OSError, CannotServeError) as error:
         for listener in sockets:
             listener.close()
+        if isinstance(error, CannotServeError):
+            raise
         raise _cannot_bind(settings, error) from None
     return sockets
+
+
+def _set_congestion_control(listener: socket.socket, name: str) -> None:
+    """Choose the congestion control of the connections to come: they inherit the listener's."""
+    try:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+    except OSError as error:
+        raise CannotServeError(f"TCP congestion control {name} cannot be used here: {error.strerror}.") from None
 
 
 def _cannot_bind(settings: Settings, error: OSError) -> CannotServeError:
@@ -211,9 +222,23 @@ def _cannot_bind(settings: Settings, error: OSError) -> CannotServeError:
     )
 
 
-def _raise_descriptor_limit() -> None:
-    """Take all descriptors the system allows: each segment and each connection is one."""
+def _within_descriptors(settings: Settings) -> Settings:
+    """Take all descriptors the system allows, as each file and each connection is one, and fit the settings to them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    # The other half is for segments.
+    connections_max = soft // 2
+    if soft == resource.RLIM_INFINITY or settings.connections_max <= connections_max:
+        return settings
+    is_chosen = "connections_max" in settings.model_fields_set
+    logger.log(
+        logging.WARNING if is_chosen else logging.DEBUG,
+        "this system allows %d open files, so at most %d connections are taken, not %d",
+        soft,
+        connections_max,
+        settings.connections_max,
+    )
+    return settings.model_copy(update={"connections_max": connections_max})

@@ -132,7 +132,7 @@ class RunningServer:
         async def wait() -> None:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 while not condition():  # noqa: ASYNC110 - conditions of other threads and sockets set no event
-                    await asyncio.sleep(0.001)
+                    await asyncio.sleep(0.001)  # poll
 
         asyncio.run_coroutine_threadsafe(wait(), self.loop).result(TIMEOUT_SECONDS + 1)
 

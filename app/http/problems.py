@@ -307,7 +307,8 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         return validation_problem(error).response(instance_of(request.scope))
 
-    for kind in (Problem, StorageError, RecordFormatError):
+    # Exception: only what a middleware outside of ours lets through, since that answers all else.
+    for kind in (Problem, StorageError, RecordFormatError, Exception):
         app.add_exception_handler(kind, answer)
     app.add_exception_handler(HTTPException, answer_http)
     app.add_exception_handler(RequestValidationError, answer_validation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import resource
 import signal
 import socket
 import time
@@ -155,3 +156,27 @@ def test_an_open_address_is_served_with_a_warning(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", "--host", "0.0.0.0", "--insecure-no-authentication") as process:
         assert httpx.get(f"{process.url}/readyz").status_code == 200
         assert "has no authentication" in process.errors()
+
+
+def test_an_unknown_congestion_control_is_a_sentence(tmp_path: Path) -> None:
+    status, sentence = refusal(tmp_path / "data", environment={"ROLLWAY_TCP_CONGESTION": "nonsense"})
+    assert (status, "congestion control nonsense" in sentence) == (1, True)
+
+
+def test_few_descriptors_mean_few_connections(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as stack:
+        process = ServerProcess(tmp_path / "data", environment={"ROLLWAY_CONNECTIONS_MAX": "1000000"})
+        stack.callback(process.stop)
+        process.start()
+        if before[1] < 2_000_000:
+            assert "connections are taken, not 1000000" in process.errors()
+        assert httpx.get(f"{process.url}/readyz").status_code == 200
+
+
+def test_each_request_is_logged_when_asked_for(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", environment={"ROLLWAY_ACCESS_LOG": "true"}) as process:
+        httpx.get(f"{process.url}/nowhere?x=1")
+        assert re.search(
+            r'INFO uvicorn\.access: 127\.0\.0\.1:\d+ - "GET /nowhere\?x=1 HTTP/1\.1" 404', process.errors()
+        )
