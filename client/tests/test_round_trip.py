@@ -224,6 +224,42 @@ def test_batches_are_filled_greedily(records: list[Record], batch_bytes_max: int
         start = end
 
 
+@pytest.mark.parametrize("codec", Codec)
+def test_batches_stay_within_the_limit_when_compression_only_adds(codec: Codec) -> None:
+    random_ = random.Random(3)
+    records = [Record(place, 0, None, random_.randbytes(100)) for place in range(100)]
+    for limit in (300, 301, 1000, 1003, 5000):
+        batches = encode_batches(columns_from_records(records), batch_bytes_max=limit, codec=codec)
+        assert max(map(len, batches)) <= limit
+        assert [record.value for batch in batches for record in decoded(batch)] == [r.value for r in records]
+
+
+@paths
+def test_header_names_that_nobody_could_read_are_not_written(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    only(path, monkeypatch)
+    names = BinaryColumn.from_list([b"fine", b"gr\xf6sse"])
+    headers = HeaderColumns(np.array([1, 1]), names, names)
+    columns = RecordColumns(np.arange(2), np.arange(2), BinaryColumn.all_null(2), BinaryColumn.all_null(2), headers)
+    with pytest.raises(ValueError, match="record 1 has a header name"):
+        encode_batch(columns)
+    assert len(encode_batch(columns.slice(0, 1))) > HEADER_BYTES
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"producer_epoch": 2**15},
+        {"producer_id": 2**63},
+        {"base_sequence": 2**31},
+        {"base_offset": -(2**63) - 1},
+        {"leader_epoch": 2**31},
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(field: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        encode_batch(columns_from_records(random_records(1, 2)), **field)
+
+
 def test_sequences_wrap_around() -> None:
     columns = columns_from_records(random_records(8, 9))
     batches = split_batches(

@@ -242,10 +242,16 @@ def attributes_of(codec: Codec, timestamp_type: TimestampType, *, transactional:
 
 
 def build_batch(header: BatchHeader, records: Buffer) -> bytes:
-    """A whole batch: ``header`` with its length, magic and CRC worked out, then ``records``."""
-    head = bytearray(HEADER_BYTES)
+    """A whole batch: ``header`` with its length, magic and CRC worked out, then ``records``.
+
+    Raises:
+        ValueError: a number that does not fit its field.
+    """
     batch_length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(records)
-    _HEADER.pack_into(head, 0, *header._replace(batch_length=batch_length, magic=MAGIC, crc=0))
+    try:
+        head = bytearray(_HEADER.pack(*header._replace(batch_length=batch_length, magic=MAGIC, crc=0)))
+    except struct.error as error:
+        raise ValueError(f"a number does not fit its field of the header: {error}") from error
     checksum = crc32c(records, crc32c(memoryview(head)[_ATTRIBUTES_AT:]))
     _CRC.pack_into(head, _CRC_AT, checksum)
     return b"".join((head, records))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from rollway.records.batch import (
 )
 from rollway.records.columns import RecordColumns
 from rollway.records.compression import compress
+from rollway.records.section_headers import find_undecodable
 from rollway.records.section_writer import payload_sizes, record_section, record_sizes
 
 # What batchLength, an int32, leaves for records.
@@ -43,10 +45,14 @@ def encode_batch(
     With ``TimestampType.LOG_APPEND_TIME`` readers report that maximum for every record. ``level`` is the codec's own.
 
     Raises:
-        ValueError: no records, a level the codec does not have, or more than 2 GiB.
+        ValueError: no records, a header name that is not UTF-8, a level the codec does not have, a number that does not
+            fit its field, or more than 2 GiB.
     """
     if len(columns) == 0:
         raise ValueError("a batch holds at least one record")
+    undecodable = None if columns.headers is None else find_undecodable(columns.headers)
+    if undecodable is not None:
+        raise ValueError(f"record {undecodable} has a header name that is not UTF-8")
     if columns.keys.size_bytes + columns.values.size_bytes > _SECTION_BYTES_MAX:
         raise _too_large()
     section = compress(codec, record_section(columns), level)
@@ -91,28 +97,30 @@ def encode_batches(
     """As many batches as it takes for each to stay within ``batch_bytes_max``, with consecutive offsets.
 
     Greedy: a batch takes records while they fit uncompressed. A record that alone is larger gets a batch of its own.
+    A batch that only compression makes too large stays uncompressed.
     No records make no batches. A base sequence at or above 0 goes on from batch to batch, and wraps to 0 at 2^31.
 
     Raises:
-        ValueError: a level the codec does not have, or a record of more than 2 GiB.
+        ValueError: as ``encode_batch``; no records are no error.
     """
     batches: list[bytes] = []
     start = 0
     for end in _batch_ends(columns, batch_bytes_max - HEADER_BYTES):
-        batches.append(
-            encode_batch(
-                columns.slice(start, end),
-                codec=codec,
-                base_offset=base_offset + start,
-                leader_epoch=leader_epoch,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=base_sequence if base_sequence < 0 else (base_sequence + start) % 2**31,
-                timestamp_type=timestamp_type,
-                transactional=transactional,
-                level=level,
-            )
+        encode = partial(
+            encode_batch,
+            columns.slice(start, end),
+            base_offset=base_offset + start,
+            leader_epoch=leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence if base_sequence < 0 else (base_sequence + start) % 2**31,
+            timestamp_type=timestamp_type,
+            transactional=transactional,
         )
+        batch = encode(codec=codec, level=level)
+        if len(batch) > batch_bytes_max and codec is not Codec.NONE:
+            batch = min(batch, encode(), key=len)
+        batches.append(batch)
         start = end
     return batches
 

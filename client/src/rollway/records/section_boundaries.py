@@ -20,7 +20,7 @@ from rollway.records.varint_arrays import read_varints
 
 _RUN_MIN = 32
 # Runs are looked for again after so many records, and less often where there are none.
-_WALK_MIN = 32
+_WALK_MIN = 128
 _WALK_MAX = 16384
 _WALK_GROWTH = 8
 # A run is verified in growing pieces, so that a short one does not cost a look at the whole section.

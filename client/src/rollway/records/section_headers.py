@@ -15,8 +15,11 @@ from rollway.records.gather import Ranges, gather
 from rollway.records.varint import read_varint
 from rollway.records.varint_arrays import Varints, read_varints
 
-# Measured: with fewer records reading one by one is quicker.
+# Measured: with fewer records reading one by one is quicker. Where few headers are left per record it is less so,
+# because a record costs more than a header; records with many do not get far together.
 _TOGETHER_MIN = 16
+_TOGETHER_LONG_MIN = 128
+_LONG_COUNT = 4
 
 # How many headers are read one by one before they move to arrays.
 _PIECE_COUNT = 4096
@@ -42,7 +45,7 @@ class HeaderReader:
         """Find all headers; return which records are broken, by a length or by where their headers end."""
         active = np.flatnonzero(self._counts)
         turn = 0
-        while len(active) >= _TOGETHER_MIN:
+        while len(active) >= (_TOGETHER_MIN if turn < _LONG_COUNT else _TOGETHER_LONG_MIN):
             active = self._find_one_each(active, turn)
             turn += 1
         if len(active):
@@ -92,7 +95,7 @@ class HeaderReader:
 def find_undecodable(headers: HeaderColumns) -> int | None:
     """The first record with a header name that is not UTF-8."""
     names = headers.names
-    if len(names.data) == 0 or int(names.data.max()) < 0x80:
+    if int(names.data[int(names.offsets[0]) : int(names.offsets[-1])].max(initial=0)) < 0x80:
         return None
     text = pa.LargeStringArray.from_buffers(len(names), pa.py_buffer(names.offsets), pa.py_buffer(names.data))
     try:

@@ -29,19 +29,21 @@ _Row = tuple[int, int, bytes | None, bytes | None, _Headers]
 def write_rows(columns: RecordColumns, timestamp_deltas: Int64Array) -> bytes:
     """The record section of ``columns``, offset deltas from 0."""
     section = bytearray()
-    header_rows = None if columns.headers is None else columns.headers.to_rows()
-    rows = zip(timestamp_deltas.tolist(), columns.keys.to_list(), columns.values.to_list(), strict=True)
-    for place, (timestamp_delta, key, value) in enumerate(rows):
+    headers = columns.headers
+    counts = [0] * len(columns) if headers is None else headers.counts.tolist()
+    names = iter(() if headers is None else headers.names.to_list())
+    header_values = iter(() if headers is None else headers.values.to_list())
+    rows = zip(timestamp_deltas.tolist(), columns.keys.to_list(), columns.values.to_list(), counts, strict=True)
+    for place, (timestamp_delta, key, value, header_count) in enumerate(rows):
         body = bytearray(1)
         append_varlong(body, timestamp_delta)
         append_varlong(body, place)
         _append_bytes(body, key)
         _append_bytes(body, value)
-        headers = header_rows[place] if header_rows else ()
-        append_varlong(body, len(headers))
-        for name, header_value in headers:
-            _append_bytes(body, name.encode())
-            _append_bytes(body, header_value)
+        append_varlong(body, header_count)
+        for _ in range(header_count):
+            _append_bytes(body, next(names))
+            _append_bytes(body, next(header_values))
         append_varlong(section, len(body))
         section += body
     return bytes(section)

@@ -17,6 +17,8 @@ _LAST_BYTE_MAX = {VARINT_BYTES_MAX: 0x0F, VARLONG_BYTES_MAX: 0x01}
 # The narrowest numbers that hold as many bytes of seven bits and one more.
 _WIDTHS = (np.uint8, np.uint16, np.uint32, np.uint32, *(np.uint64,) * 6)
 
+_SIGNED = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+
 # Measured: when fewer than one in so many numbers go on after their first byte, those are better read apart.
 _FEW_RATIO = 12
 
@@ -84,7 +86,7 @@ def _continues(byte: ByteArray) -> ByteArray:
 
 
 def _unzigzag(zigzagged: npt.NDArray[Any]) -> Int64Array:
-    signed = zigzagged.dtype.str.replace("u", "i")
+    signed = _SIGNED[zigzagged.itemsize]
     numbers: Int64Array = ((zigzagged >> 1).view(signed) ^ -(zigzagged & 1).view(signed)).astype(np.int64, copy=False)
     return numbers
 
