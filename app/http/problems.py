@@ -367,6 +367,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (422, "invalid_required_acks", 21, False, "no", "acks is none of 0, 1 and all."),
     (431, "request_header_fields_too_large", -1, False, "no", "The headers are too many or too large."),
     (500, "internal_error", -1, False, "no", "The service failed; its log says more under the request_id."),
+    (503, "shutting_down", -1, True, "unknown", "The request was not done when the stop had waited long enough."),
     (503, "starting", -1, True, "no", "The logs are being recovered."),
     (503, "overloaded", -1, True, "no", "Too much waits already: connections, fetches, or appends."),
     (505, "http_version_not_supported", -1, False, "no", "The request is neither HTTP/1.1 nor HTTP/1.0."),
