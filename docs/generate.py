@@ -6,6 +6,7 @@ A page keeps what stands above the mark; everything below it is written anew.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,7 @@ from app.settings import Settings
 from storage.config import TopicConfig
 
 REFERENCE = Path(__file__).parent / "reference"
+OPENAPI = Path(__file__).parents[1] / "openapi/openapi.json"
 MARK = "<!-- Written by `make docs` from the code: do not edit below. -->"
 
 
@@ -102,7 +104,32 @@ def command_line_page() -> list[str]:
     return list(command_sections(typer.main.get_command(application), "rollway"))[1:]
 
 
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+def http_page() -> list[str]:
+    document = json.loads(OPENAPI.read_text("utf-8"))
+    lines = ["## Routes", ""]
+    lines += table(
+        ("method", "path", "what"),
+        ((method, code(path), operation["summary"]) for method, path, operation in operations(document)),
+    )
+    for method, path, operation in operations(document):
+        parameters = [each for each in operation.get("parameters", []) if each["in"] in {"query", "header"}]
+        if parameters and method != "HEAD":
+            lines += ["", f"## Parameters of `{method} {path}`", ""]
+            rows = (
+                (code(each["name"]), code(each["schema"].get("default")), each["description"]) for each in parameters
+            )
+            lines += table(("name", "default", "what"), rows)
+    return lines
+
+
 PAGES: dict[str, Callable[[], list[str]]] = {
+    "http.md": http_page,
     "settings.md": settings_page,
     "topic-configuration.md": topic_configuration_page,
     "errors.md": errors_page,

@@ -27,7 +27,9 @@ PAGE_SIZE_MAX = 1_000
 
 router = APIRouter(tags=["topics"])
 
-_Cursor = Query(max_length=TOPIC_NAME_LENGTH_MAX, examples=["fl"])
+_Cursor = Query(
+    description="Only topics whose names begin with this.", max_length=TOPIC_NAME_LENGTH_MAX, examples=["fl"]
+)
 
 
 @router.put(

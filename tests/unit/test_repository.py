@@ -162,6 +162,16 @@ def test_rooms_import_only_what_they_are_allowed(room: str) -> None:
     assert not strangers
 
 
+def test_routes_contain_no_try() -> None:
+    """Errors pass through routes to the one table that answers them."""
+    trying = [
+        relative(path)
+        for path in (ROOT / "app/routes").glob("*.py")
+        if any(isinstance(node, ast.Try | ast.TryStar) for node in ast.walk(ast.parse(path.read_text("utf-8"))))
+    ]
+    assert not trying
+
+
 def test_packages_are_typed_for_their_users() -> None:
     for name, directory in PACKAGES.items():
         assert (directory / "py.typed").is_file(), name
