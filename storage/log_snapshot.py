@@ -144,9 +144,12 @@ class LogSnapshot:
         above the isolation's bound.
 
         Raises:
+            ValueError: ``max_bytes`` is negative.
             OffsetOutOfRangeError: ``offset`` is below the log start or above the log end.
             CorruptionError: ``offset`` lies in a damaged range, or stored bytes are not what they should be.
         """
+        if max_bytes < 0:
+            raise ValueError(f"a read of {max_bytes} bytes is not possible")
         self._check_range(offset)
         bound = self.bound(isolation)
         slices: list[FileSlice] = []

@@ -313,8 +313,11 @@ class PartitionOpener:
         return result.end_offset
 
     def _may_skip_to(self, offset: Offset) -> bool:
-        """Whether a gap before ``offset`` comes of a truncation inside a batch: an epoch begins there (spec E21)."""
-        return any(entry.start_offset == offset for entry in self._epochs.entries)
+        """Whether a gap before ``offset``, where a segment begins, may be.
+
+        It may come of a truncation inside a batch, an epoch beginning there (spec E21), or of compaction (spec D13).
+        """
+        return self._config.compacts or any(entry.start_offset == offset for entry in self._epochs.entries)
 
     def _cut(self, segment: Segment, result: _Scan) -> None:
         cut_bytes = self._file_system.size(segment.file.path) - result.valid_bytes
