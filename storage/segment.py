@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
-from weakref import WeakMethod
 
 import numpy as np
 
 from rollway.records import decode_batch
 from storage.batch_validation import DECOMPRESSED_BYTES_MAX, ValidBatch
-from storage.batch_walk import StoredBatch, read_batch, walk_batches
+from storage.batch_walk import StoredBatch, read_batch
 from storage.config import TopicConfig
-from storage.errors import CorruptionError
 from storage.file_names import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -25,15 +25,20 @@ from storage.file_names import (
     offset_file_name,
 )
 from storage.file_system import File, FileSystem
-from storage.index_builder import IndexBuilder, IndexSettings, write_offset_index, write_time_index
+from storage.index_builder import IndexBuilder, IndexSettings
 from storage.lazy_index import LazyIndex
 from storage.offset_index import OffsetIndex
 from storage.offsets import NO_TIMESTAMP, Offset, OffsetPosition, Position, TimestampOffset
+from storage.segment_file import SegmentFile
+from storage.segment_indexes import open_offset_index, open_time_index, verified
 from storage.time_index import TimeIndex
+
+_logger = logging.getLogger(__name__)
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 IndexT = TypeVar("IndexT", OffsetIndex, TimeIndex)
+AnswerT = TypeVar("AnswerT")
 
 
 class SegmentRead(NamedTuple):
@@ -77,22 +82,29 @@ class Segment:
         self._file_system = file_system
         self.directory = directory
         self.base_offset = base_offset
-        self.size_bytes = size_bytes
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
-        self.sealed = sealed
         self._settings = settings
-        self._log_path = directory / offset_file_name(base_offset, LOG_SUFFIX)
-        self._file: File | None = None
         self._first_timestamp: int | None = None
         self._builder: IndexBuilder | None = None
+        self._building = threading.Lock()
         self._largest: TimestampOffset | None = None
-        self._opening = threading.RLock()
+        self._log = SegmentFile(
+            file_system,
+            directory / offset_file_name(base_offset, LOG_SUFFIX),
+            base_offset,
+            size_bytes=size_bytes,
+            sealed=sealed,
+        )
+        # The openers hold the log file and not the segment: descriptors and mappings close when the last reader lets
+        # the segment go, not whenever reference cycles are next collected (invariant 4).
         self.offset_index: LazyIndex[OffsetIndex] = LazyIndex(
-            _without_hold(self._open_offset_index), directory / offset_file_name(base_offset, OFFSET_INDEX_SUFFIX)
+            partial(open_offset_index, file_system, self._log, settings),
+            directory / offset_file_name(base_offset, OFFSET_INDEX_SUFFIX),
         )
         self.time_index: LazyIndex[TimeIndex] = LazyIndex(
-            _without_hold(self._open_time_index), directory / offset_file_name(base_offset, TIME_INDEX_SUFFIX)
+            partial(open_time_index, file_system, self._log, settings, self.offset_index),
+            directory / offset_file_name(base_offset, TIME_INDEX_SUFFIX),
         )
 
     @classmethod
@@ -125,112 +137,60 @@ class Segment:
             sealed=False,
             jitter_ms=jitter_ms,
         )
-        segment._file = file_system.open(segment._log_path, create=True)
-        if config.preallocate:
-            segment._file.truncate(config.segment_bytes)
+        segment._log.create(config.segment_bytes if config.preallocate else 0)
         segment._builder = IndexBuilder(base_offset, config.index_interval_bytes)
         segment.offset_index.get()
         segment.time_index.get()
         return segment
 
     def __repr__(self) -> str:
-        return f"Segment({self._log_path}, size_bytes={self.size_bytes}, sealed={self.sealed})"
+        return f"Segment({self._log.path}, size_bytes={self.size_bytes}, sealed={self.sealed})"
 
     # Opening
 
     @property
+    def size_bytes(self) -> int:
+        """Bytes of batches written so far."""
+        return self._log.size_bytes
+
+    @size_bytes.setter
+    def size_bytes(self, size_bytes: int) -> None:
+        self._log.size_bytes = size_bytes
+
+    @property
+    def sealed(self) -> bool:
+        """Whether nothing more is appended."""
+        return self._log.sealed
+
+    @property
     def file(self) -> File:
         """The log file, opened at first use."""
-        file = self._file
-        if file is None:
-            with self._opening:
-                if self._file is None:
-                    self._file = self._file_system.open(self._log_path)
-                file = self._file
-        return file
+        return self._log.file
 
     def close_file(self) -> None:
         """Let the log file go until it is next read; before anybody else holds the segment."""
-        self._file = None
+        self._log.close()
 
     def hold_open(self) -> None:
         """Open everything, so that whoever holds this segment can read on when the files are unlinked."""
-        # One lock at a time: opening an index takes its lock and then, to look at the log, this segment's.
         _ = self.file
         self.offset_index.get()
         self.time_index.get()
-
-    def _open_offset_index(self, path: Path) -> OffsetIndex:
-        if (self.size_bytes or self.sealed) and not self._file_system.exists(path):
-            write_offset_index(self._file_system, path, self.base_offset, self._settings, self.walk(0, self.size_bytes))
-        try:
-            index = self._offset_index_at(path)
-            self._check_last_offset_entry(index)
-        except CorruptionError:
-            write_offset_index(self._file_system, path, self.base_offset, self._settings, self.walk(0, self.size_bytes))
-            index = self._offset_index_at(path)
-        return index
-
-    def _open_time_index(self, path: Path) -> TimeIndex:
-        if (self.size_bytes or self.sealed) and not (self._file_system.exists(path) and self._file_system.size(path)):
-            write_time_index(self._file_system, path, self.base_offset, self._settings, self.walk(0, self.size_bytes))
-        try:
-            index = self._time_index_at(path)
-            self._check_last_time_entry(index)
-        except CorruptionError:
-            write_time_index(self._file_system, path, self.base_offset, self._settings, self.walk(0, self.size_bytes))
-            index = self._time_index_at(path)
-        return index
-
-    def _offset_index_at(self, path: Path) -> OffsetIndex:
-        index = OffsetIndex.open(
-            self._file_system, path, self.base_offset, max_bytes=self._settings.max_bytes, writable=not self.sealed
-        )
-        index.sanity_check()
-        return index
-
-    def _time_index_at(self, path: Path) -> TimeIndex:
-        index = TimeIndex.open(
-            self._file_system, path, self.base_offset, max_bytes=self._settings.max_bytes, writable=not self.sealed
-        )
-        index.sanity_check()
-        return index
-
-    def _check_last_offset_entry(self, index: OffsetIndex) -> None:
-        last = index.last_entry
-        if last is not None and self._batch_of_entry(last, self.size_bytes) is None:
-            raise CorruptionError(f"{self._log_path}: the offset index points at byte {last.position}, no such batch")
-
-    def _check_last_time_entry(self, index: TimeIndex) -> None:
-        """The last entry is that of a batch and no later batch is newer: an index that lost its end is as bad as none.
-
-        Where timestamps rise, the entry is that of the last batch, and nothing is walked.
-        """
-        if not index.entry_count:
-            return
-        last = index.last_entry
-        # Asked only: a look at this index leaves the other one as it was.
-        start = self._verified(self.offset_index.ask(lambda offsets: offsets.lookup(last.offset)), self.size_bytes)
-        found = False
-        for batch in self.walk(start.position, self.size_bytes):
-            header = batch.header
-            if header.last_offset == last.offset:
-                found = header.max_timestamp == last.timestamp
-            elif header.last_offset > last.offset and (not found or header.max_timestamp > last.timestamp):
-                found = False
-                break
-        if not found:
-            raise CorruptionError(f"{self._log_path}: the time index does not match the log at {last}")
 
     # Appending: the writer only
 
     @property
     def builder(self) -> IndexBuilder:
         """What the writer knows about the next index entry."""
-        if self._builder is None:
-            self._builder = IndexBuilder(self.base_offset, self._settings.interval_bytes)
-            self._builder.restart(self.time_index.get().last_entry)
-        return self._builder
+        builder = self._builder
+        if builder is None:
+            with self._building:
+                if self._builder is None:
+                    made = IndexBuilder(self.base_offset, self._settings.interval_bytes)
+                    made.restart(self.time_index.get().last_entry)
+                    self._builder = made
+                builder = self._builder
+        return builder
 
     def index_room(self) -> int:
         """How many more entries both indexes take; the time index keeps one for ``seal`` (spec C8)."""
@@ -303,7 +263,7 @@ class Segment:
         for index in (self.offset_index.get(), time_index):
             index.trim()
             index.flush()
-        self.sealed = True
+        self._log.sealed = True
 
     def truncate_to(self, offset: Offset) -> None:
         """Cut at the first batch whose last offset is at or above ``offset`` (spec E21).
@@ -321,7 +281,7 @@ class Segment:
         self._reload_max_timestamp()
 
     def _unseal(self) -> None:
-        self.sealed = False
+        self._log.sealed = False
         self._largest = None
         for index in (self.offset_index.get(), self.time_index.get()):
             index.make_writable()
@@ -346,7 +306,7 @@ class Segment:
         Raises:
             CorruptionError: the bytes there are no batches.
         """
-        return walk_batches(self.file, position, limit, self.base_offset)
+        return self._log.walk(position, limit)
 
     def locate(self, offset: Offset, limit: int) -> StoredBatch | None:
         """The first batch below byte ``limit`` that ends at or above ``offset`` (spec A18)."""
@@ -372,8 +332,9 @@ class Segment:
         start, end, next_offset = first.position, first.end, Offset(first.header.last_offset + 1)
         if end_max - start > 2 * self._settings.interval_bytes:
             # The walk to the last batch that fits begins at the index entry nearest to it.
-            entry = self.offset_index.get().lookup_position(Position(min(end_max, limit) - 1))
-            nearest = self._batch_of_entry(entry, limit) if end < entry.position else None
+            place = Position(min(end_max, limit) - 1)
+            entry = self._look_up(self.offset_index, lambda index: index.lookup_position(place), self._beginning)
+            nearest = self._log.find_batch(entry, limit) if end < entry.position else None
             if nearest is not None:
                 start = end = nearest.position
                 next_offset = Offset(nearest.header.base_offset)
@@ -385,9 +346,10 @@ class Segment:
 
     def find_timestamp(self, timestamp: int, start_offset: Offset, limit: int) -> TimestampedRecord | None:
         """The first record, in offset order, at or after ``timestamp`` and at or above ``start_offset``."""
-        entry = self.time_index.get().lookup(timestamp)
+        nothing = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        entry = self._look_up(self.time_index, lambda index: index.lookup(timestamp), nothing)
         if entry.timestamp == NO_TIMESTAMP or not self._is_true_time_entry(entry, limit):
-            entry = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+            entry = nothing
         start = self._verified_lower_bound(Offset(max(entry.offset, start_offset)), limit)
         for batch in self.walk(start.position, limit):
             if batch.header.max_timestamp >= timestamp and batch.header.last_offset >= start_offset:
@@ -439,12 +401,19 @@ class Segment:
     @property
     def largest_timestamp(self) -> TimestampOffset:
         """The largest timestamp and the last offset of the earliest batch that has it."""
-        if not self.sealed:
-            return self.builder.max_timestamp
-        if self._largest is None:
-            # Retention asks every segment in turn; none stays open for that (spec C4).
-            self._largest = self.time_index.ask(lambda index: index.last_entry)
-        return self._largest
+        try:
+            if not self.sealed:
+                return self.builder.max_timestamp
+            if self._largest is None:
+                # Retention asks every segment in turn; none stays open for that (spec C4).
+                self._largest = self.time_index.ask(lambda index: index.last_entry)
+            return self._largest
+        except OSError as error:
+            self._warn_unindexed(error)
+            builder = IndexBuilder(self.base_offset, self._settings.interval_bytes)
+            for batch in self.walk(0, self.size_bytes):
+                builder.add(Offset(batch.header.last_offset), batch.header.max_timestamp, 0)
+            return builder.max_timestamp
 
     def retention_timestamp(self) -> int:
         """The newest record's timestamp, or when the log file was last written if no record has one (spec E5)."""
@@ -453,28 +422,30 @@ class Segment:
 
     def modified_ms(self) -> int:
         """When the log file was last written, for segments without timestamps (spec E5)."""
-        return self._file_system.modified_ms(self._log_path)
+        return self._log.modified_ms()
 
     def _verified_lower_bound(self, offset: Offset, limit: int) -> OffsetPosition:
         """An index entry at or below ``offset`` that the log confirms, or the segment's beginning.
 
         An index carries no checksum: a garbled entry must never make a read skip records.
         """
-        return self._verified(self.offset_index.get().lookup(offset), limit)
+        entry = self._look_up(self.offset_index, lambda index: index.lookup(offset), self._beginning)
+        return verified(entry, self._log, limit)
 
-    def _verified(self, entry: OffsetPosition, limit: int) -> OffsetPosition:
-        if entry.position > 0 and self._batch_of_entry(entry, limit) is None:
-            return OffsetPosition(self.base_offset, Position(0))
-        return entry
+    @property
+    def _beginning(self) -> OffsetPosition:
+        return OffsetPosition(self.base_offset, Position(0))
 
-    def _batch_of_entry(self, entry: OffsetPosition, limit: int) -> StoredBatch | None:
-        if not 0 <= entry.position < limit:
-            return None
+    def _look_up(self, index: LazyIndex[IndexT], question: Callable[[IndexT], AnswerT], without: AnswerT) -> AnswerT:
+        """Ask an index; a disk that cannot open it costs a longer walk, not the answer (reliability rule 8)."""
         try:
-            batch = next(self.walk(entry.position, limit), None)
-        except CorruptionError:
-            return None
-        return batch if batch is not None and batch.header.last_offset == entry.offset else None
+            return question(index.get())
+        except OSError as error:
+            self._warn_unindexed(error)
+            return without
+
+    def _warn_unindexed(self, error: OSError) -> None:
+        _logger.warning("%s is read without its index: %s", self._log.path, error)
 
     def _is_true_time_entry(self, entry: TimestampOffset, limit: int) -> bool:
         batch = self.locate(entry.offset, limit)
@@ -489,37 +460,20 @@ class Segment:
     def mark_deleted(self) -> list[Path]:
         """Rename the files to ``.deleted``; whoever holds the segment reads on. Return the new names (spec E7)."""
         renamed: list[Path] = []
-        with self._opening:
-            if self._rename_deleted(self._log_path, renamed):
-                self._log_path = renamed[-1]
+        if self._file_system.exists(self._log.path):
+            self._log.rename(_deleted(self._log.path))
+            renamed.append(self._log.path)
         for index in (self.offset_index, self.time_index):
             path = index.path
             if self._file_system.exists(path):
-                target = path.with_name(path.name + DELETED_SUFFIX)
-                index.rename(self._file_system, target)
-                renamed.append(target)
+                index.rename(self._file_system, _deleted(path))
+                renamed.append(index.path)
         transactions = self.directory / offset_file_name(self.base_offset, TRANSACTION_INDEX_SUFFIX)
-        self._rename_deleted(transactions, renamed)
+        if self._file_system.exists(transactions):
+            self._file_system.rename(transactions, _deleted(transactions))
+            renamed.append(_deleted(transactions))
         return renamed
 
-    def _rename_deleted(self, path: Path, renamed: list[Path]) -> bool:
-        if not self._file_system.exists(path):
-            return False
-        target = path.with_name(path.name + DELETED_SUFFIX)
-        self._file_system.rename(path, target)
-        renamed.append(target)
-        return True
 
-
-def _without_hold(open_index: Callable[[Path], IndexT]) -> Callable[[Path], IndexT]:
-    """The method, without keeping its segment alive: descriptors and mappings close when the last reader lets the
-    segment go, not whenever reference cycles are next collected (invariant 4)."""
-    method = WeakMethod(open_index)
-
-    def opened(path: Path) -> IndexT:
-        found = method()
-        if found is None:
-            raise ReferenceError(f"the segment of {path} is gone")
-        return found(path)
-
-    return opened
+def _deleted(path: Path) -> Path:
+    return path.with_name(path.name + DELETED_SUFFIX)

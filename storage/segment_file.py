@@ -1,0 +1,83 @@
+"""The log file of a segment: record batches back to back, and nothing else (spec/on-disk: Segment files)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from storage.batch_walk import StoredBatch, walk_batches
+from storage.errors import CorruptionError
+from storage.file_system import File, FileSystem
+from storage.offsets import Offset, OffsetPosition
+
+
+class SegmentFile:
+    """A log file that is opened when first used, how much of it is written, and whether more may come.
+
+    Thread: ``size_bytes`` and ``sealed`` are the writer's; any thread reads.
+    """
+
+    def __init__(
+        self, file_system: FileSystem, path: Path, base_offset: Offset, *, size_bytes: int, sealed: bool
+    ) -> None:
+        self._file_system = file_system
+        self._opening = threading.Lock()
+        self._file: File | None = None
+        self.path = path
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.sealed = sealed
+
+    @property
+    def file(self) -> File:
+        """The open file. It stays readable for whoever holds it, also after it was renamed and unlinked.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        file = self._file
+        if file is None:
+            with self._opening:
+                if self._file is None:
+                    self._file = self._file_system.open(self.path)
+                file = self._file
+        return file
+
+    def create(self, preallocated_bytes: int) -> None:
+        """Make the file, empty or a hole of ``preallocated_bytes``."""
+        self._file = self._file_system.open(self.path, create=True)
+        if preallocated_bytes:
+            self._file.truncate(preallocated_bytes)
+
+    def close(self) -> None:
+        """Let the file go until it is next used; before anybody else holds the segment."""
+        self._file = None
+
+    def rename(self, target: Path) -> None:
+        """Move the file; whoever holds the segment reads on."""
+        with self._opening:
+            self._file_system.rename(self.path, target)
+            self.path = target
+
+    def modified_ms(self) -> int:
+        """When the file was last written."""
+        return self._file_system.modified_ms(self.path)
+
+    def walk(self, position: int, limit: int) -> Iterator[StoredBatch]:
+        """The batches in ``[position, limit)``, by their headers.
+
+        Raises:
+            CorruptionError: the bytes there are no batches.
+        """
+        return walk_batches(self.file, position, limit, self.base_offset)
+
+    def find_batch(self, entry: OffsetPosition, limit: int) -> StoredBatch | None:
+        """The batch that an offset index entry speaks of, ``None`` if there is no such batch below byte ``limit``."""
+        if not 0 <= entry.position < limit:
+            return None
+        try:
+            batch = next(self.walk(entry.position, limit), None)
+        except CorruptionError:
+            return None
+        return batch if batch is not None and batch.header.last_offset == entry.offset else None

@@ -1,0 +1,111 @@
+"""Opening a segment's indexes: checked against the log, and made anew from it where they are missing or wrong.
+
+An index carries no checksum. What a lookup finds is confirmed by the log (``Segment``); here it is made sure that an
+index ends where it should.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage.errors import CorruptionError
+from storage.file_system import FileSystem
+from storage.index_builder import IndexSettings, write_offset_index, write_time_index
+from storage.lazy_index import LazyIndex
+from storage.offset_index import OffsetIndex
+from storage.offsets import OffsetPosition, Position
+from storage.segment_file import SegmentFile
+from storage.time_index import TimeIndex
+
+
+def open_offset_index(file_system: FileSystem, log: SegmentFile, settings: IndexSettings, path: Path) -> OffsetIndex:
+    """Open the offset index of ``log``, writable unless the segment is sealed.
+
+    Raises:
+        OSError: the disk refused.
+        CorruptionError: the log itself is damaged.
+    """
+
+    def rebuild() -> None:
+        write_offset_index(file_system, path, log.base_offset, settings, log.walk(0, log.size_bytes))
+
+    def open_checked() -> OffsetIndex:
+        index = OffsetIndex.open(
+            file_system, path, log.base_offset, max_bytes=settings.max_bytes, writable=not log.sealed
+        )
+        index.sanity_check()
+        last = index.last_entry
+        if last is not None and log.find_batch(last, log.size_bytes) is None:
+            raise CorruptionError(f"{path}: the last entry points at byte {last.position}, where no such batch is")
+        return index
+
+    if (log.size_bytes or log.sealed) and not file_system.exists(path):
+        rebuild()
+    try:
+        return open_checked()
+    except CorruptionError:
+        rebuild()
+        return open_checked()
+
+
+def open_time_index(
+    file_system: FileSystem,
+    log: SegmentFile,
+    settings: IndexSettings,
+    offset_index: LazyIndex[OffsetIndex],
+    path: Path,
+) -> TimeIndex:
+    """Open the time index of ``log``, writable unless the segment is sealed.
+
+    Raises:
+        OSError: the disk refused.
+        CorruptionError: the log itself is damaged.
+    """
+
+    def rebuild() -> None:
+        write_time_index(file_system, path, log.base_offset, settings, log.walk(0, log.size_bytes))
+
+    def open_checked() -> TimeIndex:
+        index = TimeIndex.open(
+            file_system, path, log.base_offset, max_bytes=settings.max_bytes, writable=not log.sealed
+        )
+        index.sanity_check()
+        _check_last_time_entry(index, log, offset_index)
+        return index
+
+    if (log.size_bytes or log.sealed) and not (file_system.exists(path) and file_system.size(path)):
+        rebuild()
+    try:
+        return open_checked()
+    except CorruptionError:
+        rebuild()
+        return open_checked()
+
+
+def _check_last_time_entry(index: TimeIndex, log: SegmentFile, offset_index: LazyIndex[OffsetIndex]) -> None:
+    """The last entry is that of a batch and no later batch is newer: an index that lost its end is as bad as none.
+
+    Where timestamps rise, the entry is that of the last batch, and nothing is walked.
+    """
+    if not index.entry_count:
+        return
+    last = index.last_entry
+    # Asked only: a look at this index leaves the other one as it was.
+    start = verified(offset_index.ask(lambda offsets: offsets.lookup(last.offset)), log, log.size_bytes)
+    found = False
+    for batch in log.walk(start.position, log.size_bytes):
+        header = batch.header
+        if header.last_offset == last.offset:
+            found = header.max_timestamp == last.timestamp
+        elif header.last_offset > last.offset and (not found or header.max_timestamp > last.timestamp):
+            found = False
+            break
+    if not found:
+        raise CorruptionError(f"{index.path} does not match the log at {last}")
+
+
+def verified(entry: OffsetPosition, log: SegmentFile, limit: int) -> OffsetPosition:
+    """``entry`` if the log confirms it, or the segment's beginning."""
+    if entry.position > 0 and log.find_batch(entry, limit) is None:
+        return OffsetPosition(log.base_offset, Position(0))
+    return entry
