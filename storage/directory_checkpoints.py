@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from storage.ballast import Ballast
 from storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint
 from storage.file_names import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -26,7 +27,8 @@ class DirectoryCheckpoints:
     Thread: any; writers take turns.
     """
 
-    def __init__(self, file_system: FileSystem, directory: Path) -> None:
+    def __init__(self, file_system: FileSystem, directory: Path, ballast: Ballast) -> None:
+        self.ballast = ballast
         self._recovery_points = OffsetCheckpoint(file_system, directory / RECOVERY_POINT_CHECKPOINT)
         self._log_starts = OffsetCheckpoint(file_system, directory / LOG_START_OFFSET_CHECKPOINT)
         self._high_watermarks = OffsetCheckpoint(file_system, directory / HIGH_WATERMARK_CHECKPOINT)
@@ -48,7 +50,7 @@ class DirectoryCheckpoints:
     def write_recovery_points(self, offsets: Mapping[PartitionName, Offset]) -> None:
         """Replace the recovery points. Durable: on return."""
         with self._writing:
-            self._recovery_points.write(offsets)
+            self.ballast.run(lambda: self._recovery_points.write(offsets))
             self.recovery_points = dict(offsets)
 
     def lower_recovery_point(self, name: PartitionName, offset: Offset) -> None:
@@ -95,7 +97,7 @@ class DirectoryCheckpoints:
     def _write_log_starts(self, offsets: Mapping[PartitionName, Offset]) -> None:
         moved = {name: offset for name, offset in offsets.items() if offset > 0}
         if moved != self._durable_log_starts:
-            self._log_starts.write(moved)
+            self.ballast.run(lambda: self._log_starts.write(moved))
             self._durable_log_starts = moved
 
 

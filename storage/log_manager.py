@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from storage.ballast import BALLAST_BYTES, Ballast
 from storage.clock import Clock, SystemClock
 from storage.config import TopicConfig
 from storage.deleted_files import DeletedDirectories, remove_directory
@@ -57,6 +58,7 @@ _logger = logging.getLogger(__name__)
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 LOGS_DIRECTORY = "logs"
 OWN_DIRECTORY = "rollway"
+BALLAST = "ballast"
 
 
 class RecoveryProgress(NamedTuple):
@@ -81,6 +83,7 @@ class LogManager:
         file_system: FileSystem,
         clock: Clock,
         topic_defaults: Mapping[str, object],
+        ballast_bytes: int,
     ) -> None:
         """Use ``LogManager.open``."""
         self.data_directory = data_directory
@@ -99,7 +102,8 @@ class LogManager:
         self._closed = False
         self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
         self._deleted_directories = DeletedDirectories(file_system, clock)
-        self._checkpoints = DirectoryCheckpoints(file_system, self.logs_directory)
+        self._ballast = Ballast(file_system, data_directory / OWN_DIRECTORY / BALLAST, ballast_bytes)
+        self._checkpoints = DirectoryCheckpoints(file_system, self.logs_directory, self._ballast)
 
     # Opening
 
@@ -113,6 +117,7 @@ class LogManager:
         topic_defaults: Mapping[str, object] | None = None,
         on_progress: Callable[[RecoveryProgress], None] | None = None,
         node_id: int = 1,
+        ballast_bytes: int = BALLAST_BYTES,
     ) -> LogManager:
         """Lock the directory (made when absent), recover every partition and return the manager.
 
@@ -127,6 +132,7 @@ class LogManager:
             LocalFileSystem() if file_system is None else file_system,
             SystemClock() if clock is None else clock,
             topic_defaults or {},
+            ballast_bytes,
         )
         lock = manager._prepare_directories()
         try:
@@ -175,6 +181,7 @@ class LogManager:
             if record.state is TopicState.CREATING:
                 self._registry.save(record.with_state(TopicState.READY))
             self._topics[record.name] = self._topic(record, tuple(partitions))
+        self._ballast.restore()
 
     def _open_partition(self, record: TopicRecord, name: PartitionName) -> PartitionLog:
         directory = self.logs_directory / partition_directory_name(name)
@@ -407,7 +414,7 @@ class LogManager:
                 name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.DELETING
             )
             try:
-                self._registry.save(record)
+                self._ballast.run(lambda: self._registry.save(record))
                 for log in topic.partitions:
                     log.take_offline("the topic was deleted")
                 del self._topics[name]
@@ -460,7 +467,9 @@ class LogManager:
             OSError: the disk refused; the rest waits for the next call.
         """
         count = sum(log.deleted_files.unlink_due() for log in self._logs())
-        return count + self._deleted_directories.remove_due()
+        count += self._deleted_directories.remove_due()
+        self._ballast.restore()
+        return count
 
     def _find_doomed_directories(self, records: list[TopicRecord]) -> None:
         known = {name for record in records for name in record.partition_names()}

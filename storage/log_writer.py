@@ -169,7 +169,8 @@ class LogWriter:
             answers.append(self._nothing())
             try:
                 self._prepare(place, request, pending, answers)
-            except DiskFullError as error:
+            except (DiskFullError, OSError) as failure:
+                error = self._room_error(failure)
                 # Those that wait for the same write did not reach the disk either.
                 for waiting in pending:
                     answers[waiting.place] = error
@@ -182,6 +183,14 @@ class LogWriter:
         except DiskFullError as error:
             for waiting in pending:
                 answers[waiting.place] = error
+
+    def _room_error(self, failure: DiskFullError | OSError) -> DiskFullError:
+        """What callers are told when the disk is full; any other failure is raised on."""
+        if isinstance(failure, DiskFullError):
+            return failure
+        if failure.errno not in DISK_FULL_ERRNOS:
+            raise failure
+        return self.no_room(failure)
 
     def _prepare(
         self,
@@ -309,7 +318,10 @@ class LogWriter:
         except OSError as error:
             if error.errno not in DISK_FULL_ERRNOS:
                 raise
-            active.undo_append(end_before, max_timestamp)
+            try:
+                active.undo_append(end_before, max_timestamp)
+            except OSError as second:
+                raise OSError(errno.EIO, "an append that found no room could not be undone") from second
             raise self.no_room(error) from error
         for waiting in pending:
             self.producers.accept(waiting.draft)
@@ -383,7 +395,7 @@ class LogWriter:
     def _save_log_start(self, log_start_offset: Offset) -> None:
         if log_start_offset > self.written.log_start_offset:
             self._checkpoints.set_log_start(self._name, log_start_offset)
-            self.epochs.truncate_from_start(log_start_offset)
+            self._checkpoints.ballast.run(lambda: self.epochs.truncate_from_start(log_start_offset))
 
     def _retire(self, doomed: Iterable[Segment]) -> None:
         """Rename the segments' files, oldest first, and hand them over for unlinking."""
@@ -404,8 +416,7 @@ class LogWriter:
             self.start_at(offset)
             return
         kept = tuple(segment for segment in segments if segment.base_offset <= offset)
-        cut = kept[-1].locate(offset, kept[-1].size_bytes)
-        kept_end = offset if cut is None else min(offset, Offset(cut.header.base_offset))
+        kept_end = _end_below(kept[-1], offset)
         log_start_offset = min(self.written.log_start_offset, offset)
         self._lower_recovery_point(kept_end)
         if log_start_offset < self.written.log_start_offset:
@@ -444,6 +455,19 @@ class LogWriter:
     def no_room(self, error: OSError) -> DiskFullError:
         """The error for callers when the disk is full or read-only."""
         return DiskFullError(f"the disk of {self._name} takes no more: {error.strerror}")
+
+
+def _end_below(segment: Segment, offset: Offset) -> Offset:
+    """Where the segment's batches end that lie below ``offset`` entirely: at ``offset``, unless it is in a batch or gap."""
+    before = segment.locate(Offset(offset - 1), segment.size_bytes)
+    if before is not None and before.header.last_offset == offset - 1:
+        return offset
+    end = segment.base_offset
+    for batch in segment.walk(0, segment.size_bytes):
+        if batch.header.last_offset >= offset:
+            break
+        end = Offset(batch.header.last_offset + 1)
+    return end
 
 
 def replay_producers(

@@ -329,7 +329,9 @@ class PartitionLog:
         with self._exclusive(), self._flushing:
             self._check_online()
             if offset >= self.written_end_offset:
-                self._guarded(lambda: self.epochs.truncate_from_end(Offset(offset)), "truncating")
+                # The epoch that an empty segment begins with stays: there may be a gap before it.
+                kept = 1 if self._writer.written.active.size_bytes == 0 else 0
+                self._guarded(lambda: self.epochs.truncate_from_end(Offset(offset + kept)), "truncating")
                 return
             self._guarded(lambda: self._writer.truncate_to(Offset(offset)), "truncating")
             self._publish_shorter()

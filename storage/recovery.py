@@ -36,7 +36,7 @@ from storage.file_system import File, FileSystem
 from storage.index_builder import IndexSettings
 from storage.leader_epochs import LeaderEpochs
 from storage.log_snapshot import OffsetRange
-from storage.log_writer import LogParts, replay_producers
+from storage.log_writer import DISK_FULL_ERRNOS, LogParts, replay_producers
 from storage.offset_index import OffsetIndex
 from storage.offsets import LeaderEpoch, Offset, Position
 from storage.partition_log import PartitionLog
@@ -437,13 +437,23 @@ class PartitionOpener:
 
     def _settle(self, segments: list[Segment], log_start: Offset, log_end: Offset) -> None:
         """Bring epochs and indexes in line with the log, and begin a new epoch after an unclean stop (spec E1)."""
-        self._epochs.truncate_from_end(log_end)
+        # An epoch that begins at the log end stays: it may be all that tells a gap before it from damage (spec E21).
+        self._epochs.truncate_from_end(Offset(log_end + 1))
         self._epochs.truncate_from_start(log_start)
         if self._epochs.latest is None:
             epoch = self._last_batch_epoch(segments)
             self._epochs.assign(epoch, log_start)
         elif not self._clean and log_end > log_start:
-            self._epochs.assign(LeaderEpoch(self._epochs.latest.epoch + 1), log_end)
+            self._begin_epoch(LeaderEpoch(self._epochs.latest.epoch + 1), log_end)
+
+    def _begin_epoch(self, epoch: LeaderEpoch, log_end: Offset) -> None:
+        try:
+            self._checkpoints.ballast.run(lambda: self._epochs.assign(epoch, log_end))
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS:
+                raise
+            # With one copy nobody compares epochs: a full disk shall not keep the partition from being read (rule 8).
+            self._note(f"the leader epoch stays {epoch - 1}: {error.strerror}")
 
     def _last_batch_epoch(self, segments: list[Segment]) -> LeaderEpoch:
         epoch = 0

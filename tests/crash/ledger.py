@@ -17,6 +17,7 @@ from storage.offsets import Offset
 from storage.partition_log import AppendRequest, AppendResult, PartitionLog
 from tests.model.plain_log import ClientBatch, PlainLog, client_batch
 
+BALLAST_BYTES = 512
 DATA_DIR = Path("/data")
 EVERYTHING = 1 << 30
 PROBE = client_batch((1_700_000_000_000,), 40, mark=999_999)
@@ -110,7 +111,7 @@ class Ledger:
 
 
 def open_directory(file_system: FileSystem, clock: Clock) -> LogManager:
-    return LogManager.open(DATA_DIR, file_system=file_system, clock=clock)
+    return LogManager.open(DATA_DIR, file_system=file_system, clock=clock, ballast_bytes=BALLAST_BYTES)
 
 
 def require(condition: bool, what: str) -> None:
