@@ -86,6 +86,21 @@ def test_offsets_that_leave_the_data_are_refused(offsets: list[int], nulls: list
         BinaryColumn(b"abcdef", np.array(offsets, dtype=np.int64), flags)
 
 
+def test_what_lies_under_a_null_does_not_count() -> None:
+    column = BinaryColumn(b"abcdef", np.array([0, 2, 5, 6]), np.array([False, True, False]))
+    assert column.to_list() == [b"ab", None, b"f"]
+    assert column.lengths().tolist() == [2, 0, 1]
+    assert column.size_bytes == 3
+    assert column.to_arrow().to_pylist() == [b"ab", None, b"f"]
+
+
+def test_slices_beyond_a_column_are_refused() -> None:
+    column = BinaryColumn.from_list([b"a", None])
+    for start, end in ((-1, 1), (0, 3), (2, 1)):
+        with pytest.raises(IndexError):
+            column.slice(start, end)
+
+
 def test_places_beyond_a_column_are_refused() -> None:
     column = BinaryColumn.from_list([b"a", None])
     assert column[-2] == b"a"

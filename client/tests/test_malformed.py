@@ -41,6 +41,7 @@ BROKEN: dict[str, bytes] = {
     "length of 6 bytes": record_bytes(length=b"\x8c\x80\x80\x80\x80\x00"),
     "length out of range": record_bytes(length=b"\x8c\x80\x80\x80\x10"),
     "length cut off": b"\x80",
+    "length one too long": record_bytes(length=varint(7)),
     "length one too short": record_bytes(value=varint(3) + b"abc", length=varint(8)),
     "trailing byte": record_bytes(tail=b"\x00"),
     "timestamp delta of 11 bytes": record_bytes(timestamp_delta=b"\x80" * 10 + b"\x00"),
@@ -61,6 +62,7 @@ BROKEN: dict[str, bytes] = {
     "2 billion headers": record_bytes(headers=varint(2**31 - 1)),
     "fewer headers than bytes": record_bytes(headers=varint(0) + varint(0) + varint(-1)),
     "null header name": record_bytes(headers=varint(1) + varint(-1) + varint(0)),
+    "null header name without a value": record_bytes(headers=varint(2) + varint(-1) + (varint(1) + b"h" + varint(-1))),
     "header name length least": record_bytes(headers=varint(1) + varint(-(2**31)) + varint(0)),
     "header name longer than the record": record_bytes(headers=varint(1) + varint(9) + b"abc"),
     "header name of 6 bytes length": record_bytes(headers=varint(1) + b"\x80" * 5 + b"\x00\x00"),
@@ -93,7 +95,7 @@ def test_v_22_broken_records_are_named(path: str, monkeypatch: pytest.MonkeyPatc
 
 
 @paths
-@pytest.mark.parametrize("name", [name for name in BROKEN if "cut off" not in name])
+@pytest.mark.parametrize("name", [name for name in BROKEN if name not in ("length cut off", "length one too long")])
 def test_v_22_a_broken_record_among_sound_ones(path: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     only(path, monkeypatch)
     # What follows a wrong length is anything, but the first broken record is known.
@@ -139,7 +141,9 @@ def hostile_batches() -> Iterator[bytes]:
         yield batch_bytes(bytes(compress(codec, record_bytes(headers=varint(2**31 - 1)))), 1, attributes=codec)
 
 
-def test_v_22_memory_is_not_taken_for_claims() -> None:
+@paths
+def test_v_22_memory_is_not_taken_for_claims(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    only(path, monkeypatch)
     for batch in hostile_batches():
         parsed = RecordBatch(batch)
         tracemalloc.start()
@@ -155,7 +159,7 @@ def test_v_22_memory_is_not_taken_for_claims() -> None:
 def test_records_and_headers_too_many_for_their_columns_are_refused() -> None:
     records = record_bytes() * 50_000
     headers = record_bytes(headers=varint(50_000) + bytes(100_000))
-    for section, count in ((records, 50_000), (headers, 1)):
+    for section, count in ((records, 50_000), (headers, 1)):  # larger than what is read row by row
         compressed = bytes(compress(Codec.ZSTD, section))
         batch = RecordBatch(batch_bytes(compressed, count, attributes=Codec.ZSTD))
         with pytest.raises(DecompressedSizeError, match="more records or headers"):
