@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path, Query, Request
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from app.broker import Broker
@@ -21,6 +22,8 @@ from storage.partition_log import PartitionLog
 
 JSON = "application/json"
 CONTROL_BODY_BYTES_MAX = 1024 * 1024
+_NAME_SHOWN_MAX = 100
+_FAULTS_SHOWN_MAX = 100
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -85,8 +88,10 @@ LogOf = Annotated[PartitionLog, Depends(log_of)]
 OffsetInPath = Annotated[OffsetParameter, Path(description="Offset of the record.", examples=[42])]
 
 
-async def no_repeated_parameters(request: Request) -> None:
-    """Refuse a query that names one parameter twice: nobody could say which of the two is meant.
+async def only_known_parameters(request: Request) -> None:
+    """Refuse a query that names a parameter the route does not have, or one of them twice.
+
+    A misspelt limit would be no limit, and of two values nobody could say which is meant.
 
     Raises:
         Problem: 422.
@@ -94,13 +99,42 @@ async def no_repeated_parameters(request: Request) -> None:
     if not request.url.query:
         return
     names = [name for name, _ in request.query_params.multi_items()]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        faults = [
-            {"pointer": name[:100], "code": "duplicate_parameter", "detail": "this parameter occurs twice"}
-            for name in repeated[:10]
-        ]
-        raise Problem(422, "invalid_request", f"the parameter {repeated[0][:100]} occurs twice", errors=faults)
+    route: APIRoute = request.scope["route"]
+    known = _known_parameters.get(route.endpoint)
+    if known is None:
+        known = _known_parameters[route.endpoint] = _parameters_of(route)
+    faults = [
+        {"pointer": name[:_NAME_SHOWN_MAX], "code": code, "detail": detail}
+        for name in dict.fromkeys(names)
+        for code, detail, is_wrong in (
+            ("unknown_parameter", "there is no such parameter", name not in known),
+            ("duplicate_parameter", "this parameter occurs twice", names.count(name) > 1),
+        )
+        if is_wrong
+    ]
+    if faults:
+        first = faults[0]
+        detail = f"{first['pointer']}: {first['detail']}"
+        raise Problem(422, "invalid_request", detail, errors=faults[:_FAULTS_SHOWN_MAX])
+
+
+_known_parameters: dict[Callable[..., Any], frozenset[str]] = {}
+
+
+def _parameters_of(route: APIRoute) -> frozenset[str]:
+    """The names of the route's query parameters, those of its query models and its dependencies included."""
+    names: set[str] = set()
+    waiting = [route.dependant]
+    while waiting:
+        dependant = waiting.pop()
+        waiting += dependant.dependencies
+        for parameter in dependant.query_params:
+            annotation = parameter.field_info.annotation
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                names.update(annotation.model_fields)
+            else:
+                names.add(parameter.alias)
+    return frozenset(names)
 
 
 def json_body(model: type[Model], *, optional: bool = False) -> Callable[[Request], Awaitable[Model]]:

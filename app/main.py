@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Depends, FastAPI
 
 from app.compression import AnswerCompression
-from app.dependencies import no_repeated_parameters
+from app.dependencies import only_known_parameters
 from app.http import problems
 from app.metrics import RequestMetrics
 from app.openapi import TAGS, make_document
@@ -61,7 +61,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(no_repeated_parameters)],
+        dependencies=[Depends(only_known_parameters)],
         lifespan=lifespan,
     )
     app.state.service = service

@@ -82,8 +82,10 @@ class RecordStream:
                 await self._wait_for(incoming, stop)
                 if stop.done():
                     raise ShuttingDownError("the service is stopping")
-                if incoming.done():
+                while incoming is not None and incoming.done() and len(self._gathered) < GATHERED_BYTES_MAX:
                     incoming = self._take(incoming, body)
+                    # What came along with this piece comes now, the end of the body too.
+                    await asyncio.sleep(0)
                 await self._append_ready(is_last=incoming is None)
         except (StorageError, Problem) as error:
             self._refuse(problem_for(error))

@@ -35,6 +35,7 @@ class Scheduler:
 
     def __init__(self, broker: Broker, settings: Settings) -> None:
         self._broker = broker
+        self._closed = False
         self._running: set[asyncio.Task[None]] = set()
         self._scheduler = AsyncIOScheduler(timezone=UTC)
         self._jobs: dict[str, tuple[Job, int]] = {
@@ -71,7 +72,8 @@ class Scheduler:
     async def run(self, name: str) -> None:
         """Run a job now, whatever its interval; a failure is logged and counted, and the next run tries again."""
         task = asyncio.current_task()
-        assert task is not None
+        if self._closed or task is None:
+            return
         self._running.add(task)
         metrics = self._broker.metrics
         began = time.perf_counter()
@@ -88,6 +90,7 @@ class Scheduler:
 
     async def close(self) -> None:
         """Start nothing more, and wait for what runs."""
+        self._closed = True
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
         current = asyncio.current_task()

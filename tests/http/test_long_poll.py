@@ -1,0 +1,168 @@
+"""Fetches that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.servers import ServerProcess, ThreadedServer, http_client
+
+
+class Poll:
+    """A fetch in a thread of its own."""
+
+    def __init__(self, server: ThreadedServer | ServerProcess, path: str, **params: Any) -> None:
+        self._url = f"{server.url}{path}/records"
+        self._params = {"offset": "latest", "wait_ms": 30_000, **params}
+        self.answer: httpx.Response | None = None
+        self.seconds = 0.0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        self.answer = httpx.get(self._url, params=self._params, timeout=60)
+        self.seconds = time.monotonic() - began
+
+    def result(self) -> httpx.Response:
+        self._thread.join(60)
+        assert self.answer is not None
+        return self.answer
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.002)
+
+
+def waiting_count(server: ThreadedServer) -> int:
+    return len(server.service.broker.waiters)
+
+
+def test_an_append_answers_a_waiting_fetch(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
+    path = f"{topic}/partitions/0"
+    polls = [Poll(server, path) for _ in range(5)]
+    other = Poll(server, f"{topic}/partitions/1", wait_ms=500)
+    until(lambda: waiting_count(server) == 6)
+    client.post(f"{path}/records", json={"records": [{"value": "news"}]})
+    for poll in polls:
+        (record,) = poll.result().json()["records"]
+        assert (record["value"], poll.seconds < 10) == ("news", True)
+    assert other.result().json()["records"] == []
+    assert 0.5 <= other.seconds < 10
+    assert waiting_count(server) == 0
+
+
+def test_nothing_in_time_is_an_empty_200(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
+    answer = client.get(f"{topic}/partitions/0/records", params={"offset": 0, "wait_ms": 20})
+    assert (answer.status_code, answer.json()["records"], answer.headers["next-offset"]) == (200, [], "0")
+
+
+def test_what_is_there_is_answered_at_once(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0/records"
+    client.post(path, json={"records": [{"value": "a"}, {"value": "b"}]})
+    began = time.monotonic()
+    assert len(client.get(path, params={"offset": 0, "wait_ms": 30_000}).json()["records"]) == 2
+    closed = {"offset": 0, "end_offset": 1, "wait_ms": 30_000, "min_bytes": 10_000}
+    assert len(client.get(path, params=closed).json()["records"]) == 1
+    assert client.get(path, params={"offset": 9, "wait_ms": 30_000}).status_code == 416
+    assert time.monotonic() - began < 10
+
+
+def test_min_bytes_waits_for_more(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
+    path = f"{topic}/partitions/0"
+    client.post(f"{path}/records", json={"records": [{"value": "a" * 100}]})
+    poll = Poll(server, path, offset=0, min_bytes=300)
+    until(lambda: waiting_count(server) == 1)
+    client.post(f"{path}/records", json={"records": [{"value": "b" * 10}]})
+    assert waiting_count(server) == 1
+    client.post(f"{path}/records", json={"records": [{"value": "c" * 100}]})
+    assert [record["value"][0] for record in poll.result().json()["records"]] == ["a", "b", "c"]
+
+
+def test_min_bytes_not_reached_answers_what_there_is(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0/records"
+    client.post(path, json={"records": [{"value": "a"}]})
+    answer = client.get(path, params={"offset": 0, "wait_ms": 20, "min_bytes": 10_000})
+    assert [record["value"] for record in answer.json()["records"]] == ["a"]
+
+
+def test_a_deleted_topic_and_a_passed_log_start_answer_a_waiting_fetch(
+    client: httpx.Client, server: ThreadedServer, topic: str
+) -> None:
+    path = f"{topic}/partitions/0"
+    client.post(f"{path}/records", json={"records": [{"value": "a"}, {"value": "b"}]})
+    passed = Poll(server, path, offset=0, min_bytes=10_000)
+    gone = Poll(server, f"{topic}/partitions/1")
+    until(lambda: waiting_count(server) == 2)
+    client.post(f"{path}/delete-records", json={"offset": 1})
+    assert (passed.result().status_code, passed.result().json()["log_start_offset"]) == (410, 1)
+    assert client.delete(topic).status_code == 204
+    assert (gone.result().status_code, gone.result().json()["kafka_code"]) == (404, 3)
+
+
+def test_a_client_that_goes_away_leaves_no_waiter(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        client.get(f"{topic}/partitions/0/records", params={"offset": 0, "wait_ms": 30_000}, timeout=0.2)
+    until(lambda: waiting_count(server) == 0)
+
+
+def test_waiters_have_a_limit(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Invariant 9."""
+    data_dir = tmp_path_factory.mktemp("few-waiters") / "data"
+    with ThreadedServer(data_dir, waiter_count_max=2) as server, http_client(server.url) as client:
+        client.put("/v1/topics/t")
+        path = "/v1/topics/t/partitions/0"
+        polls = [Poll(server, path) for _ in range(2)]
+        until(lambda: waiting_count(server) == 2)
+        refused = client.get(f"{path}/records", params={"offset": 0, "wait_ms": 30_000})
+        assert (refused.status_code, refused.json()["code"], refused.json()["retryable"]) == (503, "overloaded", True)
+        assert int(refused.headers["retry-after"]) >= 1
+        client.post(f"{path}/records", json={"records": [{"value": "a"}]})
+        assert [poll.result().status_code for poll in polls] == [200, 200]
+
+
+def test_sigterm_answers_long_polls_and_stops_cleanly(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Reliability: SIGTERM with long polls; the next start scans nothing."""
+    data_dir = tmp_path_factory.mktemp("stopped") / "data"
+    count = 200
+    with ServerProcess(data_dir) as server:
+        with http_client(server.url) as client:
+            client.put("/v1/topics/t", json={"partitions": 2})
+            client.post("/v1/topics/t/partitions/0/records", json={"records": [{"value": "kept"}]})
+
+        async def poll_and_stop() -> tuple[list[httpx.Response], float]:
+            limits = httpx.Limits(max_connections=None)
+            async with httpx.AsyncClient(base_url=server.url, timeout=60, limits=limits) as client:
+                params = {"offset": "latest", "wait_ms": 60_000}
+                polls = [
+                    asyncio.ensure_future(client.get("/v1/topics/t/partitions/0/records", params=params))
+                    for _ in range(count)
+                ]
+                waiting = ""
+                while f"rollway_waiting_fetches {count}.0" not in waiting:
+                    waiting = (await client.get("/metrics")).text
+                began = time.monotonic()
+                server.signal(15)
+                return await asyncio.gather(*polls), began
+
+        answers, began = asyncio.run(poll_and_stop())
+        assert server.wait() == 0
+        assert time.monotonic() - began < 10
+    assert [answer.status_code for answer in answers] == [200] * count
+    assert all(answer.json()["records"] == [] for answer in answers)
+    assert (data_dir / "logs" / ".kafka_cleanshutdown").exists()
+    with ServerProcess(data_dir) as again:
+        metrics = httpx.get(f"{again.url}/metrics").text
+        assert "rollway_recovery_scanned_bytes 0.0" in metrics
+        records = httpx.get(f"{again.url}/v1/topics/t/partitions/0/records?offset=0").json()["records"]
+        assert [record["value"] for record in records] == ["kept"]
+        assert "Traceback" not in server.errors()
