@@ -57,6 +57,7 @@ BROKEN: dict[str, bytes] = {
     "value longer than the record": record_bytes(value=varint(100) + b"abc"),
     "value of 2 GiB": record_bytes(value=varint(2**31 - 1)),
     "no header count": record_bytes(headers=b""),
+    "header count beyond the record": record_bytes(value=varint(0), headers=b"", length=varint(6)),
     "negative header count": record_bytes(headers=varint(-1)),
     "more headers than bytes": record_bytes(headers=varint(2) + varint(0) + varint(-1) + varint(0)),
     "2 billion headers": record_bytes(headers=varint(2**31 - 1)),

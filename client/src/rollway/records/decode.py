@@ -25,9 +25,10 @@ def decode_batch(batch: RecordBatch, *, decompressed_bytes_max: int = DECOMPRESS
 
     Raises:
         BrokenRecordError: a record breaks the format, or there are not as many as the header says.
-        BrokenBatchError: the compressed stream is damaged.
+        BrokenBatchError: the compressed stream is damaged, or is not one stream and nothing else.
         UnknownCodecError: no such codec.
-        DecompressedSizeError: more than ``decompressed_bytes_max`` bytes of records.
+        DecompressedSizeError: more than ``decompressed_bytes_max`` bytes of records, or compressed ones so small and
+            many that their columns would take four times that.
 
     Thread: any.
     """
