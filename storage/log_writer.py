@@ -458,7 +458,7 @@ class LogWriter:
 
 
 def _end_below(segment: Segment, offset: Offset) -> Offset:
-    """Where the segment's batches end that lie below ``offset`` entirely: at ``offset``, unless it is in a batch or gap."""
+    """Where the batches that lie below ``offset`` entirely end: at ``offset``, unless that is in a batch or a gap."""
     before = segment.locate(Offset(offset - 1), segment.size_bytes)
     if before is not None and before.header.last_offset == offset - 1:
         return offset
