@@ -11,7 +11,7 @@ DEMO_DIR ?= demo-data
 JOBS ?= auto
 
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := -n $(JOBS) --dist worksteal
+PARALLEL := -n $(JOBS) --dist worksteal --durations 15
 
 # Writes pins and hashes for every supported Python into one file. No index address and no path of this machine.
 LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \
