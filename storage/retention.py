@@ -219,10 +219,9 @@ class RetentionClock:
         """Milliseconds since the epoch, never ahead of the truth because of a jump alone."""
         now_ms = self._clock.now_ms()
         expected_ms = self._expected_ms()
-        if now_ms - expected_ms > CLOCK_JUMP_MS:
-            return expected_ms
-        self._anchor = (now_ms, self._clock.elapsed_ms())
-        return now_ms
+        if abs(now_ms - expected_ms) <= CLOCK_JUMP_MS:
+            self._anchor = (now_ms, self._clock.elapsed_ms())
+        return expected_ms if now_ms - expected_ms > CLOCK_JUMP_MS else now_ms
 
     def _expected_ms(self) -> int:
         wall_ms, elapsed_ms = self._anchor

@@ -130,7 +130,7 @@ def check_logs(client: httpx.Client, ledger: Ledger) -> None:
 async def load_until_killed(
     url: str, ledger: Ledger, source: random.Random, kill_after: int, kill: Callable[[], None], sequences: list[int]
 ) -> None:
-    """Produce from many clients at once and read along; ``kill`` after so many acknowledgements, in the midst of more."""
+    """Produce from many clients and read along; ``kill`` after so many acknowledgements, in the midst of more."""
     limits = httpx.Limits(max_connections=PRODUCERS + 2)
     async with httpx.AsyncClient(base_url=url, limits=limits, timeout=30) as client:
         enough = _Countdown(kill_after, kill)

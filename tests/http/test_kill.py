@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def test_kill_nine_under_load_loses_nothing(tmp_path: Path, capsys: pytest.Captu
                     create_topics(client)
                 check_logs(client, ledger)
             load = load_until_killed(
-                server.url, ledger, source, source.randint(5, 150), lambda: server.signal(signal.SIGKILL), sequences
+                server.url, ledger, source, source.randint(5, 150), partial(server.signal, signal.SIGKILL), sequences
             )
             asyncio.run(load)
         finally:
@@ -51,7 +52,8 @@ def test_kill_nine_under_load_loses_nothing(tmp_path: Path, capsys: pytest.Captu
         check_logs(client, ledger)
     assert server.stop() == 0
     report = verify_directory(data_dir)
-    assert report.is_clean and not report.is_damaged, report.findings
+    assert report.is_clean
+    assert not report.is_damaged, report.findings
     assert ledger.found_count >= ledger.acknowledged_count > 0
     with capsys.disabled():
         print(
