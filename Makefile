@@ -55,7 +55,7 @@ test-all: setup ## run every test, the long ones too (500 kill cycles, large cra
 	$(PYTEST) $(PARALLEL)
 
 kill-test: setup ## kill -9 a real server under load, 500 times
-	ROLLWAY_KILL_CYCLES=500 $(PYTEST) tests/http/test_kill.py
+	KILL_CYCLES=500 $(PYTEST) tests/http/test_kill.py
 
 crash-test: setup ## crash the log on a simulated disk, far more often than CI does
 	$(PYTEST) $(PARALLEL) -m slow tests/crash -k "not kill"

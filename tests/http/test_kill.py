@@ -15,14 +15,14 @@ from storage.log_inspection import verify_directory
 from tests.http.kill_load import PRODUCERS, Ledger, check_logs, create_topics, load_until_killed
 from tests.servers import ServerProcess, http_client
 
-CYCLES = int(os.environ.get("ROLLWAY_KILL_CYCLES", "20"))
-SEED = int(os.environ.get("ROLLWAY_KILL_SEED", "1"))
+CYCLES = int(os.environ.get("KILL_CYCLES", "20"))
+SEED = int(os.environ.get("KILL_SEED", "1"))
 
 
 def test_kill_nine_under_load_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each cycle kills in the midst of requests; each restart must find every acknowledged record in its place.
 
-    ROLLWAY_KILL_CYCLES sets how often. What a killed process cannot show, lost fsyncs, is the simulated disk's part.
+    KILL_CYCLES sets how often. What a killed process cannot show, lost fsyncs, is the simulated disk's part.
     """
     source = random.Random(SEED)
     ledger = Ledger()
