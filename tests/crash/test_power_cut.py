@@ -1,6 +1,6 @@
 """The power goes before every operation of the disk; what comes back is what was promised (reliability: Promises).
 
-``ROLLWAY_CRASH_SCALE`` multiplies the run: 1 is what every change must pass.
+``CRASH_SCALE`` multiplies the run: 1 is what every change must pass.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from tests.crash.power_cut import PowerCutRun
 
-SCALE = float(os.environ.get("ROLLWAY_CRASH_SCALE", "1"))
+SCALE = float(os.environ.get("CRASH_SCALE", "1"))
 CRASH_POINTS = 10_000
 IMAGES = 50_000
 WORKLOADS = 40
