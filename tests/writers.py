@@ -64,14 +64,15 @@ class Gate:
     """Stops disk operations of one kind until it is opened; ``reached`` says that one waits."""
 
     def __init__(self, disk: SimulatedDisk, kind: str, suffix: str = ".log") -> None:
-        self._kind = kind
+        # A write that makes the file longer is a kind of its own to the disk.
+        self._kinds = {kind, "extend"} if kind == "write" else {kind}
         self._suffix = suffix
         self._reached = threading.Event()
         self._open = threading.Event()
         disk.before_operation = self._before
 
     def _before(self, operation: Operation) -> None:
-        if operation.kind == self._kind and operation.path.suffix == self._suffix:
+        if operation.kind in self._kinds and operation.path.suffix == self._suffix:
             self._reached.set()
             assert self._open.wait(30)
 
