@@ -233,7 +233,7 @@ def test_after_a_failed_write_the_group_is_unknown_and_the_queue_is_not_applied(
         in_flight = append(stand, b"in flight")
         await gate.reached()
         queued = append(stand, b"queued")
-        stand.disk.fault = Fault(len(stand.disk.operations), errno.EIO)
+        stand.disk.fault = Fault(0, errno.EIO, kinds=frozenset({"extend"}))
         gate.open()
         with pytest.raises(PartitionFailedError) as unknown:
             await in_flight.fsynced
