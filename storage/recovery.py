@@ -441,9 +441,8 @@ class PartitionOpener:
         self._epochs.truncate_from_end(Offset(log_end + 1))
         self._epochs.truncate_from_start(log_start)
         if self._epochs.latest is None:
-            epoch = self._last_batch_epoch(segments)
-            self._epochs.assign(epoch, log_start)
-        elif not self._clean and log_end > log_start:
+            self._epochs_from_batches(segments, log_start)
+        if self._epochs.latest is not None and not self._clean and log_end > log_start:
             self._begin_epoch(LeaderEpoch(self._epochs.latest.epoch + 1), log_end)
 
     def _begin_epoch(self, epoch: LeaderEpoch, log_end: Offset) -> None:
@@ -455,11 +454,20 @@ class PartitionOpener:
             # With one copy nobody compares epochs: a full disk shall not keep the partition from being read (rule 8).
             self._note(f"the leader epoch stays {epoch - 1}: {error.strerror}")
 
-    def _last_batch_epoch(self, segments: list[Segment]) -> LeaderEpoch:
-        epoch = 0
-        for batch in segments[-1].walk(0, segments[-1].size_bytes):
-            epoch = max(epoch, batch.header.partition_leader_epoch)
-        return LeaderEpoch(epoch)
+    def _epochs_from_batches(self, segments: list[Segment], log_start: Offset) -> None:
+        """Make lost leader epochs anew: every batch carries its own, and they only rise."""
+        self._epochs.assign(LeaderEpoch(0), segments[0].base_offset)
+        newest = 0
+        try:
+            for segment in segments:
+                for batch in segment.walk(0, segment.size_bytes):
+                    epoch = batch.header.partition_leader_epoch
+                    if epoch > newest:
+                        newest = epoch
+                        self._epochs.assign(LeaderEpoch(epoch), Offset(batch.header.base_offset))
+        except CorruptionError as error:
+            self._note(f"leader epochs are known only up to damaged batches: {error}")
+        self._epochs.truncate_from_start(log_start)
 
     def _restore_producers(self, segments: list[Segment], log_start: Offset, log_end: Offset) -> ProducerState:
         producers = ProducerState(self._file_system, self._directory)
