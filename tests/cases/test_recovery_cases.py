@@ -1,0 +1,691 @@
+"""Cases RC: what a start makes of what a stop, a kill or a bad disk left behind."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rollway.records import Codec
+from storage.clock import ManualClock
+from storage.errors import CorruptionError, DirectoryLockedError, PartitionOfflineError
+from storage.log_manager import LogManager
+from storage.log_snapshot import Isolation, OffsetRange
+from storage.offsets import Offset
+from tests.cases.logs import START_MS, TOPIC, CaseLog, assert_whole, batch_of, refused
+from tests.recording_file_system import RecordingFileSystem
+
+NewLog = Callable[..., CaseLog]
+SIZE = len(batch_of())
+
+
+def test_rc_1_cut_at_every_byte_of_the_last_batch(new_log: NewLog) -> None:
+    """Spec B13 (a): the log ends where the last whole batch does, to the byte, and the next record gets that offset."""
+    log = new_log()
+    log.fill(3)
+    log.send(batch_of(4, value=b"v" * 20))
+    whole = log.file().read_bytes()
+    boundary = 3 * SIZE
+    last = batch_of(2, value=b"other")
+    log.kill()
+    for length in range(boundary, len(whole)):
+        log.file().write_bytes(whole[:length])
+        log.start()
+        assert log.end_offset == 3
+        assert log.file().read_bytes() == whole[:boundary]
+        assert log.recovery.truncated_bytes == length - boundary
+        assert log.recovery.damage == []
+        assert log.send(last).base_offset == 3
+        assert log.offsets() == [0, 1, 2, 3, 4]
+        log.kill()
+        # The first start began a new leader epoch; the next cut starts from what the first kill left.
+        (log.directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    log.file().write_bytes(whole)
+    log.start()
+    assert log.end_offset == 7
+
+
+def test_rc_1_nothing_is_cut_below_the_recovery_point(new_log: NewLog) -> None:
+    """Stricter than Kafka, which cuts wherever it finds damage (reliability rule 5): what was durable once is reported
+    as damaged, no byte is removed, the rest can be read and nothing is appended."""
+    log = new_log()
+    log.fill(5)
+    log.flush()
+    log.manager.checkpoint()
+    log.kill()
+    whole = log.file().read_bytes()
+    for length in (4 * SIZE, 4 * SIZE + 1, 5 * SIZE - 1, 2 * SIZE + 30, 0):
+        log.file().write_bytes(whole[:length])
+        log.start()
+        kept = length // SIZE
+        assert log.recovery.damage == [OffsetRange(Offset(kept), Offset(5))]
+        assert log.file().read_bytes() == whole[:length]
+        assert log.end_offset == 5
+        with pytest.raises(CorruptionError):
+            log.read(kept)
+        if kept:
+            assert log.offsets() == list(range(kept))
+        with pytest.raises(PartitionOfflineError):
+            log.send(batch_of())
+        log.kill()
+
+
+def test_rc_1_the_recovery_point_is_at_least_the_last_segments_base(new_log: NewLog) -> None:
+    """Stricter than Kafka: a segment is fsynced before the next is created (reliability rule 7), so damage below the
+    last segment is never the tail of a crash, even when no checkpoint was ever written."""
+    log = new_log()
+    log.fill(3)
+    log.roll()
+    log.fill(3)
+    log.kill()
+    damaged = bytearray(log.file().read_bytes())
+    damaged[2 * SIZE + 70] ^= 1
+    log.file().write_bytes(damaged)
+    log.start()
+    assert log.recovery.damage == [OffsetRange(Offset(2), Offset(3))]
+    assert log.base_offsets == [0, 3]
+    assert log.file().read_bytes() == damaged
+    assert log.offsets() == [0, 1]
+    assert log.offsets(3) == [3, 4, 5]
+
+
+def _garbage() -> dict[str, bytes]:
+    source = random.Random(2)
+    wrong_crc = bytearray(batch_of(3, base_offset=3))
+    wrong_crc[-1] ^= 1
+    return {
+        "random, short": source.randbytes(1024),
+        "random, long": source.randbytes(10_240),
+        "zeros": bytes(4096),
+        "one byte": b"\0",
+        "a plausible header with a wrong CRC": bytes(wrong_crc),
+        "a batch from before": batch_of(1, base_offset=1),
+        "a batch from beyond": batch_of(1, base_offset=4),
+        "a batch of another epoch": batch_of(1, base_offset=3, leader_epoch=9),
+        "a length of 2 GiB": batch_of(1, base_offset=3)[:8] + b"\x7f\xff\xff\xff" + batch_of(1)[12:],
+        "a negative length": batch_of(1, base_offset=3)[:8] + b"\xff\xff\xff\xff" + batch_of(1)[12:],
+        "magic 1": batch_of(1, base_offset=3)[:16] + b"\1" + batch_of(1)[17:],
+        "zeros, then a whole batch": bytes(100) + batch_of(1, base_offset=3),
+    }
+
+
+GARBAGE = _garbage()
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+@pytest.mark.parametrize("preallocate", [False, True])
+def test_rc_2_garbage_tail(new_log: NewLog, name: str, preallocate: bool) -> None:
+    """Spec B13 (b): a nonsense block behind the last batch goes, nothing before it does; never skip and continue."""
+    log = new_log({"preallocate": preallocate, "segment.bytes": 20_000})
+    log.fill(3)
+    good = log.read()
+    log.kill()
+    log.file().write_bytes(good + GARBAGE[name])
+    log.start()
+    assert log.end_offset == 3
+    assert log.file().read_bytes() == good
+    assert log.recovery.truncated_bytes == len(GARBAGE[name])
+    log.fill(2)
+    assert log.offsets() == list(range(5))
+    log.restart(clean=False)
+    assert log.offsets() == list(range(5))
+
+
+def test_rc_2_a_flipped_bit_anywhere_in_the_last_batch(new_log: NewLog) -> None:
+    """Reliability rule 6: the CRC begins at byte 21; base offset, length, epoch and magic are checked on their own."""
+    log = new_log()
+    log.fill(3)
+    whole = log.file().read_bytes()
+    log.kill()
+    for bit in range(8 * 2 * SIZE, 8 * 3 * SIZE):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        log.file().write_bytes(damaged)
+        log.start()
+        log.kill()
+        assert log.end_offset == 2, f"bit {bit % 8} of byte {bit // 8 - 2 * SIZE}"
+        assert log.file().read_bytes() == whole[: 2 * SIZE]
+        (log.directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+
+
+def test_b12_what_lies_behind_the_first_bad_batch_goes_too(new_log: NewLog) -> None:
+    """Spec E20: recovery ends at the first batch that is not valid, though whole ones follow."""
+    log = new_log()
+    log.fill(9)
+    log.kill()
+    damaged = bytearray(log.file().read_bytes())
+    damaged[5 * SIZE + 65] ^= 0x10
+    log.file().write_bytes(damaged)
+    log.start()
+    assert log.end_offset == 5
+    assert log.file().stat().st_size == 5 * SIZE
+    log.fill(1)
+    assert log.offsets() == list(range(6))
+
+
+def test_rc_5_clean_stop(tmp_path: Path) -> None:
+    """The marker is written last and gone after the start; nothing is scanned or mapped, nor is damage in the tail
+    seen that no scan would find."""
+    disk = RecordingFileSystem()
+    log = CaseLog(tmp_path / "data", {"segment.bytes": 4 * SIZE}, file_system=disk)
+    log.fill(10)
+    disk.operations.clear()
+    log.stop()
+    marker = log.path / "logs" / ".kafka_cleanshutdown"
+    assert [name for operation, name in disk.operations if operation == "rename"][-1] == marker.name
+    assert json.loads(marker.read_text()) == {"version": 0, "brokerEpoch": -1}
+    damaged = bytearray(log.file(8).read_bytes())
+    damaged[-1] ^= 1
+    log.file(8).write_bytes(damaged)
+    log.start()
+    assert log.manager.was_clean
+    assert not marker.exists()
+    assert (log.recovery.scanned_bytes, log.recovery.truncated_bytes) == (0, 0)
+    assert log.end_offset == 10
+    assert log.partition.recovery_point == 10
+    log.kill()
+    log.start()
+    assert not log.manager.was_clean
+    assert log.recovery.damage == [OffsetRange(Offset(9), Offset(10))]
+    log.kill()
+
+
+def test_rc_5_an_empty_marker_is_a_clean_stop(new_log: NewLog) -> None:
+    """On-disk: its existence alone counts; older brokers left it empty."""
+    log = new_log()
+    log.fill(3)
+    log.stop()
+    marker = log.path / "logs" / ".kafka_cleanshutdown"
+    for content in (b"", b"not JSON"):
+        marker.write_bytes(content)
+        log.start()
+        assert log.manager.was_clean
+        assert log.recovery.scanned_bytes == 0
+        log.stop()
+
+
+def test_rc_5_files_after_a_clean_stop(new_log: NewLog) -> None:
+    """On-disk, "Clean stop sequence": trimmed files, producer snapshot at the log end, three checkpoints."""
+    log = new_log({"segment.bytes": 4 * SIZE, "index.interval.bytes": 0, "preallocate": True})
+    log.fill(10)
+    log.delete_records(2)
+    log.stop()
+    assert log.file(8).stat().st_size == 2 * SIZE
+    assert log.file(8, ".index").stat().st_size == 8
+    assert log.file(8, ".timeindex").stat().st_size == 12
+    assert log.file(10, ".snapshot").exists()
+    logs = log.path / "logs"
+    assert (logs / "recovery-point-offset-checkpoint").read_text() == f"0\n1\n{TOPIC} 0 10\n"
+    assert (logs / "log-start-offset-checkpoint").read_text() == f"0\n1\n{TOPIC} 0 2\n"
+    assert (logs / "replication-offset-checkpoint").read_text() == f"0\n1\n{TOPIC} 0 10\n"
+
+
+def indexed(new_log: NewLog, clean: bool) -> tuple[CaseLog, list[tuple[int, int]]]:
+    """A stopped log of several segments, timestamps out of order, and (offset, timestamp) of every record."""
+    log = new_log({"segment.bytes": 3000, "index.interval.bytes": 150})
+    source = random.Random(6)
+    for number in range(120):
+        log.send(batch_of(timestamps=[START_MS + number * 10 + source.randint(-300, 300)]))
+    written = [(record.offset, record.timestamp) for record in log.records()]
+    assert len(log.base_offsets) > 2
+    if clean:
+        log.stop()
+    else:
+        log.kill()
+    return log, written
+
+
+def assert_every_lookup_right(log: CaseLog, written: list[tuple[int, int]]) -> None:
+    """Every offset, every stored timestamp and those beside it, and the largest, against looking at all."""
+    assert [(record.offset, record.timestamp) for record in log.records()] == written
+    for offset, timestamp in written:
+        assert log.snapshot.read(Offset(offset), 1).next_offset == offset + 1
+        for wanted in (timestamp - 1, timestamp, timestamp + 1):
+            found = log.snapshot.offset_for_timestamp(wanted)
+            expected = next(((place, own) for place, own in written if own >= wanted), None)
+            assert (found and (found.offset, found.timestamp)) == expected
+    largest = max(timestamp for _, timestamp in written)
+    found = log.snapshot.max_timestamp()
+    assert (found.offset, found.timestamp) == next(pair for pair in written if pair[1] == largest)
+
+
+def _spoil(path: Path, way: str, source: random.Random) -> None:
+    content = path.read_bytes().rstrip(b"\0")
+    entry_bytes = 12 if path.suffix == ".timeindex" else 8
+    content += b"\0" * (-len(content) % entry_bytes)
+    match way:
+        case "deleted":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "random":
+            path.write_bytes(source.randbytes(len(content) or entry_bytes))
+        case "one byte":
+            damaged = bytearray(content or b"\0" * entry_bytes)
+            damaged[source.randrange(len(damaged))] ^= 1 << source.randrange(8)
+            path.write_bytes(damaged)
+        case "its first half":
+            path.write_bytes(content[: len(content) // entry_bytes // 2 * entry_bytes])
+        case "its last half":
+            path.write_bytes(content[len(content) // entry_bytes // 2 * entry_bytes :])
+        case "one entry less":
+            path.write_bytes(content[:-entry_bytes])
+
+
+WAYS = ("deleted", "empty", "random", "one byte", "its first half", "its last half", "one entry less")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("suffixes", [(".index",), (".timeindex",), (".index", ".timeindex")], ids="+".join)
+@pytest.mark.parametrize("clean", [True, False])
+def test_rc_6_indexes_deleted_or_garbled(new_log: NewLog, suffixes: tuple[str, ...], way: str, clean: bool) -> None:
+    """Never a wrong answer, whatever became of the index files; Kafka trusts what passes its file-level check and
+    makes an empty time index of a missing one."""
+    log, written = indexed(new_log, clean)
+    logs = log.log_files()
+    source = random.Random(f"{way} {suffixes}")
+    for name in log.file_names(*suffixes):
+        if name.endswith(suffixes):
+            _spoil(log.directory / name, way, source)
+    log.start()
+    assert log.recovery.damage == []
+    assert_every_lookup_right(log, written)
+    assert log.log_files() == logs
+    log.fill(3)
+    log.restart(clean=True)
+    assert log.offsets() == list(range(123))
+
+
+def test_rc_6_missing_indexes_are_made_again(new_log: NewLog) -> None:
+    """A whole segment is indexed again, with the same entries as before."""
+    log, _ = indexed(new_log, clean=True)
+    sealed = log.base_offsets[:-1]
+    before = {
+        (base, suffix): log.file(base, suffix).read_bytes() for base in sealed for suffix in (".index", ".timeindex")
+    }
+    for base, suffix in before:
+        log.file(base, suffix).unlink()
+    log.start()
+    log.snapshot.segment_infos()
+    for (base, suffix), content in before.items():
+        assert log.file(base, suffix).read_bytes() == content
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_rc_6_orphan_index_files_go(new_log: NewLog, clean: bool) -> None:
+    """Spec E20: an index without its log is deleted."""
+    log = new_log()
+    log.fill(3)
+    log.restart(clean=True)
+    orphans = [log.file(77, suffix) for suffix in (".index", ".timeindex", ".txnindex")]
+    for orphan in orphans:
+        orphan.write_bytes(b"\0" * 24)
+    log.restart(clean=clean)
+    assert not any(orphan.exists() for orphan in orphans)
+    assert log.offsets() == [0, 1, 2]
+
+
+def test_rc_6_an_index_of_no_bytes_is_legal(new_log: NewLog) -> None:
+    """On-disk: a short segment has no offset entry; its index stays as it is."""
+    log = new_log()
+    log.fill(3)
+    log.roll()
+    assert log.file(0, ".index").stat().st_size == 0
+    log.restart(clean=True)
+    assert log.offsets(1) == [1, 2]
+    assert log.file(0, ".index").stat().st_size == 0
+
+
+@pytest.mark.parametrize("bad_offset", [0, 2, 3])
+def test_rc_8_log_end_below_the_log_start(new_log: NewLog, bad_offset: int) -> None:
+    """The log start checkpoint says 4, and the log is bad below it: one empty segment at 4."""
+    log = new_log()
+    log.fill(6)
+    log.delete_records(4)
+    log.kill()
+    damaged = bytearray(log.file().read_bytes())
+    damaged[bad_offset * SIZE + 70] ^= 1
+    log.file().write_bytes(damaged)
+    log.start()
+    assert (log.base_offsets, log.snapshot.log_start_offset, log.end_offset) == ([4], 4, 4)
+    assert log.file_names(".log") == [f"{4:020d}.log"]
+    log.fill(2)
+    for clean in (True, False):
+        log.restart(clean=clean)
+        assert log.offsets(4) == [4, 5]
+
+
+def test_rc_8_not_when_it_was_durable(new_log: NewLog) -> None:
+    """Stricter than Kafka, which would drop the log: below the recovery point it is damage (reliability rule 5)."""
+    log = new_log()
+    log.fill(6)
+    log.flush()
+    log.manager.checkpoint()
+    log.delete_records(4)
+    log.kill()
+    damaged = bytearray(log.file().read_bytes())
+    damaged[2 * SIZE + 70] ^= 1
+    log.file().write_bytes(damaged)
+    log.start()
+    assert log.recovery.damage == [OffsetRange(Offset(2), Offset(6))]
+    assert log.file().read_bytes() == damaged
+
+
+def test_rc_9_the_recovery_point_stays_until_a_flush(new_log: NewLog) -> None:
+    """After an unclean start what was recovered has been made durable, but recovery would begin where it did before."""
+    log = new_log()
+    log.fill(10)
+    log.flush()
+    log.manager.checkpoint()
+    log.fill(5)
+    log.restart(clean=False)
+    assert (log.end_offset, log.partition.recovery_point) == (15, 10)
+    log.fill(1)
+    assert log.partition.recovery_point == 10
+    log.flush()
+    assert log.partition.recovery_point == 16
+
+
+def test_rc_9_only_from_the_recovery_point_on_is_scanned(new_log: NewLog) -> None:
+    """Spec E20: from the segment that holds it, to the end."""
+    log = new_log()
+    for _ in range(4):
+        log.fill(5)
+        log.roll()
+    log.fill(2)
+    log.flush()
+    log.manager.checkpoint()
+    log.fill(3)
+    log.restart(clean=False)
+    assert log.recovery.scanned_bytes == 5 * SIZE
+    (log.path / "logs" / "recovery-point-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 12\n")
+    log.restart(clean=False)
+    assert log.recovery.scanned_bytes == 15 * SIZE
+
+
+BAD_CHECKPOINTS = {
+    "missing": None,
+    "empty": b"",
+    "garbage": b"\x80\xff not a checkpoint",
+    "another version": b"7\n1\ncases 0 3\n",
+    "a line too few": b"0\n2\ncases 0 3\n",
+    "a line too many": b"0\n1\ncases 0 3\ncases 1 3\n",
+    "a line cut off": b"0\n1\ncases 0 ",
+    "no final newline": b"0\n1\ncases 0 3",
+    "a negative offset": b"0\n1\ncases 0 -3\n",
+    "not a number": b"0\n1\ncases 0 three\n",
+    "a huge number": b"0\n1\ncases 0 99999999999999999999\n",
+    "twice": b"0\n2\ncases 0 3\ncases 0 4\n",
+}
+
+
+@pytest.mark.parametrize("name", BAD_CHECKPOINTS)
+@pytest.mark.parametrize("kind", ["recovery-point-offset", "log-start-offset", "replication-offset"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_rc_10_bad_checkpoint_files(new_log: NewLog, kind: str, name: str, clean: bool) -> None:
+    """It still starts: what cannot be read counts as absent, which means more scanning and no loss.
+
+    The log start survives even so: the leader epochs say where the oldest one begins.
+    """
+    log = new_log({"segment.bytes": 4 * SIZE})
+    log.fill(10)
+    log.delete_records(5)
+    log.manager.checkpoint()
+    log.manager.checkpoint_high_watermarks()
+    if clean:
+        log.stop()
+    else:
+        log.kill()
+    path = log.path / "logs" / f"{kind}-checkpoint"
+    content = BAD_CHECKPOINTS[name]
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    log.start()
+    assert log.recovery.damage == []
+    if kind == "recovery-point-offset" and not clean:
+        assert log.recovery.scanned_bytes == 6 * SIZE
+    assert (log.snapshot.log_start_offset, log.snapshot.high_watermark, log.end_offset) == (5, 10, 10)
+    log.fill(2)
+    log.restart(clean=True)
+    assert log.offsets(5) == list(range(5, 12))
+
+
+def test_rc_10_a_recovery_point_above_the_log_end(new_log: NewLog) -> None:
+    """Kafka starts and believes the log. Here the checkpoint is a promise that the records were durable: what is
+    missing is damage, reported and never filled with other records (reliability rule 5)."""
+    log = new_log()
+    log.fill(3)
+    log.kill()
+    (log.path / "logs" / "recovery-point-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 100\n")
+    log.start()
+    assert log.recovery.damage == [OffsetRange(Offset(3), Offset(100))]
+    assert log.offsets() == [0, 1, 2]
+    with pytest.raises(PartitionOfflineError):
+        log.send(batch_of())
+
+
+@pytest.mark.parametrize("content", [None, b"", b"rubbish", b"0\n1\n0 0"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_rc_10_bad_leader_epochs(new_log: NewLog, content: bytes | None, clean: bool) -> None:
+    """They are made anew from the batches; the log stays as it is."""
+    log = new_log({"segment.bytes": 4 * SIZE})
+    log.fill(5)
+    log.restart(clean=False)
+    log.fill(5)
+    assert log.partition.leader_epoch == 1
+    if clean:
+        log.stop()
+    else:
+        log.kill()
+    path = log.directory / "leader-epoch-checkpoint"
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    log.start()
+    assert log.recovery.damage == []
+    assert log.offsets() == list(range(10))
+    assert [tuple(entry) for entry in log.partition.epochs.entries][:2] == [(0, 0), (1, 5)]
+    log.fill(1)
+    epochs = [header.partition_leader_epoch for header in log.headers()]
+    assert epochs == sorted(epochs)
+    (log.path / "logs" / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    log.restart(clean=False)
+    assert log.recovery.damage == []
+    assert log.offsets() == list(range(11))
+
+
+def idempotent(log: CaseLog, first: int, last: int) -> list[bytes]:
+    """Send the batches with these sequences, one record each, and return them."""
+    bodies = [batch_of(producer_id=5, producer_epoch=0, base_sequence=sequence) for sequence in range(first, last)]
+    for body in bodies:
+        log.send(body)
+    return bodies
+
+
+BAD_SNAPSHOTS = {
+    "empty": lambda content: b"",
+    "half": lambda content: content[: len(content) // 2],
+    "a bad CRC": lambda content: content[:2] + bytes([content[2] ^ 1]) + content[3:],
+    "another version": lambda content: b"\0\7" + content[2:],
+    "a flipped bit": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+    "a count that is too high": lambda content: content[:6] + b"\x7f\xff\xff\xff" + content[10:],
+}
+
+
+@pytest.mark.parametrize("name", BAD_SNAPSHOTS)
+@pytest.mark.parametrize("bad_count", [1, 2, 3])
+@pytest.mark.parametrize("clean", [True, False])
+def test_rc_11_bad_producer_snapshots(new_log: NewLog, name: str, bad_count: int, clean: bool) -> None:
+    """The newest valid one is taken and the batches behind it replayed; damaged ones go; sequences keep working."""
+    log = new_log({"segment.bytes": 4 * SIZE})
+    bodies = idempotent(log, 0, 14)
+    if clean:
+        log.stop()
+    else:
+        log.kill()
+    snapshots = log.file_names(".snapshot")
+    assert len(snapshots) >= 3
+    for snapshot in snapshots[-bad_count:]:
+        path = log.directory / snapshot
+        path.write_bytes(BAD_SNAPSHOTS[name](path.read_bytes()))
+    log.start()
+    assert log.file_names(".snapshot") == snapshots[:-bad_count]
+    repeated = log.send(bodies[13])
+    assert (repeated.base_offset, repeated.duplicate) == (13, True)
+    with refused(log, 45):
+        log.send(batch_of(producer_id=5, producer_epoch=0, base_sequence=15))
+    idempotent(log, 14, 16)
+    assert log.end_offset == 16
+
+
+def test_rc_11_a_snapshot_beyond_the_log_end_is_not_taken(new_log: NewLog) -> None:
+    """Spec E20: the newest valid one at or below the log end; the log may grow to that offset with other batches."""
+    log = new_log()
+    bodies = idempotent(log, 0, 3)
+    log.roll()
+    idempotent(log, 3, 5)
+    log.kill()
+    log.file(3).write_bytes(b"")
+    shutil.copy(log.file(3, ".snapshot"), log.file(5, ".snapshot"))
+    log.start()
+    assert log.end_offset == 3
+    assert log.file_names(".snapshot") == [f"{3:020d}.snapshot"]
+    assert log.send(bodies[2]).duplicate
+    idempotent(log, 3, 4)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_rc_11_stray_snapshots_go(new_log: NewLog, clean: bool) -> None:
+    """Those of no segment's base, except the one of the clean stop, which is the newest."""
+    log = new_log({"segment.bytes": 4 * SIZE})
+    idempotent(log, 0, 14)
+    if clean:
+        log.stop()
+    else:
+        log.kill()
+    kept = log.file_names(".snapshot")
+    for stray in (1, 2, 6, 13):
+        shutil.copy(log.directory / kept[0], log.file(stray, ".snapshot"))
+    log.start()
+    # After a kill the newest one is above all bases too; it holds the wrong producers but is valid: Kafka keeps it.
+    assert [name for name in log.file_names(".snapshot") if int(name[:20]) != 13] == kept
+    if clean:
+        assert log.file_names(".snapshot") == kept
+        idempotent(log, 14, 15)
+
+
+def test_rc_12_a_second_opening_is_refused(tmp_path: Path) -> None:
+    """In this process and in another; the first goes on undisturbed, and lets the directory go when it stops."""
+    log = CaseLog(tmp_path / "data")
+    log.fill(3)
+    with pytest.raises(DirectoryLockedError, match="data"):
+        LogManager.open(tmp_path / "data", clock=ManualClock())
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from storage.errors import DirectoryLockedError\n"
+        "from storage.log_manager import LogManager\n"
+        "try:\n"
+        "    manager = LogManager.open(Path(sys.argv[1]))\n"
+        "except DirectoryLockedError as error:\n"
+        "    print('refused:', error)\n"
+        "else:\n"
+        "    print('opened', manager.partition('cases', 0).snapshot.log_end_offset)\n"
+        "    manager.close()\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "data")]
+    other = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert other.stdout.startswith("refused: ")
+    assert str(tmp_path / "data" / "logs") in other.stdout
+    log.fill(1)
+    assert log.offsets() == [0, 1, 2, 3]
+    log.stop()
+    other = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert other.stdout == "opened 4\n"
+
+
+def test_e20_files_set_aside(new_log: NewLog) -> None:
+    """Spec E20: .deleted and .cleaned go; a .swap with a base at or above the lowest .cleaned goes, another is put in
+    its place."""
+    log = new_log()
+    log.fill(4)
+    log.roll()
+    log.fill(4)
+    content = log.log_files()
+    log.kill()
+    for suffix in (".log", ".index", ".timeindex"):
+        log.file(0, suffix).rename(log.file(0, suffix + ".swap"))
+        log.file(4, suffix + ".swap").write_bytes(b"half a compaction")
+        log.file(4, suffix + ".cleaned").write_bytes(b"half a compaction")
+        log.file(9, suffix + ".deleted").write_bytes(b"gone")
+    log.start()
+    assert log.log_files() == content
+    assert not [name for name in log.file_names() if name.endswith((".swap", ".cleaned", ".deleted"))]
+    assert log.offsets() == list(range(8))
+
+
+def test_e20_other_files_are_left_alone(new_log: NewLog) -> None:
+    """Whatever else lies there is nobody's business, and no reason not to start."""
+    log = new_log()
+    log.fill(2)
+    log.kill()
+    notes = [log.directory / name for name in ("notes.txt", "5.log.bak", "x.index", "00.snapshotx", "-1.log")]
+    for note in notes:
+        note.write_bytes(b"mine")
+    log.start()
+    assert log.offsets() == [0, 1]
+    assert all(note.read_bytes() == b"mine" for note in notes)
+
+
+def test_e20_a_kill_while_the_next_segment_is_made(new_log: NewLog) -> None:
+    """An empty last segment, with or without its indexes, is where the log goes on."""
+    log = new_log()
+    log.fill(4)
+    log.roll()
+    log.kill()
+    for suffix in (".timeindex", ".index", ".log"):
+        log.file(4, suffix).unlink(missing_ok=True)
+        log.start()
+        assert (log.end_offset, log.recovery.damage) == (4, [])
+        assert log.offsets() == [0, 1, 2, 3]
+        log.kill()
+    log.start()
+    log.fill(1)
+    assert_whole(log)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_e20_compressed_batches_recover_alike(new_log: NewLog, codec: Codec) -> None:
+    """The CRC covers the compressed bytes; recovery decompresses nothing."""
+    log = new_log()
+    for _ in range(3):
+        log.send(batch_of(20, value=b"v" * 50, codec=codec))
+    whole = log.file().read_bytes()
+    log.kill()
+    log.file().write_bytes(whole[:-1])
+    log.start()
+    assert log.end_offset == 40
+    assert log.offsets(isolation=Isolation.LOG_END) == list(range(40))
+
+
+def test_e20_recovering_twice_is_recovering_once(new_log: NewLog) -> None:
+    """A second start finds nothing more to do, and every file the same but for the new leader epoch."""
+    log = new_log({"segment.bytes": 4 * SIZE, "index.interval.bytes": 0})
+    log.fill(10)
+    log.kill()
+    with log.file(8).open("ab") as tail:
+        tail.write(b"torn")
+    log.start()
+    first = log.log_files()
+    log.restart(clean=False)
+    assert log.recovery.truncated_bytes == 0
+    assert log.log_files() == first
+    assert_whole(log)
