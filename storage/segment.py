@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -240,29 +241,29 @@ class Segment:
         self.file.truncate(self.size_bytes)
         if self._settings.preallocated_bytes:
             self.file.truncate(self._settings.preallocated_bytes)
-        self.file.sync()
+        _fsync(self.file.sync)
         self.offset_index.get().truncate_to(log_end)
         self.time_index.get().truncate_to(log_end)
         self.builder.restart(max_timestamp)
 
     def flush(self) -> None:
         """Make all that was appended durable. Indexes follow in ``seal``: recovery rebuilds an active segment's."""
-        self.file.sync()
+        _fsync(self.file.sync)
 
     def seal(self) -> None:
         """End appending: a last time index entry, everything cut to what is used, all of it durable (spec E6).
 
-        Calling it again does no harm; after an ``OSError`` it may be called again.
+        Calling it again does no harm; after the error of a full disk it may be called again.
         """
         time_index = self.time_index.get()
         if self.builder.max_timestamp.timestamp > NO_TIMESTAMP:
             time_index.maybe_append(*self.builder.max_timestamp, skip_full_check=True)
         if self.file.size() > self.size_bytes:
             self.file.truncate(self.size_bytes)
-        self.file.sync()
+        _fsync(self.file.sync)
         for index in (self.offset_index.get(), time_index):
             index.trim()
-            index.flush()
+            _fsync(index.flush)
         self._log.sealed = True
 
     def truncate_to(self, offset: Offset) -> None:
@@ -277,7 +278,7 @@ class Segment:
         self.time_index.get().truncate_to(offset)
         self.size_bytes = kept_bytes
         self.file.truncate(kept_bytes)
-        self.file.sync()
+        _fsync(self.file.sync)
         self._reload_max_timestamp()
 
     def _unseal(self) -> None:
@@ -473,6 +474,14 @@ class Segment:
             self._file_system.rename(transactions, _deleted(transactions))
             renamed.append(_deleted(transactions))
         return renamed
+
+
+def _fsync(sync: Callable[[], None]) -> None:
+    """Sync, and never let a failure look like a full disk, which would invite a second try (rule 3)."""
+    try:
+        sync()
+    except OSError as error:
+        raise OSError(errno.EIO, f"fsync failed: {error.strerror or error}") from error
 
 
 def _deleted(path: Path) -> Path:
