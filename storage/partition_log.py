@@ -375,6 +375,7 @@ class PartitionLog:
                 return False
             try:
                 self.flush()
+                self.publish()
                 self.producers.take_snapshot(self.written_end_offset)
                 self._writer.written.active.seal()
                 self._file_system.sync_directory(self.directory)
