@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from storage.batch_validation import validate_batches
 from storage.errors import DiskFullError, PartitionFailedError, PartitionOfflineError
 from storage.log_snapshot import Isolation
 from storage.offsets import LogOffsetMetadata, Offset, Position
+from storage.partition_log import AppendRequest
 from tests.cases.logs import TOPIC, CaseLog, batch_of
 from tests.recording_file_system import RecordingFileSystem
 
@@ -76,13 +78,8 @@ def test_hw_1_never_below_the_log_start_nor_above_the_end(new_log: NewLog) -> No
         if source.randrange(20) == 0:
             log.truncate(source.randint(log.snapshot.log_start_offset, log.end_offset))
         snapshot = log.snapshot
-        ends = (
-            snapshot.log_start_offset,
-            snapshot.last_stable_offset,
-            snapshot.high_watermark,
-            snapshot.log_end_offset,
-        )
-        assert list(ends) == sorted(ends)
+        ends = [snapshot.log_start_offset, snapshot.last_stable_offset, snapshot.high_watermark, log.end_offset]
+        assert ends == sorted(ends)
         assert log.partition.durable_end_offset >= snapshot.high_watermark
         visible = log.offsets(snapshot.log_start_offset)
         assert visible == list(range(visible[0], snapshot.high_watermark)) if visible else True
@@ -141,7 +138,7 @@ def test_hw_4_the_checkpoint_is_written_when_it_moved(tmp_path: Path) -> None:
 
 
 def test_a16_places_of_offsets() -> None:
-    """Spec A16: (10,0,500) and (20,15,0): older yes, same no, their difference is an error; offset alone knows nothing."""
+    """Spec A16: (10,0,500) and (20,15,0): older, not the same, no difference; an offset alone knows nothing."""
     one = LogOffsetMetadata(Offset(10), Offset(0), Position(500))
     two = LogOffsetMetadata(Offset(20), Offset(15), Position(0))
     alone = LogOffsetMetadata(Offset(30))
@@ -153,7 +150,9 @@ def test_a16_places_of_offsets() -> None:
     with pytest.raises(ValueError, match="before"):
         one.position_difference(later)
     assert (alone.segment_base_offset, alone.position) == (-1, -1)
-    assert not (alone.on_older_segment(one) or one.on_older_segment(alone) or alone.on_same_segment(alone))
+    assert not alone.on_older_segment(one)
+    assert not one.on_older_segment(alone)
+    assert not alone.on_same_segment(alone)
 
 
 # Flushing
@@ -276,9 +275,6 @@ def test_e25_checkpoints_name_every_partition(tmp_path: Path) -> None:
 
 
 def _append(log: CaseLog, number: int) -> None:
-    from storage.batch_validation import validate_batches
-    from storage.partition_log import AppendRequest
-
     partition = log.manager.partition(TOPIC, number)
     partition.append([AppendRequest(tuple(validate_batches(batch_of(), partition.config, log.clock.now_ms())))])
     partition.publish()
