@@ -10,6 +10,10 @@ DATA_DIR ?= rollway-data
 DEMO_DIR ?= demo-data
 JOBS ?= auto
 
+# How much more the long tests do than CI: cycles of kill -9, and how many times CI's simulated crashes.
+KILL_CYCLES ?= 500
+CRASH_SCALE ?= 10
+
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(JOBS) --dist worksteal --durations 15
 
@@ -51,14 +55,14 @@ demo: setup $(DEMO_STAMP) ## put 336,776 real records through a fresh service, a
 test: setup ## run the tests that CI runs
 	$(PYTEST) $(PARALLEL) -m "not slow"
 
-test-all: setup ## run every test, the long ones too (500 kill cycles, large crash runs, 1 GiB of memory)
-	$(PYTEST) $(PARALLEL)
+test-all: setup ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
+	KILL_CYCLES=$(KILL_CYCLES) CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL)
 
-kill-test: setup ## kill -9 a real server under load, 500 times
-	KILL_CYCLES=500 $(PYTEST) tests/http/test_kill.py
+kill-test: setup ## kill -9 a real server under load, 500 times (KILL_CYCLES=...)
+	KILL_CYCLES=$(KILL_CYCLES) $(PYTEST) tests/http/test_kill.py -s
 
-crash-test: setup ## crash the log on a simulated disk, far more often than CI does
-	$(PYTEST) $(PARALLEL) -m slow tests/crash -k "not kill"
+crash-test: setup ## crash the log on a simulated disk, ten times as often as CI does (CRASH_SCALE=...)
+	CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL) tests/crash
 
 check: setup ## lint, format, types, import directions, and whether generated files are fresh
 	$(BIN)/ruff check
