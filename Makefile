@@ -83,8 +83,9 @@ bench: setup ## measure produce and fetch over HTTP, and the record formats, on 
 docs: setup ## write the generated parts of docs/reference anew
 	$(BIN)/python -m docs.generate
 
-openapi: setup ## write openapi/openapi.json anew
+openapi: setup ## write openapi/openapi.json anew, and the reference that is made from it
 	$(BIN)/python -m app.openapi
+	$(BIN)/python -m docs.generate
 
 lock: setup ## resolve the dependencies anew (UPGRADE=--upgrade takes the newest)
 	$(LOCK) pyproject.toml -o requirements/service.lock
