@@ -9,7 +9,7 @@ from schemas.errors import problem_example
 
 _KINDS = {(status, code): entry for entry in documented_problems() for status, code in [entry[:2]]}
 
-ALWAYS = ("internal_error", "starting", "shutting_down", "malformed_request", "request_timeout")
+ALWAYS = ("internal_error", "invalid_request", "starting", "shutting_down", "malformed_request", "request_timeout")
 BODY = (
     "malformed_body",
     "request_too_large",
@@ -27,7 +27,6 @@ PRODUCE = (
     "invalid_record",
     "invalid_timestamp",
     "unsupported_codec",
-    "unsupported_magic",
     "out_of_order_sequence",
     "producer_fenced",
     "invalid_txn_state",

@@ -18,6 +18,7 @@ from app.service import Service
 from app.settings import Settings
 from storage.clock import Clock
 
+ROUTERS = [routes.router for routes in (topics, records, fetch, offsets, retention, operations)]
 TITLE = "Rollway"
 VERSION = "0.1.0"
 SUMMARY = "Kafka's log over HTTP"
@@ -66,15 +67,15 @@ def create_app(
     )
     app.state.service = service
     app.state.begin_shutdown = service.release
-    for routes in (topics, records, fetch, offsets, retention, operations):
-        app.include_router(routes.router)
+    for router in ROUTERS:
+        app.include_router(router)
     problems.install(app)
     app.add_middleware(AnswerCompression, pool=service.pools.read)
     app.add_middleware(RequestMetrics, metrics=service.metrics)
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = make_document(app)
+            app.openapi_schema = make_document(app, ROUTERS)
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]

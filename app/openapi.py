@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
@@ -57,8 +59,8 @@ _NULL = {"type": "null"}
 _FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
 
-def make_document(app: FastAPI) -> dict[str, Any]:
-    """The document of ``app``: what FastAPI knows, with the bodies and errors that our own code handles."""
+def make_document(app: FastAPI, routers: Iterable[APIRouter]) -> dict[str, Any]:
+    """The document of ``app``, made of ``routers``: what FastAPI knows, and what our own code reads and answers."""
     document = get_openapi(
         title=app.title,
         version=app.version,
@@ -77,14 +79,30 @@ def make_document(app: FastAPI) -> dict[str, Any]:
     ]:
         _, definitions = models_json_schema([(model, mode)], ref_template=REFERENCE)  # type: ignore[list-item]
         for name, schema in definitions["$defs"].items():
-            components.setdefault(name, schema)
+            components[name] = schema
     for name in _FRAMEWORK_SCHEMAS:
         components.pop(name, None)
     document["components"]["schemas"] = dict(sorted(components.items()))
     for path in document["paths"].values():
         for operation in path.values():
             _complete(operation)
+    for route in (route for router in routers for route in router.routes):
+        if isinstance(route, APIRoute) and route.include_in_schema:
+            _restore_examples(route, document["paths"][route.path])
     return document
+
+
+def _restore_examples(route: APIRoute, operations: dict[str, Any]) -> None:
+    """Put examples back as they were written: FastAPI drops every null from them."""
+    for method in route.methods:
+        operation = operations[method.lower()]
+        written = {str(status): response for status, response in route.responses.items()}
+        written["body"] = (route.openapi_extra or {}).get("requestBody", {})
+        shown = {**operation["responses"], "body": operation.get("requestBody", {})}
+        for name, part in written.items():
+            for media_type, content in part.get("content", {}).items():
+                examples = {key: content[key] for key in ("example", "examples") if key in content}
+                shown[name]["content"][media_type].update(examples)
 
 
 def _complete(operation: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from schemas.base import Count, WholeNumber
 
@@ -12,8 +12,16 @@ TOPIC_NAME_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
 TOPIC_NAME_LENGTH_MAX = 249
 PARTITION_MAX = 2**31 - 1
 
+
+def _no_directory(name: str) -> str:
+    if name in {".", ".."}:
+        raise ValueError('a topic name cannot be "." or ".."')
+    return name
+
+
 TopicName = Annotated[
     str,
+    AfterValidator(_no_directory),
     Field(
         min_length=1,
         max_length=TOPIC_NAME_LENGTH_MAX,

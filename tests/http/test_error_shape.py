@@ -1,0 +1,159 @@
+"""A walk over every route: whatever goes wrong has the one shape, and a code that is documented."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from app.http.problems import documented_problems
+from app.openapi import PATH
+from schemas.errors import Problem
+
+DOCUMENT = json.loads(PATH.read_text())
+OPERATIONS = [
+    (method.upper(), path, operation)
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
+]
+IDS = [operation["operationId"] for _, _, operation in OPERATIONS]
+METHODS = ("GET", "PUT", "POST", "PATCH", "DELETE")
+KINDS = {(status, code) for status, code, *_ in documented_problems()}
+
+
+def filled(path: str, topic: str = "nowhere", partition: str = "0", offset: str = "0") -> str:
+    return path.format(topic=topic, partition=partition, offset=offset)
+
+
+def check_shape(answer: httpx.Response, operation: dict[str, Any] | None = None) -> Problem:
+    """The one shape; and the status is one the document gives for the operation."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    assert answer.headers["cache-control"] == "no-store"
+    problem = Problem.model_validate_json(answer.content)
+    assert problem.status == answer.status_code
+    assert problem.type == f"urn:rollway:problem:{problem.code}"
+    assert (problem.status, problem.code) in KINDS
+    assert problem.detail
+    assert problem.instance == answer.request.url.raw_path.decode().partition("?")[0]
+    if operation is not None:
+        responses = operation["responses"]
+        assert str(problem.status) in responses
+        assert problem.code in responses[str(problem.status)]["content"]["application/problem+json"]["examples"]
+    return problem
+
+
+def test_the_walk_sees_every_route() -> None:
+    assert len(OPERATIONS) == 24
+    assert len(set(IDS)) == len(IDS)
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=IDS)
+def test_an_unknown_parameter_is_422(client: httpx.Client, method: str, path: str, operation: dict[str, Any]) -> None:
+    if method == "HEAD":
+        assert client.head(filled(path), params={"surprise": "1"}).status_code == 422
+        return
+    problem = check_shape(client.request(method, filled(path), params={"surprise": "1"}), operation)
+    assert (problem.status, problem.errors[0].pointer) == (422, "surprise")
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=IDS)
+def test_an_unknown_topic_or_partition_is_404(
+    client: httpx.Client, topic: str, method: str, path: str, operation: dict[str, Any]
+) -> None:
+    if "{topic}" not in path or operation["operationId"] == "ensureTopic":
+        pytest.skip("the route names no topic that must exist")
+    name = topic.rpartition("/")[2]
+    places = [filled(path)] + ([filled(path, name, "99")] if "{partition}" in path else [])
+    for place in places:
+        answer = client.request(method, place, params=required(operation), **body_of(operation))
+        assert answer.status_code == 404
+        if method != "HEAD":
+            assert check_shape(answer, operation).kafka_code == 3
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=IDS)
+def test_an_illegal_name_or_number_is_422(
+    client: httpx.Client, topic: str, method: str, path: str, operation: dict[str, Any]
+) -> None:
+    if "{topic}" not in path:
+        pytest.skip("the route names no topic")
+    places = [filled(path, "x" * 250)]
+    places += [filled(path, partition="-1")] if "{partition}" in path else []
+    places += [filled(path, topic.rpartition("/")[2], offset="x")] if "{offset}" in path else []
+    for place in places:
+        answer = client.request(method, place, params=required(operation), **body_of(operation))
+        assert answer.status_code == 422
+        if method != "HEAD":
+            check_shape(answer, operation)
+
+
+@pytest.mark.parametrize("path", sorted(DOCUMENT["paths"]))
+def test_another_method_is_405_with_allow(client: httpx.Client, path: str) -> None:
+    offered = {method.upper() for method in DOCUMENT["paths"][path]}
+    for method in METHODS:
+        if method not in offered:
+            answer = client.request(method, filled(path))
+            assert answer.status_code == 405
+            assert check_shape(answer).code == "method_not_allowed"
+            assert set(answer.headers["allow"].replace(" ", "").split(",")) & offered
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=IDS)
+def test_wrong_bodies_are_refused(
+    client: httpx.Client, topic: str, method: str, path: str, operation: dict[str, Any]
+) -> None:
+    if "requestBody" not in operation:
+        pytest.skip("the route takes no body")
+    place = filled(path, topic.rpartition("/")[2])
+    for content, media_type, status in [
+        (b"{", "application/json", 400),
+        (b"\xff", "application/json", 400),
+        (b'"text"', "application/json", 422),
+        (b'{"surprise":1}', "application/json", 422),
+        (b"a,b", "text/csv", 415),
+    ]:
+        answer = client.request(method, place, content=content, headers={"Content-Type": media_type})
+        assert answer.status_code == status, answer.text
+        check_shape(answer, operation)
+    headers = {"Content-Type": "application/json", "Content-Encoding": "br"}
+    unknown = client.request(method, place, content=b"{}", headers=headers)
+    assert check_shape(unknown, operation).code == "unsupported_content_encoding"
+    large = client.request(
+        method, place, content=b"x" * (40 * 1024 * 1024), headers={"Content-Type": "application/json"}
+    )
+    assert check_shape(large, operation).code == "request_too_large"
+
+
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/topics/", "/v1/topics/a/b", "/v2/topics", "/docs/x", "/%ff"])
+def test_an_unknown_route_is_404(client: httpx.Client, path: str) -> None:
+    assert check_shape(client.get(path)).code == "not_found"
+
+
+def required(operation: dict[str, Any]) -> dict[str, str]:
+    """Parameters without which the route does not get as far as the topic."""
+    if operation["operationId"] in ("fetchRecords", "headRecords"):
+        return {"offset": "0"}
+    return {"timestamp": "earliest"} if operation["operationId"] == "getOffset" else {}
+
+
+def body_of(operation: dict[str, Any]) -> dict[str, Any]:
+    content = operation.get("requestBody", {}).get("content", {})
+    return {"json": content["application/json"]["example"]} if content else {}
+
+
+def examples() -> Iterator[tuple[str, dict[str, Any]]]:
+    for _, _, operation in OPERATIONS:
+        for status, response in operation["responses"].items():
+            content = response.get("content", {}).get("application/problem+json", {})
+            for example in content.get("examples", {}).values():
+                yield status, example["value"]
+
+
+def test_documented_examples_have_the_shape() -> None:
+    shown = list(examples())
+    assert len(shown) > 100
+    for status, example in shown:
+        assert Problem.model_validate(example).status == int(status)

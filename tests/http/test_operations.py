@@ -1,0 +1,201 @@
+"""Health, readiness, metrics, the document, the docs page, and starting."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.main import create_app
+from app.openapi import PATH
+from app.settings import Settings
+from storage.errors import DirectoryLockedError
+from storage.log_manager import LogManager, RecoveryProgress
+from tests.servers import ServerProcess, ThreadedServer, http_client
+
+
+def test_health_and_readiness(client: httpx.Client, topic: str) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"}
+    ready = client.get("/readyz")
+    assert ready.status_code == 200
+    assert ready.json()["status"] == "ready"
+    assert ready.json()["partitions"] >= 2
+    assert ready.json()["offline_partitions"] == 0
+
+
+def test_metrics_count_by_route(client: httpx.Client, topic: str) -> None:
+    def read() -> dict[tuple[Any, ...], float]:
+        answer = client.get("/metrics")
+        assert answer.headers["content-type"].startswith("text/plain")
+        return {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(answer.text)
+            for sample in family.samples
+        }
+
+    before = read()
+    for _ in range(3):
+        client.post(f"{topic}/partitions/0/records", json={"records": [{"value": "a"}, {"value": "b"}]})
+    client.get("/v1/topics/not-there")
+    client.get("/no/such/route")
+    after = read()
+
+    def grown(name: str, **labels: str) -> float:
+        key = (name, *sorted(labels.items()))
+        return after.get(key, 0) - before.get(key, 0)
+
+    assert grown("rollway_produced_records_total") == 6
+    route = "/v1/topics/{topic}/partitions/{partition}/records"
+    assert grown("rollway_http_requests_total", method="POST", route=route, status="200") == 3
+    assert grown("rollway_http_requests_total", method="GET", route="/v1/topics/{topic}", status="404") == 1
+    assert grown("rollway_http_requests_total", method="unmatched", route="unmatched", status="404") == 1
+    assert grown("rollway_group_requests_sum") == 3
+    assert not any("not-there" in str(key) for key in after)
+    assert after["rollway_partitions",] >= 2
+
+
+def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
+    intervals = {
+        f"{name}_interval_ms": 20
+        for name in (
+            "retention_check",
+            "roll_check",
+            "flush_check",
+            "checkpoint",
+            "high_watermark_checkpoint",
+            "file_delete_check",
+        )
+    }
+    with ThreadedServer(tmp_path / "data", **intervals) as server, http_client(server.url) as client:
+        jobs = set(server.service.scheduler.intervals_ms) if server.service.scheduler else set()
+        assert jobs == {"flush", "roll", "retention", "checkpoint", "checkpoint_high_watermarks", "delete_files"}
+        seen: set[str] = set()
+        while seen != jobs:
+            text = client.get("/metrics").text
+            seen = set(re.findall(r'rollway_job_runs_total\{job="(\w+)"\} [1-9]', text))
+        assert "rollway_job_failures_total{" not in client.get("/metrics").text
+
+
+def test_the_flush_job_makes_records_durable(tmp_path: Path) -> None:
+    """Spec B4."""
+    settings = {"flush_check_interval_ms": 20, "topic_defaults": {"flush.policy": "interval", "flush.ms": 1}}
+    with ThreadedServer(tmp_path / "data", **settings) as server, http_client(server.url) as client:
+        client.put("/v1/topics/t")
+        path = "/v1/topics/t/partitions/0"
+        client.post(f"{path}/records", json={"records": [{"value": "a"}]})
+        while client.get(path).json()["recovery_point"] != 1:
+            pass
+        assert client.get("/v1/topics/t").json()["config"]["flush.ms"] == {"value": 1, "source": "service"}
+
+
+def test_the_document_is_served_as_it_lies_in_the_repository(client: httpx.Client) -> None:
+    answer = client.get("/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    document = answer.json()
+    assert document["openapi"].startswith("3.1")
+    assert answer.json() == __import__("json").loads(PATH.read_text())
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+        self.ids: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src"):
+                self.targets.append(value or "")
+            if name == "id":
+                self.ids.add(value or "")
+
+
+def test_the_docs_page_needs_no_other_host(client: httpx.Client) -> None:
+    answer = client.get("/docs")
+    assert answer.headers["content-type"].startswith("text/html")
+    page = _Links()
+    page.feed(answer.text)
+    assert all(target.startswith("#") or target == "/openapi.json" for target in page.targets)
+    assert {target[1:] for target in page.targets if target.startswith("#")} <= page.ids
+    assert {"produceRecords", "fetchRecords", "runRetention", "schema-Problem"} <= page.ids
+    assert "<script" not in answer.text
+
+
+def test_while_recovering_only_health_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, leave = threading.Event(), threading.Event()
+    really_open = LogManager.open.__func__  # type: ignore[attr-defined]
+
+    def slow_open(*arguments: Any, on_progress: Any, **options: Any) -> LogManager:
+        on_progress(RecoveryProgress(3, 10, 4096))
+        entered.set()
+        assert leave.wait(30)
+        manager: LogManager = really_open(LogManager, *arguments, on_progress=on_progress, **options)
+        return manager
+
+    monkeypatch.setattr(LogManager, "open", slow_open)
+    told: list[str] = []
+
+    async def scenario() -> None:
+        app = create_app(Settings(data_dir=tmp_path / "data"), on_ready=lambda: told.append("ready"))
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x") as client,
+        ):
+            assert await asyncio.to_thread(entered.wait, 30)
+            assert (await client.get("/healthz")).status_code == 200
+            for path in ("/readyz", "/v1/topics", "/v1/topics/t"):
+                answer = await client.get(path)
+                assert (answer.status_code, answer.json()["code"], answer.json()["retryable"]) == (
+                    503,
+                    "starting",
+                    True,
+                )
+                assert int(answer.headers["retry-after"]) >= 1
+                assert answer.json()["progress"] == {
+                    "partitions_done": 3,
+                    "partition_count": 10,
+                    "scanned_bytes": 4096,
+                }
+            assert (await client.get("/metrics")).status_code == 200
+            assert told == []
+            leave.set()
+            await app.state.service.opened()
+            assert told == ["ready"]
+            assert (await client.get("/readyz")).status_code == 200
+            app.state.begin_shutdown()
+            stopping = await client.get("/v1/topics")
+            assert (stopping.status_code, stopping.json()["code"]) == (503, "shutting_down")
+
+    asyncio.run(scenario())
+
+
+def test_a_directory_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    failures: list[Exception] = []
+
+    async def scenario() -> None:
+        with_lock = LogManager.open(tmp_path / "data")
+        app = create_app(Settings(data_dir=tmp_path / "data"), on_failure=failures.append)
+        async with app.router.lifespan_context(app):
+            with pytest.raises(DirectoryLockedError):
+                await app.state.service.opened()
+        with_lock.close()
+
+    asyncio.run(scenario())
+    assert [type(failure) for failure in failures] == [DirectoryLockedError]
+
+
+def test_rc_12_a_second_process_on_a_directory_refuses(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data"):
+        second = ServerProcess(tmp_path / "data")
+        assert second.read_line() == ""
+        assert second.wait() == 2
+        assert str(tmp_path / "data") in second.errors()
+        assert "Traceback" not in second.errors()
