@@ -94,7 +94,7 @@ def make_document(app: FastAPI, routers: Iterable[APIRouter]) -> dict[str, Any]:
 
 def _restore_examples(route: APIRoute, operations: dict[str, Any]) -> None:
     """Put examples back as they were written: FastAPI drops every null from them."""
-    for method in route.methods:
+    for method in route.methods or ():
         operation = operations[method.lower()]
         written = {str(status): response for status, response in route.responses.items()}
         written["body"] = (route.openapi_extra or {}).get("requestBody", {})

@@ -1,0 +1,143 @@
+"""The broker: what is waited for, and topics that change while they are written."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from app.broker import ProduceOptions
+from app.fetch_range import FetchRange, FetchRequest
+from app.http.problems import Problem
+from storage.errors import ShuttingDownError, StorageError, UnknownTopicOrPartitionError
+from storage.log_snapshot import LogSnapshot
+from tests.brokers import Stand, on_stand
+from tests.writers import Gate, eventually, valid_batches
+
+
+async def never_gone() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("acks", "durability", "policy", "waits"),
+    [
+        ("all", None, "group", True),
+        ("all", None, "interval", False),
+        ("1", None, "group", False),
+        ("1", None, "interval", False),
+        ("all", "written", "group", False),
+        ("1", "fsynced", "interval", True),
+        ("0", None, "group", False),
+    ],
+)
+def test_what_an_acknowledgement_waits_for(acks: str, durability: str | None, policy: str, waits: bool) -> None:
+    """Reliability: what an acknowledgement means."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t", flush_policy=policy)
+        options = ProduceOptions(acks=acks, durability=durability)  # type: ignore[arg-type]
+        assert options.waits_for_fsync(log) is waits
+        gate = Gate(made.disk, "sync")
+        pending = made.broker.submit(log, valid_batches(log, b"x"), options)
+        answer = asyncio.ensure_future(made.broker.outcome_of(log, pending, options))
+        await pending.written
+        await eventually(lambda: answer.done()) if not waits else await gate.reached()
+        assert answer.done() is not waits
+        gate.open()
+        assert (await answer).base_offset == 0
+
+    on_stand(scenario)
+
+
+def test_a_topic_may_be_deleted_while_it_is_written_and_polled() -> None:
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        options = ProduceOptions()
+        request = FetchRequest(offset="latest", wait_ms=60_000)
+        poll = asyncio.ensure_future(
+            made.broker.fetch(made.broker.partition("t", 0), request, lambda snapshot, wanted: None, never_gone)
+        )
+        await eventually(lambda: len(made.broker.waiters) == 1)
+        gate = Gate(made.disk, "write")
+        first = made.broker.submit(log, valid_batches(log, b"x"), options)
+        await gate.reached()
+        deleting = asyncio.ensure_future(made.broker.delete_topic("t"))
+        await eventually(lambda: made.broker.writer_of(log).mailbox_count == 1)
+        late = made.broker.submit(log, valid_batches(log, b"late"), options)
+        gate.open()
+        await deleting
+        assert (await first.written).base_offset == 0
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await late.written
+        with pytest.raises(StorageError):
+            made.broker.partition("t", 0)
+        assert (await asyncio.gather(poll, return_exceptions=True))[0] is not None
+        (again,) = await made.topic("t")
+        assert again is not log
+        assert (await made.broker.submit(again, valid_batches(again, b"new"), options).fsynced).base_offset == 0
+
+    on_stand(scenario)
+
+
+def test_settings_reach_every_partition_before_the_answer() -> None:
+    async def scenario(made: Stand) -> None:
+        logs = await made.topic("t", 3)
+        await made.broker.alter_topic("t", config={"segment.ms": 5}, partition_count=4)
+        assert {log.config.segment_ms for log in made.broker.topic("t").partitions} == {5}
+        assert made.broker.topic("t").partitions[:3] == logs
+
+    on_stand(scenario)
+
+
+def test_a_fetch_reads_one_snapshot_even_while_records_come() -> None:
+    """Invariant 3."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        options = ProduceOptions()
+        await made.broker.submit(log, valid_batches(log, b"x"), options).fsynced
+
+        def read(snapshot: LogSnapshot, wanted: FetchRange) -> tuple[int, int, int | None]:
+            return snapshot.high_watermark, wanted.start, wanted.end
+
+        request = FetchRequest(offset=0, end_offset=1)
+        answer = await made.broker.fetch(log, request, read, never_gone)
+        assert answer.read == (answer.snapshot.high_watermark, 0, 1)
+
+    on_stand(scenario)
+
+
+def test_a_closed_broker_refuses_and_does_not_wait() -> None:
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        options = ProduceOptions()
+        taken = made.broker.submit(log, valid_batches(log, b"x"), options)
+        await made.broker.close()
+        assert taken.fsynced.result().base_offset == 0
+        with pytest.raises(ShuttingDownError):
+            made.broker.submit(log, valid_batches(log, b"y"), options)
+        request = FetchRequest(offset="latest", wait_ms=60_000)
+        await made.broker.fetch(log, request, lambda snapshot, wanted: None, never_gone)
+
+    on_stand(scenario)
+
+
+def test_offsets_outside_are_told_with_all_that_is_known() -> None:
+    """Spec B8."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        await made.broker.submit(log, valid_batches(log, b"x", b"y"), ProduceOptions()).fsynced
+        await made.broker.delete_records(log, 1, None, dry_run=False)
+        for offset, status in ((0, 410), (3, 416)):
+            with pytest.raises(Problem) as refused:
+                made.broker.check_offset(log, log.snapshot, offset, log.snapshot.log_end_offset)
+            assert (refused.value.status, refused.value.kafka_code) == (status, 1)
+            assert refused.value.extra["log_start_offset"] == 1
+            assert refused.value.headers["Log-Start-Offset"] == "1"
+        with pytest.raises(Problem) as refused:
+            made.broker.check_readable(log, log.snapshot, 2)
+        assert refused.value.status == 416
+
+    on_stand(scenario)
