@@ -6,19 +6,16 @@ Nothing is acknowledged that is not durable, errors are the engine's own, and th
 from __future__ import annotations
 
 import errno
-import itertools
-import random
 from collections.abc import Callable
 
 import pytest
 
 from storage.clock import ManualClock
-from storage.errors import DiskFullError, PartitionFailedError, PartitionOfflineError, StorageError
+from storage.errors import DiskFullError, PartitionFailedError, PartitionOfflineError
+from tests.crash.disk_errors import fail_every_operation
 from tests.crash.ledger import (
     EVERYTHING,
-    DirectoryCheck,
     PartitionLedger,
-    ViolationError,
     append_group,
     check_goes_on,
     content_of,
@@ -26,91 +23,20 @@ from tests.crash.ledger import (
     open_directory,
     publish,
 )
-from tests.crash.simulated_disk import FULL_DISK_KINDS, SPACE_KINDS, CrashImage, Fault, SimulatedDisk
-from tests.crash.workload import TOPIC_CONFIG, Workload, new_disk
+from tests.crash.simulated_disk import FULL_DISK_KINDS, SPACE_KINDS, Fault, SimulatedDisk
+from tests.crash.workload import TOPIC_CONFIG, new_disk
 from tests.model.plain_log import client_batch
 
-STEPS = 36
-IMAGES_PER_RUN = 5
-MAY_RAISE_OS_ERROR = frozenset({"delete due files", "checkpoint"})
 
-
-class FaultRun:
-    """One workload with one failing operation; ``hit`` says if the workload came that far."""
-
-    def __init__(self, seed: int, fault: Fault) -> None:
-        self.seed = seed
-        self.fault = fault
-        self.errors: list[Exception] = []
-        self.images = 0
-        self._workload = Workload(seed, fault=fault)
-
-    def run(self) -> None:
-        """Do the steps, take the error, check what each crash at the end could leave."""
-        workload = self._workload
-        for _ in range(STEPS):
-            hits = self.fault.hits
-            try:
-                workload.step()
-            except ViolationError as violation:
-                raise ViolationError(f"{self._place()}: {violation}") from violation
-            except StorageError as error:
-                self.errors.append(error)
-            except OSError as error:
-                if workload.step_name not in MAY_RAISE_OS_ERROR:
-                    raise ViolationError(f"{self._place()}: {error!r} is not the engine's own") from error
-                self.errors.append(error)
-            if self.fault.hits > hits:
-                self._check_images()
-        workload.disk.fault = None
-        self._check_images()
-        assert workload.disk.violations == []
-
-    def _check_images(self) -> None:
-        workload = self._workload
-        source = random.Random(self.seed)
-        for image in workload.disk.images(source.randrange(1 << 30), IMAGES_PER_RUN):
-            try:
-                self._check_image(image, source)
-            except (ViolationError, StorageError, OSError) as error:
-                raise ViolationError(f"{self._place()}, image '{image.label}': {error!r}") from error
-
-    def _check_image(self, image: CrashImage, source: random.Random) -> None:
-        workload = self._workload
-        self.images += 1
-        killed = image.label == "process killed"
-        ledger = workload.ledger.copy()
-        manager = open_directory(image.disk, workload.clock)
-        DirectoryCheck(ledger, source, killed=killed).run(manager)
-        ledger.restart(manager)
-        for topic in manager.topics.values():
-            for number, log in enumerate(topic.partitions):
-                check_goes_on(log, ledger.topics[topic.name].partitions[number], workload.clock)
-
-    def _place(self) -> str:
-        return (
-            f"seed {self.seed}, {errno.errorcode[self.fault.error]} at {self.fault.at} "
-            f"({self.fault.struck}), in '{self._workload.step_name}'"
-        )
-
-
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_every_operation_fails_once(seed: int, error: int, record_property: Callable[[str, object], None]) -> None:
-    images = errors = 0
-    kinds = None if error == errno.EIO else SPACE_KINDS
-    for number in itertools.count():
-        run = FaultRun(seed, Fault(at=number, error=error, written=(0, 0.5, 1)[number % 3], kinds=kinds))
-        run.run()
-        images += run.images
-        errors += len(run.errors)
-        if run.fault.seen <= number:
-            break
-    record_property("failed operations", number)
-    record_property("error images", images)
-    assert number > 100
-    assert errors > number // 5
-    print(f"seed {seed}: {number} operations failed, {images} images")
+    totals = fail_every_operation(seed, error)
+    record_property("failed operations", totals.operations)
+    record_property("images after an error", totals.images)
+    assert totals.operations > 100
+    assert totals.errors > totals.operations // 5
+    print(f"seed {seed}: {totals.operations} operations failed, {totals.images} images")
 
 
 def directory_with_records(clock: ManualClock, *, clean: bool) -> tuple[SimulatedDisk, PartitionLedger]:

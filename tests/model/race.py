@@ -1,0 +1,159 @@
+"""One writer and many readers on one log, and the list of what the readers must find."""
+
+from __future__ import annotations
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rollway.records import split_batches
+from storage.batch_validation import validate_batches
+from storage.clock import ManualClock
+from storage.errors import OffsetOutOfRangeError
+from storage.log_manager import LogManager
+from storage.log_snapshot import Isolation, LogSnapshot
+from storage.offsets import Offset
+from storage.partition_log import AppendRequest, PartitionLog
+from tests.model.plain_log import PlainLog, client_batch
+
+READER_COUNT = 8
+GROUP_COUNT = 400
+READS_PER_READER = 150
+TIMEOUT_S = 120
+CONFIG: dict[str, object] = {
+    "segment.bytes": 6000,
+    "index.interval.bytes": 300,
+    "segment.index.bytes": 1200,
+    "retention.bytes": 40_000,
+    "file.delete.delay.ms": 0,
+    "flush.policy": "interval",
+}
+
+
+def open_shared_log(directory: Path) -> tuple[LogManager, PartitionLog]:
+    """A log on real files whose segments and retention are small."""
+    manager = LogManager.open(directory, clock=ManualClock())
+    topic, _ = manager.create_topic("shared", 1, CONFIG)
+    return manager, topic.partitions[0]
+
+
+class Race:
+    """The writer's list of what it wrote, filled before it is published, and the readers that look it up."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self.plain = PlainLog()
+        self.stored: dict[int, bytes] = {}
+        self.writer_done = threading.Event()
+        self.out_of_range_count = 0
+        self.read_counts: list[int] = []
+
+    def write(self) -> None:
+        """Append, roll, delete, unlink."""
+        source = random.Random(1)
+        try:
+            for number in range(GROUP_COUNT):
+                self._append(source, number)
+                if source.random() < 0.05:
+                    self.log.roll()
+                if source.random() < 0.15:
+                    self.log.delete_old_segments(self.plain.batches[-1].timestamps[0])
+                if source.random() < 0.05:
+                    snapshot = self.log.snapshot
+                    target = snapshot.log_start_offset + (snapshot.high_watermark - snapshot.log_start_offset) // 4
+                    self.log.delete_records(target)
+                self.log.publish()
+                self.log.deleted_files.unlink_due()
+        finally:
+            self.writer_done.set()
+
+    def _append(self, source: random.Random, number: int) -> None:
+        requests = []
+        for place in range(source.randint(1, 3)):
+            timestamps = [1_700_000_000_000 + number * 10 - source.randrange(200) for _ in range(source.randint(1, 9))]
+            batch = client_batch(timestamps, source.choice((10, 100, 500)), number * 10 + place)
+            requests.append(AppendRequest(tuple(validate_batches(batch.sent, self.log.config, 1_700_000_000_000))))
+            entry = self.plain.append(batch, self.log.leader_epoch)
+            self.stored[entry.base_offset] = entry.stored
+        self.log.append(requests)
+
+    def read(self, seed: int) -> int:
+        """Read at random until the writer is done, and often enough; how often."""
+        source = random.Random(seed)
+        count = 0
+        while count < READS_PER_READER or not self.writer_done.is_set():
+            snapshot = self.log.snapshot
+            step = source.choice((self._read_offset, self._read_offset, self._find_timestamp, self._read_held))
+            step(source, snapshot)
+            count += 1
+        return count
+
+    def _read_offset(self, source: random.Random, snapshot: LogSnapshot) -> None:
+        offset = source.randint(snapshot.log_start_offset, snapshot.log_end_offset)
+        fetched = snapshot.read(Offset(offset), source.choice((1, 700, 9000)), isolation=source.choice(list(Isolation)))
+        self._check(b"".join(piece.read() for piece in fetched.slices), offset, fetched.next_offset)
+        if snapshot.high_watermark == offset:
+            assert not fetched.slices
+        with pytest.raises(OffsetOutOfRangeError):
+            snapshot.read(Offset(snapshot.log_end_offset + 1), 1)
+
+    def _read_held(self, source: random.Random, snapshot: LogSnapshot) -> None:
+        """A snapshot, and a slice, that are held while the writer goes on."""
+        offset = source.randint(snapshot.log_start_offset, snapshot.high_watermark)
+        fetched = snapshot.read(Offset(offset), 3000)
+        later = self.log.snapshot
+        while later is self.log.snapshot and not self.writer_done.is_set():
+            self.writer_done.wait(0.001)
+        self._check(b"".join(piece.read() for piece in fetched.slices), offset, fetched.next_offset)
+        self._check_again(snapshot, offset)
+        log_start_offset = offset
+        try:
+            self.log.snapshot.read(Offset(offset), 100)
+        except OffsetOutOfRangeError as error:
+            log_start_offset = error.log_start_offset
+            self.out_of_range_count += 1
+        else:
+            return
+        assert offset < log_start_offset <= self.log.snapshot.log_start_offset
+
+    def _check_again(self, snapshot: LogSnapshot, offset: int) -> None:
+        fetched = snapshot.read(Offset(offset), 1000)
+        self._check(b"".join(piece.read() for piece in fetched.slices), offset, fetched.next_offset)
+
+    def _find_timestamp(self, source: random.Random, snapshot: LogSnapshot) -> None:
+        timestamp = 1_700_000_000_000 + source.randrange(GROUP_COUNT * 10)
+        found = snapshot.offset_for_timestamp(timestamp)
+        if found is not None:
+            assert snapshot.log_start_offset <= found.offset < snapshot.high_watermark
+            assert found.timestamp >= timestamp
+        largest = snapshot.max_timestamp()
+        if largest is not None:
+            assert found is None or found.timestamp <= largest.timestamp
+            assert snapshot.log_start_offset <= largest.offset < snapshot.high_watermark
+
+    def _check(self, content: bytes, offset: int, next_offset: int) -> None:
+        expected = offset
+        for batch in split_batches(content):
+            batch.check_crc()
+            header = batch.header
+            assert header.base_offset == expected or header.base_offset <= offset <= header.last_offset
+            assert bytes(batch.buffer) == self.stored[header.base_offset]
+            expected = header.next_offset
+        assert next_offset == expected
+
+
+def run_race(log: PartitionLog) -> Race:
+    """Let them run against each other to the end.
+
+    Raises:
+        Exception: what any of them met.
+    """
+    race = Race(log)
+    with ThreadPoolExecutor(READER_COUNT + 1) as pool:
+        readers = [pool.submit(race.read, seed) for seed in range(READER_COUNT)]
+        pool.submit(race.write).result(TIMEOUT_S)
+        race.read_counts = [reader.result(TIMEOUT_S) for reader in readers]
+    return race

@@ -1,0 +1,317 @@
+"""Defects that can be planted in the engine, to see that the tests would notice (reliability: mutation gate).
+
+Each is a mistake somebody could make: a sync left out, two steps in the wrong order, a check forgotten.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+import storage.recovery
+import storage.segment
+from storage.file_names import CLEAN_SHUTDOWN_MARKER
+from storage.file_system import write_file_atomically
+from storage.index_file import IndexFile
+from storage.log_manager import LogManager
+from storage.log_snapshot import Isolation, LogSnapshot
+from storage.log_writer import AppendRequest, LogWriter
+from storage.offset_index import OffsetIndex
+from storage.offsets import LogOffsetMetadata, Offset, Position
+from storage.partition_log import PartitionLog
+from storage.recovery import PartitionOpener
+from storage.segment import Segment
+from storage.time_index import TimeIndex
+
+POWER_CUT = "power cut"
+DISK_ERRORS = "disk errors"
+BIT_ROT = "bit rot"
+MODEL = "model"
+RACE = "race"
+
+
+@dataclass(frozen=True)
+class Defect:
+    """One mistake, how to plant it, and the suite that must find it."""
+
+    name: str
+    plant: Callable[[pytest.MonkeyPatch], None]
+    suite: str
+
+
+DEFECTS: list[Defect] = []
+
+
+def defect(suite: str) -> Callable[[Callable[[pytest.MonkeyPatch], None]], Callable[[pytest.MonkeyPatch], None]]:
+    """Register a function that plants a defect."""
+
+    def register(plant: Callable[[pytest.MonkeyPatch], None]) -> Callable[[pytest.MonkeyPatch], None]:
+        DEFECTS.append(Defect(plant.__name__.replace("_", " "), plant, suite))
+        return plant
+
+    return register
+
+
+class _Proxy:
+    """A file system that is another one, but for what a subclass says."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _NoDirectorySync(_Proxy):
+    def sync_directory(self, path: object) -> None:
+        """Left out."""
+
+
+@contextmanager
+def _swapped(owner: object, name: str, value: object) -> Any:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+# Durability
+
+
+@defect(POWER_CUT)
+def acknowledge_before_fsync(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Segment, "flush", lambda self: None)
+
+
+@defect(POWER_CUT)
+def no_directory_fsync_at_roll(patch: pytest.MonkeyPatch) -> None:
+    roll = LogWriter.roll
+
+    def roll_without(self: LogWriter, base_offset: Offset) -> None:
+        with _swapped(self, "_file_system", _NoDirectorySync(self._file_system)):
+            roll(self, base_offset)
+
+    patch.setattr(LogWriter, "roll", roll_without)
+
+
+@defect(POWER_CUT)
+def no_directory_fsync_after_an_atomic_write(patch: pytest.MonkeyPatch) -> None:
+    for module in (storage.checkpoint, storage.topic_registry, storage.topic_metadata, storage.log_manager):
+        patch.setattr(
+            module,
+            "write_file_atomically",
+            lambda file_system, path, content: write_file_atomically(_NoDirectorySync(file_system), path, content),
+        )
+
+
+@defect(POWER_CUT)
+def no_fsync_of_the_old_segment_at_roll(patch: pytest.MonkeyPatch) -> None:
+    seal = Segment.seal
+
+    def seal_without(self: Segment) -> None:
+        with _swapped(storage.segment, "_fsync", lambda sync: None):
+            seal(self)
+
+    patch.setattr(Segment, "seal", seal_without)
+
+
+@defect(POWER_CUT)
+def log_start_not_durable_before_deletion(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogWriter, "_save_log_start", lambda self, log_start_offset: None)
+
+
+@defect(POWER_CUT)
+def clean_marker_before_the_last_flush(patch: pytest.MonkeyPatch) -> None:
+    close = LogManager.close
+
+    def close_late(self: LogManager) -> bool:
+        write_file_atomically(self._file_system, self.logs_directory / CLEAN_SHUTDOWN_MARKER, b"{}")
+        return close(self)
+
+    patch.setattr(LogManager, "close", close_late)
+
+
+@defect(POWER_CUT)
+def visible_before_durable(patch: pytest.MonkeyPatch) -> None:
+    make = PartitionLog._make_snapshot
+    patch.setattr(PartitionLog, "_make_snapshot", lambda self, written, _bound: make(self, written, written.log_end))
+
+
+@defect(POWER_CUT)
+def recovery_point_ahead_of_the_fsync(patch: pytest.MonkeyPatch) -> None:
+    append = LogWriter.append
+
+    def append_and_advance(self: LogWriter, group: Sequence[AppendRequest]) -> Any:
+        answers = append(self, group)
+        self.recovery_point = self.written.log_end.offset
+        return answers
+
+    patch.setattr(LogWriter, "append", append_and_advance)
+
+
+# Recovery
+
+
+@defect(POWER_CUT)
+def recovery_ignores_crc(patch: pytest.MonkeyPatch) -> None:
+    class Unchecked(storage.recovery.RecordBatch):
+        def check_crc(self) -> None:
+            """Left out."""
+
+    patch.setattr(storage.recovery, "RecordBatch", Unchecked)
+
+
+@defect(POWER_CUT)
+def recovery_keeps_the_bad_tail(patch: pytest.MonkeyPatch) -> None:
+    check = PartitionOpener._check_batches
+
+    def check_and_keep(self: PartitionOpener, segment: Segment) -> Any:
+        return replace(check(self, segment), valid_bytes=segment.size_bytes, problem=None)
+
+    patch.setattr(PartitionOpener, "_check_batches", check_and_keep)
+
+
+@defect(POWER_CUT)
+def recovery_trusts_the_page_cache(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PartitionOpener, "_rewrite", lambda self, file, end: None)
+
+
+@defect(POWER_CUT)
+def no_directory_fsync_after_an_unclean_stop(patch: pytest.MonkeyPatch) -> None:
+    tidy = PartitionOpener._tidy
+
+    def tidy_without(self: PartitionOpener) -> None:
+        with _swapped(self, "_file_system", _NoDirectorySync(self._file_system)):
+            tidy(self)
+
+    patch.setattr(PartitionOpener, "_tidy", tidy_without)
+
+
+@defect(BIT_ROT)
+def truncate_below_the_recovery_point(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PartitionOpener, "_durable_end", lambda self, segments: Offset(0))
+
+
+# Disk errors
+
+
+@defect(DISK_ERRORS)
+def retry_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
+    flush = Segment.flush
+
+    def flush_twice(self: Segment) -> None:
+        with suppress(OSError):
+            return flush(self)
+        return flush(self)
+
+    patch.setattr(Segment, "flush", flush_twice)
+
+
+@defect(DISK_ERRORS)
+def half_an_append_stays_after_a_full_disk(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Segment, "undo_append", lambda self, log_end, max_timestamp: None)
+
+
+@defect(DISK_ERRORS)
+def full_disk_in_an_fsync_is_tried_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(storage.segment, "_fsync", lambda sync: sync())
+
+
+# Reading
+
+
+@defect(MODEL)
+def one_batch_too_few_at_the_visible_end(patch: pytest.MonkeyPatch) -> None:
+    read = Segment.read
+
+    def read_short(self: Segment, offset: Offset, limit: int, max_bytes: int, *, min_one: bool) -> Any:
+        return read(self, offset, limit - 1, max_bytes, min_one=min_one)
+
+    patch.setattr(Segment, "read", read_short)
+
+
+@defect(MODEL)
+def reads_go_beyond_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogSnapshot, "bound", lambda self, isolation=Isolation.LOG_END: self.log_end_metadata)
+
+
+@defect(MODEL)
+def index_entries_at_wrong_positions(patch: pytest.MonkeyPatch) -> None:
+    append = OffsetIndex.append
+    patch.setattr(OffsetIndex, "append", lambda self, offset, position: append(self, offset, Position(position + 1)))
+
+
+@defect(MODEL)
+def no_closing_time_index_entry(patch: pytest.MonkeyPatch) -> None:
+    maybe_append = TimeIndex.maybe_append
+
+    def only_in_passing(self: TimeIndex, timestamp: int, offset: Offset, *, skip_full_check: bool = False) -> None:
+        if not skip_full_check:
+            maybe_append(self, timestamp, offset)
+
+    patch.setattr(TimeIndex, "maybe_append", only_in_passing)
+
+
+@defect(MODEL)
+def index_cut_under_its_mapping(patch: pytest.MonkeyPatch) -> None:
+    shrink = IndexFile._shrink
+
+    def cut_first(self: IndexFile[Any], file: Any) -> None:
+        file.truncate(self.size_bytes)
+        shrink(self, file)
+
+    patch.setattr(IndexFile, "_shrink", cut_first)
+
+
+# Readers beside the writer
+
+
+@defect(RACE)
+def publish_before_write(patch: pytest.MonkeyPatch) -> None:
+    append = PartitionLog.append
+
+    def publish_first(self: PartitionLog, group: Sequence[AppendRequest]) -> Any:
+        written = self._writer.written
+        end = LogOffsetMetadata(
+            Offset(written.log_end.offset + sum(request.record_count for request in group)),
+            written.log_end.segment_base_offset,
+            Position(written.log_end.position + sum(request.size_bytes for request in group)),
+        )
+        self.snapshot = self._make_snapshot(replace(written, log_end=end), end)
+        time.sleep(0)
+        return append(self, group)
+
+    patch.setattr(PartitionLog, "append", publish_first)
+
+
+@defect(RACE)
+def two_step_publish(patch: pytest.MonkeyPatch) -> None:
+    publish = PartitionLog.publish
+
+    def end_first(self: PartitionLog) -> LogSnapshot:
+        end = self._writer.written.log_end
+        self.snapshot = replace(self.snapshot, log_end_metadata=end, high_watermark_metadata=end)
+        time.sleep(0)
+        return publish(self)
+
+    patch.setattr(PartitionLog, "publish", end_first)
+
+
+@defect(RACE)
+def eager_close_of_retired_files(patch: pytest.MonkeyPatch) -> None:
+    retire = LogWriter._retire
+
+    def retire_and_close(self: LogWriter, doomed: Iterable[Segment]) -> None:
+        doomed = list(doomed)
+        retire(self, doomed)
+        for segment in doomed:
+            segment.file.close()
+
+    patch.setattr(LogWriter, "_retire", retire_and_close)
