@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.cases.logs import CaseLog
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsync answers at once: what it is for, no kill of a process can show, and thousands of starts need it.
+
+    Power cuts are tests/crash's. Where a case is about the order of fsyncs, it looks at the operations asked for.
+    """
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: None)
+
+
+@pytest.fixture
+def eager_threads() -> Iterator[None]:
+    """Threads change places often, which finds more and waits less for the interpreter."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    yield
+    sys.setswitchinterval(interval)
 
 
 @pytest.fixture

@@ -321,6 +321,7 @@ def test_a_full_disk_refuses_and_takes_up_again(tmp_path: Path) -> None:
     log.kill()
 
 
+@pytest.mark.usefixtures("eager_threads")
 def test_e25_a_flush_beside_appends(new_log: NewLog) -> None:
     """What a flush answers is covered by it, and the high watermark never passes what was flushed."""
     log = new_log(GROUP | {"segment.bytes": 20 * SIZE})

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
+import pytest
+
 from rollway.records import parse_header, split_batches
 from storage.batch_validation import validate_batches
 from storage.errors import OffsetOutOfRangeError, StorageError
@@ -136,6 +138,7 @@ class Traffic:
             assert fetched.next_offset == offset
 
 
+@pytest.mark.usefixtures("eager_threads")
 def test_a9_concurrent_appends_never_interleave(new_log: NewLog) -> None:
     """Spec A9: 64 producers; offsets 0 to n-1 each once, and a scan of the files is strictly contiguous."""
     log = new_log({"segment.bytes": 50_000, "flush.policy": "group"})
@@ -153,6 +156,7 @@ def test_a9_concurrent_appends_never_interleave(new_log: NewLog) -> None:
     assert log.offsets() == list(range(next_offset))
 
 
+@pytest.mark.usefixtures("eager_threads")
 def test_z_1_mixed_load(new_log: NewLog) -> None:
     """Every acknowledged offset is read once and gap-free until it is deleted, by 64 readers that wait for more, while
     segments roll and the oldest go; and what is left at the end survives a kill."""

@@ -318,6 +318,7 @@ def test_b3_fetched_bytes_are_the_files(new_log: NewLog) -> None:
     assert [piece.read() for piece in fetched.slices] == list(log.log_files().values())
 
 
+@pytest.mark.usefixtures("eager_threads")
 def test_a17_readers_beside_the_writer_see_whole_batches(new_log: NewLog) -> None:
     """Spec A17: a reader in a loop never meets a torn batch, a wrong CRC or an offset out of turn."""
     log = new_log({"segment.bytes": 20_000, "index.interval.bytes": 300})

@@ -284,6 +284,7 @@ def many_segments(new_log: NewLog) -> Iterator[tuple[CaseLog, list[str]]]:
     assert min(read_counts) > 0
 
 
+@pytest.mark.usefixtures("eager_threads")
 def test_rt_11_reads_during_deletion(many_segments: tuple[CaseLog, list[str]]) -> None:
     """Spec B11: a hundred segments are deleted and unlinked under readers: data or out of range, nothing else."""
     log, _ = many_segments
