@@ -185,13 +185,13 @@ def recovery_trusts_the_page_cache(patch: pytest.MonkeyPatch) -> None:
 
 @defect(POWER_CUT)
 def no_directory_fsync_after_an_unclean_stop(patch: pytest.MonkeyPatch) -> None:
-    tidy = PartitionOpener._tidy
+    load = LogManager._load
 
-    def tidy_without(self: PartitionOpener) -> None:
+    def load_without(self: LogManager, *arguments: Any) -> None:
         with _swapped(self, "_file_system", _NoDirectorySync(self._file_system)):
-            tidy(self)
+            load(self, *arguments)
 
-    patch.setattr(PartitionOpener, "_tidy", tidy_without)
+    patch.setattr(LogManager, "_load", load_without)
 
 
 @defect(BIT_ROT)

@@ -250,6 +250,10 @@ class _Choice:
         return survivor
 
 
+_EXTREMES: list[tuple[float, float, float]] = [(0, 0, 0), (0, 1, 1), (1, 1, 0), (1, 1, 1), (0, 0, 1)]
+"""Chances that bytes, lengths and names survive."""
+
+
 class CrashImage(NamedTuple):
     """A disk as a crash could have left it, and a name for that outcome."""
 
@@ -547,35 +551,32 @@ class SimulatedDisk:
         return bool(self._state.pending_names) or any(node.is_dirty for node in self._files(self._state.root))
 
     def images(self, seed: int, count: int) -> Iterator[CrashImage]:
-        """Up to ``count`` different disks as a crash at this moment could leave them.
+        """Up to ``count`` different disks as a crash at this moment could leave them, drawn from ``seed``.
 
-        The first ones are the extremes: all that is unsynced lost; kept, with the process killed; names kept
-        but bytes lost; bytes kept but names lost. The rest is drawn from ``seed``. When everything is synced
-        there is one.
+        The first is that of a killed process. Of the power cuts every third is an extreme: all that is unsynced
+        lost, or kept; names kept but bytes lost; bytes kept but names lost; length kept but bytes lost. When
+        everything is synced there is one image.
         """
         if not self.has_unsynced:
-            yield CrashImage("everything was synced", self.power_cut(_Choice(random.Random(seed), 0, 0, 0)))
+            yield CrashImage("everything was synced", self.power_cut())
             return
         source = random.Random(seed)
         yield CrashImage("process killed", self.killed())
         seen: set[tuple[int, ...]] = set()
-        extremes = [(0, 0, 0), (0, 1, 1), (1, 1, 0), (1, 1, 1), (0, 0, 1)]
-        made = 1
-        for attempt in range(3 * count + len(extremes)):
-            if made >= count:
+        extremes = source.sample(_EXTREMES, len(_EXTREMES))
+        for attempt in range(3 * count):
+            if len(seen) + 1 >= count:
                 return
-            if attempt < len(extremes):
-                keep = extremes[attempt]
+            if attempt % 3 == 0 and extremes:
+                keep = extremes.pop()
             else:
                 keep = (source.choice((0.2, 0.5, 0.9)), source.choice((0.5, 1)), source.choice((0.3, 0.7, 1)))
             choice = _Choice(source, *keep)
             disk = self.power_cut(choice)
             outcome = tuple(choice.drawn)
-            if outcome in seen:
-                continue
-            seen.add(outcome)
-            made += 1
-            yield CrashImage(f"power cut {keep} {list(outcome)}", disk)
+            if outcome not in seen:
+                seen.add(outcome)
+                yield CrashImage(f"power cut {keep} {list(outcome)}", disk)
 
     def killed(self) -> SimulatedDisk:
         """The disk after the process died: all that was written is there, synced or not."""

@@ -262,6 +262,19 @@ class LogMachine(RuleBasedStateMachine):
         expected = self.expected.log.max_timestamp(snapshot.high_watermark)
         assert (found and (found.offset, found.timestamp)) == expected
 
+    @rule()
+    def indexes_are_true(self) -> None:
+        """What Kafka's DumpLogSegments checks: every entry names a batch, and the batch is what it says."""
+        batches = {batch.last_offset: batch for batch in self.expected.log.batches}
+        for segment in self.log.snapshot.segments:
+            for entry in segment.offset_index.get().entries():
+                stored = segment.file.read(entry.position, 61)
+                if entry.offset in batches:
+                    assert stored == batches[entry.offset].stored[:61], entry
+            for entry in segment.time_index.get().entries():
+                if entry.offset in batches:
+                    assert max(batches[entry.offset].timestamps) == entry.timestamp
+
     @invariant()
     def ends_agree(self) -> None:
         if TOPIC not in self.manager.topics:
