@@ -195,7 +195,10 @@ class LocalFile:
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         pending = [memoryview(part).cast("B") for part in parts if len(part)]
         while pending:
-            written = os.pwritev(self.fileno(), pending[:_WRITE_VECTOR_MAX], position)
+            try:
+                written = os.pwritev(self.fileno(), pending[:_WRITE_VECTOR_MAX], position)
+            except OSError as error:
+                raise self._or_read_only(error) from error
             if written == 0:
                 raise OSError(errno.EIO, "the disk took no bytes", str(self._path))
             position += written
@@ -205,7 +208,19 @@ class LocalFile:
                 pending[0] = pending[0][written:]
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self.fileno(), size)
+        try:
+            os.ftruncate(self.fileno(), size)
+        except OSError as error:
+            raise self._or_read_only(error) from error
+
+    def _or_read_only(self, error: OSError) -> OSError:
+        """What a descriptor that could only be opened for reading says of a write."""
+        if error.errno in {errno.EBADF, errno.EINVAL} and self._is_read_only():
+            return OSError(errno.EROFS, os.strerror(errno.EROFS), str(self._path))
+        return error
+
+    def _is_read_only(self) -> bool:
+        return fcntl.fcntl(self.fileno(), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
 
     def sync(self) -> None:
         os.fdatasync(self.fileno())
@@ -234,14 +249,24 @@ class _LocalLock:
             self._descriptor = -1
 
 
+def _open_existing(path: Path, flags: int) -> int:
+    """On a read-only disk a file opens for reading alone; writing to it then fails (reliability rule 8)."""
+    try:
+        return os.open(path, flags | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
 class LocalFileSystem:
     """The machine's own disk. Thread: any."""
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
         flags = os.O_RDWR if writable else os.O_RDONLY
         if create:
-            flags |= os.O_CREAT | os.O_EXCL
-        return LocalFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+            return LocalFile(path, os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        return LocalFile(path, _open_existing(path, flags))
 
     def make_directory(self, path: Path) -> None:
         path.mkdir(exist_ok=True)
@@ -278,10 +303,18 @@ class LocalFileSystem:
             os.close(descriptor)
 
     def lock(self, path: Path) -> Lock:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        kind = fcntl.F_WRLCK
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            # Nobody can write to this disk: readers may share it.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            kind = fcntl.F_RDLCK
         # An open-file-description lock: it conflicts with the POSIX lock a Kafka broker takes on this file,
         # and, unlike that one, also with a second opening inside this process.
-        whole_file = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        whole_file = struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
         try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, whole_file)
         except OSError as error:

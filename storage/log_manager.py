@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import random
@@ -162,7 +163,7 @@ class LogManager:
         self.was_clean = self._file_system.exists(marker)
         self._checkpoints.read()
         if self.was_clean:
-            self._file_system.unlink(marker)
+            self._remove_marker(marker)
         # Names that a killed process made or moved are seen here, but may not be on the disk yet.
         for directory in (self.data_directory, self.logs_directory, self._registry.directory):
             self._file_system.sync_directory(directory)
@@ -182,6 +183,14 @@ class LogManager:
                 self._registry.save(record.with_state(TopicState.READY))
             self._topics[record.name] = self._topic(record, tuple(partitions))
         self._ballast.restore()
+
+    def _remove_marker(self, marker: Path) -> None:
+        try:
+            self._file_system.unlink(marker)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            _logger.warning("%s is on a read-only disk: reads are served, appends are refused", marker.parent)
 
     def _open_partition(self, record: TopicRecord, name: PartitionName) -> PartitionLog:
         directory = self.logs_directory / partition_directory_name(name)

@@ -90,6 +90,7 @@ class Segment:
         self._builder: IndexBuilder | None = None
         self._building = threading.Lock()
         self._largest: TimestampOffset | None = None
+        self._warned = False
         self._log = SegmentFile(
             file_system,
             directory / offset_file_name(base_offset, LOG_SUFFIX),
@@ -446,7 +447,9 @@ class Segment:
             return without
 
     def _warn_unindexed(self, error: OSError) -> None:
-        _logger.warning("%s is read without its index: %s", self._log.path, error)
+        if not self._warned:
+            self._warned = True
+            _logger.warning("%s is read without its index: %s", self._log.path, error)
 
     def _is_true_time_entry(self, entry: TimestampOffset, limit: int) -> bool:
         batch = self.locate(entry.offset, limit)
