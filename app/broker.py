@@ -11,7 +11,6 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -21,6 +20,7 @@ from app.http.problems import Problem
 from app.metrics import Metrics
 from app.partition_writer import MailboxLimits, PartitionWriter, PendingAppend
 from app.partitioning import StickyPartitioner
+from app.pools import INLINE_BYTES_MAX, Pools, call_in
 from app.settings import Settings
 from storage.batch_validation import ValidBatch, validate_batches
 from storage.errors import PolicyViolationError, UnknownTopicOrPartitionError
@@ -39,8 +39,6 @@ Acks = Literal["0", "1", "all"]
 Durability = Literal["written", "fsynced"]
 
 NODE_ID = 1
-INLINE_BYTES_MAX = 64 * 1024
-"""Work on more bytes than this leaves the loop for a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +75,6 @@ class FetchAnswer(Generic[Result]):
 
 class ClientGoneError(Exception):
     """The client closed its connection while its request waited."""
-
-
-class Pools:
-    """Threads for what may block: writes, fsyncs, reads, and work on whole topics."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.write = ThreadPoolExecutor(settings.write_threads, "rollway-write")
-        self.flush = ThreadPoolExecutor(settings.flush_threads, "rollway-flush")
-        self.read = ThreadPoolExecutor(settings.read_threads, "rollway-read")
-        self.control = ThreadPoolExecutor(1, "rollway-control")
-
-    def close(self) -> None:
-        """Let the threads end once their work is done."""
-        for pool in (self.write, self.flush, self.read, self.control):
-            pool.shutdown(wait=True)
-
-
-async def call_in(pool: Executor, call: Callable[[], Result]) -> Result:
-    """Run ``call`` in a thread of ``pool``."""
-    return await asyncio.get_running_loop().run_in_executor(pool, call)
 
 
 class Broker:

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request, Response
 
+from app.broker import ClientGoneError
 from app.compression import AnswerCompression
 from app.dependencies import only_known_parameters
 from app.http import problems
@@ -19,6 +20,7 @@ from app.settings import Settings
 from storage.clock import Clock
 
 ROUTERS = [routes.router for routes in (topics, records, fetch, offsets, retention, operations)]
+CLIENT_GONE_STATUS = 499
 TITLE = "Rollway"
 VERSION = "0.1.0"
 SUMMARY = "Kafka's log over HTTP"
@@ -26,6 +28,11 @@ DESCRIPTION = """Topics of partitions, each an append-only log of records in Kaf
 
 Every end is exclusive, offsets and sizes are 64-bit numbers, times are milliseconds since the epoch. Every error is a
 problem document (RFC 9457); decide on a retry from `retryable` and `applied` alone."""
+
+
+async def _answer_nobody(_: Request, __: Exception) -> Response:
+    """For who has closed the connection: nothing is sent, and the metrics show it apart."""
+    return Response(status_code=CLIENT_GONE_STATUS)
 
 
 def create_app(
@@ -70,6 +77,7 @@ def create_app(
     for router in ROUTERS:
         app.include_router(router)
     problems.install(app)
+    app.add_exception_handler(ClientGoneError, _answer_nobody)
     app.add_middleware(AnswerCompression, pool=service.pools.read)
     app.add_middleware(RequestMetrics, metrics=service.metrics)
 

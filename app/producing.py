@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from app.broker import INLINE_BYTES_MAX, Broker, ProduceOptions, call_in
+from app.broker import Broker, ProduceOptions
 from app.http.problems import Problem, problem_for
 from app.partition_writer import PendingAppend
 from app.partitioning import rows_by_partition
+from app.pools import INLINE_BYTES_MAX, call_in
 from app.record_batches import validated_batches
 from app.translate import Encoding, ParsedRecords, parse_record_list
 from storage.batch_validation import ValidBatch

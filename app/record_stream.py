@@ -17,9 +17,10 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.broker import INLINE_BYTES_MAX, Broker, ProduceOptions, call_in
+from app.broker import Broker, ProduceOptions
 from app.http.problems import Problem, problem_for
 from app.partitioning import rows_by_partition
+from app.pools import INLINE_BYTES_MAX, call_in
 from app.producing import ProduceFailureDocument, batches_of, result_document
 from app.translate import Encoding, ParsedRecords, encode_document, parse_record_lines
 from storage.errors import ShuttingDownError, StorageError
@@ -72,6 +73,7 @@ class RecordStream:
         self._is_refusing = False
         self._is_finished = False
         self._is_first_submit = True
+        self._expects_offset = options.expected_offset is not None
 
     async def run(self, body: AsyncIterator[bytes]) -> None:
         """Read and append until the body ends, something is refused, or the service stops; then wait for the rest."""
@@ -126,17 +128,20 @@ class RecordStream:
         return asyncio.ensure_future(anext(body))
 
     async def _append_ready(self, *, is_last: bool) -> None:
-        while not self._is_refusing and len(self._in_flight) < IN_FLIGHT_MAX:
+        """Append what is gathered: all of it at the end of the body; before, what fills a batch, or what there is
+        when nothing is on its way."""
+        while self._gathered and not self._is_refusing:
+            if len(self._in_flight) >= self._in_flight_max:
+                if not is_last:
+                    return
+                await self._acknowledge_oldest()
+                continue
             if self._in_flight and len(self._gathered) < BATCH_BYTES and not is_last:
                 return
             block = self._cut_block(is_last=is_last)
             if not block:
                 return
             await self._append(block)
-        while is_last and self._gathered and not self._is_refusing:
-            await asyncio.wait([self._in_flight[0].outcome])
-            self._acknowledge(self._in_flight.popleft())
-            await self._append_ready(is_last=True)
 
     def _cut_block(self, *, is_last: bool) -> bytes:
         """Whole lines, about as many as make one batch.
@@ -169,6 +174,10 @@ class RecordStream:
         for number, rows in self._spread(parsed).items():
             log = self._broker.partition(self._topic, number)
             for batch in await batches_of(self._broker, log, parsed, rows):
+                while len(self._in_flight) >= self._in_flight_max:
+                    await self._acknowledge_oldest()
+                if self._is_refusing:
+                    return
                 pending = self._broker.submit(log, [batch], self._next_options())
                 outcome = asyncio.ensure_future(self._broker.outcome_of(log, pending, self._options))
                 self._in_flight.append(_InFlight(log, outcome))
@@ -182,6 +191,15 @@ class RecordStream:
         online = [log.name.partition for log in partitions if log.offline_reason is None]
         return {**rows_by_partition(parsed, self._topic, len(partitions), online, self._broker.sticky)}
 
+    @property
+    def _in_flight_max(self) -> int:
+        """What comes after a batch with an expected offset waits until that one is in the log."""
+        return 1 if self._expects_offset else IN_FLIGHT_MAX
+
+    async def _acknowledge_oldest(self) -> None:
+        await asyncio.wait([self._in_flight[0].outcome])
+        self._acknowledge(self._in_flight.popleft())
+
     def _next_options(self) -> ProduceOptions:
         """An expected offset is that of the first batch; the rest follows it."""
         options = self._options
@@ -192,6 +210,7 @@ class RecordStream:
 
     def _acknowledge(self, done: _InFlight) -> None:
         error = done.outcome.exception()
+        self._expects_offset = False
         if self._options.acks == "0":
             return
         if error is None:
@@ -218,8 +237,7 @@ class RecordStream:
 
     async def _settle(self) -> None:
         while self._in_flight:
-            await asyncio.wait([self._in_flight[0].outcome])
-            self._acknowledge(self._in_flight.popleft())
+            await self._acknowledge_oldest()
         self._is_finished = True
         self._progressed.set()
 

@@ -17,8 +17,9 @@ from datetime import UTC
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from app.broker import Broker, call_in
+from app.broker import Broker
 from app.http.problems import Problem
+from app.pools import call_in
 from app.settings import Settings
 from storage.errors import StorageError
 from storage.partition_log import PartitionLog

@@ -7,9 +7,10 @@ import functools
 import logging
 from collections.abc import Callable
 
-from app.broker import NODE_ID, Broker, Pools, call_in
+from app.broker import NODE_ID, Broker
 from app.http.problems import Problem
 from app.metrics import Metrics
+from app.pools import Pools, call_in
 from app.scheduler import Scheduler
 from app.settings import Settings
 from storage.clock import Clock, SystemClock

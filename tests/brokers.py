@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from app.broker import Broker, Pools, ProduceOptions
+from app.broker import Broker, ProduceOptions
 from app.metrics import Metrics
+from app.pools import Pools
 from app.scheduler import Scheduler
 from app.settings import Settings
 from storage.clock import ManualClock

@@ -129,6 +129,11 @@ def requests() -> Iterator[Bad]:
         b"{}",
         "application/json; charset=latin1",
     )
+    yield from wrong_names()
+    yield from wrong_numbers()
+
+
+def wrong_names() -> Iterator[Bad]:
     for name, escaped in ILLEGAL_NAMES.items():
         for method, path in (
             ("PUT", f"/v1/topics/{escaped}"),
@@ -147,6 +152,9 @@ def requests() -> Iterator[Bad]:
     yield Bad(
         "unknown partition", 404, "unknown_topic_or_partition", "POST", "/v1/topics/t/partitions/9/records", GOOD, RAW
     )
+
+
+def wrong_numbers() -> Iterator[Bad]:
     for number in WRONG_NUMBERS:
         yield Bad(f"partition {number}", 422, "invalid_request", "GET", f"/v1/topics/t/partitions/{number}")
         yield Bad(

@@ -109,10 +109,14 @@ def test_a_deleted_topic_and_a_passed_log_start_answer_a_waiting_fetch(
     assert (gone.result().status_code, gone.result().json()["kafka_code"]) == (404, 3)
 
 
-def test_a_client_that_goes_away_leaves_no_waiter(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
+def test_a_client_that_goes_away_leaves_no_waiter(
+    client: httpx.Client, server: ThreadedServer, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(httpx.ReadTimeout):
         client.get(f"{topic}/partitions/0/records", params={"offset": 0, "wait_ms": 30_000}, timeout=0.2)
     until(lambda: waiting_count(server) == 0)
+    until(lambda: 'status="499"' in client.get("/metrics").text)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_waiters_have_a_limit(tmp_path_factory: pytest.TempPathFactory) -> None:
