@@ -216,6 +216,10 @@ class Workload:
 
     def _cut_power_and_open(self, _log: PartitionLog, _expected: PartitionLedger) -> None:
         *_, image = self.disk.images(self.source.randrange(1 << 30), 4)
+        for topic in self.ledger.topics.values():
+            for partition in topic.partitions:
+                partition.written_end = partition.durable_end
+                partition.seen_end = min(partition.seen_end, partition.durable_end)
         self._use(image.disk)
         self._open(killed=False)
 
