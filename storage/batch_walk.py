@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rollway.records import HEADER_BYTES, BatchHeader, RecordBatch, RecordFormatError, parse_header
 from storage.errors import CorruptionError
 from storage.file_system import File
+from storage.index_file import RELATIVE_OFFSET_MAX
 from storage.offsets import Offset, Position
 
 _PIECE_BYTES = 8192
@@ -24,15 +25,16 @@ class StoredBatch(NamedTuple):
         return Position(self.position + self.header.size_bytes)
 
 
-def walk_batches(file: File, position: int, end: int, next_offset: int) -> Iterator[StoredBatch]:
+def walk_batches(file: File, position: int, end: int, segment_base_offset: int) -> Iterator[StoredBatch]:
     """Yield the batches in ``[position, end)``; ``position`` begins one.
 
-    Offsets must rise from ``next_offset`` on, every batch must lie below ``end`` and carry magic 2. CRCs are not
-    looked at.
+    Offsets must rise from the segment's base offset on and stay within 2^31-1 of it, every batch must lie below
+    ``end`` and carry magic 2. CRCs are not looked at.
 
     Raises:
         CorruptionError: the bytes at some place are no such batch.
     """
+    next_offset = segment_base_offset
     piece = b""
     piece_at = position
     while position < end:
@@ -54,6 +56,11 @@ def walk_batches(file: File, position: int, end: int, next_offset: int) -> Itera
             raise CorruptionError(
                 f"{file.path}: the batch at byte {position} has offsets {header.base_offset} to {header.last_offset}, "
                 f"but offset {next_offset} or a later one comes next"
+            )
+        if header.last_offset - segment_base_offset > RELATIVE_OFFSET_MAX:
+            raise CorruptionError(
+                f"{file.path}: the batch at byte {position} ends with offset {header.last_offset}, which is too far "
+                f"from the segment's base {segment_base_offset} for an index entry"
             )
         yield StoredBatch(Position(position), header)
         next_offset = header.last_offset + 1
