@@ -356,6 +356,22 @@ def test_v_22_wrong_counts(new_log: NewLog) -> None:
     log.send(honest)
 
 
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"producer_id": 1, "producer_epoch": 0, "base_sequence": -1}, 87),
+        ({"producer_id": 1, "producer_epoch": -1, "base_sequence": 0}, 87),
+        ({"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "transactional": True}, 48),
+        ({"transactional": True}, 48),
+    ],
+)
+def test_e13_producer_fields(new_log: NewLog, fields: dict[str, int], code: int) -> None:
+    """Spec E13: a producer id needs a sequence and an epoch; there is no transaction yet that a batch could be of."""
+    log = new_log()
+    with refused(log, code):
+        log.send(batch_of(2, **fields))
+
+
 def test_v_22_random_damage_never_ends_otherwise(new_log: NewLog) -> None:
     """Any bytes between header and end, with a right CRC: refused by a code, or taken and read back whole."""
     log = new_log({"max.message.bytes": 100_000})

@@ -19,6 +19,7 @@ from storage.log_manager import LogManager
 from storage.log_snapshot import Isolation, OffsetRange
 from storage.offsets import Offset
 from tests.cases.logs import START_MS, TOPIC, CaseLog, assert_whole, batch_of, refused
+from tests.kafka_directory import KafkaDirectory, Segment, batch
 from tests.recording_file_system import RecordingFileSystem
 
 NewLog = Callable[..., CaseLog]
@@ -660,6 +661,50 @@ def test_e20_a_kill_while_the_next_segment_is_made(new_log: NewLog) -> None:
     log.start()
     log.fill(1)
     assert_whole(log)
+
+
+@pytest.mark.parametrize("lost", [(), (".index",), (".index", ".timeindex")])
+@pytest.mark.parametrize("clean", [True, False])
+def test_e20_offsets_too_far_from_the_base(tmp_path: Path, clean: bool, lost: tuple[str, ...]) -> None:
+    """Kafka splits a segment whose offsets do not fit into an index entry, which only old brokers wrote. Here it is
+    refused by name: what can be told is served, nothing is cut below the recovery point."""
+    directory = KafkaDirectory(tmp_path)
+    directory.configure(TOPIC, {"cleanup.policy": "compact", "flush.policy": "interval", "index.interval.bytes": 0})
+    directory.add_partition(f"{TOPIC}-0", [Segment([batch(0, 1), batch(2**31 - 1, 1)])])
+    directory.checkpoint("recovery-point-offset-checkpoint", (TOPIC, 0, 2**31 + 6))
+    log_file = directory.logs / f"{TOPIC}-0" / f"{0:020d}.log"
+    with log_file.open("ab") as file:
+        file.write(batch(2**31 + 5, 1))
+    content = log_file.read_bytes()
+    for suffix in lost:
+        log_file.with_suffix(suffix).unlink()
+    if not clean:
+        directory.stop_uncleanly()
+    log = CaseLog(tmp_path)
+    assert [damaged.end for damaged in log.recovery.damage] == [2**31 + 6]
+    assert log.offsets()[0] == 0
+    with pytest.raises(PartitionOfflineError):
+        log.fill(1)
+    assert log_file.read_bytes() == content
+    log.kill()
+
+
+def test_e20_a_topic_made_again_begins_anew(new_log: NewLog) -> None:
+    """Checkpoints of a deleted topic say nothing of the next one of its name."""
+    log = new_log({"segment.bytes": 4 * SIZE})
+    for clean in (True, False):
+        log.fill(20)
+        log.flush()
+        log.delete_records(10)
+        log.manager.checkpoint()
+        log.manager.checkpoint_high_watermarks()
+        log.manager.delete_topic(TOPIC)
+        log.manager.create_topic(TOPIC, 1, {"flush.policy": "interval"})
+        log.fill(2)
+        log.restart(clean=clean)
+        assert log.recovery.damage == []
+        assert log.offsets() == [0, 1]
+        log.truncate(0)
 
 
 @pytest.mark.parametrize("codec", list(Codec))

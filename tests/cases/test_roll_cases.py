@@ -193,6 +193,65 @@ def test_e6_a_large_batch_rolls_before_it_overflows(tmp_path: Path) -> None:
     log.kill()
 
 
+def test_e6_log_append_time_is_the_incoming_time(new_log: NewLog) -> None:
+    """Spec E6 (2): what the log stamps counts, not what was sent; a clock that goes back rolls nothing."""
+    log = new_log({"message.timestamp.type": "LogAppendTime", "segment.ms": 1000})
+    log.fill(2, first_timestamp=START_MS + 10**9)
+    log.clock.advance(1000)
+    log.fill(1)
+    assert log.base_offsets == [0]
+    log.clock.advance(1)
+    log.fill(1)
+    assert log.base_offsets == [0, 3]
+    log.clock.jump(-500_000)
+    log.fill(2)
+    assert log.base_offsets == [0, 3]
+    log.restart(clean=False)
+    assert_whole(log)
+
+
+def test_e6_index_space_may_shrink_between_starts(new_log: NewLog) -> None:
+    """An index that is fuller than the topic now allows loses nothing; the segment rolls with the next append."""
+    log = new_log({"index.interval.bytes": 0})
+    log.fill(50)
+    log.configure({"segment.index.bytes": 36})
+    for clean in (True, False, True):
+        log.restart(clean=clean)
+        assert log.offsets() == list(range(log.end_offset))
+        log.fill(3)
+        assert_whole(log)
+    assert log.base_offsets[:2] == [0, 50]
+
+
+@pytest.mark.parametrize("index_bytes", [24, 36, 60])
+@pytest.mark.parametrize("interval", [0, 150, 500])
+def test_e6_full_indexes_and_groups(new_log: NewLog, index_bytes: int, interval: int) -> None:
+    """Requests of one group roll as if they came one by one; a request of more batches than an index has room for
+    leaves the last of them without entries, and they are found all the same."""
+    config = {"index.interval.bytes": interval, "segment.index.bytes": index_bytes}
+    alone, together, at_once = (new_log(config) for _ in range(3))
+    source = random.Random(index_bytes)
+    bodies = [
+        batch_of(source.randint(1, 4), first_timestamp=START_MS + number + source.randint(-5, 30))
+        for number in range(40)
+    ]
+    for body in bodies:
+        alone.send(body)
+    together.send_group(*bodies)
+    for first in range(0, 40, 8):
+        at_once.send(b"".join(bodies[first : first + 8]))
+    assert together.base_offsets == alone.base_offsets
+    for base_offset in alone.base_offsets:
+        assert together.offset_entries(base_offset) == alone.offset_entries(base_offset)
+        assert together.time_entries(base_offset) == alone.time_entries(base_offset)
+    for log in (alone, together, at_once):
+        assert_whole(log)
+        log.roll()
+        log.restart(clean=True)
+        assert log.offsets() == list(range(log.end_offset))
+        assert_whole(log)
+
+
 def test_r_8_stale_files_at_the_new_base(new_log: NewLog) -> None:
     """Whatever has the new segment's names is replaced, and no byte of it is read."""
     log = new_log({"index.interval.bytes": 0})
