@@ -1,0 +1,27 @@
+"""For all tests: what the crash suites counted is printed at the end of a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+COUNTED = (
+    "crash points",
+    "crash images",
+    "second crashes",
+    "failed operations",
+    "images after an error",
+    "flipped bits",
+)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    totals: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in getattr(report, "user_properties", []):
+            if name in COUNTED:
+                totals[name] += value
+    if totals:
+        counts = ", ".join(f"{totals[name]:,} {name}" for name in COUNTED if totals[name])
+        terminalreporter.write_line(f"crash suites: {counts}: 0 violations")
