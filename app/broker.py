@@ -378,12 +378,11 @@ class Broker:
         Raises:
             UnknownTopicOrPartitionError, InvalidTopicError, InvalidConfigError, DiskFullError
         """
-        async with self._control:
+        async with self._control, self._held(self.topic(name)):
             alter = functools.partial(self.manager.alter_topic, name, config=config, partition_count=partition_count)
             altered = await call_in(self.pools.control, alter)
             for log in altered.partitions:
-                if log.config is not altered.config:
-                    await self.writer_of(log).run(functools.partial(log.update_config, altered.config))
+                log.update_config(altered.config)
             return altered
 
     async def delete_topic(self, name: str) -> None:

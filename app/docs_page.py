@@ -99,6 +99,8 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, str, str]]) -> str:
 
 
 def _reference(schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_reference(choice) for choice in schema["anyOf"])
     name = schema.get("$ref", "").rpartition("/")[2]
     return f'<a href="#schema-{escape(name)}">{escape(name)}</a>' if name else escape(schema.get("description", ""))
 

@@ -21,6 +21,9 @@ from schemas.offsets import DeleteRecords, OffsetQueries
 from schemas.records import (
     FetchedRecord,
     JsonProducedRecord,
+    JsonRecordList,
+    JsonRoutedRecord,
+    JsonRoutedRecordList,
     ProducedRecord,
     ProduceFailure,
     ProduceResult,
@@ -52,7 +55,10 @@ _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     RoutedRecordList,
     ProducedRecord,
     RoutedRecord,
+    JsonRecordList,
+    JsonRoutedRecordList,
     JsonProducedRecord,
+    JsonRoutedRecord,
 )
 _ANSWERED_BY_ROUTES: tuple[type[BaseModel], ...] = (FetchedRecord, Problem, ProduceFailure, ProduceResult)
 _NULL = {"type": "null"}

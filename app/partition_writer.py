@@ -303,6 +303,7 @@ class PartitionWriter:
             if job.call is None:
                 _set_result(job.done, None)
                 await job.released
+                self._publish()
             else:
                 _set_result(job.done, await self._call(job.call))
         except Exception as error:  # noqa: BLE001 - it is the caller's, who waits for it

@@ -16,13 +16,13 @@ INLINE_BYTES_MAX = 64 * 1024
 
 
 class Pools:
-    """Threads that write, that fsync, that read and decode, and one for work on whole topics."""
+    """Threads that write, that fsync, that read and decode, and for work on whole topics."""
 
     def __init__(self, settings: Settings) -> None:
         self.write = ThreadPoolExecutor(settings.write_threads, "rollway-write")
         self.flush = ThreadPoolExecutor(settings.flush_threads, "rollway-flush")
         self.read = ThreadPoolExecutor(settings.read_threads, "rollway-read")
-        self.control = ThreadPoolExecutor(1, "rollway-control")
+        self.control = ThreadPoolExecutor(2, "rollway-control")
 
     def close(self) -> None:
         """Let the threads end once their work is done."""

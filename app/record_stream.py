@@ -93,8 +93,8 @@ class RecordStream:
             self._refuse(problem_for(error))
         finally:
             stop.cancel()
-            if incoming is not None:
-                incoming.cancel()
+            if incoming is not None and not incoming.cancel() and not incoming.cancelled():
+                incoming.exception()  # seen: whatever ended the body, it is not read on
             await self._settle()
 
     async def _wait_for(self, incoming: asyncio.Future[bytes], stop: asyncio.Future[Any]) -> None:

@@ -64,11 +64,30 @@ class RoutedRecord(ProducedRecord):
 class JsonProducedRecord(Schema):
     """A record to append with ``encoding=json``: key and value are any JSON, stored as its text."""
 
-    key: Annotated[JsonValue, Field(description="Absent and null: no key.")] = None
-    value: Annotated[JsonValue, Field(description="null: a tombstone.")]
-    headers: list[RecordHeader] = Field(default=[])
-    timestamp: Timestamp | None = None
-    partition: Partition | None = None
+    key: Annotated[JsonValue, Field(description="Absent and null: no key.", examples=[7])] = None
+    value: Annotated[JsonValue, Field(description="null: a tombstone.", examples=[{"flight": 1141, "to": "MIA"}])]
+    headers: Annotated[list[RecordHeader], Field(description="In order, repeated names included.")] = Field(default=[])
+    timestamp: Annotated[Timestamp | None, Field(description="Absent and null: the time the service got it.")] = None
+
+
+class JsonRoutedRecord(JsonProducedRecord):
+    """A record of any JSON, to append to the partition it names, or that of its key, or any."""
+
+    partition: Annotated[Partition | None, Field(description="Absent and null: by the key; without one: sticky.")] = (
+        None
+    )
+
+
+class JsonRecordList(Schema):
+    """Records to append to one partition with ``encoding=json``."""
+
+    records: list[JsonProducedRecord]
+
+
+class JsonRoutedRecordList(Schema):
+    """Records to append to a topic with ``encoding=json``."""
+
+    records: list[JsonRoutedRecord]
 
 
 class RecordList(Schema):

@@ -79,16 +79,20 @@ class PartitionProduceParameters(ProduceParameters):
 
 
 def _record_body(list_schema: str, record_schema: str, *, raw: bool) -> dict[str, Any]:
+    def either(name: str) -> dict[str, Any]:
+        """The shape of text and base64, or with encoding=json of any JSON."""
+        return {"anyOf": [{"$ref": f"#/components/schemas/{shape}"} for shape in (name, f"Json{name}")]}
+
     content: dict[str, Any] = {
         JSON: {
-            "schema": {"$ref": f"#/components/schemas/{list_schema}"},
+            "schema": either(list_schema),
             "example": {"records": [{"key": "AA", "value": "flight 1141 to MIA", "timestamp": 1372923600000}]},
         },
         NDJSON: {
             "schema": {
                 "type": "string",
                 "description": f"One {record_schema} per line; read as a stream of any length.",
-                "x-line-schema": {"$ref": f"#/components/schemas/{record_schema}"},
+                "x-line-schema": either(record_schema),
             },
             "example": '{"key":"AA","value":"flight 1141 to MIA"}\n{"value":null}\n',
         },

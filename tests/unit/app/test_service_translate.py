@@ -19,7 +19,7 @@ from app.translate import (
     parse_record_list,
     record_documents,
 )
-from schemas.records import JsonProducedRecord, ProducedRecord, RecordList, RoutedRecord, RoutedRecordList
+from schemas.records import JsonRecordList, JsonRoutedRecord, ProducedRecord, RecordList, RoutedRecord, RoutedRecordList
 
 NOW_MS = 1_700_000_000_000
 
@@ -211,7 +211,10 @@ def test_coders_and_models_accept_and_refuse_the_same(document: dict[str, Any], 
 def test_coders_and_models_agree_about_json_values(record: dict[str, Any]) -> None:
     line = json.dumps(record).encode() + b"\n"
     read = parses(lambda: parse_record_lines(line, "json", routed=True, now_ms=NOW_MS))
-    assert read == accepts(JsonProducedRecord, line)
+    assert read == accepts(JsonRoutedRecord, line)
+    body = b'{"records":[%s]}' % line
+    read = parses(lambda: parse_record_list(body, "json", routed=False, now_ms=NOW_MS))
+    assert read == accepts(JsonRecordList, body)
 
 
 BYTES = (
