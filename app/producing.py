@@ -53,17 +53,17 @@ class TopicProduceDocument(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ProduceOutcome:
-    """What became of the records of one partition: a result or a problem."""
+    """What became of the records of one partition: a result or a problem; neither when nobody waits for it."""
 
     partition: int
     result: ProduceResultDocument | None
     problem: Problem | None
 
     def document(self, instance: str) -> ProduceResultDocument | ProduceFailureDocument:
-        """The outcome as the answer shows it."""
-        if self.result is not None:
+        """The outcome as the answer shows it; there is one."""
+        if self.problem is None:
+            assert self.result is not None
             return self.result
-        assert self.problem is not None
         return ProduceFailureDocument(self.partition, self.problem.document(instance))
 
 
@@ -142,7 +142,11 @@ async def produce_to_topic(
     spread = rows_by_partition(parsed, name, len(topic.partitions), online, broker.sticky)
     begun = [await _begin(broker, name, number, parsed, rows, options) for number, rows in spread.items()]
     if options.acks == "0":
-        return [outcome for outcome in begun if isinstance(outcome, ProduceOutcome)]
+        broker.metrics.dropped_appends.inc(sum(isinstance(outcome, ProduceOutcome) for outcome in begun))
+        return [
+            outcome if isinstance(outcome, ProduceOutcome) else ProduceOutcome(outcome.log.name.partition, None, None)
+            for outcome in begun
+        ]
     return await asyncio.gather(*(_end(broker, outcome, options) for outcome in begun))
 
 

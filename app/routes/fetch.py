@@ -244,7 +244,7 @@ def _respond(
         "Cache-Control": NO_STORE,
         "Vary": "Accept",
     }
-    if answer.wanted.end is not None:
+    if answer.wanted.end is not None and _is_durable(log, max(answer.wanted.end, prepared.next_offset)):
         form = media_type if media_type == RECORD_BATCHES else f"{media_type};{parameters.encoding}"
         etag = f'"{log.topic_id}-{log.name.partition}-{answer.wanted.start}-{prepared.next_offset}-{form}"'
         is_fixed = isinstance(parameters.offset, int) and parameters.until is None and not log.config.compacts
@@ -258,6 +258,11 @@ def _respond(
         response = Response(prepared.content, headers=headers, media_type=media_type)
         count("ndjson" if media_type == NDJSON else "json", len(prepared.content))
     return response
+
+
+def _is_durable(log: PartitionLog, end: int) -> bool:
+    """Whether records below ``end`` may be kept by caches: a power cut does not take them, to be written anew."""
+    return end <= log.recovery_point
 
 
 def is_match(request: Request, etag: str) -> bool:
@@ -292,7 +297,8 @@ async def get_record(
     record = await broker.read(read)
     if record is None:
         raise _no_record(offset)
-    return json_answer(encode_document(record), headers={"Cache-Control": IMMUTABLE})
+    caching = IMMUTABLE if _is_durable(log, offset + 1) else NO_STORE
+    return json_answer(encode_document(record), headers={"Cache-Control": caching})
 
 
 @router.get(
@@ -337,7 +343,7 @@ async def get_record_value(request: Request, log: LogOf, offset: OffsetInPath, b
     etag = f'"{log.topic_id}-{log.name.partition}-{offset}-value"'
     headers = {
         "ETag": etag,
-        "Cache-Control": IMMUTABLE,
+        "Cache-Control": IMMUTABLE if _is_durable(log, offset + 1) else NO_STORE,
         "Accept-Ranges": "bytes",
         "Record-Timestamp": str(timestamp),
     }

@@ -192,11 +192,12 @@ async def produce_records_to_topic(
     parsed = await parse_records(broker, await read_limited(request, broker), parameters.encoding, routed=True)
     outcomes = await produce_to_topic(broker, topic, parsed, options)
     failures = [outcome.problem for outcome in outcomes]
-    results = [outcome.document(instance) for outcome in outcomes]
     if outcomes and None not in failures:
-        raise combined_problem(failures, [msgspec.to_builtins(result) for result in results])
+        refused = [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes]
+        raise combined_problem(failures, refused)
     if options.acks == "0":
         return Response(status_code=202)
+    results = [outcome.document(instance) for outcome in outcomes]
     return json_answer(encode_document(TopicProduceDocument(results)), status=207 if any(failures) else 200)
 
 

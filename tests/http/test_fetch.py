@@ -154,6 +154,19 @@ def test_a_closed_range_is_cached(client: httpx.Client, path: str) -> None:
     assert by_time.headers["etag"]
 
 
+def test_what_is_not_durable_is_not_cached(client: httpx.Client) -> None:
+    client.put("/v1/topics/not-durable", json={"config": {"flush.policy": "interval"}})
+    path = "/v1/topics/not-durable/partitions/0"
+    client.post(f"{path}/records", json={"records": [{"value": "a"}]})
+    closed = fetch(client, path, offset=0, end_offset=1)
+    assert (closed.headers["cache-control"], "etag" in closed.headers) == ("no-store", False)
+    assert client.get(f"{path}/records/0").headers["cache-control"] == "no-store"
+    assert client.get(f"{path}/records/0/value").headers["cache-control"] == "no-store"
+    client.post(f"{path}/records?durability=fsynced", json={"records": [{"value": "b"}]})
+    closed = fetch(client, path, offset=0, end_offset=1)
+    assert "immutable" in closed.headers["cache-control"]
+
+
 def test_json_answers_are_compressed_on_request(client: httpx.Client, topic: str) -> None:
     path = f"{topic}/partitions/0"
     client.post(f"{path}/records", json={"records": [{"value": "x" * 5000}]})

@@ -198,6 +198,12 @@ def test_acks_0_answers_at_once_and_appends(client: httpx.Client, topic: str) ->
     client.post(f"{path}/records", json={"records": [{"value": "y"}]})
     assert values(client, path) == ["x", "y"]
     assert client.post(f"{topic}/records?acks=0", json={"records": [{"value": "z"}]}).status_code == 202
+    mixed = {"records": [{"value": "taken", "partition": 1}, {"value": "dropped", "partition": 9}]}
+    assert client.post(f"{topic}/records?acks=0", json=mixed).status_code == 202
+    client.post(f"{topic}/partitions/1/records", json={"records": [{"value": "after"}]})
+    assert values(client, f"{topic}/partitions/1")[-2:] == ["taken", "after"]
+    failed = {"records": [{"value": "dropped", "partition": 9}]}
+    assert client.post(f"{topic}/records?acks=0", json=failed).status_code == 404
 
 
 @pytest.mark.parametrize("query", ["acks=1", "acks=all", "acks=1&durability=fsynced", "durability=written"])
