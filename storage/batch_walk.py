@@ -25,16 +25,20 @@ class StoredBatch(NamedTuple):
         return Position(self.position + self.header.size_bytes)
 
 
-def walk_batches(file: File, position: int, end: int, segment_base_offset: int) -> Iterator[StoredBatch]:
+def walk_batches(
+    file: File, position: int, end: int, segment_base_offset: int, *, has_gaps: bool
+) -> Iterator[StoredBatch]:
     """Yield the batches in ``[position, end)``; ``position`` begins one.
 
-    Offsets must rise from the segment's base offset on and stay within 2^31-1 of it, every batch must lie below
-    ``end`` and carry magic 2. CRCs are not looked at.
+    Offsets must rise from the segment's base offset on, without gaps unless there may be some, and stay within
+    2^31-1 of it; every batch must lie below ``end`` and carry magic 2. CRCs are not looked at, and they would not
+    tell: they do not cover offsets (rule 6).
 
     Raises:
         CorruptionError: the bytes at some place are no such batch.
     """
     next_offset = segment_base_offset
+    may_skip = has_gaps or position > 0
     piece = b""
     piece_at = position
     while position < end:
@@ -52,10 +56,11 @@ def walk_batches(file: File, position: int, end: int, segment_base_offset: int) 
                 f"{file.path}: the batch at byte {position} is {header.size_bytes} bytes long, "
                 f"but the log ends at byte {end}"
             )
-        if header.base_offset < next_offset or header.last_offset_delta < 0:
+        is_next = header.base_offset == next_offset or (may_skip and header.base_offset > next_offset)
+        if not is_next or header.last_offset_delta < 0:
             raise CorruptionError(
                 f"{file.path}: the batch at byte {position} has offsets {header.base_offset} to {header.last_offset}, "
-                f"but offset {next_offset} or a later one comes next"
+                f"but offset {next_offset} comes next"
             )
         if header.last_offset - segment_base_offset > RELATIVE_OFFSET_MAX:
             raise CorruptionError(
@@ -64,6 +69,7 @@ def walk_batches(file: File, position: int, end: int, segment_base_offset: int) 
             )
         yield StoredBatch(Position(position), header)
         next_offset = header.last_offset + 1
+        may_skip = has_gaps
         position += header.size_bytes
 
 

@@ -16,11 +16,15 @@ from storage.time_index import TimeIndex
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """How a segment's files are made: space for each index, log bytes between two entries, length of a new log."""
+    """How a segment's files are made: space for each index, log bytes between two entries, length of a new log.
+
+    ``has_gaps``: offsets may be missing between batches, as compaction leaves them.
+    """
 
     max_bytes: int
     interval_bytes: int
     preallocated_bytes: int
+    has_gaps: bool
 
     @classmethod
     def of(cls, config: TopicConfig) -> IndexSettings:
@@ -28,6 +32,7 @@ class IndexSettings:
             config.segment_index_bytes,
             config.index_interval_bytes,
             config.segment_bytes if config.preallocate else 0,
+            config.compacts,
         )
 
 

@@ -97,6 +97,7 @@ class Segment:
             base_offset,
             size_bytes=size_bytes,
             sealed=sealed,
+            has_gaps=settings.has_gaps,
         )
         # The openers hold the log file and not the segment: descriptors and mappings close when the last reader lets
         # the segment go, not whenever reference cycles are next collected (invariant 4).

@@ -15,11 +15,20 @@ from storage.offsets import Offset, OffsetPosition
 class SegmentFile:
     """A log file that is opened when first used, how much of it is written, and whether more may come.
 
+    With ``has_gaps`` offsets may be missing between its batches.
+
     Thread: ``size_bytes`` and ``sealed`` are the writer's; any thread reads.
     """
 
     def __init__(
-        self, file_system: FileSystem, path: Path, base_offset: Offset, *, size_bytes: int, sealed: bool
+        self,
+        file_system: FileSystem,
+        path: Path,
+        base_offset: Offset,
+        *,
+        size_bytes: int,
+        sealed: bool,
+        has_gaps: bool,
     ) -> None:
         self._file_system = file_system
         self._opening = threading.Lock()
@@ -28,6 +37,7 @@ class SegmentFile:
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.sealed = sealed
+        self._has_gaps = has_gaps
 
     @property
     def file(self) -> File:
@@ -70,7 +80,7 @@ class SegmentFile:
         Raises:
             CorruptionError: the bytes there are no batches.
         """
-        return walk_batches(self.file, position, limit, self.base_offset)
+        return walk_batches(self.file, position, limit, self.base_offset, has_gaps=self._has_gaps)
 
     def find_batch(self, entry: OffsetPosition, limit: int) -> StoredBatch | None:
         """The batch that an offset index entry speaks of, ``None`` if there is no such batch below byte ``limit``."""
