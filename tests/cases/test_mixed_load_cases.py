@@ -73,11 +73,11 @@ class Traffic:
         group = [AppendRequest(tuple(validate_batches(body, log.config, now_ms))) for body in bodies]
         results = log.append(group)
         log.flush()
-        for answer, result in zip(answers, results, strict=True):
-            answer.set_result(result)
         with self._bell:
             log.publish()
             self._bell.notify_all()
+        for answer, result in zip(answers, results, strict=True):
+            answer.set_result(result)
 
     def _look_after(self, source: random.Random) -> None:
         if source.random() < 0.1:
