@@ -80,6 +80,10 @@ class Scheduler:
         began = time.perf_counter()
         try:
             await self._jobs[name][0]()
+        except (OSError, StorageError) as error:
+            # The disk's trouble and not ours: it may last, and a traceback for every run would hide everything else.
+            metrics.job_failures.labels(name).inc()
+            logger.warning("background job %s failed: %s", name, error)
         except Exception:  # a failed run must not end the schedule
             metrics.job_failures.labels(name).inc()
             logger.exception("background job %s failed", name)
