@@ -233,7 +233,7 @@ class LogSnapshot:
                     base_offset=segment.base_offset,
                     next_offset=self.log_end_offset if last else self.base_offsets[place + 1],
                     size_bytes=self.log_end_metadata.position if last else segment.size_bytes,
-                    first_timestamp=segment.first_timestamp,
+                    first_timestamp=segment.first_record_timestamp(),
                     largest_timestamp=segment.largest_timestamp.timestamp,
                     offset_index_entries=segment.offset_index.get().entry_count,
                     time_index_entries=segment.time_index.get().entry_count,

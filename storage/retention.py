@@ -194,7 +194,13 @@ def _explain_first_kept(
         return replace(entry, held_by=f"the high watermark {high_watermark} is below its end")
     if not config.deletes:
         return replace(entry, held_by="cleanup.policy does not delete")
-    return replace(entry, held_by="no rule applies yet")
+    if config.retention_bytes >= 0:
+        return replace(entry, held_by="without it less than retention.bytes would remain" + _and_young(config))
+    return replace(entry, held_by="it is younger than retention.ms" if config.retention_ms >= 0 else "no rule is set")
+
+
+def _and_young(config: TopicConfig) -> str:
+    return ", and it is younger than retention.ms" if config.retention_ms >= 0 else ""
 
 
 class RetentionClock:

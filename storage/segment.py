@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from rollway.records import decode_batch
+from rollway.records import TimestampType, decode_batch
 from storage.batch_validation import DECOMPRESSED_BYTES_MAX, ValidBatch
 from storage.batch_walk import StoredBatch, read_batch
 from storage.config import TopicConfig
@@ -390,6 +390,15 @@ class Segment:
         return TimestampedRecord(
             Offset(int(columns.offsets[place])), int(columns.timestamps[place]), batch.header.partition_leader_epoch
         )
+
+    def first_record_timestamp(self) -> int:
+        """The timestamp of the segment's first record, ``NO_TIMESTAMP`` without records."""
+        first = next(self.walk(0, self.size_bytes), None)
+        if first is None:
+            return NO_TIMESTAMP
+        header = first.header
+        stamped_on_append = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        return header.max_timestamp if stamped_on_append else header.base_timestamp
 
     @property
     def first_timestamp(self) -> int:

@@ -67,11 +67,14 @@ def _verify(directory: Path, *, topic: str | None, decodes: bool, shown: bool) -
                 batches += record_count
                 bar.update(task, advance=batch_bytes, records=batches)
 
-            return verify_directory(directory, topic=topic, decodes=decodes, on_batch=on_batch)
+            report = verify_directory(directory, topic=topic, decodes=decodes, on_batch=on_batch)
     except StoredFileError as error:
         raise CommandError(f"{error}.") from None
     except OSError as error:
         raise CommandError(f"{error.filename or directory} cannot be read: {error.strerror}.") from None
+    if topic is not None and not report.partitions:
+        raise CommandError(f"{directory} has no partition of a topic {topic}.")
+    return report
 
 
 def _document(report: DirectoryReport) -> dict[str, object]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 
 from app.answers import describe_plan, policy_of, request_body
 from app.dependencies import BrokerOf, LogOf, TopicName, json_body
 from app.documented_problems import CONTROL, NAMED, problems
+from app.http.body import read_body
+from app.http.problems import Problem
 from app.paths import DELETE_RECORDS, RETENTION, RETENTION_PLAN, RETENTION_RUN
 from schemas.offsets import DeleteRecords, LogStart
 from schemas.retention import DeletedSegment, RetentionPlan, RetentionPolicy, RetentionPolicyInForce, RetentionRun
 
 router = APIRouter(tags=["retention"])
+
+_NO_BODY_BYTES_MAX = 65_536
 
 
 @router.get(
@@ -63,8 +67,12 @@ async def get_retention_plan(topic: TopicName, broker: BrokerOf) -> RetentionPla
     summary="Run retention now",
     responses=problems(*NAMED, "overloaded", "partition_offline", "append_outcome_unknown", "disk_full"),
 )
-async def run_retention(topic: TopicName, broker: BrokerOf) -> RetentionRun:
+async def run_retention(request: Request, topic: TopicName, broker: BrokerOf) -> RetentionRun:
     """Applies the policy to every partition and answers what was deleted. Running it again deletes nothing more."""
+    if await read_body(request, limit_bytes=_NO_BODY_BYTES_MAX):
+        detail = "this request takes no body; retention/plan says what a run would delete"
+        fault = {"pointer": "", "code": "invalid_value", "detail": detail}
+        raise Problem(422, "invalid_request", detail, errors=[fault])
     deleted = await broker.run_retention(broker.topic(topic).partitions)
     return RetentionRun(
         deleted=[

@@ -142,3 +142,20 @@ def test_a_clock_that_jumps_deletes_nothing(tmp_path_factory: pytest.TempPathFac
         fill(client, "/v1/topics/t/partitions/0", [clock.now_ms()] * 3)
         clock.jump(10 * 365 * 86_400_000)
         assert client.post("/v1/topics/t/retention/run").json() == {"deleted": []}
+
+
+def test_a_run_with_a_body_deletes_nothing(client: httpx.Client, topic: str) -> None:
+    """Who sends dry_run here must not lose data for it."""
+    assert client.put(f"{topic}/retention", json={"retention_bytes": 0}).status_code == 200
+    assert client.post(f"{topic}/partitions/0/records", json={"records": [{"value": "x"}]}).status_code == 200
+    refused = client.post(f"{topic}/retention/run", json={"dry_run": True})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+    assert client.get(f"{topic}/partitions/0").json()["log_start_offset"] == 0
+
+
+def test_a_segment_begins_with_its_first_records_time(client: httpx.Client, topic: str) -> None:
+    records = [{"value": "a", "timestamp": 1_714_564_800_000}, {"value": "b", "timestamp": 1_714_566_000_000}]
+    assert client.post(f"{topic}/partitions/0/records", json={"records": records}).status_code == 200
+    (segment,) = client.get(f"{topic}/partitions/0/segments").json()["segments"]
+    assert segment["first_timestamp"] == 1_714_564_800_000
+    assert segment["largest_timestamp"] == 1_714_566_000_000

@@ -156,3 +156,10 @@ def test_no_colour_and_no_cut_lines_in_a_pipe(directory: KafkaDirectory) -> None
     )
     assert b"\x1b" not in done.stdout
     assert b"INDEX ENTRIES" in done.stdout
+
+
+def test_verify_does_not_call_a_mistyped_topic_clean(
+    directory: KafkaDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["log", "verify", str(directory.path), "--topic", "nope"]) == 1
+    assert "has no partition of a topic nope." in capsys.readouterr().err
