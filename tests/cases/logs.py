@@ -323,6 +323,9 @@ def assert_indexes_true(log: CaseLog, base_offset: int, batches: list[RecordBatc
         assert by_last_offset[offset][0] == position
     entries = log.time_entries(base_offset)
     assert entries == sorted(entries)
+    newest = max((latest for _, latest in by_last_offset.values()), default=-1)
+    if log.segment(base_offset).sealed and newest >= 0:
+        assert entries[-1][0] == newest, "a roll ends the time index with the segment's largest timestamp"
     for timestamp, offset in entries:
         assert by_last_offset[offset][1] == timestamp
         assert all(latest <= timestamp for last, (_, latest) in by_last_offset.items() if last <= offset)
