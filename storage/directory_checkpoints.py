@@ -1,4 +1,8 @@
-"""The three checkpoint files of a log directory: recovery points, log start offsets, high watermarks (spec E25)."""
+"""The three checkpoint files of a log directory: recovery points, log start offsets, high watermarks (spec E25).
+
+A flipped bit in a recovery point or a high watermark costs a scan or is found out by one. In a log start offset it
+would hide records without a trace, so those are kept a second time, with a checksum, outside of Kafka's tree.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from storage.ballast import Ballast
+from storage.checked_json import dump_checked, parse_checked
 from storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint
 from storage.file_names import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -15,37 +20,53 @@ from storage.file_names import (
     RECOVERY_POINT_CHECKPOINT,
     PartitionName,
 )
-from storage.file_system import FileSystem
+from storage.file_system import FileSystem, read_file, write_file_atomically
 from storage.offsets import Offset
 
 _logger = logging.getLogger(__name__)
+
+_VERSION = 1
+_MEMBERS = frozenset({"version", "log_start_offsets"})
+_FILE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class DirectoryCheckpoints:
     """What the checkpoint files said when they were read, and the writing of new ones.
 
+    The checked copy of the log start offsets is written first and believed first. A partition that it does not know
+    came from a Kafka broker; then Kafka's file counts.
+
     Thread: any; writers take turns.
     """
 
-    def __init__(self, file_system: FileSystem, directory: Path, ballast: Ballast) -> None:
+    def __init__(self, file_system: FileSystem, directory: Path, checked_path: Path, ballast: Ballast) -> None:
         self.ballast = ballast
+        self._file_system = file_system
+        self._checked_path = checked_path
         self._recovery_points = OffsetCheckpoint(file_system, directory / RECOVERY_POINT_CHECKPOINT)
         self._log_starts = OffsetCheckpoint(file_system, directory / LOG_START_OFFSET_CHECKPOINT)
         self._high_watermarks = OffsetCheckpoint(file_system, directory / HIGH_WATERMARK_CHECKPOINT)
         self._writing = threading.Lock()
         self._durable_log_starts: dict[PartitionName, Offset] = {}
+        self._known: frozenset[PartitionName] = frozenset()
         self._written_high_watermarks: dict[PartitionName, Offset] | None = None
         self.recovery_points: dict[PartitionName, Offset] = {}
 
     def read(self) -> None:
         """Read the files; a damaged one counts as absent, which only means more scanning (case RC-10)."""
         self.recovery_points = _read(self._recovery_points)
-        self._durable_log_starts = _read(self._log_starts)
+        checked = self._read_checked()
+        self._known = frozenset(checked)
+        self._durable_log_starts = {**_read(self._log_starts), **checked}
 
     @property
     def log_starts(self) -> Mapping[PartitionName, Offset]:
         """The log start offsets on the disk; 0 where there is none."""
         return self._durable_log_starts
+
+    def is_log_start_certain(self, name: PartitionName) -> bool:
+        """Whether the checked copy has this partition's log start offset, so that no other source is needed."""
+        return name in self._known
 
     def write_recovery_points(self, offsets: Mapping[PartitionName, Offset]) -> None:
         """Replace the recovery points. Durable: on return."""
@@ -95,10 +116,31 @@ class DirectoryCheckpoints:
                 self._written_high_watermarks = dict(offsets)
 
     def _write_log_starts(self, offsets: Mapping[PartitionName, Offset]) -> None:
-        moved = {name: offset for name, offset in offsets.items() if offset > 0}
-        if moved != self._durable_log_starts:
+        if offsets != self._durable_log_starts:
+            self.ballast.run(lambda: self._write_checked(offsets))
+            moved = {name: offset for name, offset in offsets.items() if offset > 0}
             self.ballast.run(lambda: self._log_starts.write(moved))
-            self._durable_log_starts = moved
+            self._durable_log_starts = dict(offsets)
+
+    def _write_checked(self, offsets: Mapping[PartitionName, Offset]) -> None:
+        entries = [[name.topic, name.partition, offset] for name, offset in offsets.items()]
+        content = dump_checked({"version": _VERSION, "log_start_offsets": entries})
+        write_file_atomically(self._file_system, self._checked_path, content)
+
+    def _read_checked(self) -> dict[PartitionName, Offset]:
+        try:
+            content = parse_checked(read_file(self._file_system, self._checked_path, _FILE_BYTES_MAX), _MEMBERS)
+            if content["version"] != _VERSION:
+                raise ValueError(f"its version is {content['version']!r}")
+            return {
+                PartitionName(topic, partition): Offset(offset)
+                for topic, partition, offset in content["log_start_offsets"]
+            }
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError, RecursionError) as error:
+            _logger.warning("%s is damaged and taken as absent: %s", self._checked_path, error)
+            return {}
 
 
 def _read(checkpoint: OffsetCheckpoint) -> dict[PartitionName, Offset]:

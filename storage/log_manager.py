@@ -60,6 +60,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 LOGS_DIRECTORY = "logs"
 OWN_DIRECTORY = "rollway"
 BALLAST = "ballast"
+LOG_START_OFFSETS = "log-start-offsets"
 
 
 class RecoveryProgress(NamedTuple):
@@ -104,7 +105,9 @@ class LogManager:
         self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
         self._deleted_directories = DeletedDirectories(file_system, clock)
         self._ballast = Ballast(file_system, data_directory / OWN_DIRECTORY / BALLAST, ballast_bytes)
-        self._checkpoints = DirectoryCheckpoints(file_system, self.logs_directory, self._ballast)
+        self._checkpoints = DirectoryCheckpoints(
+            file_system, self.logs_directory, data_directory / OWN_DIRECTORY / LOG_START_OFFSETS, self._ballast
+        )
 
     # Opening
 
@@ -360,6 +363,7 @@ class LogManager:
                 directory = self.logs_directory / partition_directory_name(name)
                 if self._file_system.is_directory(directory):
                     remove_directory(self._file_system, directory)
+            self._file_system.sync_directory(self.logs_directory)
             self._registry.remove(record)
         except OSError as error:
             _logger.warning("topic %s: what its failed creation left stays for now: %s", record.name, error)
@@ -490,8 +494,12 @@ class LogManager:
                 self._deleted_directories.add(path, 0)
                 continue
             name = parse_partition_directory_name(directory_name)
-            if name not in known:
-                _logger.warning("%s belongs to no topic and is left alone", path)
+            if name is not None and name not in known:
+                # To make a topic of that name would be to make its first segment anew.
+                raise CorruptionError(
+                    f"{path} is a partition of no known topic. Restore the topic's file in {self._registry.directory}, "
+                    "or move the directory away"
+                )
 
     # The end
 

@@ -228,7 +228,7 @@ class PartitionOpener:
     def _expected_start(self) -> Offset:
         """Where the log must begin: its start offset is durable before anything below it goes."""
         start = self._checkpoints.log_starts.get(self._name, Offset(0))
-        if self._epochs_known:
+        if self._epochs_known and not self._checkpoints.is_log_start_certain(self._name):
             start = max(start, self._epochs.entries[0].start_offset)
         return start
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from storage.checked_json import dump_checked, parse_checked
 from storage.config import TopicConfig
 from storage.errors import CorruptionError, InvalidConfigError
 from storage.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX, PartitionName, topic_name_problem
@@ -17,6 +17,7 @@ from storage.topic_metadata import is_topic_id
 
 _SUFFIX = ".json"
 _VERSION = 1
+_MEMBERS = frozenset({"version", "name", "topic_id", "partitions", "ready_partitions", "config", "state"})
 _FILE_BYTES_MAX = 1024 * 1024
 
 
@@ -111,7 +112,7 @@ class TopicRegistry:
             "config": dict(record.overrides),
             "state": record.state.value,
         }
-        write_file_atomically(self._file_system, self.path_of(record), json.dumps(content, indent=2).encode() + b"\n")
+        write_file_atomically(self._file_system, self.path_of(record), dump_checked(content))
 
     def remove(self, record: TopicRecord) -> None:
         """Remove the topic's file. Durable: on return."""
@@ -122,7 +123,7 @@ class TopicRegistry:
 
     def _read(self, path: Path) -> TopicRecord:
         try:
-            content = json.loads(read_file(self._file_system, path, _FILE_BYTES_MAX))
+            content = parse_checked(read_file(self._file_system, path, _FILE_BYTES_MAX), _MEMBERS)
             record = TopicRecord(
                 content["name"],
                 content["topic_id"],
@@ -148,7 +149,7 @@ def _check(record: TopicRecord, version: object) -> None:
     if not isinstance(record.topic_id, str) or not is_topic_id(record.topic_id):
         raise ValueError(f"{record.topic_id!r} is no topic id")
     for count in (record.partition_count, record.ready_count):
-        if count is not None and (type(count) is not int or not 0 <= count <= PARTITION_COUNT_MAX):
+        if count is not None and (type(count) is not int or not 1 <= count <= PARTITION_COUNT_MAX):
             raise ValueError(f"{count!r} is no number of partitions")
     if not isinstance(record.overrides, dict):
         raise ValueError("config is no object")
