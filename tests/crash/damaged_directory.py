@@ -14,7 +14,6 @@ from storage.partition_log import PartitionLog
 from tests.crash.ledger import (
     DATA_DIR,
     PartitionLedger,
-    ViolationError,
     append_group,
     flush,
     open_directory,
@@ -84,6 +83,11 @@ class StoppedDirectory:
         return disk
 
 
+def without_epoch(batch: bytes) -> bytes:
+    """A batch but for its leader epoch: no CRC covers that, and a segment that needs no scan is not read for it."""
+    return batch[:12] + batch[16:]
+
+
 class DamageCheck:
     """Opens a damaged directory and compares everything it serves with what was stored.
 
@@ -136,7 +140,7 @@ class DamageCheck:
             header = batches[0].header
             expected = self._stored.get(header.base_offset)
             require(
-                expected is not None and expected.stored == content,
+                expected is not None and without_epoch(expected.stored) == without_epoch(content),
                 f"offset {offset} is served with other bytes: {header}",
             )
             require(header.base_offset <= offset <= header.last_offset, f"offset {offset} gives {header}")
@@ -185,7 +189,3 @@ class DamageCheck:
             require(
                 largest is not None and (largest.offset, largest.timestamp) == first, f"largest {largest}, not {first}"
             )
-
-
-def explain(error: Exception, where: str) -> ViolationError:
-    return ViolationError(f"{where}: {type(error).__name__}: {error}")
