@@ -100,14 +100,21 @@ async def parse_records(broker: Broker, body: bytes | bytearray, encoding: Encod
 
 
 async def batches_of(
-    broker: Broker, log: PartitionLog, parsed: ParsedRecords, rows: Sequence[int] | None = None
+    broker: Broker,
+    log: PartitionLog,
+    parsed: ParsedRecords,
+    rows: Sequence[int] | None = None,
+    *,
+    together: bool = True,
 ) -> list[ValidBatch]:
     """These records as batches the log may take, made in a thread when they are large.
+
+    All of them are for one append, or with ``together`` false each for one of its own.
 
     Raises:
         RefusedError: they break a rule of the topic.
     """
-    make = functools.partial(validated_batches, parsed, log.config, broker.now_ms(), rows)
+    make = functools.partial(validated_batches, parsed, log.config, broker.now_ms(), rows, together=together)
     size_bytes = sum(len(value) for value in parsed.values if value is not None)
     return make() if size_bytes <= INLINE_BYTES_MAX else await call_in(broker.pools.read, make)
 

@@ -12,16 +12,24 @@ from storage.errors import InvalidRecordError, RecordError, RecordListTooLargeEr
 
 
 def validated_batches(
-    parsed: ParsedRecords, config: TopicConfig, now_ms: int, rows: Sequence[int] | None = None
+    parsed: ParsedRecords,
+    config: TopicConfig,
+    now_ms: int,
+    rows: Sequence[int] | None = None,
+    *,
+    together: bool = True,
 ) -> list[ValidBatch]:
     """Encode all records, or these rows, into batches of at most ``max.message.bytes``, and validate them.
+
+    What is appended ``together`` must fit into one segment; otherwise each batch must, and is made to.
 
     Raises:
         RefusedError: as ``validate_batches``; the records it names are numbered as in the request.
     """
     batches: list[ValidBatch] = []
     record_count = 0
-    for encoded in encode_batches(parsed.columns(rows), batch_bytes_max=config.max_message_bytes):
+    batch_bytes_max = min(config.max_message_bytes, config.segment_bytes)
+    for encoded in encode_batches(parsed.columns(rows), batch_bytes_max=batch_bytes_max):
         # Each batch comes to the log as from a client of its own: numbered from 0.
         buffer = bytearray(encoded)
         stamp(buffer, 0, 0, 0)
@@ -31,7 +39,7 @@ def validated_batches(
             raise _numbered_as_asked(error, record_count, rows) from error
         record_count += batches[-1].header.record_count
     total_bytes = sum(batch.size_bytes for batch in batches)
-    if total_bytes > config.segment_bytes:
+    if together and total_bytes > config.segment_bytes:
         raise RecordListTooLargeError(
             f"{total_bytes} bytes of batches do not fit into a segment of {config.segment_bytes} bytes"
         )

@@ -173,7 +173,7 @@ class RecordStream:
         self._line_count += len(parsed)
         for number, rows in self._spread(parsed).items():
             log = self._broker.partition(self._topic, number)
-            for batch in await batches_of(self._broker, log, parsed, rows):
+            for batch in await batches_of(self._broker, log, parsed, rows, together=False):
                 while len(self._in_flight) >= self._in_flight_max:
                     await self._acknowledge_oldest()
                 if self._is_refusing:

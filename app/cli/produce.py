@@ -15,11 +15,12 @@ import typer
 
 from app.cli import options
 from app.cli.command_errors import CommandError, UsageProblem
-from app.cli.http_session import open_session
+from app.cli.http_session import open_session, topic_path
 from app.cli.line_source import LineSource, LineTooLongError, input_size
 from app.cli.producing import Progress, RecordSender
 from app.cli.record_text import InputFormat, JsonPaths, OutgoingRecord, RecordTextError, record_reader
 from app.cli.rendering import format_bytes, plural, print_json, progress_bar, say
+from rollway.records import HEADER_BYTES
 
 REQUEST_BYTES = 512 << 10
 REQUEST_RECORDS_MAX = 10_000
@@ -81,11 +82,13 @@ def produce_records(
     except RecordTextError as error:
         raise UsageProblem(f"{error}.") from None
     with _open_input(file) as descriptor, open_session(server) as session:
-        numbers = session.partition_numbers(topic)
+        described = session.get(topic_path(topic))
+        numbers = [int(entry["partition"]) for entry in described["partitions"]]
+        segment_bytes = int(described["config"]["segment.bytes"]["value"])
         if partition is not None and partition not in numbers:
             raise CommandError(f"Topic {topic} has no partition {partition}.")
         sender = RecordSender(session, topic, numbers, partition=partition)
-        run = _Run(LineSource(descriptor, linger_ms=linger_ms), read, sender, skip)
+        run = _Run(LineSource(descriptor, linger_ms=linger_ms), read, sender, skip, segment_bytes=segment_bytes)
         _produce(run, topic, size_bytes=input_size(descriptor), quiet=quiet, as_json=as_json)
 
 
@@ -108,7 +111,13 @@ class _Run:
     """Lines to records to requests; holds at most one request's records."""
 
     def __init__(
-        self, source: LineSource, read: Callable[[int, bytes], OutgoingRecord], sender: RecordSender, skip: int
+        self,
+        source: LineSource,
+        read: Callable[[int, bytes], OutgoingRecord],
+        sender: RecordSender,
+        skip: int,
+        *,
+        segment_bytes: int,
     ) -> None:
         self.source = source
         self.sender = sender
@@ -116,6 +125,7 @@ class _Run:
         self.skip = skip
         self._batch: list[OutgoingRecord] = []
         self._batch_bytes = 0
+        self._segment_bytes = segment_bytes
         self._line_number = 0
 
     @property
@@ -152,7 +162,10 @@ class _Run:
         self._send(on_sent)
 
     def _add(self, record: OutgoingRecord, on_sent: Callable[[], None]) -> None:
-        if self._batch and self._batch_bytes + record.size_bytes > REQUEST_BYTES:
+        size_bytes = self._batch_bytes + record.size_bytes
+        # What one request brings a partition goes into one segment; at worst each record is a batch of its own there.
+        segment_bytes = size_bytes + (len(self._batch) + 1) * HEADER_BYTES
+        if self._batch and (size_bytes > REQUEST_BYTES or segment_bytes > self._segment_bytes):
             self._send(on_sent)
         self._batch.append(record)
         self._batch_bytes += record.size_bytes

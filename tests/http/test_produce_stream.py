@@ -65,6 +65,26 @@ def test_a_long_body_becomes_many_batches_in_order(client: httpx.Client, topic: 
     assert client.get(f"{path}/records/7/value").text == f"{7:0200d}"
 
 
+def test_a_long_body_is_cut_to_fit_the_topics_segments_and_batches(client: httpx.Client) -> None:
+    body = lines(*({"value": f"{number:0100d}"} for number in range(4000)))
+    for number, (segment_bytes, batch_bytes) in enumerate([(100_000, 1_048_588), (100_000, 5_000), (2_000, 1_000_000)]):
+        path = f"/v1/topics/small-segments-{number}"
+        config = {"segment.bytes": segment_bytes, "max.message.bytes": batch_bytes, "index.interval.bytes": 0}
+        assert client.put(path, json={"config": config}).status_code == 201
+        for place in ("partitions/0/records", "records"):
+            told = acknowledgements(client.post(f"{path}/{place}", content=body, headers=NDJSON))
+            assert sum(line["record_count"] for line in told) == 4000
+            assert all("error" not in line for line in told)
+        values = client.get(f"{path}/partitions/0/records/7999/value")
+        assert values.text == f"{3999:0100d}"
+        too_long = lines({"value": "a"}, {"value": "x" * segment_bytes})
+        refused = client.post(f"{path}/records", content=too_long, headers=NDJSON)
+        assert refused.status_code == 413
+        whole = {"records": [{"value": "x" * 1000}] * 120}
+        assert client.post(f"{path}/partitions/0/records", json=whole).status_code == 413
+        assert log_end(client, f"{path}/partitions/0") == 8000
+
+
 class Stream:
     """A produce request over a plain connection, where an answer can be read while the body is being sent."""
 
