@@ -427,12 +427,15 @@ def test_a_clock_that_jumps_forward_deletes_nothing(new_log: NewLog) -> None:
 
 
 def test_a_clock_that_jumps_back_deletes_nothing(new_log: NewLog) -> None:
+    """And set right again it is believed at once."""
     log = new_log({"retention.ms": DAY_MS})
     in_fives(log, 15)
     log.clock.jump(-30 * DAY_MS)
     assert log.run_retention() == []
     log.clock.jump(30 * DAY_MS + 60_000)
     assert log.run_retention() == []
+    log.clock.advance(DAY_MS)
+    assert log.run_retention() == [0, 5, 10]
 
 
 def test_retention_refuses_nothing_it_planned(new_log: NewLog) -> None:
