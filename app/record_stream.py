@@ -43,6 +43,34 @@ class _InFlight:
     outcome: asyncio.Task[AppendResult]
 
 
+class _Unacknowledged:
+    """What became of the batches of a stream with ``acks=0``, of which only a failure of the stream ever speaks."""
+
+    def __init__(self) -> None:
+        self._may_be_in_log = False
+        self._has_failed = False
+        self._record_count = 0
+
+    def note(self, outcome: asyncio.Task[AppendResult]) -> None:
+        """Count a batch in the order of the stream."""
+        error = outcome.exception()
+        if error is None:
+            self._may_be_in_log = True
+            self._record_count += 0 if self._has_failed else outcome.result().record_count
+            return
+        self._has_failed = True
+        if not isinstance(error, Exception) or problem_for(error).applied == "unknown":
+            self._may_be_in_log = True
+
+    def tell(self, problem: Problem, *, is_one_partition: bool) -> None:
+        """Let ``problem`` say that something was appended; in one partition, how many of the first lines were."""
+        if not self._may_be_in_log:
+            return
+        problem.applied = "unknown"
+        if is_one_partition:
+            problem.extra["acknowledged_lines"] = self._record_count
+
+
 class RecordStream:
     """One request's records on their way into one partition, or with ``partition`` absent into any of its topic."""
 
@@ -74,6 +102,7 @@ class RecordStream:
         self._is_finished = False
         self._is_first_submit = True
         self._expects_offset = options.expected_offset is not None
+        self._unacknowledged = _Unacknowledged()
 
     async def run(self, body: AsyncIterator[bytes]) -> None:
         """Read and append until the body ends, something is refused, or the service stops; then wait for the rest."""
@@ -212,6 +241,7 @@ class RecordStream:
         error = done.outcome.exception()
         self._expects_offset = False
         if self._options.acks == "0":
+            self._unacknowledged.note(done.outcome)
             return
         if error is None:
             self._put_line(encode_document(result_document(done.log, done.outcome.result())) + b"\n")
@@ -238,6 +268,8 @@ class RecordStream:
     async def _settle(self) -> None:
         while self._in_flight:
             await self._acknowledge_oldest()
+        if self._problem is not None and self._options.acks == "0":
+            self._unacknowledged.tell(self._problem, is_one_partition=self._partition is not None)
         self._is_finished = True
         self._progressed.set()
 

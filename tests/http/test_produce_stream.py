@@ -203,6 +203,24 @@ def test_acks_0_has_no_lines(client: httpx.Client, topic: str) -> None:
     assert log_end(client, path) == 10
 
 
+def test_acks_0_that_fails_after_batches_does_not_say_that_nothing_was_applied(
+    client: httpx.Client, topic: str
+) -> None:
+    many = lines(*({"value": "x" * 1000} for _ in range(2000)))
+    bad = b'{"value":1}\n'
+    for path, is_told in ((f"{topic}/partitions/0/records", True), (f"{topic}/records", False)):
+        refused = client.post(f"{path}?acks=0", content=many + bad, headers=NDJSON)
+        problem = refused.json()
+        assert (refused.status_code, problem["code"], problem["applied"]) == (422, "invalid_request", "unknown")
+        assert ("acknowledged_lines" in problem) == is_told
+        if is_told:
+            taken = problem["acknowledged_lines"]
+            assert 0 < taken < 2000
+            assert log_end(client, f"{topic}/partitions/0") == taken
+        nothing = client.post(f"{path}?acks=0", content=bad, headers=NDJSON).json()
+        assert (nothing["applied"], "acknowledged_lines" in nothing) == ("no", False)
+
+
 def test_expected_offset_is_that_of_the_first_batch(client: httpx.Client, topic: str) -> None:
     path = f"{topic}/partitions/0/records"
     many = lines(*({"value": "x" * 1000} for _ in range(2000)))
