@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.answers import combined_problem, json_answer
@@ -108,6 +108,24 @@ def _record_body(list_schema: str, record_schema: str, *, raw: bool) -> dict[str
     return {"requestBody": {"required": True, "content": content}}
 
 
+_IDEMPOTENCE_HEADERS = {
+    name.lower().encode(): name for name in ("Producer-Id", "Producer-Epoch", "Base-Sequence", "Idempotency-Key")
+}
+
+
+async def no_idempotence_headers(request: Request) -> None:
+    """Refuse headers that ask for idempotence: ignored, they would let a retry append everything twice.
+
+    Raises:
+        Problem: 422.
+    """
+    names = [_IDEMPOTENCE_HEADERS[name] for name, _ in request.scope["headers"] if name in _IDEMPOTENCE_HEADERS]
+    if names:
+        detail = "not offered yet; idempotent producers send their sequences inside raw record batches"
+        faults = [{"pointer": name, "code": "unsupported_header", "detail": detail} for name in dict.fromkeys(names)]
+        raise Problem(422, "invalid_request", f"{names[0]}: {detail}", errors=faults)
+
+
 _ACCEPTED: dict[int | str, dict[str, Any]] = {202: {"description": "Accepted, with acks=0; no result."}}
 _ACKNOWLEDGED = {
     "description": "Appended. NDJSON is answered with one line per appended batch; a line with an error ends it.",
@@ -134,6 +152,7 @@ _ACKNOWLEDGED = {
     response_model=ProduceResult,
     responses={200: _ACKNOWLEDGED, **_ACCEPTED, **problems(*PRODUCE)},
     openapi_extra=_record_body("RecordList", "ProducedRecord", raw=True),
+    dependencies=[Depends(no_idempotence_headers)],
 )
 async def produce_records(
     request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[PartitionProduceParameters, Query()]
@@ -171,6 +190,7 @@ async def produce_records(
         **problems(*PRODUCE),
     },
     openapi_extra=_record_body("RoutedRecordList", "RoutedRecord", raw=False),
+    dependencies=[Depends(no_idempotence_headers)],
 )
 async def produce_records_to_topic(
     request: Request, topic: TopicName, broker: BrokerOf, parameters: Annotated[ProduceParameters, Query()]
