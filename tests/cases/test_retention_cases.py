@@ -444,9 +444,7 @@ def test_retention_refuses_nothing_it_planned(new_log: NewLog) -> None:
     in_fives(log, 20)
     plan = log.partition.retention_plan(START_MS)
     assert [entry.reason for entry in plan] == ["retention.bytes", "retention.bytes", None, None]
-    assert plan[2].held_by == (
-        "without it less than retention.bytes would remain, and it is younger than retention.ms"
-    )
+    assert plan[2].held_by == ("without it less than retention.bytes would remain, and it is younger than retention.ms")
     assert plan[2].due_ms == START_MS + 10**9 + 1
     assert log.run_retention() == [0, 5]
     assert_whole(log)
