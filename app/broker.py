@@ -175,20 +175,20 @@ class Broker:
         )
         size_bytes = sum(batch.size_bytes for batch in batches)
         pending = self.writer_of(log).append(
-            request, size_bytes=size_bytes, wants_fsync=options.durability == "fsynced" and options.acks != "0"
+            request, size_bytes=size_bytes, wants_fsync=options.acks != "0" and options.waits_for_fsync(log)
         )
         if options.acks == "0":
             pending.written.add_done_callback(self._count_dropped)
         return pending
 
-    async def outcome_of(self, log: PartitionLog, pending: PendingAppend, options: ProduceOptions) -> AppendResult:
+    async def outcome_of(self, pending: PendingAppend, options: ProduceOptions) -> AppendResult:
         """Wait as long as the options say: for the file, or for the fsync.
 
         Raises:
             Problem: request_timed_out; the append goes on.
             StorageError: what the log answered.
         """
-        future = pending.fsynced if options.waits_for_fsync(log) else pending.written
+        future = pending.fsynced if pending.wants_fsync else pending.written
         try:
             async with asyncio.timeout(options.timeout_ms / 1000):
                 result = await future
@@ -218,6 +218,9 @@ class Broker:
         """The partition's writer, made when first needed."""
         writer = self._writers.get(log.name)
         if writer is None or writer.log is not log:
+            if self.manager.partition(log.name.topic, log.name.partition) is not log:
+                # A request that found the topic before it was deleted; its successor has a writer of its own.
+                raise UnknownTopicOrPartitionError(f"topic {log.name.topic!r} was deleted")
             writer = PartitionWriter(
                 log,
                 write_pool=self.pools.write,

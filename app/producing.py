@@ -133,7 +133,7 @@ async def produce(
     pending = broker.submit(log, batches, options)
     if options.acks == "0":
         return None
-    return result_document(log, await broker.outcome_of(log, pending, options))
+    return result_document(log, await broker.outcome_of(pending, options))
 
 
 async def produce_to_topic(
@@ -179,7 +179,7 @@ async def _end(broker: Broker, begun: _Begun | ProduceOutcome, options: ProduceO
         return begun
     number = begun.log.name.partition
     try:
-        result = await broker.outcome_of(begun.log, begun.pending, options)
+        result = await broker.outcome_of(begun.pending, options)
     except (StorageError, Problem) as error:
         return ProduceOutcome(number, None, problem_for(error))
     return ProduceOutcome(number, result_document(begun.log, result), None)

@@ -208,7 +208,7 @@ class RecordStream:
                 if self._is_refusing:
                     return
                 pending = self._broker.submit(log, [batch], self._next_options())
-                outcome = asyncio.ensure_future(self._broker.outcome_of(log, pending, self._options))
+                outcome = asyncio.ensure_future(self._broker.outcome_of(pending, self._options))
                 self._in_flight.append(_InFlight(log, outcome))
 
     def _spread(self, parsed: ParsedRecords) -> dict[int, list[int] | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -24,17 +25,18 @@ class Ballast:
     Retention and the deletion of topics free space, but first they write small files. On a full disk that write
     gets the ballast's room; the ballast comes back when there is space again.
 
-    Thread: any; one job at a time uses it.
+    Thread: any; one job at a time uses the room.
     """
 
     def __init__(self, file_system: FileSystem, path: Path, size_bytes: int = BALLAST_BYTES) -> None:
         self._file_system = file_system
         self._path = path
         self._size_bytes = size_bytes
+        self._lock = threading.Lock()
 
     def restore(self) -> None:
         """Take the room again if it was given up and the disk has it. A full disk is no error."""
-        with contextlib.suppress(OSError):
+        with self._lock, contextlib.suppress(OSError):
             if not self._file_system.exists(self._path):
                 write_file_atomically(self._file_system, self._path, bytes(self._size_bytes))
 
@@ -47,8 +49,10 @@ class Ballast:
         try:
             return work()
         except OSError as error:
-            if error.errno not in {errno.ENOSPC, errno.EDQUOT} or not self._file_system.exists(self._path):
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise
-            _logger.warning("the disk is full: %s is given up", self._path)
-            self._file_system.unlink(self._path)
-            return work()
+            with self._lock:
+                if self._file_system.exists(self._path):
+                    _logger.warning("the disk is full: %s is given up", self._path)
+                    self._file_system.unlink(self._path)
+                return work()

@@ -106,7 +106,8 @@ class DirectoryCheckpoints:
                 self.recovery_points = {
                     name: offset for name, offset in self.recovery_points.items() if name not in gone
                 }
-                self._recovery_points.write(self.recovery_points)
+                remaining = self.recovery_points
+                self.ballast.run(lambda: self._recovery_points.write(remaining))
 
     def write_high_watermarks(self, offsets: Mapping[PartitionName, Offset]) -> None:
         """Replace the high watermarks if any has moved."""

@@ -9,6 +9,7 @@ then an ``OSError`` and never a SIGBUS (rule 9).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -153,6 +154,11 @@ def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -
         if content:
             file.write(0, [content])
         file.sync()
+    except OSError:
+        # On a full disk the half of a file is in the way of everything else.
+        with contextlib.suppress(OSError):
+            file_system.unlink(temporary)
+        raise
     finally:
         file.close()
     file_system.rename(temporary, path)

@@ -7,7 +7,7 @@ import json
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,6 +102,7 @@ class LogManager:
         self._registry = TopicRegistry(file_system, data_directory / OWN_DIRECTORY)
         self._changing = threading.RLock()
         self._closed = False
+        self._deleting: dict[str, tuple[TopicRecord, Topic]] = {}
         self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
         self._deleted_directories = DeletedDirectories(file_system, clock)
         self._ballast = Ballast(file_system, data_directory / OWN_DIRECTORY / BALLAST, ballast_bytes)
@@ -182,7 +183,7 @@ class LogManager:
                 if on_progress is not None:
                     scanned = sum(report.scanned_bytes for report in self.recovery)
                     on_progress(RecoveryProgress(len(self.recovery), partition_count, scanned))
-            if record.state is TopicState.CREATING:
+            if record.state is TopicState.CREATING or record.ready_count is not None:
                 self._registry.save(record.with_state(TopicState.READY))
             self._topics[record.name] = self._topic(record, tuple(partitions))
         self._ballast.restore()
@@ -283,7 +284,9 @@ class LogManager:
             if existing is not None:
                 return self._same_or_refuse(existing, partition_count, wanted), False
             self._refuse_colliding_name(name)
+            self._continue_deletion(name)
             record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.CREATING)
+            self._refuse_existing_directories(record.partition_names())
             try:
                 topic = self._create(record)
             except OSError as error:
@@ -310,6 +313,13 @@ class LogManager:
         for other in self._topics:
             if other.replace(".", "_") == collides:
                 raise InvalidTopicError(f"topic {name} collides with {other}: they differ only in '.' and '_'")
+
+    def _refuse_existing_directories(self, names: Iterable[PartitionName]) -> None:
+        """A directory that belongs to no topic may hold somebody's data: it is never taken over."""
+        for name in names:
+            directory = self.logs_directory / partition_directory_name(name)
+            if self._file_system.exists(directory):
+                raise TopicExistsError(f"{directory} exists and belongs to no topic; move it away first")
 
     def _create(self, record: TopicRecord) -> Topic:
         """The record is written first and last: a crash in between is finished by the next start."""
@@ -399,7 +409,9 @@ class LogManager:
             _check_partition_count(count)
             if count < len(topic.partitions):
                 raise InvalidTopicError(f"topic {name} has {len(topic.partitions)} partitions; there cannot be fewer")
+            before = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
             record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY, len(topic.partitions))
+            self._refuse_existing_directories(record.partition_names()[len(topic.partitions) :])
             partitions = list(topic.partitions)
             try:
                 self._registry.save(record)
@@ -408,10 +420,21 @@ class LogManager:
                 record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
                 self._registry.save(record)
             except OSError as error:
+                self._undo_alteration(before, record)
                 raise DiskFullError(f"topic {name} could not be altered: {error.strerror or error}") from error
             altered = self._topic(record, tuple(partitions))
             self._topics[name] = altered
             return altered
+
+    def _undo_alteration(self, before: TopicRecord, record: TopicRecord) -> None:
+        try:
+            self._ballast.run(lambda: self._registry.save(before))
+            for name in record.partition_names()[before.partition_count :]:
+                directory = self.logs_directory / partition_directory_name(name)
+                if self._file_system.is_directory(directory):
+                    remove_directory(self._file_system, directory)
+        except OSError as error:
+            _logger.warning("topic %s: what its failed alteration left stays for now: %s", before.name, error)
 
     def delete_topic(self, name: str) -> Topic:
         """Delete a topic, durably: its directories are renamed now and unlinked after ``file.delete.delay.ms``.
@@ -422,6 +445,7 @@ class LogManager:
         """
         with self._changing:
             self._check_open()
+            self._continue_deletion(name)
             topic = self.topic(name)
             record = TopicRecord(
                 name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.DELETING
@@ -431,18 +455,36 @@ class LogManager:
                 for log in topic.partitions:
                     log.take_offline("the topic was deleted")
                 del self._topics[name]
-                self._finish_deletion(record)
+                self._deleting[name] = (record, topic)
+                self._finish_deletion(record, topic)
+                del self._deleting[name]
             except OSError as error:
                 raise DiskFullError(f"topic {name} could not be deleted: {error.strerror or error}") from error
             return topic
 
-    def _finish_deletion(self, record: TopicRecord) -> None:
+    def _continue_deletion(self, name: str) -> None:
+        """Finish a deletion that the disk refused half way, before the name is used again.
+
+        Raises:
+            DiskFullError: the disk refuses still.
+        """
+        if name not in self._deleting:
+            return
+        try:
+            self._finish_deletion(*self._deleting[name])
+        except OSError as error:
+            raise DiskFullError(f"topic {name} is not deleted yet: {error.strerror or error}") from error
+        del self._deleting[name]
+
+    def _finish_deletion(self, record: TopicRecord, topic: Topic | None = None) -> None:
         delay_ms = self._config(record).file_delete_delay_ms
         for name in record.partition_names():
             directory = self.logs_directory / partition_directory_name(name)
             if self._file_system.is_directory(directory):
                 doomed = self.logs_directory / deleted_directory_name(name)
                 self._file_system.rename(directory, doomed)
+                if topic is not None:
+                    topic.partitions[name.partition].moved_to(doomed)
                 self._deleted_directories.add(doomed, delay_ms)
         self._file_system.sync_directory(self.logs_directory)
         self._checkpoints.forget(record.partition_names())
@@ -517,9 +559,9 @@ class LogManager:
             if self._closed:
                 return True
             self._closed = True
-            closed = [log.close() for log in self._logs()]
-            clean = all(closed)
             try:
+                closed = [log.close() for log in self._logs()]
+                clean = all(closed)
                 self.checkpoint()
                 self.checkpoint_high_watermarks()
                 if clean:
@@ -530,7 +572,8 @@ class LogManager:
             except OSError as error:
                 _logger.error("no clean stop: %s", error)
                 clean = False
-            self._lock.release()
+            finally:
+                self._lock.release()
             return clean
 
 

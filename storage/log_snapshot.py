@@ -221,7 +221,9 @@ class LogSnapshot:
         largest = segment.largest_timestamp
         if largest.timestamp == NO_TIMESTAMP:
             return None
-        return segment.find_timestamp(largest.timestamp, self.log_start_offset, limit)
+        found = segment.find_timestamp(largest.timestamp, self.log_start_offset, limit)
+        # The writer may be ahead of this snapshot: then the largest of what it shows is looked for.
+        return found or segment.find_max_timestamp(self.log_start_offset, limit)
 
     def segment_infos(self) -> list[SegmentInfo]:
         """Every segment, oldest first."""
@@ -235,8 +237,8 @@ class LogSnapshot:
                     size_bytes=self.log_end_metadata.position if last else segment.size_bytes,
                     first_timestamp=segment.first_record_timestamp(),
                     largest_timestamp=segment.largest_timestamp.timestamp,
-                    offset_index_entries=segment.offset_index.get().entry_count,
-                    time_index_entries=segment.time_index.get().entry_count,
+                    offset_index_entries=segment.offset_index.ask(lambda index: index.entry_count),
+                    time_index_entries=segment.time_index.ask(lambda index: index.entry_count),
                     state="active" if last else "sealed",
                 )
             )

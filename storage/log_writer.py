@@ -148,6 +148,8 @@ class LogWriter:
         self.written = WrittenState.of(parts.segments, parts.log_start_offset, log_end)
         self.durable_end = log_end
         self._durable_lock = threading.Lock()
+        self.flushing = threading.RLock()
+        self.failed = False
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -343,7 +345,7 @@ class LogWriter:
             segments = segments[:-1]
         try:
             self.producers.take_snapshot(base_offset)
-            active.seal()
+            self._seal(active)
             fresh = self._create_segment(base_offset)
             self._file_system.sync_directory(self._directory)
         except OSError as error:
@@ -354,9 +356,22 @@ class LogWriter:
         self.written = WrittenState.of((*segments, fresh), self.written.log_start_offset, log_end)
         self.advance_durable_end(log_end)
 
+    def _seal(self, active: Segment) -> None:
+        """Seal with no other fsync of the file under way: the kernel tells of a failed write only once (rule 3)."""
+        with self.flushing:
+            if self.failed:
+                raise OSError(errno.EIO, "the disk failed before")
+            try:
+                active.seal()
+            except OSError as error:
+                self.failed = error.errno not in DISK_FULL_ERRNOS
+                raise
+
     def advance_durable_end(self, log_end: LogOffsetMetadata) -> None:
         """Note that everything below ``log_end`` has been fsynced. Thread: any; the greatest wins."""
         with self._durable_lock:
+            if self.failed:
+                return
             if log_end.offset >= self.durable_end.offset:
                 self.durable_end = log_end
             self.recovery_point = max(self.recovery_point, log_end.offset)
@@ -476,6 +491,8 @@ def replay_producers(
     """Restore the producers from their newest snapshot and the batches after it (spec E20)."""
     first = max(segments[0].base_offset, Offset(0))
     restored = producers.load(first, log_end_offset)
+    if restored >= log_end_offset:
+        return
     for segment in segments:
         if segment is not segments[-1] and _next_base(segments, segment) <= restored:
             continue

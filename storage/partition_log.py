@@ -62,7 +62,6 @@ class PartitionLog:
         self.damage = parts.damage
         self.offline_reason: str | None = None
         self._writing = threading.Lock()
-        self._flushing = threading.Lock()
         self._last_flush_ms = parts.clock.elapsed_ms()
         self._closed = False
         if parts.damage:
@@ -203,7 +202,7 @@ class PartitionLog:
         Raises:
             PartitionFailedError: the fsync failed. It is never tried again: the partition is offline (rule 3).
         """
-        with self._flushing:
+        with self._writer.flushing:
             writer = self._writer
             written = writer.written
             if written.log_end.offset > writer.durable_end.offset:
@@ -213,6 +212,8 @@ class PartitionLog:
                     written.active.flush()
                 except OSError as error:
                     raise self._fail(error, "fsync") from error
+                if self.offline_reason is not None:
+                    raise PartitionFailedError(f"{self.name} is offline: {self.offline_reason}")
             if self.offline_reason is None:
                 writer.advance_durable_end(written.log_end)
             self._last_flush_ms = self._clock.elapsed_ms()
@@ -326,7 +327,7 @@ class PartitionLog:
         """
         if offset < 0:
             raise ValueError(f"a log cannot be truncated to offset {offset}")
-        with self._exclusive(), self._flushing:
+        with self._exclusive(), self._writer.flushing:
             self._check_online()
             if offset >= self.written_end_offset:
                 # The epoch that an empty segment begins with stays: there may be a gap before it.
@@ -340,7 +341,7 @@ class PartitionLog:
         """Drop everything; the log is one empty segment at ``offset`` (spec E21). As ``truncate_to`` otherwise."""
         if offset < 0:
             raise ValueError(f"a log cannot start at offset {offset}")
-        with self._exclusive(), self._flushing:
+        with self._exclusive(), self._writer.flushing:
             self._check_online()
             self._guarded(lambda: self._writer.start_at(Offset(offset)), "truncating")
             self._publish_shorter()
@@ -363,6 +364,11 @@ class PartitionLog:
         """Refuse appends from now on; what was written before stays readable to who holds a snapshot."""
         if self.offline_reason is None:
             self.offline_reason = reason
+
+    def moved_to(self, directory: Path) -> None:
+        """Take note that the log's directory was renamed: whoever holds a snapshot reads on from there."""
+        for segment in self._writer.written.segments:
+            segment.moved_to(directory)
 
     def close(self) -> bool:
         """Flush, write the producer snapshot, trim the files; whether that was all done, so that nothing need be
@@ -404,6 +410,7 @@ class PartitionLog:
 
     def _fail(self, error: OSError, doing: str) -> PartitionFailedError:
         """Take the partition offline after a disk failure (invariant 10)."""
+        self._writer.failed = True
         self.take_offline(f"{doing} failed: {error.strerror or error}")
         _logger.error("%s is offline: %s failed: %s", self.name, doing, error)
         return PartitionFailedError(f"{self.name}: {doing} failed: {error.strerror or error}")

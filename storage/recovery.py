@@ -122,8 +122,10 @@ class PartitionOpener:
             self._remove(segments, f"the log ends at {log_end}, below the log start {log_start}")
             segments = []
         if not segments:
-            segments = [self._first_segment(log_start)]
-            log_end = log_start
+            log_end = max(log_start, self._checkpoints.recovery_points.get(self._name, Offset(0)))
+            if log_end > log_start:
+                self._report_damage(log_start, log_end, "their segment files are missing")
+            segments = [self._first_segment(log_end)]
         if self.report.damage:
             log_end = max(log_end, self.report.damage[-1].end, log_start)
         if not self.report.damage:

@@ -363,14 +363,20 @@ class Segment:
 
     def find_max_timestamp(self, start_offset: Offset, limit: int) -> TimestampedRecord | None:
         """The first record with the largest timestamp among those at or above ``start_offset``."""
+        largest: StoredBatch | None = None
         best: TimestampedRecord | None = None
         for batch in self.walk(self._verified_lower_bound(start_offset, limit).position, limit):
-            if batch.header.last_offset < start_offset or batch.header.max_timestamp == NO_TIMESTAMP:
+            header = batch.header
+            if header.last_offset < start_offset or header.max_timestamp == NO_TIMESTAMP:
                 continue
-            if best is None or batch.header.max_timestamp > best.timestamp:
+            if header.base_offset < start_offset:
+                # Its largest may lie below the start: only its records can tell.
                 found = self._largest_record(batch, start_offset)
-                if found.timestamp > (NO_TIMESTAMP if best is None else best.timestamp):
-                    best = found
+                best = found if found.timestamp != NO_TIMESTAMP else None
+            elif largest is None or header.max_timestamp > largest.header.max_timestamp:
+                largest = batch
+        if largest is not None and (best is None or largest.header.max_timestamp > best.timestamp):
+            best = self._largest_record(largest, start_offset)
         return best
 
     def _largest_record(self, batch: StoredBatch, start_offset: Offset) -> TimestampedRecord:
@@ -487,6 +493,12 @@ class Segment:
             self._file_system.rename(transactions, _deleted(transactions))
             renamed.append(_deleted(transactions))
         return renamed
+
+    def moved_to(self, directory: Path) -> None:
+        """Take note that the directory was renamed to ``directory``."""
+        self._log.moved_to(directory)
+        for index in (self.offset_index, self.time_index):
+            index.moved(directory / index.path.name)
 
 
 def _fsync(sync: Callable[[], None]) -> None:

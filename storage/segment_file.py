@@ -70,6 +70,11 @@ class SegmentFile:
             self._file_system.rename(self.path, target)
             self.path = target
 
+    def moved_to(self, directory: Path) -> None:
+        """Take note that the file's directory was renamed."""
+        with self._opening:
+            self.path = directory / self.path.name
+
     def modified_ms(self) -> int:
         """When the file was last written."""
         return self._file_system.modified_ms(self.path)

@@ -49,7 +49,7 @@ class TopicRecord:
         return self.ready_count is None or name.partition < self.ready_count
 
     def with_state(self, state: TopicState) -> TopicRecord:
-        return replace(self, state=state)
+        return replace(self, state=state, ready_count=None)
 
 
 @dataclass(frozen=True, slots=True)

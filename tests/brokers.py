@@ -36,7 +36,7 @@ class Stand:
 
     async def append(self, log: PartitionLog, *values: bytes) -> None:
         options = ProduceOptions(acks="1")
-        await self.broker.outcome_of(log, self.broker.submit(log, valid_batches(log, *values), options), options)
+        await self.broker.outcome_of(self.broker.submit(log, valid_batches(log, *values), options), options)
 
     def count(self, name: str, job: str) -> float:
         return self.metrics.registry.get_sample_value(name, {"job": job}) or 0.0

@@ -40,7 +40,7 @@ def test_what_an_acknowledgement_waits_for(acks: str, durability: str | None, po
         assert options.waits_for_fsync(log) is waits
         gate = Gate(made.disk, "sync")
         pending = made.broker.submit(log, valid_batches(log, b"x"), options)
-        answer = asyncio.ensure_future(made.broker.outcome_of(log, pending, options))
+        answer = asyncio.ensure_future(made.broker.outcome_of(pending, options))
         await pending.written
         await eventually(lambda: answer.done()) if not waits else await gate.reached()
         assert answer.done() is not waits

@@ -69,7 +69,7 @@ def test_checkpoints_are_written() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
         options = ProduceOptions()
-        await made.broker.outcome_of(log, made.broker.submit(log, valid_batches(log, b"x"), options), options)
+        await made.broker.outcome_of(made.broker.submit(log, valid_batches(log, b"x"), options), options)
         await made.scheduler.run("checkpoint")
         await made.scheduler.run("checkpoint_high_watermarks")
         tree = made.disk.tree()
