@@ -12,6 +12,7 @@ from app.broker import ClientGoneError
 from app.compression import AnswerCompression
 from app.dependencies import only_known_parameters
 from app.http import problems
+from app.http.methods import HeadOfGet
 from app.metrics import RequestMetrics
 from app.openapi import TAGS, make_document
 from app.routes import fetch, offsets, operations, records, retention, topics
@@ -79,6 +80,7 @@ def create_app(
     problems.install(app)
     app.add_exception_handler(ClientGoneError, _answer_nobody)
     app.add_middleware(AnswerCompression, pool=service.pools.read)
+    app.add_middleware(HeadOfGet)
     app.add_middleware(RequestMetrics, metrics=service.metrics)
 
     def document() -> dict[str, Any]:

@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.http.methods import methods_of_path
 from rollway.records.errors import (
     BrokenBatchError,
     BrokenRecordError,
@@ -262,7 +263,10 @@ def http_problem(error: HTTPException, scope: Scope) -> Problem:
             404: f"there is nothing at {instance_of(scope)}",
             405: f"{scope.get('method')} is not possible here",
         }.get(error.status_code, detail)
-    return Problem(error.status_code, code, detail, headers=error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and "app" in scope:
+        headers["Allow"] = ", ".join(methods_of_path(scope))
+    return Problem(error.status_code, code, detail, headers=headers)
 
 
 def validation_problem(error: RequestValidationError) -> Problem:
