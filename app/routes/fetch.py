@@ -140,7 +140,10 @@ OFFSET_HEADERS = {
         "anything else is not to be stored.",
         "schema": {"type": "string"},
     },
-    "ETag": {"description": "Of a closed range: names its records.", "schema": {"type": "string"}},
+    "ETag": {
+        "description": "Of a closed range: names its records. Weak but for raw batches.",
+        "schema": {"type": "string"},
+    },
 }
 _FETCHED: dict[int | str, dict[str, Any]] = {
     200: {
@@ -247,9 +250,14 @@ def _respond(
     if answer.wanted.end is not None and _is_durable(log, max(answer.wanted.end, prepared.next_offset)):
         form = media_type if media_type == RECORD_BATCHES else f"{media_type};{parameters.encoding}"
         etag = f'"{log.topic_id}-{log.name.partition}-{answer.wanted.start}-{prepared.next_offset}-{form}"'
+        if media_type != RECORD_BATCHES:
+            # The same records, but the watermarks beside them may have moved.
+            etag = f"W/{etag}"
         is_fixed = isinstance(parameters.offset, int) and parameters.until is None and not log.config.compacts
         headers |= {"ETag": etag, "Cache-Control": IMMUTABLE if is_fixed else REVALIDATE}
         if is_match(request, etag):
+            if media_type != RECORD_BATCHES:
+                headers["Vary"] = "Accept, Accept-Encoding"
             return Response(status_code=304, headers=headers)
     if media_type == RECORD_BATCHES:
         response: Response = SliceResponse(prepared.slices, headers, media_type)
@@ -271,7 +279,7 @@ def is_match(request: Request, etag: str) -> bool:
     if header is None:
         return False
     tags = [tag.strip().removeprefix("W/") for tag in header.split(",")]
-    return "*" in tags or any(plain_etag(tag) == etag for tag in tags)
+    return "*" in tags or any(plain_etag(tag) == etag.removeprefix("W/") for tag in tags)
 
 
 _ONE_RECORD = (*READ, "record_not_found")

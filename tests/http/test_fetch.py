@@ -138,12 +138,13 @@ def test_a_closed_range_is_cached(client: httpx.Client, path: str) -> None:
         closed = fetch(client, path, accept, offset=2, end_offset=6)
         assert closed.headers["cache-control"] == "max-age=31536000, immutable"
         etag = closed.headers["etag"]
-        assert etag.startswith('"')
+        assert etag.startswith('"' if accept == RAW else 'W/"')
         client.post(f"{path}/records", json={"records": [{"value": "more"}]})
-        for tags in (etag, f'"other", {etag}', f"W/{etag}", "*"):
+        for tags in (etag, f'"other", {etag}', f"W/{etag.removeprefix('W/')}", "*"):
             headers = {"Accept": accept, "If-None-Match": tags}
             same = client.get(f"{path}/records", params={"offset": 2, "end_offset": 6}, headers=headers)
             assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", etag)
+            assert same.headers["vary"] == closed.headers["vary"]
         headers = {"Accept": accept, "If-None-Match": '"other"'}
         other = client.get(f"{path}/records", params={"offset": 2, "end_offset": 6}, headers=headers)
         assert other.status_code == 200
