@@ -25,6 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC_3339 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
 )
+_SPACE_FOR_PLUS = re.compile(r":\d\d(?:\.\d{1,9})? \d\d:\d\d\Z", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 
 
@@ -48,7 +49,10 @@ def parse_timestamp(value: object) -> int:
         return value
     match = _RFC_3339.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError("must be milliseconds since 1970 or an RFC 3339 date and time with its zone")
+        hint = ""
+        if isinstance(value, str) and _SPACE_FOR_PLUS.search(value):
+            hint = "; write + as %2B in a URL"
+        raise ValueError(f"must be milliseconds since 1970 or an RFC 3339 date and time with its zone{hint}")
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
     fraction, _, sign, zone_hours, zone_minutes = match.groups()[6:]
     try:

@@ -155,6 +155,18 @@ def test_a_closed_range_is_cached(client: httpx.Client, path: str) -> None:
     assert by_time.headers["etag"]
 
 
+def test_a_plus_that_became_a_space_is_explained(client: httpx.Client, path: str) -> None:
+    for name in ("timestamp", "until"):
+        start = "" if name == "timestamp" else "offset=0&"
+        refused = client.get(f"{path}/records?{start}{name}=2013-07-04T00:00:00+02:00")
+        assert refused.status_code == 422
+        assert "write + as %2B in a URL" in refused.text
+        other = client.get(f"{path}/records?{start}{name}=2013-07-04")
+        assert (other.status_code, "%2B" in other.text) == (422, False)
+        assert client.get(f"{path}/records?{start}{name}=2013-07-04T00:00:00%2B02:00").status_code == 200
+    assert "%2B" in client.get(f"{path}/offsets?timestamp=2013-07-04T00:00:00+02:00").text
+
+
 def test_what_is_not_durable_is_not_cached(client: httpx.Client) -> None:
     client.put("/v1/topics/not-durable", json={"config": {"flush.policy": "interval"}})
     path = "/v1/topics/not-durable/partitions/0"
