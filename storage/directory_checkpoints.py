@@ -103,11 +103,9 @@ class DirectoryCheckpoints:
                 {name: offset for name, offset in self._durable_log_starts.items() if name not in gone}
             )
             if not gone.isdisjoint(self.recovery_points):
-                self.recovery_points = {
-                    name: offset for name, offset in self.recovery_points.items() if name not in gone
-                }
-                remaining = self.recovery_points
+                remaining = {name: offset for name, offset in self.recovery_points.items() if name not in gone}
                 self.ballast.run(lambda: self._recovery_points.write(remaining))
+                self.recovery_points = remaining
 
     def write_high_watermarks(self, offsets: Mapping[PartitionName, Offset]) -> None:
         """Replace the high watermarks if any has moved."""
