@@ -52,10 +52,10 @@ $(DEMO_STAMP): requirements/demo.lock $(SETUP_STAMP)
 demo: setup $(DEMO_STAMP) ## put 336,776 real records through a fresh service, and check every answer
 	$(BIN)/python -m demo --data-dir $(DEMO_DIR)
 
-test: setup ## run the tests that CI runs
+test: setup $(DEMO_STAMP) ## run the tests that CI runs
 	$(PYTEST) $(PARALLEL) -m "not slow"
 
-test-all: setup ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
+test-all: setup $(DEMO_STAMP) ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
 	KILL_CYCLES=$(KILL_CYCLES) CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL)
 
 kill-test: setup ## kill -9 a real server under load, 500 times (KILL_CYCLES=...)

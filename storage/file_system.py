@@ -168,9 +168,10 @@ def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -
 class LocalFile:
     """A file of the machine. The descriptor closes with ``close`` or when the last holder lets the object go."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int, *, on_read_only_disk: bool = False) -> None:
         self._path = path
         self._descriptor = descriptor
+        self._on_read_only_disk = on_read_only_disk
 
     @property
     def path(self) -> Path:
@@ -221,12 +222,9 @@ class LocalFile:
 
     def _or_read_only(self, error: OSError) -> OSError:
         """What a descriptor that could only be opened for reading says of a write."""
-        if error.errno in {errno.EBADF, errno.EINVAL} and self._is_read_only():
+        if error.errno in {errno.EBADF, errno.EINVAL} and self._on_read_only_disk:
             return OSError(errno.EROFS, os.strerror(errno.EROFS), str(self._path))
         return error
-
-    def _is_read_only(self) -> bool:
-        return fcntl.fcntl(self.fileno(), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
 
     def sync(self) -> None:
         os.fdatasync(self.fileno())
@@ -255,14 +253,14 @@ class _LocalLock:
             self._descriptor = -1
 
 
-def _open_existing(path: Path, flags: int) -> int:
+def _open_existing(path: Path, flags: int) -> LocalFile:
     """On a read-only disk a file opens for reading alone; writing to it then fails (reliability rule 8)."""
     try:
-        return os.open(path, flags | os.O_CLOEXEC)
+        return LocalFile(path, os.open(path, flags | os.O_CLOEXEC))
     except OSError as error:
         if error.errno != errno.EROFS:
             raise
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return LocalFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), on_read_only_disk=True)
 
 
 class LocalFileSystem:
@@ -272,7 +270,7 @@ class LocalFileSystem:
         flags = os.O_RDWR if writable else os.O_RDONLY
         if create:
             return LocalFile(path, os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
-        return LocalFile(path, _open_existing(path, flags))
+        return _open_existing(path, flags)
 
     def make_directory(self, path: Path) -> None:
         path.mkdir(exist_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -27,7 +26,6 @@ from storage.errors import (
 )
 from storage.file_names import (
     CLEAN_SHUTDOWN_MARKER,
-    LEADER_EPOCH_CHECKPOINT,
     PARTITION_COUNT_MAX,
     PartitionName,
     deleted_directory_name,
@@ -37,20 +35,15 @@ from storage.file_names import (
     topic_name_problem,
 )
 from storage.file_system import FileSystem, LocalFileSystem, write_file_atomically
-from storage.leader_epochs import LeaderEpochs
-from storage.log_writer import LogParts
-from storage.offsets import LeaderEpoch, Offset
+from storage.partition_factory import PartitionFactory
 from storage.partition_log import PartitionLog
-from storage.producer_state import ProducerState
-from storage.recovery import PartitionOpener, PartitionRecovery
+from storage.recovery import PartitionRecovery
 from storage.retention import RetentionClock, check_policy
-from storage.segment import Segment
 from storage.topic_metadata import (
     MetaProperties,
     new_topic_id,
     read_meta_properties,
     write_meta_properties,
-    write_partition_metadata,
 )
 from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState
 
@@ -103,12 +96,12 @@ class LogManager:
         self._changing = threading.RLock()
         self._closed = False
         self._deleting: dict[str, tuple[TopicRecord, Topic]] = {}
-        self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
         self._deleted_directories = DeletedDirectories(file_system, clock)
         self._ballast = Ballast(file_system, data_directory / OWN_DIRECTORY / BALLAST, ballast_bytes)
         self._checkpoints = DirectoryCheckpoints(
             file_system, self.logs_directory, data_directory / OWN_DIRECTORY / LOG_START_OFFSETS, self._ballast
         )
+        self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints)
 
     # Opening
 
@@ -203,26 +196,13 @@ class LogManager:
             if record.state is TopicState.READY and record.was_ready(name):
                 raise CorruptionError(
                     f"{directory} is missing, but topic {record.name} has {record.partition_count} partitions. "
-                    f"Restore the directory, or delete the topic's file {self._registry.path_of(record)}"
+                    f"Restore it, or give the topic up by moving its file {self._registry.path_of(record)} away"
                 )
-            log = self._create_partition(record, name, config)
+            log = self._factory.create(record, name, config)
             self.recovery.append(PartitionRecovery(name, clean=True))
             return log
-        if record.state is TopicState.CREATING:
-            write_partition_metadata(self._file_system, directory, record.topic_id)
-        opener = PartitionOpener(
-            self._file_system,
-            self.clock,
-            name,
-            record.topic_id,
-            directory,
-            config,
-            self._checkpoints,
-            clean=self.was_clean,
-            random_source=self._random,
-        )
-        log = opener.open()
-        self.recovery.append(opener.report)
+        log, report = self._factory.open(record, name, config, clean=self.was_clean)
+        self.recovery.append(report)
         return log
 
     # Looking
@@ -325,46 +305,11 @@ class LogManager:
         """The record is written first and last: a crash in between is finished by the next start."""
         self._registry.save(record)
         config = self._config(record)
-        partitions = tuple(self._create_partition(record, name, config) for name in record.partition_names())
+        partitions = tuple(self._factory.create(record, name, config) for name in record.partition_names())
         self._file_system.sync_directory(self.logs_directory)
         ready = record.with_state(TopicState.READY)
         self._registry.save(ready)
         return self._topic(ready, partitions)
-
-    def _create_partition(self, record: TopicRecord, name: PartitionName, config: TopicConfig) -> PartitionLog:
-        directory = self.logs_directory / partition_directory_name(name)
-        self._file_system.make_directory(directory)
-        write_partition_metadata(self._file_system, directory, record.topic_id)
-        epochs = LeaderEpochs(self._file_system, directory / LEADER_EPOCH_CHECKPOINT)
-        epochs.assign(LeaderEpoch(0), Offset(0))
-        segment = Segment.create(
-            self._file_system,
-            directory,
-            Offset(0),
-            config,
-            now_ms=self.clock.now_ms(),
-            jitter_ms=config.draw_segment_jitter_ms(self._random),
-        )
-        self._file_system.sync_directory(directory)
-        self._file_system.sync_directory(self.logs_directory)
-        return PartitionLog(
-            LogParts(
-                file_system=self._file_system,
-                clock=self.clock,
-                name=name,
-                topic_id=record.topic_id,
-                directory=directory,
-                config=config,
-                segments=(segment,),
-                log_start_offset=Offset(0),
-                log_end_offset=Offset(0),
-                epochs=epochs,
-                producers=ProducerState(self._file_system, directory),
-                checkpoints=self._checkpoints,
-                recovery_point=Offset(0),
-                random=self._random,
-            )
-        )
 
     def _undo_creation(self, record: TopicRecord) -> None:
         """Remove what a failed creation left; what cannot be removed now is finished or removed by the next start."""
@@ -416,7 +361,7 @@ class LogManager:
             try:
                 self._registry.save(record)
                 added = record.partition_names()[len(partitions) :]
-                partitions.extend(self._create_partition(record, new, self._config(record)) for new in added)
+                partitions.extend(self._factory.create(record, new, self._config(record)) for new in added)
                 record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
                 self._registry.save(record)
             except OSError as error:

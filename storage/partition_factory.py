@@ -1,0 +1,102 @@
+"""Making a partition's log: a new one, or one from what is on the disk."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from storage.clock import Clock
+from storage.config import TopicConfig
+from storage.directory_checkpoints import DirectoryCheckpoints
+from storage.file_names import LEADER_EPOCH_CHECKPOINT, PartitionName, partition_directory_name
+from storage.file_system import FileSystem
+from storage.leader_epochs import LeaderEpochs
+from storage.log_writer import LogParts
+from storage.offsets import LeaderEpoch, Offset
+from storage.partition_log import PartitionLog
+from storage.producer_state import ProducerState
+from storage.recovery import PartitionOpener, PartitionRecovery
+from storage.segment import Segment
+from storage.topic_metadata import write_partition_metadata
+from storage.topic_registry import TopicRecord, TopicState
+
+
+class PartitionFactory:
+    """Makes and opens the partitions of one log directory.
+
+    Thread: one at a time.
+    """
+
+    def __init__(
+        self, file_system: FileSystem, clock: Clock, logs_directory: Path, checkpoints: DirectoryCheckpoints
+    ) -> None:
+        self._file_system = file_system
+        self._clock = clock
+        self._logs_directory = logs_directory
+        self._checkpoints = checkpoints
+        self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
+
+    def open(
+        self, record: TopicRecord, name: PartitionName, config: TopicConfig, *, clean: bool
+    ) -> tuple[PartitionLog, PartitionRecovery]:
+        """Open the partition's directory, recovering what must be; the log and what that took.
+
+        Raises:
+            CorruptionError: see ``PartitionOpener``.
+            OSError: the disk refused.
+        """
+        directory = self._logs_directory / partition_directory_name(name)
+        if record.state is TopicState.CREATING:
+            write_partition_metadata(self._file_system, directory, record.topic_id)
+        opener = PartitionOpener(
+            self._file_system,
+            self._clock,
+            name,
+            record.topic_id,
+            directory,
+            config,
+            self._checkpoints,
+            clean=clean,
+            random_source=self._random,
+        )
+        return opener.open(), opener.report
+
+    def create(self, record: TopicRecord, name: PartitionName, config: TopicConfig) -> PartitionLog:
+        """Make the directory and the files of an empty partition. Durable: on return.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        directory = self._logs_directory / partition_directory_name(name)
+        self._file_system.make_directory(directory)
+        write_partition_metadata(self._file_system, directory, record.topic_id)
+        epochs = LeaderEpochs(self._file_system, directory / LEADER_EPOCH_CHECKPOINT)
+        epochs.assign(LeaderEpoch(0), Offset(0))
+        segment = Segment.create(
+            self._file_system,
+            directory,
+            Offset(0),
+            config,
+            now_ms=self._clock.now_ms(),
+            jitter_ms=config.draw_segment_jitter_ms(self._random),
+        )
+        self._file_system.sync_directory(directory)
+        self._file_system.sync_directory(self._logs_directory)
+        return PartitionLog(
+            LogParts(
+                file_system=self._file_system,
+                clock=self._clock,
+                name=name,
+                topic_id=record.topic_id,
+                directory=directory,
+                config=config,
+                segments=(segment,),
+                log_start_offset=Offset(0),
+                log_end_offset=Offset(0),
+                epochs=epochs,
+                producers=ProducerState(self._file_system, directory),
+                checkpoints=self._checkpoints,
+                recovery_point=Offset(0),
+                random=self._random,
+            )
+        )
