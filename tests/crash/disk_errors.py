@@ -12,7 +12,7 @@ from tests.crash.simulated_disk import SPACE_KINDS, CrashImage, Fault
 from tests.crash.workload import Workload
 
 STEPS = 36
-IMAGES_PER_RUN = 5
+IMAGES_PER_RUN = 4
 MAY_RAISE_OS_ERROR = frozenset({"delete due files", "checkpoint"})
 
 

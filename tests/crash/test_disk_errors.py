@@ -6,6 +6,7 @@ Nothing is acknowledged that is not durable, errors are the engine's own, and th
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 
 import pytest
@@ -27,8 +28,10 @@ from tests.crash.simulated_disk import FULL_DISK_KINDS, SPACE_KINDS, Fault, Simu
 from tests.crash.workload import TOPIC_CONFIG, new_disk
 from tests.model.plain_log import client_batch
 
+SEEDS = max(1, round(3 * float(os.environ.get("CRASH_SCALE", "1"))))
 
-@pytest.mark.parametrize("seed", range(4))
+
+@pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_every_operation_fails_once(seed: int, error: int, record_property: Callable[[str, object], None]) -> None:
     totals = fail_every_operation(seed, error)

@@ -95,6 +95,7 @@ class Workload:
         return [
             (self._append, 30),
             (self._commit, 30),
+            (self._append_beside_flush, 8),
             (self._flush, 4),
             (self._publish, 4),
             (self._roll, 3),
@@ -105,20 +106,20 @@ class Workload:
             (self._close_and_open, 3),
             (self._kill_and_open, 2),
             (self._cut_power_and_open, 2),
-            (self._topics_come_and_go, 1),
+            (self._topics_come_and_go, 3),
         ]
 
     # Topics
 
     def _create_topic(self) -> None:
-        self._topic_count += 1
+        name = self._topic_name()
         policy = self.source.choice(("group", "group", "interval"))
         config = TOPIC_CONFIG | {"flush.policy": policy}
         if self.source.random() < 0.2:
             config["preallocate"] = True
         count = self.source.choice((1, 1, 1, 2))
         partitions = [PartitionLedger(group_flush=policy == "group") for _ in range(count)]
-        topic = TopicLedger(f"t{self._topic_count}", partitions)
+        topic = TopicLedger(name, partitions)
         self.ledger.topics[topic.name] = topic
         try:
             made, _ = self.manager.create_topic(topic.name, count, config)
@@ -127,6 +128,14 @@ class Workload:
             raise
         topic.state = TopicState.EXISTS
         topic.topic_id = made.topic_id
+
+    def _topic_name(self) -> str:
+        """A new name, or one that is free again, after a deletion or a creation that failed."""
+        free = sorted(name for name in self.ledger.topics if name not in self.manager.topics)
+        if free and self.source.random() < 0.5:
+            return self.source.choice(free)
+        self._topic_count += 1
+        return f"t{self._topic_count}"
 
     def _topics_come_and_go(self, log: PartitionLog, _expected: PartitionLedger) -> None:
         topic = self.ledger.topics[log.name.topic]
@@ -161,6 +170,26 @@ class Workload:
         self._append(log, expected)
         flush(log, expected)
         publish(log, expected)
+
+    def _append_beside_flush(self, log: PartitionLog, expected: PartitionLedger) -> None:
+        """The flush of what came before runs, and is published, in the midst of an append (invariant 2)."""
+        before, at = self.disk.before_operation, self.source.randrange(8)
+
+        def flush_once(operation: Operation) -> None:
+            nonlocal at
+            at -= 1
+            if at == -1:
+                flush(log, expected)
+                publish(log, expected)
+            if before is not None:
+                before(operation)
+
+        disk = self.disk
+        disk.before_operation = flush_once
+        try:
+            self._append(log, expected)
+        finally:
+            disk.before_operation = before
 
     def _flush(self, log: PartitionLog, expected: PartitionLedger) -> None:
         flush(log, expected)
