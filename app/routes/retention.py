@@ -91,7 +91,7 @@ async def run_retention(request: Request, topic: TopicName, broker: BrokerOf) ->
     DELETE_RECORDS,
     operation_id="deleteRecords",
     summary="Raise the log start offset",
-    responses=problems(*CONTROL, "offset_above_end", "policy_violation"),
+    responses=problems(*CONTROL, "offset_out_of_range", "policy_violation"),
     openapi_extra=request_body(DeleteRecords, example={"offset": 7, "dry_run": False}),
 )
 async def delete_records(
