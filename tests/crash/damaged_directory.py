@@ -34,7 +34,7 @@ CONFIG: dict[str, object] = {
     "retention.ms": -1,
     "message.timestamp.after.max.ms": 2**63 - 1,
 }
-BEHIND_CHECKPOINT = 2
+BEHIND_CHECKPOINT = 1
 
 
 class StoppedDirectory:
@@ -50,7 +50,7 @@ class StoppedDirectory:
         disk = new_disk(self.clock)
         manager = open_directory(disk, self.clock)
         log = manager.create_topic(TOPIC, 1, CONFIG)[0].partitions[0]
-        for mark, ages in enumerate(((9,), (5, 7), (6,), (1, 1), (8,), (0,))):
+        for mark, ages in enumerate(((9,), (5, 7), (6,), (1, 1), (8,), (0,), (4,))):
             self._append(log, ages, mark)
         log.delete_records(LOG_START)
         publish(log, self.expected)
