@@ -304,7 +304,8 @@ class PartitionOpener:
                 return following
             segment.size_bytes = result.valid_bytes
             why = result.problem or "they are missing"
-            self._report_damage(result.end_offset, following, why)
+            # A damaged header may claim offsets that the next segment has.
+            self._report_damage(min(result.end_offset, Offset(following - 1)), following, why)
             return following
         if result.end_offset < durable_end:
             segment.size_bytes = result.valid_bytes

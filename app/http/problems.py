@@ -160,7 +160,7 @@ _FORMAT_ERRORS: dict[type[RecordFormatError], tuple[int, str, int]] = {
     BrokenBatchError: (400, "corrupt_batch", 2),
     BrokenRecordError: (400, "invalid_record", 87),
     UnknownCodecError: (400, "unsupported_codec", 76),
-    UnsupportedMagicError: (400, "unsupported_magic", 43),
+    UnsupportedMagicError: (400, "invalid_record", 87),
     DecompressedSizeError: (413, "message_too_large", 10),
 }
 
@@ -356,7 +356,6 @@ class ProblemMiddleware:
 _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (400, "malformed_request", -1, False, "no", "The request is not HTTP as this service reads it."),
     (400, "malformed_body", -1, False, "no", "The body is not what its media type or encoding says."),
-    (400, "unsupported_magic", 43, False, "no", "A record batch has another format version than 2."),
     (404, "not_found", -1, False, "no", "There is no such route."),
     (404, "record_not_found", -1, False, "no", "The log has no record at this offset."),
     (405, "method_not_allowed", -1, False, "no", "The route exists, with the methods that Allow names."),
