@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -139,5 +140,38 @@ def test_offsets_outside_are_told_with_all_that_is_known() -> None:
         with pytest.raises(Problem) as refused:
             made.broker.check_readable(log, log.snapshot, 2)
         assert refused.value.status == 416
+
+    on_stand(scenario)
+
+
+def test_an_acknowledgement_waits_for_what_was_promised_when_it_was_asked_for() -> None:
+    """A topic that turns to flush.policy=interval meanwhile leaves nobody waiting for a flush that nobody begins."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t", flush_policy="group")
+        options = ProduceOptions(timeout_ms=30_000)
+        gate = Gate(made.disk, "write")
+        pending = made.broker.submit(log, valid_batches(log, b"x"), options)
+        await gate.reached()
+        altering = asyncio.ensure_future(made.broker.alter_topic("t", config={"flush.policy": "interval"}))
+        log.update_config(replace(log.config, flush_policy="interval"))
+        gate.open()
+        assert (await made.broker.outcome_of(pending, options)).base_offset == 0
+        assert log.durable_end_offset == 1
+        await altering
+
+    on_stand(scenario)
+
+
+def test_a_deleted_log_gets_no_writer_beside_its_successors() -> None:
+    async def scenario(made: Stand) -> None:
+        (old,) = await made.topic("t")
+        await made.broker.delete_topic("t")
+        (new,) = await made.topic("t")
+        await made.append(new, b"x")
+        writer = made.broker.writer_of(new)
+        with pytest.raises(UnknownTopicOrPartitionError):
+            made.broker.writer_of(old)
+        assert made.broker.writer_of(new) is writer
 
     on_stand(scenario)
