@@ -13,6 +13,7 @@ from storage.offsets import Offset
 from storage.partition_log import PartitionLog
 from tests.crash.ledger import (
     DATA_DIR,
+    EVERYTHING,
     PartitionLedger,
     append_group,
     flush,
@@ -28,7 +29,7 @@ TOPIC = "rot"
 PARTITION_DIRECTORY = DATA_DIR / "logs" / f"{TOPIC}-0"
 LOG_START = 1
 CONFIG: dict[str, object] = {
-    "segment.bytes": 200,
+    "segment.bytes": 320,
     "index.interval.bytes": 1,
     "segment.index.bytes": 48,
     "retention.ms": -1,
@@ -50,7 +51,7 @@ class StoppedDirectory:
         disk = new_disk(self.clock)
         manager = open_directory(disk, self.clock)
         log = manager.create_topic(TOPIC, 1, CONFIG)[0].partitions[0]
-        for mark, ages in enumerate(((9,), (5, 7), (6,), (1, 1), (8,), (0,), (4,))):
+        for mark, ages in enumerate(((9,), (5, 7), (6,), (1, 1), (8,), (0,), (4,), (7,), (2,), (6,))):
             self._append(log, ages, mark)
         log.delete_records(LOG_START)
         publish(log, self.expected)
@@ -144,7 +145,35 @@ class DamageCheck:
                 f"offset {offset} is served with other bytes: {header}",
             )
             require(header.base_offset <= offset <= header.last_offset, f"offset {offset} gives {header}")
+        self._read_at_once(snapshot)
         return refused
+
+    def _read_at_once(self, snapshot: LogSnapshot) -> None:
+        """One answer of many batches: every one of them is right, or shows that it is not.
+
+        Only the first and the last of a long answer were looked at on the way, so a reader must hold the others to
+        their CRC, and to following each other: no CRC covers their offsets.
+        """
+        try:
+            fetched = snapshot.read(snapshot.log_start_offset, EVERYTHING, isolation=Isolation.LOG_END)
+            batches = split_batches(b"".join(piece.read() for piece in fetched.slices))
+        except (CorruptionError, RecordFormatError):
+            return
+        next_offset = None
+        for batch in batches:
+            header = batch.header
+            if next_offset not in (None, header.base_offset):
+                return
+            next_offset = header.next_offset
+            try:
+                batch.check_crc()
+            except RecordFormatError:
+                continue
+            expected = self._stored.get(header.base_offset)
+            require(
+                expected is not None and without_epoch(expected.stored) == without_epoch(bytes(batch.buffer)),
+                f"a long read gives other bytes: {header}",
+            )
 
     def _check_missing(self, log: PartitionLog, snapshot: LogSnapshot, refused: set[int]) -> None:
         start, end = snapshot.log_start_offset, snapshot.log_end_offset

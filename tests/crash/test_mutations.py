@@ -48,7 +48,7 @@ def disk_errors(_directory: Path) -> None:
 def bit_rot(_directory: Path) -> None:
     for clean in (True, False):
         stopped = StoppedDirectory(clean=clean)
-        for name in ("00000000000000000003.log", "00000000000000000008.log"):
+        for name in ("00000000000000000000.log", "00000000000000000010.log"):
             path, content = find(stopped, name)
             check: DamageCheck = check_all(stopped, path, flips(content))
             assert check.outcomes.total() == 8 * len(content)
