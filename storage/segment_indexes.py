@@ -106,6 +106,6 @@ def _check_last_time_entry(index: TimeIndex, log: SegmentFile, offset_index: Laz
 
 def verified(entry: OffsetPosition, log: SegmentFile, limit: int) -> OffsetPosition:
     """``entry`` if the log confirms it, or the segment's beginning."""
-    if entry.position > 0 and log.find_batch(entry, limit) is None:
+    if entry.position != 0 and log.find_batch(entry, limit) is None:
         return OffsetPosition(log.base_offset, Position(0))
     return entry
