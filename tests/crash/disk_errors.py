@@ -44,7 +44,8 @@ class FaultRun:
             if self.fault.hits > hits:
                 self._check_images()
         workload.disk.fault = None
-        self._check_images()
+        if self.fault.hits:
+            self._check_images()
         assert workload.disk.violations == []
 
     def _check_images(self) -> None:
@@ -84,14 +85,17 @@ class FaultTotals:
         self.images = 0
 
 
-def fail_every_operation(seed: int, error: int) -> FaultTotals:
+def fail_every_operation(seed: int, error: int, kinds: frozenset[str] | None = None) -> FaultTotals:
     """Fail the first operation of a workload, the second, ... until there is none left to fail.
+
+    Only operations of ``kinds`` fail; by default all of them, or all that may need space when the disk is full.
 
     Raises:
         ViolationError: something was promised that does not hold, or an error is not the engine's own.
     """
     totals = FaultTotals()
-    kinds = None if error == errno.EIO else SPACE_KINDS
+    if kinds is None and error != errno.EIO:
+        kinds = SPACE_KINDS
     for number in itertools.count():
         run = FaultRun(seed, Fault(at=number, error=error, written=(0, 0.5, 1)[number % 3], kinds=kinds))
         run.run()
