@@ -17,13 +17,25 @@ StorageError
 │   ├── OutOfOrderSequenceError      45
 │   ├── ProducerFencedError          47
 │   ├── InvalidTxnStateError         48
+│   ├── InvalidPidMappingError       49
+│   ├── InvalidTransactionTimeoutError 50
+│   ├── CoordinatorFencedError       52
+│   ├── UnsupportedFormatError       43
+│   ├── FencedLeaderEpochError       74
+│   ├── UnknownTopicIdError          100
+│   ├── InconsistentTopicIdError     103
 │   └── ExpectedOffsetMismatchError  -
 ├── UnavailableError         ours, for now; nothing changed
 │   ├── PartitionOfflineError        56
 │   ├── DiskFullError                56
+│   ├── NotEnoughReplicasError       19
+│   ├── ConcurrentTransactionsError  51
+│   ├── UnknownLeaderEpochError      75
+│   ├── OffsetNotAvailableError      78
 │   ├── DirectoryLockedError         -
 │   └── ShuttingDownError            -
 ├── PartitionFailedError     56  outcome unknown
+├── NotEnoughReplicasAfterAppendError 20  written, but not by enough copies
 └── CorruptionError          2   stored bytes are damaged
 
 ``kafka_code`` is the number in Kafka's protocol, ``code`` the stable snake_case name the HTTP interface shows.
@@ -174,6 +186,55 @@ class InvalidTxnStateError(RefusedError):
     kafka_code = 48
 
 
+class InvalidPidMappingError(RefusedError):
+    """The transactional id belongs to another producer id, or to none."""
+
+    code = "invalid_producer_id_mapping"
+    kafka_code = 49
+
+
+class InvalidTransactionTimeoutError(RefusedError):
+    """The transaction timeout is above what the service allows."""
+
+    code = "invalid_transaction_timeout"
+    kafka_code = 50
+
+
+class CoordinatorFencedError(RefusedError):
+    """A newer transaction coordinator has written a marker."""
+
+    code = "transaction_coordinator_fenced"
+    kafka_code = 52
+
+
+class UnsupportedFormatError(RefusedError):
+    """The message format cannot carry what the request asks for."""
+
+    code = "unsupported_message_format"
+    kafka_code = 43
+
+
+class FencedLeaderEpochError(RefusedError):
+    """The leader epoch the client knows is over; it asks for the current one first."""
+
+    code = "fenced_leader_epoch"
+    kafka_code = 74
+
+
+class UnknownTopicIdError(RefusedError):
+    """No topic has this id."""
+
+    code = "unknown_topic_id"
+    kafka_code = 100
+
+
+class InconsistentTopicIdError(RefusedError):
+    """The topic of this name has another id."""
+
+    code = "inconsistent_topic_id"
+    kafka_code = 103
+
+
 class ExpectedOffsetMismatchError(RefusedError):
     """The log end offset is not the one the caller made its append depend on."""
 
@@ -205,6 +266,34 @@ class DiskFullError(UnavailableError):
     kafka_code = 56
 
 
+class NotEnoughReplicasError(UnavailableError):
+    """Fewer copies are in sync than ``min.insync.replicas`` asks for."""
+
+    code = "not_enough_replicas"
+    kafka_code = 19
+
+
+class ConcurrentTransactionsError(UnavailableError):
+    """The producer's last transaction is being ended; the same request works once it is."""
+
+    code = "concurrent_transactions"
+    kafka_code = 51
+
+
+class UnknownLeaderEpochError(UnavailableError):
+    """The client knows a newer leader epoch than this leader."""
+
+    code = "unknown_leader_epoch"
+    kafka_code = 75
+
+
+class OffsetNotAvailableError(UnavailableError):
+    """The high watermark has not reached the current leader epoch yet."""
+
+    code = "offset_not_available"
+    kafka_code = 78
+
+
 class DirectoryLockedError(UnavailableError):
     """Another process holds the data directory."""
 
@@ -222,6 +311,15 @@ class PartitionFailedError(StorageError):
 
     code = "append_outcome_unknown"
     kafka_code = 56
+    retryable = True
+    applied = "unknown"
+
+
+class NotEnoughReplicasAfterAppendError(StorageError):
+    """The records are written, but fewer copies than ``min.insync.replicas`` have them now."""
+
+    code = "not_enough_replicas_after_append"
+    kafka_code = 20
     retryable = True
     applied = "unknown"
 

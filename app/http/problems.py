@@ -124,6 +124,8 @@ def instance_of(scope: Scope) -> str:
 
 _RETRY_AFTER_SHUTDOWN_MS = 1_000
 _RETRY_AFTER_DISK_MS = 5_000
+_RETRY_AFTER_REPLICAS_MS = 1_000
+_RETRY_AFTER_TRANSACTION_MS = 20
 
 
 class _Answer(NamedTuple):
@@ -147,7 +149,19 @@ _ANSWERS: dict[type[StorageError], _Answer] = {
     storage_errors.OutOfOrderSequenceError: _Answer(409),
     storage_errors.ProducerFencedError: _Answer(409),
     storage_errors.InvalidTxnStateError: _Answer(409),
+    storage_errors.InvalidPidMappingError: _Answer(409),
+    storage_errors.InvalidTransactionTimeoutError: _Answer(422),
+    storage_errors.CoordinatorFencedError: _Answer(409),
+    storage_errors.UnsupportedFormatError: _Answer(400),
+    storage_errors.FencedLeaderEpochError: _Answer(409),
+    storage_errors.UnknownTopicIdError: _Answer(404),
+    storage_errors.InconsistentTopicIdError: _Answer(409),
     storage_errors.ExpectedOffsetMismatchError: _Answer(412),
+    storage_errors.NotEnoughReplicasError: _Answer(503, _RETRY_AFTER_REPLICAS_MS),
+    storage_errors.NotEnoughReplicasAfterAppendError: _Answer(503, _RETRY_AFTER_REPLICAS_MS),
+    storage_errors.ConcurrentTransactionsError: _Answer(503, _RETRY_AFTER_TRANSACTION_MS),
+    storage_errors.UnknownLeaderEpochError: _Answer(503, _RETRY_AFTER_REPLICAS_MS),
+    storage_errors.OffsetNotAvailableError: _Answer(503, _RETRY_AFTER_REPLICAS_MS),
     storage_errors.PartitionOfflineError: _Answer(503, _RETRY_AFTER_DISK_MS),
     storage_errors.DiskFullError: _Answer(507, _RETRY_AFTER_DISK_MS),
     storage_errors.DirectoryLockedError: _Answer(503, _RETRY_AFTER_DISK_MS),
