@@ -2,7 +2,9 @@
 
 Whole batches: ``split_batches``, ``parse_header``, ``RecordBatch``, ``stamp``. Records in columns, the fast way:
 ``encode_batch``, ``encode_batches``, ``decode_batch``, ``RecordColumns``. Records one by one: ``Record``,
-``columns_from_records``, ``records_from_columns``. Everything wrong with bytes is a ``RecordFormatError``.
+``columns_from_records``, ``records_from_columns``. Document 001's framing of fetch answers: ``encode_frame``,
+``encode_multi_frame`` and their heads; its entries: ``encode_entries``, ``decode_entries``. Everything wrong with
+bytes is a ``RecordFormatError``.
 """
 
 from rollway.records.batch import (
@@ -16,33 +18,60 @@ from rollway.records.batch import (
     split_batches,
     stamp,
 )
+from rollway.records.byte_entries import (
+    ENTRY_OVERHEAD_BYTES,
+    ByteEntry,
+    EntryRead,
+    decode_entries,
+    encode_entries,
+    read_entries,
+)
 from rollway.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 from rollway.records.control import ControlRecord, ControlType, decode_control_record, encode_control_batch
 from rollway.records.decode import decode_batch
 from rollway.records.encode import encode_batch, encode_batches
 from rollway.records.errors import (
     BrokenBatchError,
+    BrokenFrameError,
     BrokenRecordError,
     DecompressedSizeError,
     RecordFormatError,
     UnknownCodecError,
     UnsupportedMagicError,
 )
+from rollway.records.fetch_framing import (
+    FRAME_HEAD_BYTES,
+    MessageSetFrame,
+    MultiFrame,
+    decode_frame,
+    decode_multi_frame,
+    encode_frame,
+    encode_multi_frame,
+    frame_head,
+    multi_frame_head,
+)
 from rollway.records.partitioner import murmur2, partition_for_key, partitions_for_keys
 from rollway.records.record import Record, columns_from_records, records_from_columns
 
 __all__ = [
+    "ENTRY_OVERHEAD_BYTES",
+    "FRAME_HEAD_BYTES",
     "HEADER_BYTES",
     "LOG_OVERHEAD_BYTES",
     "BatchHeader",
     "BinaryColumn",
     "BrokenBatchError",
+    "BrokenFrameError",
     "BrokenRecordError",
+    "ByteEntry",
     "Codec",
     "ControlRecord",
     "ControlType",
     "DecompressedSizeError",
+    "EntryRead",
     "HeaderColumns",
+    "MessageSetFrame",
+    "MultiFrame",
     "Record",
     "RecordBatch",
     "RecordColumns",
@@ -53,13 +82,22 @@ __all__ = [
     "columns_from_records",
     "decode_batch",
     "decode_control_record",
+    "decode_entries",
+    "decode_frame",
+    "decode_multi_frame",
     "encode_batch",
     "encode_batches",
     "encode_control_batch",
+    "encode_entries",
+    "encode_frame",
+    "encode_multi_frame",
+    "frame_head",
+    "multi_frame_head",
     "murmur2",
     "parse_header",
     "partition_for_key",
     "partitions_for_keys",
+    "read_entries",
     "records_from_columns",
     "split_batches",
     "stamp",

@@ -2,6 +2,7 @@
 
 RecordFormatError (a ValueError)
 ├── BrokenBatchError        kafka 2    the bytes are no whole batch: lengths, CRC, truncation, damaged compression
+├── BrokenFrameError        kafka 2    the framing of a fetch answer does not add up
 ├── BrokenRecordError       kafka 87   the batch is whole, a record in it is not
 ├── UnknownCodecError       kafka 76   compressed in a way nobody knows
 ├── UnsupportedMagicError   kafka 43   the format of another age (magic 0 and 1)
@@ -24,6 +25,12 @@ class RecordFormatError(ValueError):
 
 class BrokenBatchError(RecordFormatError):
     """The bytes are not a whole, undamaged record batch: a wrong length, a wrong CRC, an end too early."""
+
+    kafka_code = 2
+
+
+class BrokenFrameError(RecordFormatError):
+    """The lengths in the framing of a fetch answer do not add up to the bytes that are there."""
 
     kafka_code = 2
 
