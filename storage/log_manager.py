@@ -37,6 +37,7 @@ from storage.file_names import (
 from storage.file_system import FileSystem, LocalFileSystem, write_file_atomically
 from storage.partition_factory import PartitionFactory
 from storage.partition_log import PartitionLog
+from storage.producer_ids import ProducerIds
 from storage.recovery import PartitionRecovery
 from storage.retention import RetentionClock, check_policy
 from storage.topic_metadata import (
@@ -45,15 +46,17 @@ from storage.topic_metadata import (
     read_meta_properties,
     write_meta_properties,
 )
-from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState
+from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, refuse_internal
 
 _logger = logging.getLogger(__name__)
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 LOGS_DIRECTORY = "logs"
 OWN_DIRECTORY = "rollway"
 BALLAST = "ballast"
 LOG_START_OFFSETS = "log-start-offsets"
+PRODUCER_IDS = "producer-ids"
+KNOWN_PRODUCER_ID_MAX = 2**62
+"""Ids from here on were made up by clients; ours do not get there."""
 
 
 class RecoveryProgress(NamedTuple):
@@ -102,6 +105,8 @@ class LogManager:
             file_system, self.logs_directory, data_directory / OWN_DIRECTORY / LOG_START_OFFSETS, self._ballast
         )
         self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints)
+        own_directory = data_directory / OWN_DIRECTORY
+        self.producer_ids = ProducerIds(file_system, own_directory / PRODUCER_IDS, self._known_producer_id_max)
 
     # Opening
 
@@ -244,7 +249,7 @@ class LogManager:
         """Make a topic, durably; or return the one that exists with the same partitions and settings, and False.
 
         Raises:
-            InvalidTopicError: the name or the number of partitions is not allowed.
+            InvalidTopicError: the name or the number of partitions is not allowed, or the topic is internal.
             InvalidConfigError: unknown or impossible settings.
             TopicExistsError: it exists, but differs.
             DiskFullError, OSError: the disk refused; the topic does not exist.
@@ -252,10 +257,22 @@ class LogManager:
         problem = topic_name_problem(name)
         if problem is not None:
             raise InvalidTopicError(problem)
-        if name in INTERNAL_TOPICS:
-            raise InvalidTopicError(f"{name} is an internal topic")
+        refuse_internal(name)
+        return self._ensure(name, partition_count, config or {})
+
+    def ensure_internal_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> Topic:
+        """The internal topic of this name, made durably if there is none; as it is if there is one.
+
+        Raises:
+            TopicExistsError: a directory of that name belongs to no topic.
+            DiskFullError, OSError: the disk refused; the topic does not exist.
+        """
+        existing = self._topics.get(name)
+        return self._ensure(name, partition_count, config)[0] if existing is None else existing
+
+    def _ensure(self, name: str, partition_count: int, config: Mapping[str, object]) -> tuple[Topic, bool]:
         _check_partition_count(partition_count)
-        overrides = dict(config or {})
+        overrides = dict(config)
         wanted = TopicConfig.parse(overrides, self.defaults)
         check_policy(wanted)
         with self._changing:
@@ -336,9 +353,10 @@ class LogManager:
 
         Raises:
             UnknownTopicOrPartitionError, InvalidConfigError.
-            InvalidTopicError: fewer partitions than now, or too many.
+            InvalidTopicError: fewer partitions than now, or too many, or the topic is internal.
             DiskFullError: the disk refused; the topic is as before.
         """
+        refuse_internal(name)
         with self._changing:
             self._check_open()
             topic = self.topic(name)
@@ -387,7 +405,9 @@ class LogManager:
         Raises:
             UnknownTopicOrPartitionError: there is none.
             DiskFullError: the disk refused; the topic is there or goes with the next start.
+            InvalidTopicError: the topic is internal.
         """
+        refuse_internal(name)
         with self._changing:
             self._check_open()
             self._continue_deletion(name)
@@ -455,6 +475,9 @@ class LogManager:
         """Write the high watermarks of all partitions, if any has moved (spec E24)."""
         self._checkpoints.write_high_watermarks({log.name: log.snapshot.high_watermark for log in self._logs()})
 
+    def _known_producer_id_max(self) -> int:
+        return max((log.producers.largest_id(below=KNOWN_PRODUCER_ID_MAX) for log in self._logs()), default=-1)
+
     def _logs(self) -> list[PartitionLog]:
         return [log for topic in list(self._topics.values()) for log in topic.partitions]
 
@@ -520,10 +543,6 @@ class LogManager:
             finally:
                 self._lock.release()
             return clean
-
-
-def _differs(one: TopicConfig, other: TopicConfig, name: str) -> bool:
-    return one.value_of(name) != other.value_of(name)
 
 
 def _check_partition_count(count: int) -> None:

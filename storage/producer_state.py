@@ -205,6 +205,10 @@ class ProducerState:
         """A copy of what is known, by producer id. Thread: any."""
         return self._entries.copy()
 
+    def largest_id(self, *, below: int) -> int:
+        """The largest producer id under ``below``, -1 for none. Thread: any."""
+        return max((producer_id for producer_id in self._entries.copy() if producer_id < below), default=-1)
+
     def check(self, header: BatchHeader) -> ProducerBatch | None:
         """Return the batch in the log that this one repeats, or ``None`` when it is new and may be appended.
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from storage.checked_json import dump_checked, parse_checked
 from storage.config import TopicConfig
-from storage.errors import CorruptionError, InvalidConfigError
+from storage.errors import CorruptionError, InvalidConfigError, InvalidTopicError
 from storage.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX, PartitionName, topic_name_problem
 from storage.file_system import FileSystem, read_file, write_file_atomically
 from storage.partition_log import PartitionLog
 from storage.topic_metadata import is_topic_id
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 _SUFFIX = ".json"
 _VERSION = 1
@@ -62,6 +64,11 @@ class Topic:
     config: TopicConfig
     overrides: Mapping[str, object]
     service_defaults: Mapping[str, object]
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is the service's own."""
+        return self.name in INTERNAL_TOPICS
 
     def config_source(self, name: str) -> str:
         """Where the setting's value comes from: ``topic``, ``service`` or ``default``."""
@@ -153,3 +160,13 @@ def _check(record: TopicRecord, version: object) -> None:
             raise ValueError(f"{count!r} is no number of partitions")
     if not isinstance(record.overrides, dict):
         raise ValueError("config is no object")
+
+
+def refuse_internal(name: str) -> None:
+    """Clients may read and describe internal topics, and nothing else.
+
+    Raises:
+        InvalidTopicError: ``name`` is that of an internal topic.
+    """
+    if name in INTERNAL_TOPICS:
+        raise InvalidTopicError(f"{name} is an internal topic: it can be read and described, not written or changed")

@@ -1,0 +1,79 @@
+"""Producer ids that are given once and never again, whatever happens to the process or the power."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from storage.checked_json import dump_checked, parse_checked
+from storage.errors import CorruptionError, DiskFullError
+from storage.file_system import FileSystem, read_file, write_file_atomically
+
+BLOCK_COUNT = 1_000
+"""Ids that one write reserves; what a killed process has not given of them is lost, which costs nothing."""
+
+_PRODUCER_ID_MAX = 2**63 - 1
+_VERSION = 1
+_MEMBERS = frozenset({"version", "next_producer_id"})
+_FILE_BYTES_MAX = 4_096
+
+
+class ProducerIds:
+    """The file that says which producer ids may have been given; ids come from blocks reserved in it first.
+
+    Durable: a block is on the disk before the first id of it is given.
+
+    Thread: any.
+    """
+
+    def __init__(self, file_system: FileSystem, path: Path, find_known_max: Callable[[], int]) -> None:
+        """Read nothing yet. ``find_known_max`` tells the largest id that occurs in the logs, -1 for none; it is only
+        asked when the file is missing."""
+        self._file_system = file_system
+        self._path = path
+        self._find_known_max = find_known_max
+        self._lock = threading.Lock()
+        self._next = 0
+        self._end = 0
+
+    def allocate(self) -> int:
+        """Give the next id. One in ``BLOCK_COUNT`` calls writes to the disk.
+
+        Raises:
+            CorruptionError: the file is damaged; no id is given.
+            DiskFullError: the disk refused; no id is given.
+        """
+        with self._lock:
+            if self._next >= self._end:
+                self._reserve()
+            self._next += 1
+            return self._next - 1
+
+    def _reserve(self) -> None:
+        first = max(self._end, self._read())
+        if first > _PRODUCER_ID_MAX - BLOCK_COUNT:
+            raise CorruptionError(f"{self._path}: there are no producer ids left")
+        end = first + BLOCK_COUNT
+        content = dump_checked({"version": _VERSION, "next_producer_id": end})
+        try:
+            write_file_atomically(self._file_system, self._path, content)
+        except OSError as error:
+            raise DiskFullError(f"{self._path} could not be written: {error.strerror or error}") from error
+        self._next, self._end = first, end
+
+    def _read(self) -> int:
+        if not self._file_system.exists(self._path):
+            return self._find_known_max() + 1
+        try:
+            content = parse_checked(read_file(self._file_system, self._path, _FILE_BYTES_MAX), _MEMBERS)
+            number = content["next_producer_id"]
+            if content["version"] != _VERSION:
+                raise ValueError(f"version {content['version']!r} is not {_VERSION}")
+            if type(number) is not int or not 0 <= number <= _PRODUCER_ID_MAX:
+                raise ValueError(f"{number!r} is no producer id")
+        except (ValueError, OSError, RecursionError) as error:
+            raise CorruptionError(
+                f"{self._path} is damaged: {error}. Restore it, or move it away: ids then begin above all in the logs"
+            ) from error
+        return number

@@ -1,0 +1,125 @@
+"""Producer ids: none is given twice, whatever happens in between."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rollway.records import Record, columns_from_records, encode_batch
+from storage.batch_validation import validate_batches
+from storage.errors import CorruptionError, DiskFullError, InvalidTopicError
+from storage.log_manager import LogManager
+from storage.partition_log import AppendRequest
+from storage.producer_ids import BLOCK_COUNT, ProducerIds
+from tests.crash.simulated_disk import Fault, SimulatedCrash, SimulatedDisk
+
+PATH = Path("/data/producer-ids")
+
+
+def disk_with_directory() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory(PATH.parent)
+    disk.sync_directory(PATH.parent.parent)
+    return disk
+
+
+def ids_on(disk: SimulatedDisk, known_max: int = -1) -> ProducerIds:
+    return ProducerIds(disk, PATH, lambda: known_max)
+
+
+def test_ids_are_consecutive_and_one_write_reserves_a_block():
+    disk = disk_with_directory()
+    ids = ids_on(disk)
+    assert ids.allocate() == 0
+    writes = len(disk.operations)
+    assert [ids.allocate() for _ in range(BLOCK_COUNT - 1)] == list(range(1, BLOCK_COUNT))
+    assert len(disk.operations) == writes
+    assert ids.allocate() == BLOCK_COUNT
+
+
+def test_an_id_is_given_once_whichever_operation_the_power_fails_before():
+    """Every crash point of three reservations, every image, and whatever was given before is not given again."""
+    at = 0
+    while True:
+        disk = disk_with_directory()
+        disk.crash_at = len(disk.operations) + at
+        given = []
+        try:
+            for _ in range(3):
+                ids = ids_on(disk)
+                given += [ids.allocate() for _ in range(2)]
+        except SimulatedCrash:
+            pass
+        else:
+            break
+        for image in disk.images(at, 12):
+            fresh = ids_on(image.disk)
+            assert fresh.allocate() > max(given, default=-1), f"before operation {at}, {image.label}"
+        at += 1
+    assert at > 12
+
+
+def test_threads_share_the_blocks():
+    ids = ids_on(disk_with_directory())
+    with ThreadPoolExecutor(8) as pool:
+        given = list(pool.map(lambda _: ids.allocate(), range(5 * BLOCK_COUNT)))
+    assert sorted(given) == list(range(5 * BLOCK_COUNT))
+
+
+def test_a_disk_that_refuses_gives_no_id_and_the_next_call_tries_again():
+    disk = disk_with_directory()
+    ids = ids_on(disk)
+    disk.fault = Fault(at=0)
+    with pytest.raises(DiskFullError):
+        ids.allocate()
+    disk.fault = None
+    assert ids.allocate() == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 1, "next_producer_id": -1}', b"\xff" * 5000])
+def test_a_damaged_file_gives_no_id(content):
+    disk = disk_with_directory()
+    disk.damage(PATH, content)
+    with pytest.raises(CorruptionError, match="producer-ids"):
+        ids_on(disk).allocate()
+
+
+def test_a_missing_file_begins_above_what_the_logs_know():
+    assert ids_on(disk_with_directory(), known_max=41).allocate() == 42
+
+
+def test_the_manager_gives_ids_above_those_in_its_logs(tmp_path):
+    manager = LogManager.open(tmp_path)
+    topic, _ = manager.create_topic("t", 1)
+    log = topic.partitions[0]
+    body = encode_batch(
+        columns_from_records([Record(0, 1, None, b"v")]), producer_id=77, producer_epoch=0, base_sequence=0
+    )
+    log.append([AppendRequest(tuple(validate_batches(bytearray(body), log.config, 1)))])
+    assert manager.producer_ids.allocate() == 78
+    manager.close()
+    reopened = LogManager.open(tmp_path)
+    assert reopened.producer_ids.allocate() == 78 + BLOCK_COUNT
+    reopened.close()
+
+
+def test_internal_topics_are_made_by_the_service_alone(tmp_path):
+    manager = LogManager.open(tmp_path)
+    for change in (
+        lambda: manager.create_topic("__transaction_state", 1),
+        lambda: manager.alter_topic("__transaction_state", partition_count=2),
+        lambda: manager.delete_topic("__transaction_state"),
+    ):
+        with pytest.raises(InvalidTopicError, match="internal"):
+            change()
+    made = manager.ensure_internal_topic("__transaction_state", 1, {"retention.ms": -1})
+    assert made.is_internal
+    assert manager.ensure_internal_topic("__transaction_state", 1, {"retention.ms": 5}) is made
+    with pytest.raises(InvalidTopicError, match="internal"):
+        manager.delete_topic("__transaction_state")
+    manager.close()
+    reopened = LogManager.open(tmp_path)
+    assert reopened.topic("__transaction_state").config.retention_ms == -1
+    reopened.close()
