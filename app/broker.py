@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
-from app.fetch_range import FetchRange, FetchRequest, range_of, start_of
-from app.fetch_waiters import FetchWaiters, Wake, is_served
+from app.fetch_waiters import FetchWaiters
+from app.fetching import Fetching, LogStartMoves
 from app.http.problems import Problem
 from app.metrics import Metrics
 from app.partition_writer import MailboxLimits, PartitionWriter, PendingAppend
@@ -57,26 +57,6 @@ class ProduceOptions:
         return self.acks == "all" and log.config.flush_policy == "group"
 
 
-class LogStartMove(NamedTuple):
-    """When and by what the log start of a partition last moved while this process ran."""
-
-    at_ms: int
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
-class FetchAnswer(Generic[Result]):
-    """What a fetch read, and the snapshot it is true of."""
-
-    snapshot: LogSnapshot
-    wanted: FetchRange
-    read: Result
-
-
-class ClientGoneError(Exception):
-    """The client closed its connection while its request waited."""
-
-
 class Broker:
     """All partitions of one data directory, for HTTP."""
 
@@ -86,6 +66,8 @@ class Broker:
         self.metrics = metrics
         self.pools = pools
         self.waiters = FetchWaiters(count_max=settings.waiter_count_max)
+        self.moves = LogStartMoves()
+        self.fetching = Fetching(self.waiters, self.moves, pools, metrics)
         self.sticky = StickyPartitioner()
         self.released = asyncio.Event()
         self._limits = MailboxLimits(
@@ -95,7 +77,6 @@ class Broker:
             group_count_max=settings.group_count_max,
         )
         self._writers: dict[PartitionName, PartitionWriter] = {}
-        self._moves: dict[PartitionName, LogStartMove] = {}
         self._control = asyncio.Lock()
 
     # Names
@@ -251,110 +232,7 @@ class Broker:
         self.metrics.partition_failures.inc()
         logger.error("partition %s is offline: %s", log.name, error)
 
-    # Fetch
-
-    async def fetch(
-        self,
-        log: PartitionLog,
-        request: FetchRequest,
-        read: Callable[[LogSnapshot, FetchRange], Result],
-        gone: Callable[[], Awaitable[None]],
-    ) -> FetchAnswer[Result]:
-        """Find the range, wait for it if asked to, and ``read`` it from one snapshot in a thread.
-
-        ``gone`` returns when the client has closed its connection; it is only asked while waiting.
-
-        Raises:
-            Problem: offset_out_of_range, overloaded.
-            UnknownTopicOrPartitionError: the topic was deleted meanwhile.
-            ClientGoneError: the client went away.
-            StorageError: what ``read`` raises.
-        """
-        snapshot = log.snapshot
-        if request.timestamp is not None:
-            start = await call_in(self.pools.read, functools.partial(start_of, snapshot, request))
-        else:
-            start = start_of(snapshot, request)
-        start = self._inside(log, snapshot, start, request)
-        if request.wait_ms > 0 and not await self._ends_before(snapshot, request, start):
-            await self._wait(log, start, request, gone)
-            snapshot = log.snapshot
-            start = self._inside(log, snapshot, start, request)
-        return await call_in(self.pools.read, functools.partial(_read, snapshot, request, start, read))
-
-    async def _ends_before(self, snapshot: LogSnapshot, request: FetchRequest, start: Offset) -> bool:
-        """Whether the range is complete already, so that waiting brings nothing."""
-        if request.until is None and request.end_offset is None:
-            return False
-        call = functools.partial(range_of, snapshot, request, start)
-        wanted = call() if request.until is None else await call_in(self.pools.read, call)
-        return wanted.end is not None
-
-    async def _wait(
-        self, log: PartitionLog, start: Offset, request: FetchRequest, gone: Callable[[], Awaitable[None]]
-    ) -> None:
-        # Look and register: no await between these two (invariant 7).
-        if is_served(log.snapshot, start, request.min_bytes):
-            return
-        waiter = self.waiters.register(log.name, start, min_bytes=request.min_bytes, wait_ms=request.wait_ms)
-        if waiter.done.done():
-            return
-        watch = asyncio.ensure_future(gone())
-        try:
-            await asyncio.wait((waiter.done, watch), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            watch.cancel()
-            self.waiters.forget(waiter)
-        if waiter.done.cancelled():
-            raise ClientGoneError
-        if waiter.done.result() is Wake.GONE:
-            raise UnknownTopicOrPartitionError(f"{log.name} was deleted")
-
-    def _inside(self, log: PartitionLog, snapshot: LogSnapshot, start: Offset, request: FetchRequest) -> Offset:
-        if start < snapshot.log_start_offset and request.restart_at_earliest:
-            return snapshot.log_start_offset
-        self.check_offset(log, snapshot, start, snapshot.log_end_offset)
-        return start
-
-    def check_offset(self, log: PartitionLog, snapshot: LogSnapshot, offset: int, end: int) -> None:
-        """Refuse an offset outside ``[log start, end]`` with all that is known about it (spec B8).
-
-        Raises:
-            Problem: 410 below the log start, 416 above ``end``.
-        """
-        if offset > end:
-            raise self._out_of_range(log, snapshot, 416, f"offset {offset} is above {end}, the last that can be given")
-        if offset < snapshot.log_start_offset:
-            detail = f"offset {offset} is below the log start, {snapshot.log_start_offset}"
-            raise self._out_of_range(log, snapshot, 410, detail)
-
-    def check_readable(self, log: PartitionLog, snapshot: LogSnapshot, offset: int) -> None:
-        """Refuse an offset whose record no consumer may read.
-
-        Raises:
-            Problem: 410 below the log start, 416 at or above the high watermark.
-        """
-        if offset >= snapshot.high_watermark:
-            detail = f"offset {offset} is not below the high watermark, {snapshot.high_watermark}"
-            raise self._out_of_range(log, snapshot, 416, detail)
-        self.check_offset(log, snapshot, offset, offset)
-
-    def _out_of_range(self, log: PartitionLog, snapshot: LogSnapshot, status: int, detail: str) -> Problem:
-        known: dict[str, Any] = {
-            "log_start_offset": snapshot.log_start_offset,
-            "log_end_offset": snapshot.log_end_offset,
-        }
-        if status == 410:
-            move = self._moves.get(log.name)
-            known |= {
-                "log_start_moved_ms": move.at_ms if move else None,
-                "log_start_moved_by": move.by if move else None,
-            }
-        return Problem(status, "offset_out_of_range", detail, kafka_code=1, headers=offset_headers(snapshot), **known)
-
-    def count_fetched(self, form: str, size_bytes: int) -> None:
-        """Count an answer with records."""
-        self.metrics.fetched_bytes.labels(form).inc(size_bytes)
+    # Reading
 
     async def read(self, call: Callable[[], Result]) -> Result:
         """Run a reading ``call`` in a thread."""
@@ -399,7 +277,7 @@ class Broker:
             async with self._held(topic):
                 await call_in(self.pools.control, functools.partial(self.manager.delete_topic, name))
                 for log in topic.partitions:
-                    self._moves.pop(log.name, None)
+                    self.moves.forget(log.name)
                     writer = self._writers.pop(log.name, None)
                     if writer is not None:
                         writer.retire(lambda: UnknownTopicOrPartitionError(f"topic {name} was deleted"))
@@ -449,7 +327,7 @@ class Broker:
             offset = snapshot.high_watermark if found is None else found.offset
         assert offset is not None
         if offset > snapshot.high_watermark:
-            self.check_offset(log, snapshot, offset, snapshot.high_watermark)
+            self.fetching.check_offset(log, snapshot, offset, snapshot.high_watermark)
         if not dry_run:
             return await self.run_in_log(log, functools.partial(log.delete_records, offset), moved_by="delete-records")
         if not log.config.deletes:
@@ -466,7 +344,7 @@ class Broker:
         before = log.snapshot.log_start_offset
         result = await self.writer_of(log).run(call)
         if moved_by is not None and log.snapshot.log_start_offset > before:
-            self._moves[log.name] = LogStartMove(self.now_ms(), moved_by)
+            self.moves.note(log.name, self.now_ms(), moved_by)
         return result
 
     # The end
@@ -482,22 +360,3 @@ class Broker:
         async with self._control:
             await asyncio.gather(*(writer.close() for writer in self._writers.values()))
             await call_in(self.pools.control, self.manager.close)
-
-
-def offset_headers(snapshot: LogSnapshot) -> dict[str, str]:
-    """The headers that tell a partition's limits."""
-    return {
-        "Log-Start-Offset": str(snapshot.log_start_offset),
-        "High-Watermark": str(snapshot.high_watermark),
-        "Last-Stable-Offset": str(snapshot.last_stable_offset),
-    }
-
-
-def _read(
-    snapshot: LogSnapshot,
-    request: FetchRequest,
-    start: Offset,
-    read: Callable[[LogSnapshot, FetchRange], Result],
-) -> FetchAnswer[Result]:
-    wanted = range_of(snapshot, request, start)
-    return FetchAnswer(snapshot, wanted, read(snapshot, wanted))

@@ -8,9 +8,9 @@ from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 
-from app.broker import ClientGoneError
 from app.compression import AnswerCompression
 from app.dependencies import only_known_parameters
+from app.fetching import ClientGoneError
 from app.http import problems
 from app.http.methods import HeadOfGet
 from app.metrics import RequestMetrics

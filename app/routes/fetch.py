@@ -10,11 +10,11 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.answers import json_answer
-from app.broker import FetchAnswer, offset_headers
 from app.compression import plain_etag
 from app.dependencies import JSON, BrokerOf, LogOf, OffsetInPath, is_disconnected
 from app.documented_problems import READ, problems
 from app.fetch_range import FetchRange, FetchRequest, read_record, read_records, read_slices, read_value
+from app.fetching import FetchAnswer, offset_headers
 from app.http.negotiation import accept
 from app.http.problems import Problem
 from app.http.zero_copy import SliceResponse
@@ -186,8 +186,8 @@ async def fetch_records(
     if media_type != RECORD_BATCHES:
         wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
     prepare = functools.partial(_prepare, wanted, media_type, parameters.encoding, log.name.partition)
-    answer = await broker.fetch(log, wanted, prepare, is_disconnected(request))
-    return _respond(request, log, parameters, media_type, answer, broker.count_fetched)
+    answer = await broker.fetching.fetch(log, wanted, prepare, is_disconnected(request))
+    return _respond(request, log, parameters, media_type, answer, broker.fetching.count_fetched)
 
 
 @router.head(
@@ -300,7 +300,7 @@ async def get_record(
 ) -> Response:
     """The record at an offset that consumers may read."""
     snapshot = log.snapshot
-    broker.check_readable(log, snapshot, offset)
+    broker.fetching.check_readable(log, snapshot, offset)
     read = functools.partial(read_record, snapshot, Offset(offset), encoding=encoding, partition=log.name.partition)
     record = await broker.read(read)
     if record is None:
@@ -343,7 +343,7 @@ async def get_record(
 async def get_record_value(request: Request, log: LogOf, offset: OffsetInPath, broker: BrokerOf) -> Response:
     """The value as it is, with Range and ETag."""
     snapshot = log.snapshot
-    broker.check_readable(log, snapshot, offset)
+    broker.fetching.check_readable(log, snapshot, offset)
     found = await broker.read(functools.partial(read_value, snapshot, Offset(offset)))
     if found is None:
         raise _no_record(offset)

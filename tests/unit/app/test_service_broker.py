@@ -57,7 +57,9 @@ def test_a_topic_may_be_deleted_while_it_is_written_and_polled() -> None:
         options = ProduceOptions()
         request = FetchRequest(offset="latest", wait_ms=60_000)
         poll = asyncio.ensure_future(
-            made.broker.fetch(made.broker.partition("t", 0), request, lambda snapshot, wanted: None, never_gone)
+            made.broker.fetching.fetch(
+                made.broker.partition("t", 0), request, lambda snapshot, wanted: None, never_gone
+            )
         )
         await eventually(lambda: len(made.broker.waiters) == 1)
         gate = Gate(made.disk, "write")
@@ -103,7 +105,7 @@ def test_a_fetch_reads_one_snapshot_even_while_records_come() -> None:
             return snapshot.high_watermark, wanted.start, wanted.end
 
         request = FetchRequest(offset=0, end_offset=1)
-        answer = await made.broker.fetch(log, request, read, never_gone)
+        answer = await made.broker.fetching.fetch(log, request, read, never_gone)
         assert answer.read == (answer.snapshot.high_watermark, 0, 1)
 
     on_stand(scenario)
@@ -119,7 +121,7 @@ def test_a_closed_broker_refuses_and_does_not_wait() -> None:
         with pytest.raises(ShuttingDownError):
             made.broker.submit(log, valid_batches(log, b"y"), options)
         request = FetchRequest(offset="latest", wait_ms=60_000)
-        await made.broker.fetch(log, request, lambda snapshot, wanted: None, never_gone)
+        await made.broker.fetching.fetch(log, request, lambda snapshot, wanted: None, never_gone)
 
     on_stand(scenario)
 
@@ -133,12 +135,12 @@ def test_offsets_outside_are_told_with_all_that_is_known() -> None:
         await made.broker.delete_records(log, 1, None, dry_run=False)
         for offset, status in ((0, 410), (3, 416)):
             with pytest.raises(Problem) as refused:
-                made.broker.check_offset(log, log.snapshot, offset, log.snapshot.log_end_offset)
+                made.broker.fetching.check_offset(log, log.snapshot, offset, log.snapshot.log_end_offset)
             assert (refused.value.status, refused.value.kafka_code) == (status, 1)
             assert refused.value.extra["log_start_offset"] == 1
             assert refused.value.headers["Log-Start-Offset"] == "1"
         with pytest.raises(Problem) as refused:
-            made.broker.check_readable(log, log.snapshot, 2)
+            made.broker.fetching.check_readable(log, log.snapshot, 2)
         assert refused.value.status == 416
 
     on_stand(scenario)
