@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rollway.records import HEADER_BYTES, BatchHeader, RecordBatch, RecordFormatError, parse_header
 from storage.errors import CorruptionError
 from storage.file_system import File
 from storage.index_file import RELATIVE_OFFSET_MAX
-from storage.offsets import Offset, Position
+from storage.offsets import ByteRange, Offset, Position
 
 _PIECE_BYTES = 8192
 
@@ -26,9 +26,17 @@ class StoredBatch(NamedTuple):
 
 
 def walk_batches(
-    file: File, position: int, end: int, segment_base_offset: int, *, has_gaps: bool
+    file: File,
+    position: int,
+    end: int,
+    segment_base_offset: int,
+    *,
+    has_gaps: bool,
+    holes: Sequence[ByteRange] = (),
 ) -> Iterator[StoredBatch]:
-    """Yield the batches in ``[position, end)``; ``position`` begins one.
+    """Yield the batches in ``[position, end)``; ``position`` begins one, or lies in one of the ``holes``.
+
+    Holes are damaged bytes that recovery knows of, in order. The walk goes on behind them.
 
     Offsets must rise from the segment's base offset on, without gaps unless there may be some, and stay within
     2^31-1 of it; every batch must lie below ``end`` and carry magic 2. CRCs are not looked at, and they would not
@@ -42,6 +50,10 @@ def walk_batches(
     piece = b""
     piece_at = position
     while position < end:
+        hole = next((hole for hole in holes if hole.start <= position < hole.end), None)
+        if hole is not None:
+            position, may_skip = hole.end, True
+            continue
         start = position - piece_at
         if start + HEADER_BYTES > len(piece):
             piece = file.read(position, min(_PIECE_BYTES, end - position))

@@ -17,6 +17,13 @@ NO_TIMESTAMP = -1
 """A record or batch without a timestamp, as on the wire and on disk."""
 
 
+class ByteRange(NamedTuple):
+    """The bytes ``[start, end)`` of a file."""
+
+    start: Position
+    end: Position
+
+
 class OffsetPosition(NamedTuple):
     """One entry of an offset index: the batch that ends with ``offset`` begins at ``position``."""
 

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollway.records import HEADER_BYTES, BatchHeader, RecordBatch, RecordFormatError, parse_header
 from storage.checkpoint import CorruptCheckpointError
 from storage.clock import Clock
 from storage.config import TopicConfig
 from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.errors import CorruptionError
 from storage.file_names import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
-    SEGMENT_SUFFIXES,
-    SWAP_SUFFIX,
-    TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
     PartitionName,
     offset_file_name,
@@ -35,19 +30,19 @@ from storage.file_names import (
 from storage.file_system import File, FileSystem
 from storage.index_builder import IndexSettings
 from storage.leader_epochs import LeaderEpochs
+from storage.leftover_files import clear_leftovers, remove_segment_files
 from storage.log_snapshot import OffsetRange
 from storage.log_writer import DISK_FULL_ERRNOS, LogParts, replay_producers
-from storage.offset_index import OffsetIndex
-from storage.offsets import LeaderEpoch, Offset, Position
+from storage.offsets import ByteRange, LeaderEpoch, Offset
 from storage.partition_log import PartitionLog
 from storage.producer_state import ProducerState
 from storage.segment import Segment
+from storage.segment_scan import SegmentScan, SegmentScanner, last_indexed_position
 from storage.topic_metadata import read_partition_metadata
 
 _logger = logging.getLogger(__name__)
 
 _REWRITE_BYTES = 1024 * 1024
-_BATCH_BYTES_MAX = 256 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -60,15 +55,6 @@ class PartitionRecovery:
     truncated_bytes: int = 0
     damage: list[OffsetRange] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Scan:
-    """How far a segment's log is good: up to byte ``valid_bytes``, the next offset being ``end_offset``."""
-
-    valid_bytes: int
-    end_offset: Offset
-    problem: str | None
 
 
 class PartitionOpener:
@@ -109,7 +95,7 @@ class PartitionOpener:
         """Recover what must be recovered and return the log, with everything in it durable."""
         self._check_topic_id()
         self._load_epochs()
-        self._tidy()
+        clear_leftovers(self._file_system, self._directory, clean=self._clean)
         segments = self._find_segments()
         expected_start = self._expected_start()
         if segments:
@@ -169,39 +155,6 @@ class PartitionOpener:
             self._epochs.clear()
         self._epochs_known = self._epochs.latest is not None
 
-    def _tidy(self) -> None:
-        """Remove what earlier work left half done: deleted, temporary and cleaned files, indexes without a log."""
-        names = self._file_system.list_directory(self._directory)
-        cleaned = [
-            name.offset
-            for name in map(parse_offset_file_name, names)
-            if name is not None and name.state == CLEANED_SUFFIX
-        ]
-        logs = {
-            name.offset
-            for name in map(parse_offset_file_name, names)
-            if name is not None and name.suffix == LOG_SUFFIX and name.state in {"", SWAP_SUFFIX}
-        }
-        changed = False
-        for file_name in names:
-            parsed = parse_offset_file_name(file_name)
-            path = self._directory / file_name
-            if parsed is None:
-                doomed = file_name.endswith((TEMPORARY_SUFFIX, DELETED_SUFFIX))
-            elif parsed.state == SWAP_SUFFIX and not (cleaned and parsed.offset >= min(cleaned)):
-                self._file_system.rename(path, self._directory / file_name.removesuffix(SWAP_SUFFIX))
-                changed = True
-                continue
-            else:
-                orphan = parsed.suffix in SEGMENT_SUFFIXES and parsed.offset not in logs
-                doomed = bool(parsed.state) or orphan
-            if doomed:
-                self._file_system.unlink(path)
-                changed = True
-        if changed or not self._clean:
-            # After an unclean stop also for the names that a killed process made and never synced.
-            self._file_system.sync_directory(self._directory)
-
     def _find_segments(self) -> list[Segment]:
         bases = []
         for file_name in self._file_system.list_directory(self._directory):
@@ -250,10 +203,7 @@ class PartitionOpener:
     def _remove(self, segments: list[Segment], why: str) -> None:
         self._note(f"segments {', '.join(str(segment.base_offset) for segment in segments)} are removed: {why}")
         for segment in segments:
-            for suffix in SEGMENT_SUFFIXES:
-                path = self._directory / offset_file_name(segment.base_offset, suffix)
-                if self._file_system.exists(path):
-                    self._file_system.unlink(path)
+            remove_segment_files(self._file_system, self._directory, segment.base_offset)
         self._file_system.sync_directory(self._directory)
 
     def _first_segment(self, log_start: Offset) -> Segment:
@@ -276,14 +226,20 @@ class PartitionOpener:
         scan_from = self._scan_from(segments)
         ends: list[Offset] = []
         for place, segment in enumerate(segments):
-            is_last = place == len(segments) - 1
+            following = segments[place + 1].base_offset if place + 1 < len(segments) else None
+            scanner = SegmentScanner(
+                segment,
+                self._epochs if self._epochs_known else None,
+                has_gaps=self._config.compacts,
+                durable_end=durable_end,
+                following=following,
+            )
             if self._clean or segment.base_offset < scan_from:
-                result = self._find_end(segment)
+                result = self._find_end(segment) or scanner.scan()
             else:
-                result = self._scan(segment, is_last=is_last)
-            following = None if is_last else segments[place + 1].base_offset
+                result = self._scan(segment, scanner, is_last=following is None)
             ends.append(self._judge(segment, result, following, durable_end))
-            if not is_last:
+            if following is not None:
                 segment.close_file()
         return ends
 
@@ -297,8 +253,11 @@ class PartitionOpener:
         bases = [segment.base_offset for segment in segments if segment.base_offset <= recovery_point]
         return bases[-1] if bases else Offset(0)
 
-    def _judge(self, segment: Segment, result: _Scan, following: Offset | None, durable_end: Offset) -> Offset:
+    def _judge(self, segment: Segment, result: SegmentScan, following: Offset | None, durable_end: Offset) -> Offset:
         """Say where the segment ends, and tell damage from the tail of a crash."""
+        segment.holes = tuple(hole.place for hole in result.holes)
+        for hole in result.holes:
+            self._report_damage(hole.start_offset, hole.end_offset, hole.problem)
         if following is not None:
             if result.problem is None and (result.end_offset == following or self._may_skip_to(following)):
                 return following
@@ -322,118 +281,55 @@ class PartitionOpener:
         """
         return self._config.compacts or any(entry.start_offset == offset for entry in self._epochs.entries)
 
-    def _cut(self, segment: Segment, result: _Scan) -> None:
+    def _cut(self, segment: Segment, result: SegmentScan) -> None:
         cut_bytes = self._file_system.size(segment.file.path) - result.valid_bytes
+        segment.size_bytes = result.valid_bytes
         if self._clean:
             # Nothing was scanned: the last batch itself is what it should not be.
             self._report_damage(result.end_offset, Offset(result.end_offset + 1), result.problem or "")
-            segment.size_bytes = result.valid_bytes
+            return
+        if result.holes:
+            # The tail of a crash behind damage: who repairs the one shall find the other as it was.
+            self._note(f"{cut_bytes} bytes behind offset {result.end_offset} are not shown: {result.problem}")
             return
         segment.file.truncate(result.valid_bytes)
         segment.file.sync()
-        segment.size_bytes = result.valid_bytes
         self.report.truncated_bytes += cut_bytes
         self._note(f"{cut_bytes} bytes behind offset {result.end_offset} are cut: {result.problem}")
 
-    def _find_end(self, segment: Segment) -> _Scan:
-        """Walk the batches behind the last index entry to the end of a segment that needs no scan.
+    def _find_end(self, segment: Segment) -> SegmentScan | None:
+        """Walk the batches behind the last index entry to the end of a segment that needs no scan, or ``None``
+        if they are not what they should be.
 
         The index is read as a plain file here: it stays unmapped until somebody reads the segment (spec C4).
         """
-        position = Position(0)
-        path = self._directory / offset_file_name(segment.base_offset, OFFSET_INDEX_SUFFIX)
-        if self._file_system.exists(path):
-            position = self._last_indexed_position(path, segment)
+        position = last_indexed_position(self._file_system, segment)
         end_offset = segment.base_offset
-        valid_bytes = int(position)
         try:
             for batch in segment.walk(position, segment.size_bytes):
                 end_offset = Offset(batch.header.last_offset + 1)
-                valid_bytes = batch.end
-        except CorruptionError as error:
-            if position:
-                return self._scan_headers(segment)
-            return _Scan(valid_bytes, end_offset, str(error))
-        return _Scan(valid_bytes, end_offset, None)
-
-    def _scan_headers(self, segment: Segment) -> _Scan:
-        end_offset, valid_bytes = segment.base_offset, 0
-        try:
-            for batch in segment.walk(0, segment.size_bytes):
-                end_offset, valid_bytes = Offset(batch.header.last_offset + 1), int(batch.end)
-        except CorruptionError as error:
-            return _Scan(valid_bytes, end_offset, str(error))
-        return _Scan(valid_bytes, end_offset, None)
-
-    def _last_indexed_position(self, path: Path, segment: Segment) -> Position:
-        file = self._file_system.open(path, writable=False)
-        try:
-            size = file.size() - file.size() % OffsetIndex.ENTRY_BYTES
-            if size <= 0:
-                return Position(0)
-            entry = file.read(size - OffsetIndex.ENTRY_BYTES, OffsetIndex.ENTRY_BYTES)
-        finally:
-            file.close()
-        relative, position = OffsetIndex.ENTRY.unpack(entry)
-        if not 0 < position < segment.size_bytes:
-            return Position(0)
-        try:
-            batch = next(segment.walk(position, segment.size_bytes), None)
         except CorruptionError:
-            return Position(0)
-        known = batch is not None and batch.header.last_offset == segment.base_offset + relative
-        return Position(position) if known else Position(0)
+            return None
+        return SegmentScan(segment.size_bytes, end_offset, None)
 
-    def _scan(self, segment: Segment, *, is_last: bool) -> _Scan:
+    def _scan(self, segment: Segment, scanner: SegmentScanner, *, is_last: bool) -> SegmentScan:
         """Check every batch, and rewrite what may only be in the page cache (rule 4).
 
         The last segment's indexes go: they are made anew from the log when somebody first looks something up. Those
         of the others are durable since the roll, and are checked when they are opened.
         """
-        result = self._check_batches(segment)
+        result = scanner.scan()
         self.report.scanned_bytes += result.valid_bytes
         if is_last:
-            self._remove_indexes(segment)
-            self._rewrite(segment.file, result.valid_bytes)
+            indexes = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+            remove_segment_files(self._file_system, self._directory, segment.base_offset, indexes)
+            self._rewrite(segment.file, result.runs())
         return result
 
-    def _remove_indexes(self, segment: Segment) -> None:
-        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            path = self._directory / offset_file_name(segment.base_offset, suffix)
-            if self._file_system.exists(path):
-                self._file_system.unlink(path)
-
-    def _check_batches(self, segment: Segment) -> _Scan:
-        next_offset = segment.base_offset
-        position = 0
-        while position < segment.size_bytes:
-            try:
-                header = self._check_batch(segment, position, next_offset)
-            except (CorruptionError, RecordFormatError) as error:
-                return _Scan(position, next_offset, f"no valid batch at byte {position}: {error}")
-            next_offset = Offset(header.last_offset + 1)
-            position += header.size_bytes
-        return _Scan(position, next_offset, None)
-
-    def _check_batch(self, segment: Segment, position: int, next_offset: Offset) -> BatchHeader:
-        """The batch CRC begins at byte 21: offsets, length and epoch are checked on their own (rule 6)."""
-        header = parse_header(segment.file.read(position, HEADER_BYTES))
-        if header.size_bytes > min(segment.size_bytes - position, _BATCH_BYTES_MAX):
-            raise CorruptionError(
-                f"it says it has {header.size_bytes} bytes, {segment.size_bytes - position} are there"
-            )
-        if header.base_offset != next_offset or header.last_offset_delta < 0:
-            raise CorruptionError(f"its base offset is {header.base_offset}, but {next_offset} comes next")
-        if self._epochs_known:
-            expected = self._epochs.epoch_for_offset(Offset(header.base_offset))
-            if expected is not None and expected != header.partition_leader_epoch:
-                raise CorruptionError(f"its leader epoch is {header.partition_leader_epoch}, not {expected}")
-        RecordBatch(segment.file.read(position, header.size_bytes)).check_crc()
-        return header
-
-    def _rewrite(self, file: File, end: int) -> None:
-        for position in range(0, end, _REWRITE_BYTES):
-            file.write(position, [file.read(position, min(_REWRITE_BYTES, end - position))])
+    def _rewrite(self, file: File, runs: Iterable[ByteRange]) -> None:
+        for run in runs:
+            for position in range(run.start, run.end, _REWRITE_BYTES):
+                file.write(position, [file.read(position, min(_REWRITE_BYTES, run.end - position))])
         file.sync()
 
     # Putting it together

@@ -29,7 +29,7 @@ from storage.file_system import File, FileSystem
 from storage.index_builder import IndexBuilder, IndexSettings
 from storage.lazy_index import LazyIndex
 from storage.offset_index import OffsetIndex
-from storage.offsets import NO_TIMESTAMP, Offset, OffsetPosition, Position, TimestampOffset
+from storage.offsets import NO_TIMESTAMP, ByteRange, Offset, OffsetPosition, Position, TimestampOffset
 from storage.segment_file import SegmentFile
 from storage.segment_indexes import open_offset_index, open_time_index, verified
 from storage.time_index import TimeIndex
@@ -159,6 +159,15 @@ class Segment:
     @size_bytes.setter
     def size_bytes(self, size_bytes: int) -> None:
         self._log.size_bytes = size_bytes
+
+    @property
+    def holes(self) -> tuple[ByteRange, ...]:
+        """Damaged bytes between good ones, in order; only recovery sets them."""
+        return self._log.holes
+
+    @holes.setter
+    def holes(self, holes: tuple[ByteRange, ...]) -> None:
+        self._log.holes = holes
 
     @property
     def sealed(self) -> bool:
@@ -322,11 +331,12 @@ class Segment:
         """Whole batches from the one that holds ``offset`` on, at most ``max_bytes`` of them (spec D14).
 
         With ``min_one`` the first batch comes whole, however large. ``None`` when nothing at or above ``offset``
-        lies below byte ``limit``; a read of 0 bytes when the first batch exceeds ``max_bytes``.
+        lies below byte ``limit``; a read of 0 bytes when the first batch exceeds ``max_bytes``. It ends before damage.
         """
         first = self.locate(offset, limit)
         if first is None:
             return None
+        limit = self._log.run_end(first.position, limit)
         end_max = first.position + max_bytes
         if first.end > end_max:
             if not min_one:

@@ -9,13 +9,14 @@ from pathlib import Path
 from storage.batch_walk import StoredBatch, walk_batches
 from storage.errors import CorruptionError
 from storage.file_system import File, FileSystem
-from storage.offsets import Offset, OffsetPosition
+from storage.offsets import ByteRange, Offset, OffsetPosition
 
 
 class SegmentFile:
     """A log file that is opened when first used, how much of it is written, and whether more may come.
 
-    With ``has_gaps`` offsets may be missing between its batches.
+    With ``has_gaps`` offsets may be missing between its batches. ``holes`` are damaged bytes between good ones, which
+    recovery found; walks go over them.
 
     Thread: ``size_bytes`` and ``sealed`` are the writer's; any thread reads.
     """
@@ -38,6 +39,7 @@ class SegmentFile:
         self.size_bytes = size_bytes
         self.sealed = sealed
         self._has_gaps = has_gaps
+        self.holes: tuple[ByteRange, ...] = ()
 
     @property
     def file(self) -> File:
@@ -85,7 +87,11 @@ class SegmentFile:
         Raises:
             CorruptionError: the bytes there are no batches.
         """
-        return walk_batches(self.file, position, limit, self.base_offset, has_gaps=self._has_gaps)
+        return walk_batches(self.file, position, limit, self.base_offset, has_gaps=self._has_gaps, holes=self.holes)
+
+    def run_end(self, position: int, limit: int) -> int:
+        """Where the good bytes that ``position`` lies in end: at the next hole, or at ``limit``."""
+        return min((hole.start for hole in self.holes if position < hole.start < limit), default=limit)
 
     def find_batch(self, entry: OffsetPosition, limit: int) -> StoredBatch | None:
         """The batch that an offset index entry speaks of, ``None`` if there is no such batch below byte ``limit``."""

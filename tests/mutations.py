@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-import storage.recovery
 import storage.segment
+import storage.segment_scan
 from storage.file_names import CLEAN_SHUTDOWN_MARKER
 from storage.file_system import write_file_atomically
 from storage.index_file import IndexFile
@@ -26,6 +26,7 @@ from storage.offsets import LogOffsetMetadata, Offset, Position
 from storage.partition_log import PartitionLog
 from storage.recovery import PartitionOpener
 from storage.segment import Segment
+from storage.segment_scan import SegmentScanner
 from storage.time_index import TimeIndex
 
 POWER_CUT = "power cut"
@@ -161,26 +162,26 @@ def recovery_point_ahead_of_the_fsync(patch: pytest.MonkeyPatch) -> None:
 
 @defect(POWER_CUT)
 def recovery_ignores_crc(patch: pytest.MonkeyPatch) -> None:
-    class Unchecked(storage.recovery.RecordBatch):
+    class Unchecked(storage.segment_scan.RecordBatch):
         def check_crc(self) -> None:
             """Left out."""
 
-    patch.setattr(storage.recovery, "RecordBatch", Unchecked)
+    patch.setattr(storage.segment_scan, "RecordBatch", Unchecked)
 
 
 @defect(POWER_CUT)
 def recovery_keeps_the_bad_tail(patch: pytest.MonkeyPatch) -> None:
-    check = PartitionOpener._check_batches
+    scan = SegmentScanner.scan
 
-    def check_and_keep(self: PartitionOpener, segment: Segment) -> Any:
-        return replace(check(self, segment), valid_bytes=segment.size_bytes, problem=None)
+    def scan_and_keep(self: SegmentScanner) -> Any:
+        return replace(scan(self), valid_bytes=self._segment.size_bytes, problem=None)
 
-    patch.setattr(PartitionOpener, "_check_batches", check_and_keep)
+    patch.setattr(SegmentScanner, "scan", scan_and_keep)
 
 
 @defect(POWER_CUT)
 def recovery_trusts_the_page_cache(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PartitionOpener, "_rewrite", lambda self, file, end: None)
+    patch.setattr(PartitionOpener, "_rewrite", lambda self, file, runs: None)
 
 
 @defect(POWER_CUT)

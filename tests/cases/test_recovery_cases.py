@@ -257,8 +257,9 @@ def test_rc_8_not_when_it_was_durable(new_log: NewLog) -> None:
     damaged[2 * SIZE + 70] ^= 1
     log.file().write_bytes(damaged)
     log.start()
-    assert log.recovery.damage == [OffsetRange(Offset(2), Offset(6))]
+    assert log.recovery.damage == [OffsetRange(Offset(2), Offset(3))]
     assert log.file().read_bytes() == damaged
+    assert log.offsets(4) == [4, 5]
 
 
 def test_rc_9_the_recovery_point_stays_until_a_flush(new_log: NewLog) -> None:
