@@ -26,7 +26,6 @@ from storage.batch_validation import ValidBatch, validate_batches
 from storage.errors import PolicyViolationError, UnknownTopicOrPartitionError
 from storage.file_names import PartitionName
 from storage.log_manager import LogManager
-from storage.log_snapshot import LogSnapshot
 from storage.offsets import Offset
 from storage.partition_log import AppendRequest, AppendResult, DeletedSegment, PartitionLog
 from storage.retention import RetentionEntry
@@ -214,9 +213,9 @@ class Broker:
 
     # What writers tell
 
-    def published(self, log: PartitionLog, snapshot: LogSnapshot) -> None:
-        """Wake whom the new snapshot serves."""
-        self.waiters.wake(log.name, snapshot)
+    def published(self, log: PartitionLog) -> None:
+        """Wake whom the new snapshot serves, once the writer has answered its own."""
+        self.waiters.wake(log.name)
 
     def group_appended(self, request_count: int, seconds: float) -> None:
         """Count a written group."""
@@ -228,9 +227,10 @@ class Broker:
         self.metrics.flush_seconds.observe(seconds)
 
     def partition_failed(self, log: PartitionLog, error: BaseException) -> None:
-        """Say that a disk failed."""
+        """Say that a disk failed; who waits for more answers with what there is (spec D6 c)."""
         self.metrics.partition_failures.inc()
         logger.error("partition %s is offline: %s", log.name, error)
+        self.waiters.wake_failed(log.name)
 
     # Reading
 

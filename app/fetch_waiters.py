@@ -1,151 +1,126 @@
 """The purgatory of fetches: long polls that wait until their partition has something for them.
 
 A fetch that finds too little looks at the snapshot and registers here with no ``await`` between, so no publication
-can fall between the two (invariant 7). Everything here runs on the event loop.
+can fall between the two (invariant 7). Everything here runs on the event loop, and a look costs a few comparisons of
+numbers that are in the snapshot: however many wait, a publication reads no disk for them.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
-from enum import Enum
 
-from app.http.problems import Problem
+from app.purgatory import DelayedOperation, Purgatory, Wake
 from storage.file_names import PartitionName
-from storage.log_snapshot import LogSnapshot
-from storage.offsets import Offset
+from storage.log_snapshot import Isolation, LogSnapshot
+from storage.offsets import LogOffsetMetadata, Offset
+from storage.partition_log import PartitionLog
 
-WAITERS_RETRY_AFTER_MS = 1_000
-
-
-class Wake(Enum):
-    """Why a waiter was completed."""
-
-    AVAILABLE = "available"
-    TIMEOUT = "timeout"
-    GONE = "gone"
-    SHUTDOWN = "shutdown"
+__all__ = ["FetchWaiter", "FetchWaiters", "Wake", "available_bytes", "is_served", "known_place"]
 
 
-class FetchWaiter:
-    """One fetch that waits. Whoever registered it awaits ``done``, then takes the partition's snapshot anew."""
-
-    __slots__ = ("done", "min_bytes", "offset", "partition", "timer")
-
-    def __init__(
-        self,
-        partition: PartitionName,
-        offset: Offset,
-        min_bytes: int,
-        done: asyncio.Future[Wake],
-    ) -> None:
-        self.partition = partition
-        self.offset = offset
-        self.min_bytes = min_bytes
-        self.done = done
-        self.timer: asyncio.TimerHandle | None = None
+def known_place(snapshot: LogSnapshot, offset: Offset) -> LogOffsetMetadata | None:
+    """Where ``offset`` lies in the log, if the snapshot tells it without a look at the disk: at one of its ends."""
+    for metadata in (snapshot.high_watermark_metadata, snapshot.log_end_metadata):
+        if metadata.offset == offset:
+            return metadata
+    return None
 
 
-def is_served(snapshot: LogSnapshot, offset: Offset, min_bytes: int) -> bool:
-    """Whether a read of ``snapshot`` has an answer now: enough bytes, or an error to tell (spec D6)."""
-    if not snapshot.log_start_offset <= offset <= snapshot.log_end_offset:
+def available_bytes(snapshot: LogSnapshot, place: LogOffsetMetadata, isolation: Isolation) -> int | None:
+    """Bytes from ``place`` to the bound of ``isolation``; None when a roll lies between: the rest is on a newer
+    segment, and whatever it is, a fetch is answered with it (spec D6 f).
+    """
+    bound = snapshot.bound(isolation)
+    if place.offset >= bound.offset:
+        return 0
+    return bound.position_difference(place) if bound.on_same_segment(place) else None
+
+
+def is_served(
+    snapshot: LogSnapshot,
+    place: LogOffsetMetadata,
+    min_bytes: int,
+    isolation: Isolation = Isolation.HIGH_WATERMARK,
+) -> bool:
+    """Whether a read of ``snapshot`` from ``place`` has an answer now: enough bytes, or an error to tell (spec D6)."""
+    if not snapshot.log_start_offset <= place.offset <= snapshot.log_end_offset:
         return True
-    if offset >= snapshot.high_watermark:
+    if place.offset >= snapshot.bound(isolation).offset:
         return False
     if min_bytes <= 1:
         return True
-    try:
-        return snapshot.available_bytes(offset) >= min_bytes
-    except Exception:  # noqa: BLE001 - the woken fetch meets it again and tells its client; the writer must go on
-        return True
+    available = available_bytes(snapshot, place, isolation)
+    return available is None or available >= min_bytes
+
+
+class FetchWaiter(DelayedOperation):
+    """One fetch that waits. Whoever registered it awaits ``done``, then takes the partition's snapshot anew."""
+
+    __slots__ = ("_isolation", "_log", "_min_bytes", "_place")
+
+    def __init__(self, log: PartitionLog, place: LogOffsetMetadata, min_bytes: int, isolation: Isolation) -> None:
+        super().__init__()
+        self._log = log
+        self._place = place
+        self._min_bytes = min_bytes
+        self._isolation = isolation
+
+    def is_ready(self) -> bool:
+        return is_served(self._log.snapshot, self._place, self._min_bytes, self._isolation)
 
 
 class FetchWaiters:
     """All fetches that wait, by partition, at most ``count_max`` of them.
 
-    Each completes exactly once: by a publication that serves it, by its time, by the end of its topic, or by the
-    stop of the service, after which nothing waits any more.
+    Each completes exactly once: by a publication that serves it, by its time, by the end of its topic, by a failure
+    of the disk, or by the stop of the service, after which nothing waits any more. A bare roll wakes nobody.
+    ``purgatory`` takes fetches of several partitions as well.
     """
 
     def __init__(self, *, count_max: int) -> None:
-        self._count_max = count_max
-        self._waiting: dict[PartitionName, set[FetchWaiter]] = {}
-        self._count = 0
-        self._closed = False
+        self.purgatory: Purgatory[PartitionName] = Purgatory("fetches", count_max=count_max)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self.purgatory)
 
     def register(
         self,
-        partition: PartitionName,
-        offset: Offset,
+        log: PartitionLog,
+        place: LogOffsetMetadata | Offset,
         *,
         min_bytes: int,
         wait_ms: int,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
     ) -> FetchWaiter:
-        """Wait for ``partition`` from ``offset`` on, at most ``wait_ms``.
+        """Wait at most ``wait_ms`` for ``log`` from ``place`` on; complete already if there is nothing to wait for.
+
+        An offset is enough when ``min_bytes`` is 1; for more, give its place (``known_place``, or
+        ``LogSnapshot.place_of`` in a thread), as one that is not known counts as on an older segment.
 
         Raises:
             Problem: overloaded; too many wait already.
         """
-        loop = asyncio.get_running_loop()
-        waiter = FetchWaiter(partition, offset, min_bytes, loop.create_future())
-        if self._closed:
-            waiter.done.set_result(Wake.SHUTDOWN)
-            return waiter
-        if self._count >= self._count_max:
-            raise Problem(
-                503,
-                "overloaded",
-                f"{self._count_max} fetches wait already",
-                retryable=True,
-                retry_after_ms=WAITERS_RETRY_AFTER_MS,
-            )
-        self._waiting.setdefault(partition, set()).add(waiter)
-        self._count += 1
-        waiter.timer = loop.call_later(wait_ms / 1000, self._complete, waiter, Wake.TIMEOUT)
+        where = place if isinstance(place, LogOffsetMetadata) else LogOffsetMetadata(place)
+        waiter = FetchWaiter(log, where, min_bytes, isolation)
+        self.purgatory.watch(waiter, (log.name,), wait_ms=wait_ms)
         return waiter
 
     def forget(self, waiter: FetchWaiter) -> None:
         """Take back a waiter whose client went away; one that is complete already stays as it is."""
-        self._remove(waiter)
-        waiter.done.cancel()
+        self.purgatory.cancel(waiter)
 
-    def wake(self, partition: PartitionName, snapshot: LogSnapshot) -> None:
-        """Complete every waiter that ``snapshot`` serves. A bare roll serves nobody."""
-        waiting = self._waiting.get(partition)
-        if not waiting:
-            return
-        for waiter in [waiter for waiter in waiting if is_served(snapshot, waiter.offset, waiter.min_bytes)]:
-            self._complete(waiter, Wake.AVAILABLE)
+    def wake(self, partition: PartitionName) -> None:
+        """Complete, soon, every waiter that the partition's snapshot serves by then."""
+        self.purgatory.notify(partition)
 
     def wake_gone(self, partitions: Iterable[PartitionName]) -> None:
         """Complete every waiter of partitions that do not exist any more."""
-        for partition in partitions:
-            for waiter in tuple(self._waiting.get(partition, ())):
-                self._complete(waiter, Wake.GONE)
+        self.purgatory.complete_all(partitions, Wake.GONE)
+
+    def wake_failed(self, partition: PartitionName) -> None:
+        """Complete every waiter of a partition that takes no appends any more: each answers with what there is."""
+        self.purgatory.complete_all((partition,), Wake.FAILED)
 
     def close(self) -> None:
         """Complete all: each answers with what there is. Later ones do not wait. Calling it again is fine."""
-        self._closed = True
-        for waiting in tuple(self._waiting.values()):
-            for waiter in tuple(waiting):
-                self._complete(waiter, Wake.SHUTDOWN)
-
-    def _complete(self, waiter: FetchWaiter, wake: Wake) -> None:
-        if not waiter.done.done():
-            waiter.done.set_result(wake)
-        self._remove(waiter)
-
-    def _remove(self, waiter: FetchWaiter) -> None:
-        if waiter.timer is not None:
-            waiter.timer.cancel()
-            waiter.timer = None
-        waiting = self._waiting.get(waiter.partition)
-        if waiting is None or waiter not in waiting:
-            return
-        waiting.discard(waiter)
-        self._count -= 1
-        if not waiting:
-            del self._waiting[waiter.partition]
+        self.purgatory.close()

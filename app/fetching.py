@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from app.fetch_range import FetchRange, FetchRequest, range_of, start_of
-from app.fetch_waiters import FetchWaiters, Wake, is_served
+from app.fetch_waiters import FetchWaiters, Wake, known_place
 from app.http.problems import Problem
 from app.metrics import Metrics
 from app.pools import Pools, call_in
@@ -113,10 +113,14 @@ class Fetching:
     async def _wait(
         self, log: PartitionLog, start: Offset, request: FetchRequest, gone: Callable[[], Awaitable[None]]
     ) -> None:
-        # Look and register: no await between these two (invariant 7).
-        if is_served(log.snapshot, start, request.min_bytes):
-            return
-        waiter = self._waiters.register(log.name, start, min_bytes=request.min_bytes, wait_ms=request.wait_ms)
+        # More than can be answered is not waited for (spec D4).
+        min_bytes = min(request.min_bytes, request.max_bytes)
+        snapshot = log.snapshot
+        place = known_place(snapshot, start)
+        if place is None and min_bytes > 1:
+            place = await call_in(self._pools.read, functools.partial(snapshot.place_of, start))
+        # Looks at the snapshot of now and registers, with no await between (invariant 7).
+        waiter = self._waiters.register(log, place or start, min_bytes=min_bytes, wait_ms=request.wait_ms)
         if waiter.done.done():
             return
         watch = asyncio.ensure_future(gone())

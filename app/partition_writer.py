@@ -27,7 +27,6 @@ from storage.errors import (
     ShuttingDownError,
     StorageError,
 )
-from storage.log_snapshot import LogSnapshot
 from storage.partition_log import AppendRequest, AppendResult, PartitionLog
 
 logger = logging.getLogger(__name__)
@@ -50,8 +49,8 @@ class MailboxLimits:
 class WriterObserver(Protocol):
     """Who is told what a writer did; called on the loop."""
 
-    def published(self, log: PartitionLog, snapshot: LogSnapshot) -> None:
-        """A new snapshot is visible."""
+    def published(self, log: PartitionLog) -> None:
+        """A new snapshot of ``log`` is visible."""
         ...
 
     def group_appended(self, request_count: int, seconds: float) -> None: ...
@@ -351,7 +350,8 @@ class PartitionWriter:
             _set_result(pending.fsynced, pending.result)
 
     def _publish(self) -> None:
-        self._observer.published(self._log, self._log.publish())
+        self._log.publish()
+        self._observer.published(self._log)
 
 
 def _failed(log: PartitionLog, error: BaseException) -> PartitionFailedError:

@@ -190,6 +190,18 @@ class LogSnapshot:
                 total += limit - batch.position
         return total
 
+    def place_of(self, offset: Offset) -> LogOffsetMetadata:
+        """Where the batch that holds ``offset`` begins, or the next one after a gap; the log end at and above it.
+
+        Raises:
+            CorruptionError: stored bytes are not what they should be.
+        """
+        for segment, limit in self._segments_from(offset, self.log_end_metadata):
+            batch = segment.locate(offset, limit)
+            if batch is not None:
+                return LogOffsetMetadata(offset, segment.base_offset, batch.position)
+        return LogOffsetMetadata(offset, self.log_end_metadata.segment_base_offset, self.log_end_metadata.position)
+
     def offset_for_timestamp(
         self, timestamp: int, isolation: Isolation = Isolation.HIGH_WATERMARK
     ) -> TimestampedRecord | None:

@@ -47,8 +47,8 @@ class Observed:
     flush_count: int = 0
     failures: list[BaseException] = field(default_factory=list)
 
-    def published(self, log: PartitionLog, snapshot: LogSnapshot) -> None:
-        self.snapshots.append(snapshot)
+    def published(self, log: PartitionLog) -> None:
+        self.snapshots.append(log.snapshot)
 
     def group_appended(self, request_count: int, seconds: float) -> None:
         self.groups.append(request_count)
