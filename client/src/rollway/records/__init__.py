@@ -1,8 +1,11 @@
-"""Kafka's record batches (format 2) to and from columns. Bytes only: no files, no network, no threads.
+"""Kafka's record batches, and the message sets before them, to and from columns.
+
+Bytes only: no files, no network, no threads.
 
 Whole batches: ``split_batches``, ``parse_header``, ``RecordBatch``, ``stamp``. Records in columns, the fast way:
 ``encode_batch``, ``encode_batches``, ``decode_batch``, ``RecordColumns``. Records one by one: ``Record``,
-``columns_from_records``, ``records_from_columns``. Document 001's framing of fetch answers: ``encode_frame``,
+``columns_from_records``, ``records_from_columns``. Messages of magic 0 and 1: ``decode_message_set``,
+``encode_message_set``, ``walk_entries``. Document 001's framing of fetch answers: ``encode_frame``,
 ``encode_multi_frame`` and their heads; its entries: ``encode_entries``, ``decode_entries``. Everything wrong with
 bytes is a ``RecordFormatError``.
 """
@@ -50,6 +53,9 @@ from rollway.records.fetch_framing import (
     frame_head,
     multi_frame_head,
 )
+from rollway.records.message_set import SetEntry, walk_entries
+from rollway.records.message_set_decode import DecodedMessages, decode_message_set
+from rollway.records.message_set_encode import encode_message_set
 from rollway.records.partitioner import murmur2, partition_for_key, partitions_for_keys
 from rollway.records.record import Record, columns_from_records, records_from_columns
 
@@ -67,6 +73,7 @@ __all__ = [
     "Codec",
     "ControlRecord",
     "ControlType",
+    "DecodedMessages",
     "DecompressedSizeError",
     "EntryRead",
     "HeaderColumns",
@@ -76,6 +83,7 @@ __all__ = [
     "RecordBatch",
     "RecordColumns",
     "RecordFormatError",
+    "SetEntry",
     "TimestampType",
     "UnknownCodecError",
     "UnsupportedMagicError",
@@ -84,12 +92,14 @@ __all__ = [
     "decode_control_record",
     "decode_entries",
     "decode_frame",
+    "decode_message_set",
     "decode_multi_frame",
     "encode_batch",
     "encode_batches",
     "encode_control_batch",
     "encode_entries",
     "encode_frame",
+    "encode_message_set",
     "encode_multi_frame",
     "frame_head",
     "multi_frame_head",
@@ -101,4 +111,5 @@ __all__ = [
     "records_from_columns",
     "split_batches",
     "stamp",
+    "walk_entries",
 ]
