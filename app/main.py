@@ -13,6 +13,7 @@ from app.dependencies import only_known_parameters
 from app.fetching import ClientGoneError
 from app.http import problems
 from app.http.methods import HeadOfGet
+from app.http.request_context import RequestContext
 from app.metrics import RequestMetrics
 from app.openapi import TAGS, make_document
 from app.routes import fetch, offsets, operations, records, retention, topics
@@ -82,6 +83,7 @@ def create_app(
     app.add_middleware(AnswerCompression, pool=service.pools.read)
     app.add_middleware(HeadOfGet)
     app.add_middleware(RequestMetrics, metrics=service.metrics)
+    app.add_middleware(RequestContext)
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:

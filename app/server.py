@@ -52,7 +52,7 @@ def serve(settings: Settings) -> int:
 
     Status 0: stopped cleanly; 1: could not start, or was made to stop; 2: another process holds the directory.
     """
-    log_output.configure(settings.log_level, access_log=settings.access_log)
+    log_output.configure(settings.log_level, access_log=settings.access_log, log_format=settings.log_format)
     try:
         settings = _within_descriptors(settings)
         sockets = bind(settings)

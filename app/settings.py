@@ -97,6 +97,7 @@ class Settings(BaseSettings):
         False, "Allow an address that other machines reach, though nobody is asked who they are."
     )
     log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "Least serious message that is logged.")
+    log_format: Literal["text", "json"] = _setting("text", "Form of a log line: text for people, or a JSON object.")
     access_log: bool = _setting(False, "Log a line for each request; costs about half the rate of small requests.")
 
     topic_defaults: Annotated[dict[str, Any], NoDecode, BeforeValidator(parse_topic_defaults)] = Field(

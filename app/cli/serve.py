@@ -31,6 +31,10 @@ def serve_command(
         str | None,
         typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.", show_default="info"),
     ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option("--log-format", metavar="FORMAT", help="text, or json: an object per line.", show_default="text"),
+    ] = None,
     topic_default: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,6 +72,7 @@ def serve_command(
         "host": host,
         "port": port,
         "log_level": log_level,
+        "log_format": log_format,
         "topic_defaults": parse_config(topic_default, "--topic-default") or None,
         "config": config,
         "insecure_no_authentication": insecure_no_authentication or None,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Literal, NamedTuple
@@ -22,6 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.http import request_context
 from app.http.methods import methods_of_path
 from rollway.records.errors import (
     BrokenBatchError,
@@ -243,7 +243,7 @@ def _record_faults(record_errors: Iterable[tuple[int, str]], code: str) -> list[
 
 def internal_error(error: Exception) -> Problem:
     """The answer to an unforeseen error or to damage of stored bytes: logged whole, answered without its inside."""
-    request_id = secrets.token_hex(8)
+    request_id = request_context.request_id.get() or request_context.new_request_id()
     code, kafka_code, detail = "internal_error", -1, "the service failed"
     if isinstance(error, StorageError):
         code, kafka_code = error.code, error.kafka_code
