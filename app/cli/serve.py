@@ -11,6 +11,16 @@ from app.cli.command_errors import UsageProblem
 from app.cli.topics import parse_config
 
 
+LogLevel = Annotated[
+    str | None,
+    typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.", show_default="info"),
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option("--log-format", metavar="FORMAT", help="text, or json: an object per line.", show_default="text"),
+]
+
+
 def serve_command(
     data_dir: Annotated[
         Path | None,
@@ -27,14 +37,8 @@ def serve_command(
             "--port", min=0, max=65535, metavar="PORT", help="Port to listen on; 0: a free one.", show_default="8080"
         ),
     ] = None,
-    log_level: Annotated[
-        str | None,
-        typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.", show_default="info"),
-    ] = None,
-    log_format: Annotated[
-        str | None,
-        typer.Option("--log-format", metavar="FORMAT", help="text, or json: an object per line.", show_default="text"),
-    ] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     topic_default: Annotated[
         list[str] | None,
         typer.Option(
