@@ -10,7 +10,6 @@ import typer
 from app.cli.command_errors import UsageProblem
 from app.cli.topics import parse_config
 
-
 LogLevel = Annotated[
     str | None,
     typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.", show_default="info"),
