@@ -48,6 +48,7 @@ class Scheduler:
                 self.checkpoint_high_watermarks,
                 settings.high_watermark_checkpoint_interval_ms,
             ),
+            "expire_producers": (self.expire_producers, settings.producer_id_expiration_check_interval_ms),
             "delete_files": (self.delete_files, settings.file_delete_check_interval_ms),
         }
 
@@ -128,6 +129,13 @@ class Scheduler:
     async def checkpoint_high_watermarks(self) -> None:
         """Write down high watermarks (spec E24)."""
         await call_in(self._broker.pools.control, self._broker.manager.checkpoint_high_watermarks)
+
+    async def expire_producers(self) -> None:
+        """Forget idempotent producers that were idle for too long (spec E19)."""
+        async for log in self._each():
+            if len(log.producers):
+                expire = functools.partial(log.expire_producers, self._broker.now_ms())
+                await self._tolerating(log, functools.partial(self._broker.run_in_log, log, expire))
 
     async def delete_files(self) -> None:
         """Unlink files of deleted segments whose time has come (spec E7)."""

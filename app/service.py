@@ -14,6 +14,7 @@ from app.pools import Pools, call_in
 from app.scheduler import Scheduler
 from app.settings import Settings
 from storage.clock import Clock, SystemClock
+from storage.config import ProducerLimits
 from storage.log_manager import LogManager, RecoveryProgress
 
 logger = logging.getLogger(__name__)
@@ -122,6 +123,7 @@ class Service:
             topic_defaults=self.settings.topic_defaults,
             on_progress=self._note_progress,
             node_id=NODE_ID,
+            producer_limits=ProducerLimits(self.settings.producer_id_expiration_ms, self.settings.producer_count_max),
         )
 
     def _note_progress(self, progress: RecoveryProgress) -> None:

@@ -117,6 +117,20 @@ class Settings(BaseSettings):
         1_000, "How often files of deleted segments are checked against file.delete.delay.ms."
     )
 
+    producer_id_expiration_ms: int = _setting(
+        _DAY_MS,
+        "How long an idempotent producer, or an Idempotency-Key, is remembered after it last wrote.",
+        low=1,
+        high=2**63 - 1,
+    )
+    producer_id_expiration_check_interval_ms: int = _interval_ms(600_000, "How often idle producers are forgotten.")
+    producer_count_max: int = _setting(
+        100_000,
+        "Most producers and keys remembered per partition; the longest idle are forgotten first.",
+        low=1,
+        high=10_000_000,
+    )
+
     request_body_bytes_max: int = _setting(32 * _MIB, "Largest body of a request as sent.", low=1, high=2 * _GIB)
     control_body_bytes_max: int = _setting(
         _MIB, "Largest body of a request that carries no records.", low=1 * _KIB, high=64 * _MIB

@@ -47,6 +47,7 @@ _LOG_APPEND_TIME_BIT = 0x08
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
+_PRODUCER_AT = 43
 
 
 @dataclass(slots=True)
@@ -86,11 +87,20 @@ class ValidBatch:
         """Replace a wrong maximum timestamp by the records' own (spec E15)."""
         self._set_max_timestamp(max_timestamp)
 
+    def set_producer(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Make it the batch of an idempotent producer; the CRC is computed anew (spec E19)."""
+        struct.pack_into(">qhi", self.head, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+        self._set_crc()
+        self.header = parse_header(self.head)
+
     def _set_max_timestamp(self, max_timestamp: int) -> None:
         struct.pack_into(">q", self.head, _MAX_TIMESTAMP_AT, max_timestamp)
+        self.max_timestamp = max_timestamp
+        self._set_crc()
+
+    def _set_crc(self) -> None:
         checksum = crc32c(self.body, crc32c(memoryview(self.head)[_ATTRIBUTES_AT:]))
         struct.pack_into(">I", self.head, _CRC_AT, checksum)
-        self.max_timestamp = max_timestamp
 
 
 def validate_batches(

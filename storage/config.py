@@ -6,12 +6,17 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from storage.errors import InvalidConfigError
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+
+PRODUCER_EXPIRATION_MS = 86_400_000
+"""``producer.id.expiration.ms``"""
+PRODUCER_COUNT_MAX = 100_000
+"""Producers remembered per partition; the longest idle ones are forgotten first."""
 
 _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,20}\s*", re.ASCII)
 
@@ -184,6 +189,13 @@ class TopicConfig:
     def value_of(self, name: str) -> object:
         """The value of the setting with this Kafka name."""
         return getattr(self, _OPTIONS[name].attribute)
+
+
+class ProducerLimits(NamedTuple):
+    """How long an idle producer is remembered, and how many are, in each partition."""
+
+    expiration_ms: int = PRODUCER_EXPIRATION_MS
+    producer_count_max: int = PRODUCER_COUNT_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from storage.ballast import BALLAST_BYTES, Ballast
 from storage.clock import Clock, SystemClock
-from storage.config import TopicConfig
+from storage.config import ProducerLimits, TopicConfig
 from storage.deleted_files import DeletedDirectories, remove_directory
 from storage.dir_lock import DirectoryLock
 from storage.directory_checkpoints import DirectoryCheckpoints
@@ -39,13 +39,9 @@ from storage.partition_factory import PartitionFactory
 from storage.partition_log import PartitionLog
 from storage.producer_ids import ProducerIds
 from storage.recovery import PartitionRecovery
+from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
 from storage.retention import RetentionClock, check_policy
-from storage.topic_metadata import (
-    MetaProperties,
-    new_topic_id,
-    read_meta_properties,
-    write_meta_properties,
-)
+from storage.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
 from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, refuse_internal
 
 _logger = logging.getLogger(__name__)
@@ -55,8 +51,6 @@ OWN_DIRECTORY = "rollway"
 BALLAST = "ballast"
 LOG_START_OFFSETS = "log-start-offsets"
 PRODUCER_IDS = "producer-ids"
-KNOWN_PRODUCER_ID_MAX = 2**62
-"""Ids from here on were made up by clients; ours do not get there."""
 
 
 class RecoveryProgress(NamedTuple):
@@ -82,6 +76,7 @@ class LogManager:
         clock: Clock,
         topic_defaults: Mapping[str, object],
         ballast_bytes: int,
+        producer_limits: ProducerLimits,
     ) -> None:
         """Use ``LogManager.open``."""
         self.data_directory = data_directory
@@ -95,18 +90,18 @@ class LogManager:
         self.was_clean = False
         self._file_system = file_system
         self._topics: dict[str, Topic] = {}
-        self._registry = TopicRegistry(file_system, data_directory / OWN_DIRECTORY)
+        own = data_directory / OWN_DIRECTORY
+        self._registry = TopicRegistry(file_system, own)
         self._changing = threading.RLock()
         self._closed = False
         self._deleting: dict[str, tuple[TopicRecord, Topic]] = {}
         self._deleted_directories = DeletedDirectories(file_system, clock)
-        self._ballast = Ballast(file_system, data_directory / OWN_DIRECTORY / BALLAST, ballast_bytes)
+        self._ballast = Ballast(file_system, own / BALLAST, ballast_bytes)
         self._checkpoints = DirectoryCheckpoints(
-            file_system, self.logs_directory, data_directory / OWN_DIRECTORY / LOG_START_OFFSETS, self._ballast
+            file_system, self.logs_directory, own / LOG_START_OFFSETS, self._ballast
         )
-        self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints)
-        own_directory = data_directory / OWN_DIRECTORY
-        self.producer_ids = ProducerIds(file_system, own_directory / PRODUCER_IDS, self._known_producer_id_max)
+        self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints, producer_limits)
+        self.producer_ids = ProducerIds(file_system, own / PRODUCER_IDS, self._known_producer_id_max)
 
     # Opening
 
@@ -121,6 +116,7 @@ class LogManager:
         on_progress: Callable[[RecoveryProgress], None] | None = None,
         node_id: int = 1,
         ballast_bytes: int = BALLAST_BYTES,
+        producer_limits: ProducerLimits | None = None,
     ) -> LogManager:
         """Lock the directory (made when absent), recover every partition and return the manager.
 
@@ -136,6 +132,7 @@ class LogManager:
             SystemClock() if clock is None else clock,
             topic_defaults or {},
             ballast_bytes,
+            producer_limits or ProducerLimits(),
         )
         lock = manager._prepare_directories()
         try:
@@ -476,7 +473,7 @@ class LogManager:
         self._checkpoints.write_high_watermarks({log.name: log.snapshot.high_watermark for log in self._logs()})
 
     def _known_producer_id_max(self) -> int:
-        return max((log.producers.largest_id(below=KNOWN_PRODUCER_ID_MAX) for log in self._logs()), default=-1)
+        return max((log.producers.largest_id(below=KEYED_PRODUCER_ID_MIN) for log in self._logs()), default=-1)
 
     def _logs(self) -> list[PartitionLog]:
         return [log for topic in list(self._topics.values()) for log in topic.partitions]

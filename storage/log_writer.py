@@ -5,18 +5,20 @@ from __future__ import annotations
 import errno
 import random
 import threading
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rollway.records import parse_header
+from rollway.records import BatchHeader, parse_header
 from storage.batch_validation import ValidBatch
 from storage.clock import Clock
 from storage.config import TopicConfig
 from storage.deleted_files import DeletedFiles
 from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.errors import (
+    CorruptionError,
     DiskFullError,
     ExpectedOffsetMismatchError,
     OutOfOrderSequenceError,
@@ -29,7 +31,8 @@ from storage.file_system import FileSystem
 from storage.leader_epochs import LeaderEpochs
 from storage.log_snapshot import OffsetRange
 from storage.offsets import NO_TIMESTAMP, LeaderEpoch, LogOffsetMetadata, Offset, Position
-from storage.producer_state import ProducerDraft, ProducerState
+from storage.producer_state import ProducerBatch, ProducerDraft, ProducerState
+from storage.repeated_requests import find_repeated
 from storage.segment import RELATIVE_OFFSET_MAX, Segment
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
@@ -212,12 +215,12 @@ class LogWriter:
             # Sequences are checked against what is written, so what waits goes first.
             self._write(pending, answers)
         log_end = self._pending_end(pending)
-        if request.expected_offset is not None and request.expected_offset != log_end:
-            raise ExpectedOffsetMismatchError(request.expected_offset, log_end)
         duplicate = self._find_duplicate(request)
         if duplicate is not None:
             answers[place] = duplicate
             return
+        if request.expected_offset is not None and request.expected_offset != log_end:
+            raise ExpectedOffsetMismatchError(request.expected_offset, log_end)
         if self._must_write_first(request, pending):
             self._write(pending, answers)
         if self._must_roll(request, pending, log_end):
@@ -233,6 +236,11 @@ class LogWriter:
 
     def _find_duplicate(self, request: AppendRequest) -> AppendResult | None:
         """The first answer again if every batch of the request is in the log already (spec E19)."""
+        headers = [batch.header for batch in request.batches]
+        entry = self.producers.find(headers[0].producer_id)
+        repeated = find_repeated(entry, headers, self._header_at, self.written.base_offsets[0])
+        if repeated is not None:
+            return self._first_answer(request, repeated, repeated)
         draft = self.producers.draft()
         originals = []
         for batch in request.batches:
@@ -244,15 +252,27 @@ class LogWriter:
             return None
         if len(known) < len(originals):
             raise OutOfOrderSequenceError("some batches of the request are in the log already, others are not")
-        log_append_time = known[0].timestamp if self.config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
+        return self._first_answer(request, known[0], known[-1])
+
+    def _first_answer(self, request: AppendRequest, first: ProducerBatch, last: ProducerBatch) -> AppendResult:
+        log_append_time = first.timestamp if self.config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
         return AppendResult(
-            known[0].first_offset,
-            known[-1].last_offset,
+            first.first_offset,
+            last.last_offset,
             request.record_count,
             log_append_time,
             self.written.log_start_offset,
             duplicate=True,
         )
+
+    def _header_at(self, offset: Offset) -> BatchHeader | None:
+        """The batch that holds ``offset``, as far as the disk tells."""
+        segment = self.written.segments[max(0, bisect_right(self.written.base_offsets, offset) - 1)]
+        try:
+            found = segment.locate(offset, segment.size_bytes)
+        except CorruptionError:
+            return None
+        return None if found is None else found.header
 
     def _stamp(self, place: int, request: AppendRequest, log_end: Offset) -> _Pending:
         now_ms = self._clock.now_ms()

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from storage.clock import Clock
-from storage.config import TopicConfig
+from storage.config import ProducerLimits, TopicConfig
 from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.file_names import LEADER_EPOCH_CHECKPOINT, PartitionName, partition_directory_name
 from storage.file_system import FileSystem
@@ -28,12 +28,18 @@ class PartitionFactory:
     """
 
     def __init__(
-        self, file_system: FileSystem, clock: Clock, logs_directory: Path, checkpoints: DirectoryCheckpoints
+        self,
+        file_system: FileSystem,
+        clock: Clock,
+        logs_directory: Path,
+        checkpoints: DirectoryCheckpoints,
+        producer_limits: ProducerLimits,
     ) -> None:
         self._file_system = file_system
         self._clock = clock
         self._logs_directory = logs_directory
         self._checkpoints = checkpoints
+        self._producer_limits = producer_limits
         self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
 
     def open(
@@ -58,6 +64,7 @@ class PartitionFactory:
             self._checkpoints,
             clean=clean,
             random_source=self._random,
+            producer_limits=self._producer_limits,
         )
         return opener.open(), opener.report
 
@@ -94,7 +101,7 @@ class PartitionFactory:
                 log_start_offset=Offset(0),
                 log_end_offset=Offset(0),
                 epochs=epochs,
-                producers=ProducerState(self._file_system, directory),
+                producers=ProducerState(self._file_system, directory, **self._producer_limits._asdict()),
                 checkpoints=self._checkpoints,
                 recovery_point=Offset(0),
                 random=self._random,

@@ -226,6 +226,13 @@ class PartitionLog:
         waited_ms = self._clock.elapsed_ms() - self._last_flush_ms
         return waited_ms >= self.config.flush_ms or self.unflushed_count >= self.config.flush_messages
 
+    # Producers
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that were idle for too long; return how many (spec E19, case PS-6). Thread: the writer."""
+        with self._exclusive():
+            return self.producers.expire(now_ms)
+
     # Retention and deletion
 
     def retention_plan(self, now_ms: int) -> list[RetentionEntry]:

@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rollway.records import BatchHeader
+from storage.config import PRODUCER_COUNT_MAX, PRODUCER_EXPIRATION_MS
 from storage.errors import OutOfOrderSequenceError, ProducerFencedError
 from storage.file_names import DELETED_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, offset_file_name, parse_offset_file_name
 from storage.file_system import FileSystem
 from storage.offsets import NO_TIMESTAMP, Offset
 from storage.producer_snapshot import CorruptSnapshotError, ProducerRecord, read_snapshot, write_snapshot
-
-EXPIRATION_MS = 86_400_000
-"""``producer.id.expiration.ms``"""
-PRODUCER_COUNT_MAX = 100_000
-"""Producers remembered per partition; the longest idle ones are forgotten first."""
 
 _BATCHES_KEPT = 5
 _SEQUENCE_MAX = 2**31 - 1
@@ -189,7 +185,7 @@ class ProducerState:
         file_system: FileSystem,
         directory: Path,
         *,
-        expiration_ms: int = EXPIRATION_MS,
+        expiration_ms: int = PRODUCER_EXPIRATION_MS,
         producer_count_max: int = PRODUCER_COUNT_MAX,
     ) -> None:
         """Empty until ``load`` or ``update``."""
@@ -208,6 +204,23 @@ class ProducerState:
     def largest_id(self, *, below: int) -> int:
         """The largest producer id under ``below``, -1 for none. Thread: any."""
         return max((producer_id for producer_id in self._entries.copy() if producer_id < below), default=-1)
+
+    def __len__(self) -> int:
+        """How many are known."""
+        return len(self._entries)
+
+    def find(self, producer_id: int) -> ProducerEntry | None:
+        """What is known of one producer. Thread: any."""
+        return self._entries.get(producer_id)
+
+    def count_idle_from(self, now_ms: int) -> None:
+        """Count nobody as idle before ``now_ms``: for what was restored, as snapshots do not tell when they are of.
+
+        Their timestamp is the batch's, and a producer of old data would be forgotten at once.
+        """
+        for producer_id, entry in self._entries.items():
+            if entry.last_timestamp < now_ms:
+                self._entries[producer_id] = replace(entry, last_timestamp=now_ms)
 
     def check(self, header: BatchHeader) -> ProducerBatch | None:
         """Return the batch in the log that this one repeats, or ``None`` when it is new and may be appended.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from storage.checkpoint import CorruptCheckpointError
 from storage.clock import Clock
-from storage.config import TopicConfig
+from storage.config import ProducerLimits, TopicConfig
 from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.errors import CorruptionError
 from storage.file_names import (
@@ -77,6 +77,7 @@ class PartitionOpener:
         *,
         clean: bool,
         random_source: random.Random,
+        producer_limits: ProducerLimits,
     ) -> None:
         self._file_system = file_system
         self._clock = clock
@@ -87,6 +88,7 @@ class PartitionOpener:
         self._checkpoints = checkpoints
         self._clean = clean
         self._random = random_source
+        self._producer_limits = producer_limits
         self._epochs = LeaderEpochs(file_system, directory / LEADER_EPOCH_CHECKPOINT)
         self._epochs_known = False
         self.report = PartitionRecovery(name, clean)
@@ -369,12 +371,13 @@ class PartitionOpener:
         self._epochs.truncate_from_start(log_start)
 
     def _restore_producers(self, segments: list[Segment], log_start: Offset, log_end: Offset) -> ProducerState:
-        producers = ProducerState(self._file_system, self._directory)
+        producers = ProducerState(self._file_system, self._directory, **self._producer_limits._asdict())
         producers.delete_stray_snapshots([segment.base_offset for segment in segments])
         try:
             replay_producers(producers, segments, log_start, log_end)
         except CorruptionError as error:
             self._note(f"producers are known only up to damaged batches: {error}")
+        producers.count_idle_from(self._clock.now_ms())
         return producers
 
     def _report_damage(self, start: Offset, end: Offset, why: str) -> None:

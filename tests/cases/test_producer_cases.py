@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from storage.batch_validation import validate_batches
+from storage.offsets import Offset
+from storage.partition_log import AppendRequest, AppendResult
 from tests.cases.logs import START_MS, CaseLog, batch_of, refused
 
 NewLog = Callable[..., CaseLog]
@@ -166,3 +169,89 @@ def test_ps_1_in_one_group(new_log: NewLog) -> None:
         (0, True),
     ]
     assert log.end_offset == 3
+
+
+@pytest.mark.parametrize("restart", [None, True, False], ids=["same process", "clean stop", "kill"])
+@pytest.mark.parametrize("parts", [(3, 4, 2), (1,) * 8])
+def test_ps_1_a_request_of_several_batches(new_log: NewLog, restart: bool | None, parts: tuple[int, ...]) -> None:
+    """Known whole though a snapshot keeps the last batch alone, and five are kept in memory."""
+    log = new_log()
+    log.send(sent_by(2, 0, 2))
+    ends = [sum(parts[:place]) for place in range(len(parts) + 1)]
+    body = b"".join(
+        sent_by(1, (SEQUENCES - 5 + end) % SEQUENCES, count) for end, count in zip(ends, parts, strict=False)
+    )
+    first = log.send(body)
+    if restart is not None:
+        log.restart(clean=restart)
+    assert log.send(body) == first._replace(duplicate=True)
+    assert log.end_offset == 2 + sum(parts)
+
+
+def test_e19_a_request_that_is_only_partly_in_the_log(new_log: NewLog) -> None:
+    """Spec E19: a partial overlap is out of order, and so is one whose beginning is not where it would be."""
+    log = new_log()
+    log.send(sent_by(1, 0, 2))
+    log.send(sent_by(2, 0, 2))
+    log.send(sent_by(1, 2, 2))
+    log.restart(clean=True)
+    for body in (
+        sent_by(1, 0, 2) + sent_by(1, 2, 2),
+        sent_by(1, 1, 1) + sent_by(1, 2, 2),
+        sent_by(1, 2, 2) + sent_by(1, 4, 2),
+        sent_by(1, 2, 1) + sent_by(1, 3, 2),
+    ):
+        with refused(log, 45):
+            log.send(body)
+    assert log.end_offset == 6
+
+
+@pytest.mark.parametrize("restart", [None, True, False], ids=["same process", "clean stop", "kill"])
+def test_e19_a_keyed_producer_writes_once(new_log: NewLog, restart: bool | None) -> None:
+    """Ids from 2^62 on stand for one request: cut otherwise it is the same, with other records it is another."""
+    log = new_log()
+    keyed = 2**62 + 5
+    log.fill(1)
+    first = log.send(sent_by(keyed, 0, 3) + sent_by(keyed, 3, 4))
+    if restart is not None:
+        log.restart(clean=restart)
+    for again in (sent_by(keyed, 0, 7), sent_by(keyed, 0, 1) + sent_by(keyed, 1, 6)):
+        assert log.send(again) == first._replace(duplicate=True)
+    for other in (sent_by(keyed, 0, 3), sent_by(keyed, 0, 8), sent_by(keyed, 7), sent_by(keyed, 0)):
+        with refused(log, 45):
+            log.send(other)
+    assert log.end_offset == 8
+
+
+def test_rt_10_a_request_of_deleted_records(new_log: NewLog) -> None:
+    """What retention deleted was still written once."""
+    log = new_log({"segment.bytes": 400})
+    body = sent_by(1, 0, 1) + sent_by(1, 1, 1)
+    first = log.send(body)
+    for _ in range(5):
+        log.send(batch_of(value=b"x" * 200))
+    log.delete_records(log.end_offset)
+    log.partition.delete_old_segments(log.clock.now_ms())
+    log.restart(clean=True)
+    again = log.send(body)
+    assert (again.duplicate, again.base_offset, again.last_offset) == (True, first.base_offset, first.last_offset)
+
+
+def test_ps_6_a_restart_does_not_age_producers(new_log: NewLog) -> None:
+    """A snapshot tells the time of records and not of appends: who sent old data is not forgotten at once."""
+    log = new_log()
+    log.send(batch_of(timestamps=[START_MS - 30 * DAY_MS], producer_id=1, producer_epoch=0, base_sequence=0))
+    log.restart(clean=True)
+    producers = log.partition.producers
+    assert producers.expire(log.clock.now_ms() + DAY_MS - 1) == 0
+    assert producers.expire(log.clock.now_ms() + DAY_MS) == 1
+
+
+def test_e19_a_duplicate_comes_before_the_expected_offset(new_log: NewLog) -> None:
+    """A retry of what was appended at the expected offset finds the log longer, and is the same request even so."""
+    log = new_log()
+    batches = tuple(validate_batches(bytearray(sent_by(1, 0, 2)), log.partition.config, START_MS))
+    (first,) = log.partition.append([AppendRequest(batches, Offset(0))])
+    (again,) = log.partition.append([AppendRequest(batches, Offset(0))])
+    assert isinstance(first, AppendResult)
+    assert again == first._replace(duplicate=True)

@@ -125,3 +125,22 @@ def test_nothing_runs_after_the_close() -> None:
         assert made.count("rollway_job_runs_total", "flush") == 0
 
     on_stand(scenario)
+
+
+def test_ps_6_idle_producers_are_forgotten_in_the_writers_turn() -> None:
+    """Spec E19: producer.id.expiration.ms, checked every ten minutes."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        batches = valid_batches(log, b"x")
+        batches[0].set_producer(7, 0, 0)
+        await made.broker.outcome_of(made.broker.submit(log, batches, ProduceOptions()), ProduceOptions())
+        expiration_ms = made.broker.settings.producer_id_expiration_ms
+        made.clock.advance(expiration_ms - 1)
+        await made.scheduler.run("expire_producers")
+        assert len(log.producers) == 1
+        made.clock.advance(1)
+        await made.scheduler.run("expire_producers")
+        assert len(log.producers) == 0
+
+    on_stand(scenario)
