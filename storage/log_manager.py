@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import logging
 import threading
@@ -39,10 +40,9 @@ from storage.partition_factory import PartitionFactory
 from storage.partition_log import PartitionLog
 from storage.producer_ids import ProducerIds
 from storage.recovery import PartitionRecovery
-from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
 from storage.retention import RetentionClock, check_policy
 from storage.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
-from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, refuse_internal
+from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, known_producer_id_max, refuse_internal
 
 _logger = logging.getLogger(__name__)
 
@@ -101,7 +101,9 @@ class LogManager:
             file_system, self.logs_directory, own / LOG_START_OFFSETS, self._ballast
         )
         self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints, producer_limits)
-        self.producer_ids = ProducerIds(file_system, own / PRODUCER_IDS, self._known_producer_id_max)
+        # Not a method of this object: a manager that is let go must not wait for the collector of cycles.
+        known_max = functools.partial(known_producer_id_max, self._topics)
+        self.producer_ids = ProducerIds(file_system, own / PRODUCER_IDS, known_max)
 
     # Opening
 
@@ -471,9 +473,6 @@ class LogManager:
     def checkpoint_high_watermarks(self) -> None:
         """Write the high watermarks of all partitions, if any has moved (spec E24)."""
         self._checkpoints.write_high_watermarks({log.name: log.snapshot.high_watermark for log in self._logs()})
-
-    def _known_producer_id_max(self) -> int:
-        return max((log.producers.largest_id(below=KEYED_PRODUCER_ID_MIN) for log in self._logs()), default=-1)
 
     def _logs(self) -> list[PartitionLog]:
         return [log for topic in list(self._topics.values()) for log in topic.partitions]

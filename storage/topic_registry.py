@@ -13,6 +13,7 @@ from storage.errors import CorruptionError, InvalidConfigError, InvalidTopicErro
 from storage.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX, PartitionName, topic_name_problem
 from storage.file_system import FileSystem, read_file, write_file_atomically
 from storage.partition_log import PartitionLog
+from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
 from storage.topic_metadata import is_topic_id
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -170,3 +171,9 @@ def refuse_internal(name: str) -> None:
     """
     if name in INTERNAL_TOPICS:
         raise InvalidTopicError(f"{name} is an internal topic: it can be read and described, not written or changed")
+
+
+def known_producer_id_max(topics: Mapping[str, Topic]) -> int:
+    """The largest producer id that may have been given, by what the logs of these topics hold; -1 for none."""
+    logs = (log for topic in list(topics.values()) for log in topic.partitions)
+    return max((log.producers.largest_id(below=KEYED_PRODUCER_ID_MIN) for log in logs), default=-1)
