@@ -23,7 +23,7 @@ from app.partitioning import StickyPartitioner
 from app.pools import INLINE_BYTES_MAX, Pools, call_in
 from app.settings import Settings
 from storage.batch_validation import ValidBatch, validate_batches
-from storage.errors import PolicyViolationError, UnknownTopicOrPartitionError
+from storage.errors import InvalidTxnStateError, PolicyViolationError, UnknownTopicOrPartitionError
 from storage.file_names import PartitionName
 from storage.log_manager import LogManager
 from storage.offsets import Offset
@@ -139,9 +139,14 @@ class Broker:
 
         Raises:
             RefusedError: as ``validate_batches``.
+            InvalidTxnStateError: a batch is transactional.
         """
         check = functools.partial(validate_batches, body, log.config, self.now_ms())
-        return check() if len(body) <= INLINE_BYTES_MAX else await call_in(self.pools.read, check)
+        batches = check() if len(body) <= INLINE_BYTES_MAX else await call_in(self.pools.read, check)
+        if any(batch.header.is_transactional for batch in batches):
+            # Nobody could end a transaction that no coordinator knows.
+            raise InvalidTxnStateError("the batch is transactional, but its producer has no transaction open")
+        return batches
 
     def submit(self, log: PartitionLog, batches: Sequence[ValidBatch], options: ProduceOptions) -> PendingAppend:
         """Put batches into their partition's mailbox; wait for the outcome with ``outcome_of``.

@@ -31,7 +31,6 @@ from storage.errors import (
     CorruptBatchError,
     InvalidRecordError,
     InvalidTimestampError,
-    InvalidTxnStateError,
     MessageTooLargeError,
     RecordError,
     RecordListTooLargeError,
@@ -120,7 +119,7 @@ def validate_batches(
         CorruptBatchError: not whole batches, or a wrong CRC.
         InvalidRecordError: counts, offsets, attributes or records that break a rule; names the records.
         InvalidTimestampError: a timestamp outside ``message.timestamp.{before,after}.max.ms``.
-        UnsupportedCodecError, MessageTooLargeError, RecordListTooLargeError, InvalidTxnStateError.
+        UnsupportedCodecError, MessageTooLargeError, RecordListTooLargeError.
 
     Thread: any; reads ``buffer`` only.
     """
@@ -200,8 +199,8 @@ def _check_header(header: BatchHeader, config: TopicConfig, position: int) -> No
         raise InvalidRecordError(f"{where} is a control batch; only the service writes those")
     if header.has_delete_horizon:
         raise InvalidRecordError(f"{where} carries a delete horizon; only compaction writes those")
-    if header.is_transactional:
-        raise InvalidTxnStateError(f"{where} is transactional, but its producer has no transaction open")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidRecordError(f"{where} is transactional and has no producer")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecordError(
             f"{where} has producer id {header.producer_id} with epoch {header.producer_epoch} and "

@@ -5,12 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from storage.file_system import FileSystem
-from storage.index_file import IndexFile
 
-IndexT = TypeVar("IndexT", bound="IndexFile[Any]")
+
+class _Index(Protocol):
+    path: Path
+
+    def close(self) -> None: ...
+
+
+IndexT = TypeVar("IndexT", bound=_Index)
 AnswerT = TypeVar("AnswerT")
 
 

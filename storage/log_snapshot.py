@@ -12,11 +12,13 @@ from storage.errors import CorruptionError, OffsetOutOfRangeError
 from storage.file_system import File
 from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset, Position
 from storage.segment import Segment, TimestampedRecord
+from storage.transactions import AbortedTransaction
 
 
 class Isolation(Enum):
     """Where a read ends (spec D12)."""
 
+    LAST_STABLE = "last_stable"
     HIGH_WATERMARK = "high_watermark"
     LOG_END = "log_end"
 
@@ -58,11 +60,14 @@ class FileSlice:
 class FetchData(NamedTuple):
     """The answer to one read: whole batches as slices of segment files, and where the next read begins.
 
-    The first batch may begin below the offset asked for; the reader skips those records (spec D14).
+    The first batch may begin below the offset asked for; the reader skips those records (spec D14). ``aborted``,
+    with isolation ``LAST_STABLE`` only, are the aborted transactions that records of the batches may belong to, by
+    rising marker; the reader skips those too, and all control batches (spec E23).
     """
 
     slices: tuple[FileSlice, ...]
     next_offset: Offset
+    aborted: tuple[AbortedTransaction, ...] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -97,15 +102,17 @@ class LogSnapshot:
     segments: tuple[Segment, ...]
     base_offsets: tuple[Offset, ...]
     log_start_offset: Offset
+    last_stable_metadata: LogOffsetMetadata
     high_watermark_metadata: LogOffsetMetadata
     log_end_metadata: LogOffsetMetadata
     damage: tuple[OffsetRange, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.log_start_offset <= self.high_watermark <= self.log_end_offset:
+        ends = (self.log_start_offset, self.last_stable_offset, self.high_watermark, self.log_end_offset)
+        if not ends[0] <= ends[1] <= ends[2] <= ends[3]:
             raise AssertionError(
-                f"log start {self.log_start_offset}, high watermark {self.high_watermark}, "
-                f"log end {self.log_end_offset} are not in order"
+                f"log start {ends[0]}, last stable offset {ends[1]}, high watermark {ends[2]}, log end {ends[3]} "
+                "are not in order"
             )
 
     @property
@@ -118,8 +125,11 @@ class LogSnapshot:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The high watermark, as no transactions exist."""
-        return self.high_watermark
+        """Everything below belongs to no transaction, or to one whose marker is below the high watermark (spec E22).
+
+        The log start where a transaction begins below that and is still open.
+        """
+        return self.last_stable_metadata.offset
 
     @property
     def size_bytes(self) -> int:
@@ -128,6 +138,8 @@ class LogSnapshot:
 
     def bound(self, isolation: Isolation) -> LogOffsetMetadata:
         """Where a read of this isolation ends."""
+        if isolation is Isolation.LAST_STABLE:
+            return self.last_stable_metadata
         return self.high_watermark_metadata if isolation is Isolation.HIGH_WATERMARK else self.log_end_metadata
 
     def read(
@@ -170,7 +182,25 @@ class LogSnapshot:
             next_offset = found.next_offset
             if found.position + found.size_bytes < limit:
                 break
-        return FetchData(tuple(slices), next_offset)
+        if isolation is not Isolation.LAST_STABLE:
+            return FetchData(tuple(slices), next_offset)
+        return FetchData(tuple(slices), next_offset, self._aborted(offset, next_offset) if slices else ())
+
+    def _aborted(self, offset: Offset, end: Offset) -> tuple[AbortedTransaction, ...]:
+        """The aborted transactions that overlap ``[offset, end)``, all of it below the last stable offset (spec E23).
+
+        Their entries were written before the last stable offset passed them. They lie in the segments of their
+        markers, which are below the high watermark.
+        """
+        found: list[AbortedTransaction] = []
+        for segment in self.segments[max(0, bisect_right(self.base_offsets, offset) - 1) :]:
+            if segment.base_offset >= self.high_watermark:
+                break
+            here = segment.transaction_index.get().collect_aborted(offset, end)
+            found += here.transactions
+            if here.is_complete:
+                break
+        return tuple(found)
 
     def available_bytes(self, offset: Offset, isolation: Isolation = Isolation.HIGH_WATERMARK) -> int:
         """Bytes from the batch that holds ``offset`` to the bound, for ``min_bytes`` (spec D6).

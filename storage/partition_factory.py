@@ -11,7 +11,6 @@ from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.file_names import LEADER_EPOCH_CHECKPOINT, PartitionName, partition_directory_name
 from storage.file_system import FileSystem
 from storage.leader_epochs import LeaderEpochs
-from storage.log_writer import LogParts
 from storage.offsets import LeaderEpoch, Offset
 from storage.partition_log import PartitionLog
 from storage.producer_state import ProducerState
@@ -19,6 +18,7 @@ from storage.recovery import PartitionOpener, PartitionRecovery
 from storage.segment import Segment
 from storage.topic_metadata import write_partition_metadata
 from storage.topic_registry import TopicRecord, TopicState
+from storage.written_log import LogParts
 
 
 class PartitionFactory:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from storage.append_request import AppendRequest, AppendResult
 from storage.config import TopicConfig
 from storage.deleted_files import DeletedFiles
 from storage.errors import (
@@ -20,13 +21,15 @@ from storage.errors import (
 from storage.file_names import PartitionName
 from storage.leader_epochs import LeaderEpochs
 from storage.log_snapshot import LogSnapshot
-from storage.log_writer import DISK_FULL_ERRNOS, AppendRequest, AppendResult, LogParts, LogWriter, WrittenState
+from storage.log_writer import LogWriter
 from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
 from storage.producer_state import ProducerState
 from storage.retention import RetainedSegment, RetentionEntry, find_reasons, plan_retention
 from storage.segment import Segment
+from storage.transactions import TransactionMarker
+from storage.written_log import DISK_FULL_ERRNOS, LogParts, WrittenState
 
-__all__ = ["AppendRequest", "AppendResult", "DeletedSegment", "PartitionLog"]
+__all__ = ["AppendRequest", "AppendResult", "DeletedSegment", "PartitionLog", "TransactionMarker"]
 
 _logger = logging.getLogger(__name__)
 
@@ -131,6 +134,7 @@ class PartitionLog:
         if bound.offset < self.snapshot.high_watermark <= written.log_end.offset:
             bound = self.snapshot.high_watermark_metadata
         self.snapshot = self._make_snapshot(written, bound)
+        self._writer.high_watermark = self.snapshot.high_watermark
         return self.snapshot
 
     def _make_snapshot(self, written: WrittenState, high_watermark: LogOffsetMetadata) -> LogSnapshot:
@@ -140,8 +144,20 @@ class PartitionLog:
             high_watermark = LogOffsetMetadata(
                 max(high_watermark.offset, base_offsets[0]), base_offsets[0], Position(0)
             )
+        last_stable = written.unstable.first_unstable(high_watermark.offset)
+        if last_stable is None or last_stable.offset > high_watermark.offset:
+            last_stable = high_watermark
+        if last_stable.offset < written.log_start_offset:
+            # Nothing is readable there: the place does not matter.
+            last_stable = LogOffsetMetadata(written.log_start_offset)
         return LogSnapshot(
-            written.segments, base_offsets, written.log_start_offset, high_watermark, written.log_end, self.damage
+            written.segments,
+            base_offsets,
+            written.log_start_offset,
+            last_stable,
+            high_watermark,
+            written.log_end,
+            self.damage,
         )
 
     # Appending
@@ -360,6 +376,7 @@ class PartitionLog:
         if high_watermark.offset >= log_end.offset or high_watermark.segment_base_offset > log_end.segment_base_offset:
             high_watermark = log_end
         self.snapshot = self._make_snapshot(self._writer.written, high_watermark)
+        self._writer.high_watermark = self.snapshot.high_watermark
 
     # Settings and the end
 

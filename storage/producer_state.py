@@ -3,176 +3,136 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Protocol
 
-from rollway.records import BatchHeader
+from rollway.records import BatchHeader, ControlRecord, ControlType
 from storage.config import PRODUCER_COUNT_MAX, PRODUCER_EXPIRATION_MS
-from storage.errors import OutOfOrderSequenceError, ProducerFencedError
 from storage.file_names import DELETED_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, offset_file_name, parse_offset_file_name
 from storage.file_system import FileSystem
-from storage.offsets import NO_TIMESTAMP, Offset
-from storage.producer_snapshot import CorruptSnapshotError, ProducerRecord, read_snapshot, write_snapshot
-
-_BATCHES_KEPT = 5
-_SEQUENCE_MAX = 2**31 - 1
-_NO_SEQUENCE = -1
-_NO_OFFSET = Offset(-1)
+from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset
+from storage.producer_entry import ProducerBatch, ProducerEntry, check_batch, check_marker
+from storage.producer_snapshot import CorruptSnapshotError, read_snapshot, write_snapshot
+from storage.transactions import CompletedTransaction, OpenTransaction, TransactionMarker
 
 _logger = logging.getLogger(__name__)
 
 
-def add_sequence(sequence: int, increment: int) -> int:
-    """Count on from ``sequence``; 0 follows 2^31-1. A negative ``increment`` counts back."""
-    return (sequence + increment) % (_SEQUENCE_MAX + 1)
+class _Known(Protocol):
+    """What a draft is made of: the state, or another draft."""
 
+    def find(self, producer_id: int) -> ProducerEntry | None: ...
 
-class ProducerBatch(NamedTuple):
-    """A batch that a producer has in the log. Both ends are inclusive: they are a first and a last record."""
+    def find_open(self, first_offset: Offset) -> OpenTransaction | None: ...
 
-    first_sequence: int
-    last_sequence: int
-    first_offset: Offset
-    last_offset: Offset
-    timestamp: int
-    """The batch's greatest timestamp; for LogAppendTime, when it was appended."""
-
-    @classmethod
-    def of(cls, header: BatchHeader) -> ProducerBatch:
-        """The batch with this header, as stamped by the log."""
-        return cls(
-            header.base_sequence,
-            add_sequence(header.base_sequence, header.last_offset_delta),
-            Offset(header.base_offset),
-            Offset(header.last_offset),
-            header.max_timestamp,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerEntry:
-    """What is known of one producer. Immutable: every batch makes a new one."""
-
-    producer_id: int
-    producer_epoch: int
-    batches: tuple[ProducerBatch, ...] = ()
-    """Up to five batches of this epoch, oldest first; one after a restart, none after a bare marker."""
-    last_timestamp: int = NO_TIMESTAMP
-    coordinator_epoch: int = -1
-    current_txn_first_offset: Offset = _NO_OFFSET
-
-    @property
-    def last_sequence(self) -> int:
-        """The sequence of the last record, -1 when this epoch has none."""
-        return self.batches[-1].last_sequence if self.batches else _NO_SEQUENCE
-
-    def after(self, header: BatchHeader, now_ms: int) -> ProducerEntry:
-        """The entry once the batch is in the log."""
-        batches = self.batches if header.producer_epoch == self.producer_epoch else ()
-        if not header.is_control:
-            batches = (*batches, ProducerBatch.of(header))[-_BATCHES_KEPT:]
-        return replace(
-            self,
-            producer_epoch=header.producer_epoch,
-            batches=batches,
-            last_timestamp=max(header.max_timestamp, now_ms),
-        )
-
-    def to_record(self) -> ProducerRecord:
-        """The entry as a snapshot keeps it: with its last batch alone."""
-        last_sequence, last_offset, offset_delta, timestamp = _NO_SEQUENCE, _NO_OFFSET, 0, self.last_timestamp
-        if self.batches:
-            last = self.batches[-1]
-            last_sequence, last_offset, timestamp = last.last_sequence, last.last_offset, last.timestamp
-            offset_delta = last.last_offset - last.first_offset
-        return ProducerRecord(
-            self.producer_id,
-            self.producer_epoch,
-            last_sequence,
-            last_offset,
-            offset_delta,
-            timestamp,
-            self.coordinator_epoch,
-            self.current_txn_first_offset,
-        )
-
-    @classmethod
-    def from_record(cls, record: ProducerRecord) -> ProducerEntry:
-        """The entry that ``to_record`` made this of."""
-        batches: tuple[ProducerBatch, ...] = ()
-        if record.last_offset >= 0:
-            first_sequence = add_sequence(record.last_sequence, -record.offset_delta)
-            first_offset = Offset(record.last_offset - record.offset_delta)
-            last_offset = Offset(record.last_offset)
-            batches = (
-                ProducerBatch(first_sequence, record.last_sequence, first_offset, last_offset, record.timestamp),
-            )
-        return cls(
-            record.producer_id,
-            record.producer_epoch,
-            batches,
-            record.timestamp,
-            record.coordinator_epoch,
-            Offset(record.current_txn_first_offset),
-        )
-
-
-def check_batch(entry: ProducerEntry | None, header: BatchHeader) -> ProducerBatch | None:
-    """Say whether a batch may follow what its producer sent before; see ``ProducerState.check``."""
-    if entry is None or header.producer_id < 0 or header.is_control:
-        return None
-    who = f"producer {header.producer_id} with epoch {header.producer_epoch}"
-    if header.producer_epoch < entry.producer_epoch:
-        raise ProducerFencedError(f"{who} is fenced: epoch {entry.producer_epoch} has written since")
-    first = header.base_sequence
-    if header.producer_epoch > entry.producer_epoch:
-        if first != 0:
-            raise OutOfOrderSequenceError(f"{who} is new and begins at sequence {first}, not 0")
-        return None
-    last = add_sequence(first, header.last_offset_delta)
-    for batch in entry.batches:
-        if batch.first_sequence == first and batch.last_sequence == last:
-            return batch
-    expected = add_sequence(entry.last_sequence, 1)
-    if first != expected:
-        raise OutOfOrderSequenceError(f"{who} sent the sequences {first} to {last}, expected was {expected}")
-    return None
+    def open_transactions(self) -> Iterator[OpenTransaction]: ...
 
 
 class ProducerDraft:
-    """The state as it will be once a request is written; for requests of several batches, which are all or nothing.
+    """The state as it will be once some batches are written: requests and groups are written whole or not at all.
 
-    Thread: the partition's writer only, and the state does not change between ``draft`` and ``accept``.
+    Drafts are made of the state, or of another draft, which must not change until ``accept``.
+
+    Thread: the partition's writer only.
     """
 
-    def __init__(self, entries: Mapping[int, ProducerEntry]) -> None:
-        """Use ``ProducerState.draft``."""
-        self._entries = entries
-        self._changed: dict[int, ProducerEntry] = {}
+    def __init__(self, known: _Known) -> None:
+        """Use ``draft``."""
+        self._known = known
+        self.changed: dict[int, ProducerEntry] = {}
+        """The entries that differ from those known before, in the order of their last change."""
+        self.opened: dict[Offset, OpenTransaction] = {}
+        """Transactions begun and not ended here, by rising first offset."""
+        self.closed: set[Offset] = set()
+        """First offsets of transactions that were open before and are not now."""
+        self.completed: list[CompletedTransaction] = []
+        """Transactions that ended here, in the order of their markers."""
 
-    @property
-    def changed(self) -> Mapping[int, ProducerEntry]:
-        """The entries that differ from the state's."""
-        return self._changed
+    def draft(self) -> ProducerDraft:
+        """Begin to check and update on top of this one, without changing it until ``accept``."""
+        return ProducerDraft(self)
+
+    def find(self, producer_id: int) -> ProducerEntry | None:
+        return self.changed.get(producer_id) or self._known.find(producer_id)
+
+    def find_open(self, first_offset: Offset) -> OpenTransaction | None:
+        """The open transaction that begins there."""
+        if first_offset in self.closed:
+            return None
+        return self.opened.get(first_offset) or self._known.find_open(first_offset)
+
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """The transactions that are open, by rising first offset."""
+        for transaction in self._known.open_transactions():
+            if transaction.first.offset not in self.closed:
+                yield transaction
+        yield from self.opened.values()
 
     def check(self, header: BatchHeader) -> ProducerBatch | None:
         """As ``ProducerState.check``, with what this draft was told."""
-        return check_batch(self._find(header.producer_id), header)
+        return check_batch(self.find(header.producer_id), header)
 
-    def update(self, header: BatchHeader, now_ms: int = NO_TIMESTAMP) -> None:
+    def check_marker(self, marker: TransactionMarker) -> None:
+        """As ``ProducerState.check_marker``, with what this draft was told."""
+        check_marker(self.find(marker.producer_id), marker)
+
+    def update(
+        self,
+        header: BatchHeader,
+        now_ms: int = NO_TIMESTAMP,
+        *,
+        place: LogOffsetMetadata | None = None,
+        control: ControlRecord | None = None,
+    ) -> None:
         """As ``ProducerState.update``, for this draft."""
-        if header.producer_id >= 0:
-            entry = self._find(header.producer_id) or ProducerEntry(header.producer_id, header.producer_epoch)
-            self._changed[header.producer_id] = entry.after(header, now_ms)
+        if header.producer_id < 0:
+            return
+        before = self.find(header.producer_id) or ProducerEntry(header.producer_id, header.producer_epoch)
+        after = before.after(header, now_ms, control)
+        self.changed.pop(header.producer_id, None)
+        self.changed[header.producer_id] = after
+        if before.current_txn_first_offset == after.current_txn_first_offset:
+            return
+        if after.is_in_transaction:
+            first = place or LogOffsetMetadata(after.current_txn_first_offset)
+            self.opened[first.offset] = OpenTransaction(header.producer_id, first)
+        elif control is not None:
+            self._complete(before, Offset(header.base_offset), control)
 
-    def _find(self, producer_id: int) -> ProducerEntry | None:
-        return self._changed.get(producer_id) or self._entries.get(producer_id)
+    def _complete(self, producer: ProducerEntry, marker_offset: Offset, control: ControlRecord) -> None:
+        first_offset = producer.current_txn_first_offset
+        begun = self.find_open(first_offset)
+        first = LogOffsetMetadata(first_offset) if begun is None else begun.first
+        if self.opened.pop(first_offset, None) is None:
+            self.closed.add(first_offset)
+        following = next(self.open_transactions(), None)
+        self.completed.append(
+            CompletedTransaction(
+                producer.producer_id,
+                first,
+                marker_offset,
+                control.control_type is ControlType.ABORT,
+                Offset(marker_offset + 1) if following is None else following.first.offset,
+            )
+        )
+
+    def accept(self, draft: ProducerDraft) -> None:
+        """Take over what a draft of this one was told."""
+        for producer_id, entry in draft.changed.items():
+            self.changed.pop(producer_id, None)
+            self.changed[producer_id] = entry
+        for first_offset in draft.closed:
+            if self.opened.pop(first_offset, None) is None:
+                self.closed.add(first_offset)
+        self.opened.update(draft.opened)
+        self.completed += draft.completed
 
 
 class ProducerState:
-    """The idempotent producers of one partition (spec E19): epoch, and the last five batches of each.
+    """The producers of one partition (spec E19, E22): epoch, last five batches and open transaction of each.
 
     Rebuilt at start from the newest valid snapshot and the batches after it. Files: ``<offset in 20 digits>.snapshot``
     in the partition's directory, holding the state of everything below that offset (see ``producer_snapshot``).
@@ -195,6 +155,8 @@ class ProducerState:
         self._producer_count_max = producer_count_max
         # Longest idle first: every update moves its producer to the end.
         self._entries: dict[int, ProducerEntry] = {}
+        # By rising first offset: a transaction begins behind all that began before.
+        self._open: OrderedDict[Offset, OpenTransaction] = OrderedDict()
 
     @property
     def entries(self) -> dict[int, ProducerEntry]:
@@ -233,33 +195,68 @@ class ProducerState:
             ProducerFencedError: a newer epoch of this producer has written.
             OutOfOrderSequenceError: sequences are missing, overlap, or are older than the last five batches.
         """
-        return check_batch(self._entries.get(header.producer_id), header)
+        return check_batch(self.find(header.producer_id), header)
 
-    def update(self, header: BatchHeader, now_ms: int = NO_TIMESTAMP) -> None:
+    def check_marker(self, marker: TransactionMarker) -> None:
+        """Say whether a marker may be written, also one that ends nothing. Nothing changes here.
+
+        Raises:
+            ProducerFencedError: a newer epoch of this producer has written.
+            CoordinatorFencedError: a newer coordinator has written a marker for this producer.
+        """
+        check_marker(self.find(marker.producer_id), marker)
+
+    def find_open(self, first_offset: Offset) -> OpenTransaction | None:
+        return self._open.get(first_offset)
+
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """The transactions that are open, by rising first offset. Thread: the writer."""
+        return iter(self._open.values())
+
+    def place_first_open(self, first: LogOffsetMetadata) -> None:
+        """Note where in the log the earliest open transaction begins, of which only the offset was known."""
+        transaction = self._open[first.offset]
+        self._open[first.offset] = transaction._replace(first=first)
+
+    def update(
+        self,
+        header: BatchHeader,
+        now_ms: int = NO_TIMESTAMP,
+        *,
+        place: LogOffsetMetadata | None = None,
+        control: ControlRecord | None = None,
+    ) -> list[CompletedTransaction]:
         """Note a batch of the log, by its header as stamped. Not checked again: what is in the log is true.
 
-        ``now_ms`` is when it was appended. Given it, a producer of old data does not count as idle, as it would
-        by the batch's timestamp alone.
+        A transactional batch opens a transaction where it begins, at ``place``, unless one is open; a marker ends
+        it, ``control`` being what it says. Return the transaction it ended, if any, in a list.
+
+        ``now_ms`` is when the batch was appended. Given it, a producer of old data does not count as idle, as it
+        would by the batch's timestamp alone.
         """
         draft = self.draft()
-        draft.update(header, now_ms)
+        draft.update(header, now_ms, place=place, control=control)
         self.accept(draft)
+        return draft.completed
 
     def draft(self) -> ProducerDraft:
         """Begin to check and update without changing anything, until ``accept``."""
-        return ProducerDraft(self._entries)
+        return ProducerDraft(self)
 
     def accept(self, draft: ProducerDraft) -> None:
         """Take over what a draft was told, once its batches are written."""
         for producer_id, entry in draft.changed.items():
             self._entries.pop(producer_id, None)
             self._entries[producer_id] = entry
+        for first_offset in draft.closed:
+            self._open.pop(first_offset, None)
+        self._open.update(draft.opened)
         while len(self._entries) > self._producer_count_max and self._forget_longest_idle():
             pass
 
     def _forget_longest_idle(self) -> bool:
         for producer_id, entry in self._entries.items():
-            if entry.current_txn_first_offset < 0:
+            if not entry.is_in_transaction:
                 del self._entries[producer_id]
                 return True
         return False
@@ -272,14 +269,16 @@ class ProducerState:
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
-            if now_ms - entry.last_timestamp >= self._expiration_ms and entry.current_txn_first_offset < 0
+            if now_ms - entry.last_timestamp >= self._expiration_ms and not entry.is_in_transaction
         ]
         for producer_id in expired:
             del self._entries[producer_id]
         return len(expired)
 
-    def load(self, log_start: Offset, log_end: Offset) -> Offset:
+    def load(self, log_start: Offset, log_end: Offset, newest: Offset | None = None) -> Offset:
         """Restore the state from the newest valid snapshot in ``[log_start, log_end]``; at start and after truncation.
+
+        With ``newest`` from none above that offset; those above it stay.
 
         Return the offset it holds the state of; the caller replays the batches from there on with ``update``.
         Without a snapshot that is ``log_start``, the state being empty. ``log_start`` is the first offset whose
@@ -292,7 +291,7 @@ class ProducerState:
         for offset in reversed(self.snapshot_offsets()):
             if not log_start <= offset <= log_end:
                 doomed.append(offset)
-            elif restored is None:
+            elif restored is None and (newest is None or offset <= newest):
                 try:
                     records = read_snapshot(self._file_system, self.snapshot_path(offset))
                 except CorruptSnapshotError as error:
@@ -303,12 +302,18 @@ class ProducerState:
                     restored = offset
         self._delete(doomed)
         self._entries = entries
+        self._open = _open_transactions_of(entries)
         return log_start if restored is None else restored
 
     def truncate_fully(self) -> None:
         """Forget all producers and delete all snapshots, durably; the log starts anew."""
         self._delete(self.snapshot_offsets())
+        self.forget_all()
+
+    def forget_all(self) -> None:
+        """Begin with no producers; snapshots stay."""
         self._entries = {}
+        self._open = OrderedDict()
 
     def take_snapshot(self, offset: Offset) -> Path:
         """Write the state as that of everything below ``offset``; return the file. Durable: on return.
@@ -364,3 +369,15 @@ class ProducerState:
             self._file_system.unlink(self.snapshot_path(offset))
         if offsets:
             self._file_system.sync_directory(self._directory)
+
+
+def _open_transactions_of(entries: dict[int, ProducerEntry]) -> OrderedDict[Offset, OpenTransaction]:
+    """Their places in the log are not known: a snapshot keeps offsets alone."""
+    found = sorted(
+        (entry.current_txn_first_offset, producer_id)
+        for producer_id, entry in entries.items()
+        if entry.is_in_transaction
+    )
+    return OrderedDict(
+        (offset, OpenTransaction(producer_id, LogOffsetMetadata(offset))) for offset, producer_id in found
+    )

@@ -32,13 +32,14 @@ from storage.index_builder import IndexSettings
 from storage.leader_epochs import LeaderEpochs
 from storage.leftover_files import clear_leftovers, remove_segment_files
 from storage.log_snapshot import OffsetRange
-from storage.log_writer import DISK_FULL_ERRNOS, LogParts, replay_producers
 from storage.offsets import ByteRange, LeaderEpoch, Offset
 from storage.partition_log import PartitionLog
+from storage.producer_replay import replay_producers
 from storage.producer_state import ProducerState
 from storage.segment import Segment
 from storage.segment_scan import SegmentScan, SegmentScanner, last_indexed_position
 from storage.topic_metadata import read_partition_metadata
+from storage.written_log import DISK_FULL_ERRNOS, LogParts
 
 _logger = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class PartitionOpener:
             log_end = max(log_end, self.report.damage[-1].end, log_start)
         if not self.report.damage:
             self._settle(segments, log_start, log_end)
-        producers = self._restore_producers(segments, log_start, log_end)
+        producers = self._restore_producers(segments, log_end)
         recovery_point = min(self._checkpoints.recovery_points.get(self._name, Offset(0)), log_end)
         return PartitionLog(
             LogParts(
@@ -370,11 +371,11 @@ class PartitionOpener:
             self._note(f"leader epochs are known only up to damaged batches: {error}")
         self._epochs.truncate_from_start(log_start)
 
-    def _restore_producers(self, segments: list[Segment], log_start: Offset, log_end: Offset) -> ProducerState:
+    def _restore_producers(self, segments: list[Segment], log_end: Offset) -> ProducerState:
         producers = ProducerState(self._file_system, self._directory, **self._producer_limits._asdict())
         producers.delete_stray_snapshots([segment.base_offset for segment in segments])
         try:
-            replay_producers(producers, segments, log_start, log_end)
+            replay_producers(producers, segments, log_end)
         except CorruptionError as error:
             self._note(f"producers are known only up to damaged batches: {error}")
         producers.count_idle_from(self._clock.now_ms())

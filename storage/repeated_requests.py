@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rollway.records import BatchHeader
 from storage.errors import OutOfOrderSequenceError
 from storage.offsets import Offset
-from storage.producer_state import ProducerBatch, ProducerEntry, add_sequence
+from storage.producer_entry import ProducerBatch, ProducerEntry, add_sequence
 
 KEYED_PRODUCER_ID_MIN = 2**62
 """Producer ids from here on stand for the key of one request: such a producer writes once, from sequence 0."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,8 @@ from storage.offsets import NO_TIMESTAMP, ByteRange, Offset, OffsetPosition, Pos
 from storage.segment_file import SegmentFile
 from storage.segment_indexes import open_offset_index, open_time_index, verified
 from storage.time_index import TimeIndex
+from storage.transaction_index import TransactionIndex
+from storage.transactions import AbortedTransaction
 
 _logger = logging.getLogger(__name__)
 
@@ -108,6 +110,11 @@ class Segment:
         self.time_index: LazyIndex[TimeIndex] = LazyIndex(
             partial(open_time_index, file_system, self._log, settings, self.offset_index),
             directory / offset_file_name(base_offset, TIME_INDEX_SUFFIX),
+        )
+        # Without a file it is empty; the first entry makes one (spec C1).
+        self.transaction_index: LazyIndex[TransactionIndex] = LazyIndex(
+            partial(TransactionIndex.open, file_system, base_offset=base_offset),
+            directory / offset_file_name(base_offset, TRANSACTION_INDEX_SUFFIX),
         )
 
     @classmethod
@@ -188,6 +195,7 @@ class Segment:
         _ = self.file
         self.offset_index.get()
         self.time_index.get()
+        self.transaction_index.get()
 
     # Appending: the writer only
 
@@ -243,8 +251,16 @@ class Segment:
             self.offset_index.get().append(last_offset, position)
             self.time_index.get().maybe_append(*self.builder.max_timestamp)
 
+    def add_aborted(self, transaction: AbortedTransaction) -> None:
+        """Note an aborted transaction whose marker is in this segment, before readers see the marker (spec E22).
+
+        Raises:
+            OSError: as ``append``.
+        """
+        self.transaction_index.get().append(transaction)
+
     def undo_append(self, log_end: Offset, max_timestamp: TimestampOffset) -> None:
-        """Remove what a failed ``append`` left behind; ``log_end`` and ``max_timestamp`` were true before it.
+        """Remove what a failed ``append`` or ``add_aborted`` left; ``log_end`` and ``max_timestamp`` were before it.
 
         Raises:
             OSError: the disk refuses this too.
@@ -255,11 +271,21 @@ class Segment:
         _fsync(self.file.sync)
         self.offset_index.get().truncate_to(log_end)
         self.time_index.get().truncate_to(log_end)
+        if self.transaction_index.is_open:
+            self.transaction_index.get().undo_append(log_end)
         self.builder.restart(max_timestamp)
 
     def flush(self) -> None:
-        """Make all that was appended durable. Indexes follow in ``seal``: recovery rebuilds an active segment's."""
+        """Make all that was appended durable, aborted transactions included.
+
+        The other indexes follow in ``seal``: recovery rebuilds an active segment's.
+        """
         _fsync(self.file.sync)
+        self._flush_transactions()
+
+    def _flush_transactions(self) -> None:
+        if self.transaction_index.is_open:
+            _fsync(self.transaction_index.get().flush)
 
     def seal(self) -> None:
         """End appending: a last time index entry, everything cut to what is used, all of it durable (spec E6).
@@ -275,6 +301,7 @@ class Segment:
         for index in (self.offset_index.get(), time_index):
             index.trim()
             _fsync(index.flush)
+        self._flush_transactions()
         self._log.sealed = True
 
     def truncate_to(self, offset: Offset) -> None:
@@ -287,6 +314,7 @@ class Segment:
         self._unseal()
         self.offset_index.get().truncate_to(offset)
         self.time_index.get().truncate_to(offset)
+        self.transaction_index.get().truncate_to(offset)
         self.size_bytes = kept_bytes
         self.file.truncate(kept_bytes)
         _fsync(self.file.sync)
@@ -493,21 +521,18 @@ class Segment:
         if self._file_system.exists(self._log.path):
             self._log.rename(_deleted(self._log.path))
             renamed.append(self._log.path)
-        for index in (self.offset_index, self.time_index):
-            path = index.path
-            if self._file_system.exists(path):
-                index.rename(self._file_system, _deleted(path))
+        indexes: tuple[LazyIndex[Any], ...] = (self.offset_index, self.time_index, self.transaction_index)
+        for index in indexes:
+            if self._file_system.exists(index.path):
+                index.rename(self._file_system, _deleted(index.path))
                 renamed.append(index.path)
-        transactions = self.directory / offset_file_name(self.base_offset, TRANSACTION_INDEX_SUFFIX)
-        if self._file_system.exists(transactions):
-            self._file_system.rename(transactions, _deleted(transactions))
-            renamed.append(_deleted(transactions))
         return renamed
 
     def moved_to(self, directory: Path) -> None:
         """Take note that the directory was renamed to ``directory``."""
         self._log.moved_to(directory)
-        for index in (self.offset_index, self.time_index):
+        indexes: tuple[LazyIndex[Any], ...] = (self.offset_index, self.time_index, self.transaction_index)
+        for index in indexes:
             index.moved(directory / index.path.name)
 
 

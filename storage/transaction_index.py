@@ -10,20 +10,11 @@ from typing import NamedTuple, Self
 from storage.file_system import File, FileSystem
 from storage.index_file import CorruptIndexError, InvalidEntryError
 from storage.offsets import Offset
+from storage.transactions import AbortedTransaction
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
 _ENTRIES_PER_READ = 512
-
-
-class AbortedTransaction(NamedTuple):
-    """One aborted transaction. Both offsets are of records: ``last_offset`` is its marker's, inclusive."""
-
-    producer_id: int
-    first_offset: Offset
-    last_offset: Offset
-    last_stable_offset: Offset
-    """The partition's last stable offset as the marker left it (spec E22)."""
 
 
 class AbortedTransactions(NamedTuple):
@@ -64,6 +55,8 @@ class TransactionIndex:
         self._file: File | None = None
         self._odd_bytes = 0
         self._name_is_durable = True
+        self._changes = 0
+        self._durable_changes = 0
 
     @classmethod
     def open(cls, file_system: FileSystem, path: Path, base_offset: Offset, *, writable: bool = True) -> Self:
@@ -90,7 +83,7 @@ class TransactionIndex:
 
         Raises:
             InvalidEntryError: its last offset is not above the one before, or below the segment.
-            OSError: the disk refused; the index is as before.
+            OSError: the disk refused; the index is as before, once ``undo_append`` was called.
         """
         last = self.last_entry
         if transaction.last_offset < self.base_offset or (
@@ -98,11 +91,28 @@ class TransactionIndex:
         ):
             raise InvalidEntryError(f"{self.path}: {transaction} cannot follow {last}")
         if self._file is None:
-            self._file = self._file_system.open(self.path, create=True)
             self._name_is_durable = False
+            self._file = self._file_system.open(self.path, create=True)
+        self._changes += 1
         self._file.write(self.entry_count * self.ENTRY_BYTES, [_ENTRY.pack(_VERSION, *transaction)])
         self.last_entry = transaction
         self.entry_count += 1
+
+    def undo_append(self, log_end: Offset) -> None:
+        """Remove what a failed append left, its last entry half written or not; ``log_end`` was true before it.
+
+        A file of which nothing stays goes: it was made for entries that are not there.
+
+        Raises:
+            OSError: the disk refuses this too.
+        """
+        self.truncate_to(log_end)
+        if self._file is None:
+            return
+        if self.entry_count == 0:
+            self.delete()
+        elif self._file.size() > self.entry_count * self.ENTRY_BYTES:
+            self._cut(self.entry_count)
 
     def entries(self) -> Iterator[AbortedTransaction]:
         """All entries there are when the first is asked for, in order."""
@@ -138,19 +148,24 @@ class TransactionIndex:
 
     def _cut(self, entry_count: int) -> None:
         self.entry_count = entry_count
+        self._changes += 1
         if self._file is not None:
             self._file.truncate(entry_count * self.ENTRY_BYTES)
             self._odd_bytes = 0
         self._remember_last()
 
     def flush(self) -> None:
-        """Return when the entries, and the file's name, would survive a power cut."""
-        if self._file is None:
+        """Return when the entries, and the file's name, would survive a power cut. May run beside an append: it
+        covers what was there when it began."""
+        changes, file = self._changes, self._file
+        if file is None or changes == self._durable_changes:
             return
-        self._file.sync()
-        if not self._name_is_durable:
+        name_is_durable = self._name_is_durable
+        file.sync()
+        if not name_is_durable:
             self._file_system.sync_directory(self.path.parent)
             self._name_is_durable = True
+        self._durable_changes = changes
 
     def sanity_check(self) -> None:
         """Check every entry.

@@ -32,6 +32,7 @@ from storage.offsets import Offset
 from storage.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.recovery import PartitionRecovery
 from storage.segment import Segment
+from storage.transactions import AbortedTransaction, TransactionMarker
 
 TOPIC = "cases"
 START_MS = 1_700_000_000_000
@@ -235,6 +236,21 @@ class CaseLog:
         self.partition.publish()
         return answers
 
+    def end_transaction(
+        self, producer_id: int, *, commit: bool, producer_epoch: int = 0, coordinator_epoch: int = 0
+    ) -> AppendResult:
+        """Append the marker of a transaction, and publish.
+
+        Raises:
+            StorageError: what the log answered.
+        """
+        marker = TransactionMarker(producer_id, producer_epoch, coordinator_epoch, commit)
+        (answer,) = self.partition.append([AppendRequest.marker(marker)])
+        self.partition.publish()
+        if isinstance(answer, StorageError):
+            raise answer
+        return answer
+
     def fill(self, record_count: int, **fields: int) -> None:
         """Append records, one batch each."""
         for _ in range(record_count):
@@ -271,6 +287,12 @@ class CaseLog:
         """The bytes of a fetch."""
         fetched = self.snapshot.read(Offset(offset), max_bytes, isolation=isolation)
         return b"".join(piece.read() for piece in fetched.slices)
+
+    def aborted(self, offset: int = 0, max_bytes: int = EVERYTHING) -> list[AbortedTransaction]:
+        """The aborted transactions that a read_committed fetch lists."""
+        fetched = self.snapshot.read(Offset(offset), max_bytes, isolation=Isolation.LAST_STABLE)
+        assert fetched.aborted is not None
+        return list(fetched.aborted)
 
     def headers(self, isolation: Isolation = Isolation.LOG_END) -> list[BatchHeader]:
         """The header of every batch of the log."""

@@ -361,12 +361,11 @@ def test_v_22_wrong_counts(new_log: NewLog) -> None:
     [
         ({"producer_id": 1, "producer_epoch": 0, "base_sequence": -1}, 87),
         ({"producer_id": 1, "producer_epoch": -1, "base_sequence": 0}, 87),
-        ({"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "transactional": True}, 48),
-        ({"transactional": True}, 48),
+        ({"transactional": True}, 87),
     ],
 )
 def test_e13_producer_fields(new_log: NewLog, fields: dict[str, int], code: int) -> None:
-    """Spec E13: a producer id needs a sequence and an epoch; there is no transaction yet that a batch could be of."""
+    """Spec E13: a producer id needs a sequence and an epoch, a transaction needs a producer."""
     log = new_log()
     with refused(log, code):
         log.send(batch_of(2, **fields))

@@ -119,7 +119,7 @@ def test_f_8_high_watermark_on_an_earlier_segment(new_log: NewLog) -> None:
             # The same offset is also the end of the segment before.
             places.append(LogOffsetMetadata(Offset(visible), Offset(visible - 3), Position(3 * size_bytes)))
         for place in places:
-            snapshot = replace(log.snapshot, high_watermark_metadata=place)
+            snapshot = replace(log.snapshot, last_stable_metadata=place, high_watermark_metadata=place)
             for offset in range(10):
                 fetched = snapshot.read(Offset(offset), EVERYTHING)
                 headers = [one.header for piece in fetched.slices for one in split_batches(piece.read())]

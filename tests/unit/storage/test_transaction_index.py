@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from storage.file_system import LocalFileSystem
 from storage.index_file import CorruptIndexError, InvalidEntryError
 from storage.offsets import Offset
-from storage.transaction_index import AbortedTransaction, TransactionIndex
+from storage.transaction_index import TransactionIndex
+from storage.transactions import AbortedTransaction
 from tests.recording_file_system import RecordingFileSystem
 
 FILE_SYSTEM = LocalFileSystem()

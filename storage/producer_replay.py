@@ -1,0 +1,47 @@
+"""The producers of a partition, and its transactions, from the newest snapshot and the batches after it (spec E20)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from storage.batch_walk import StoredBatch, read_batch
+from storage.offsets import LogOffsetMetadata, Offset
+from storage.producer_state import ProducerState
+from storage.segment import Segment
+from storage.transactions import CompletedTransaction, marker_of
+
+
+def replay_producers(producers: ProducerState, segments: Sequence[Segment], log_end: Offset) -> None:
+    """Restore the producers as they are at the log end.
+
+    Raises:
+        CorruptionError: batches are damaged; the producers are as before them.
+    """
+    restored = producers.load(max(segments[0].base_offset, Offset(0)), log_end)
+    if restored >= log_end:
+        return
+    for segment, end in zip(segments, [*(following.base_offset for following in segments[1:]), log_end], strict=True):
+        if end > restored:
+            replay_segment(producers, segment, restored)
+
+
+def replay_segment(producers: ProducerState, segment: Segment, start: Offset) -> list[CompletedTransaction]:
+    """Note the batches of a segment from ``start`` on; return the transactions whose markers are among them.
+
+    Raises:
+        CorruptionError: as ``replay_producers``.
+    """
+    completed: list[CompletedTransaction] = []
+    for batch in segment.walk(0, segment.size_bytes):
+        if batch.header.producer_id >= 0 and batch.header.base_offset >= start:
+            completed += _replay(producers, segment, batch)
+    return completed
+
+
+def _replay(producers: ProducerState, segment: Segment, batch: StoredBatch) -> list[CompletedTransaction]:
+    header = batch.header
+    control = marker_of(read_batch(segment.file, batch)) if header.is_control else None
+    if header.is_control and control is None:
+        return []
+    place = LogOffsetMetadata(Offset(header.base_offset), segment.base_offset, batch.position)
+    return producers.update(header, place=place, control=control)

@@ -1,0 +1,308 @@
+"""A log as its writer has it: what is written, rolling, cutting off either end."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from storage.clock import Clock
+from storage.config import TopicConfig
+from storage.deleted_files import DeletedFiles
+from storage.directory_checkpoints import DirectoryCheckpoints
+from storage.errors import CorruptionError, DiskFullError
+from storage.file_names import PartitionName
+from storage.file_system import FileSystem
+from storage.leader_epochs import LeaderEpochs
+from storage.log_snapshot import OffsetRange
+from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
+from storage.producer_replay import replay_producers
+from storage.producer_state import ProducerState
+from storage.segment import Segment
+from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction, UnstableTransactions
+
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenState:
+    """What the writer has finished: the source of the next snapshot, replaced in one assignment."""
+
+    segments: tuple[Segment, ...]
+    base_offsets: tuple[Offset, ...]
+    log_start_offset: Offset
+    log_end: LogOffsetMetadata
+    unstable: UnstableTransactions = NOTHING_UNSTABLE
+
+    @classmethod
+    def of(
+        cls,
+        segments: tuple[Segment, ...],
+        log_start_offset: Offset,
+        log_end: LogOffsetMetadata,
+        unstable: UnstableTransactions = NOTHING_UNSTABLE,
+    ) -> WrittenState:
+        """With a new list of segments."""
+        return cls(segments, tuple(segment.base_offset for segment in segments), log_start_offset, log_end, unstable)
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+
+@dataclass(slots=True)
+class LogParts:
+    """What a log is put together from, new or recovered."""
+
+    file_system: FileSystem
+    clock: Clock
+    name: PartitionName
+    topic_id: str
+    directory: Path
+    config: TopicConfig
+    segments: tuple[Segment, ...]
+    log_start_offset: Offset
+    log_end_offset: Offset
+    epochs: LeaderEpochs
+    producers: ProducerState
+    checkpoints: DirectoryCheckpoints
+    recovery_point: Offset
+    damage: tuple[OffsetRange, ...] = ()
+    random: random.Random = field(default_factory=random.Random)
+
+
+class WrittenLog:
+    """A log as its writer has it: rolling, and cutting off either end. ``LogWriter`` adds appending.
+
+    Nothing here is visible to readers until ``PartitionLog`` publishes ``written``.
+
+    ``written`` is replaced in one assignment after each change; ``durable_end`` is the end of what has been fsynced.
+
+    Thread: the partition's writer only. ``written`` and ``durable_end`` may be read by any thread.
+
+    Raises (from everything that touches the disk):
+        DiskFullError: no room; the log is as before.
+        OSError: the disk failed otherwise; what reached it is unknown.
+    """
+
+    def __init__(self, parts: LogParts) -> None:
+        self._file_system = parts.file_system
+        self._clock = parts.clock
+        self._name = parts.name
+        self._directory = parts.directory
+        self.config = parts.config
+        self.epochs = parts.epochs
+        self.producers = parts.producers
+        self.recovery_point = parts.recovery_point
+        self.deleted_files = DeletedFiles(parts.file_system, parts.clock)
+        self._checkpoints = parts.checkpoints
+        self._random = parts.random
+        active = parts.segments[-1]
+        log_end = LogOffsetMetadata(parts.log_end_offset, active.base_offset, Position(active.size_bytes))
+        self.high_watermark = log_end.offset
+        """As last published; set by whoever publishes."""
+        self.written = WrittenState.of(parts.segments, parts.log_start_offset, log_end)
+        self.written = replace(self.written, unstable=self._unstable_after(()))
+        self.durable_end = log_end
+        self._durable_lock = threading.Lock()
+        self.flushing = threading.RLock()
+        self.failed = False
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """The epoch stamped into batches."""
+        latest = self.epochs.latest
+        return LeaderEpoch(0) if latest is None else latest.epoch
+
+    # Rolling
+
+    def roll(self, base_offset: Offset) -> None:
+        """The order makes each step safe to lose: old segment durable, then the new names, then the recovery point."""
+        segments = self.written.segments
+        active = segments[-1]
+        if active.size_bytes == 0 and active.base_offset == base_offset:
+            if not active.sealed and active.offset_index.get().entry_count == 0:
+                return
+            segments = segments[:-1]
+        try:
+            self.producers.take_snapshot(base_offset)
+            self._seal(active)
+            fresh = self._create_segment(base_offset)
+            self._file_system.sync_directory(self._directory)
+        except OSError as error:
+            if error.errno in DISK_FULL_ERRNOS:
+                raise self.no_room(error) from error
+            raise
+        log_end = LogOffsetMetadata(base_offset, base_offset, Position(0))
+        self.written = WrittenState.of(
+            (*segments, fresh), self.written.log_start_offset, log_end, self.written.unstable
+        )
+        self.advance_durable_end(log_end)
+
+    def _seal(self, active: Segment) -> None:
+        """Seal with no other fsync of the file under way: the kernel tells of a failed write only once (rule 3)."""
+        with self.flushing:
+            if self.failed:
+                raise OSError(errno.EIO, "the disk failed before")
+            try:
+                active.seal()
+            except OSError as error:
+                self.failed = error.errno not in DISK_FULL_ERRNOS
+                raise
+
+    def advance_durable_end(self, log_end: LogOffsetMetadata) -> None:
+        """Note that everything below ``log_end`` has been fsynced. Thread: any; the greatest wins."""
+        with self._durable_lock:
+            if self.failed:
+                return
+            if log_end.offset >= self.durable_end.offset:
+                self.durable_end = log_end
+            self.recovery_point = max(self.recovery_point, log_end.offset)
+
+    def _create_segment(self, base_offset: Offset) -> Segment:
+        return Segment.create(
+            self._file_system,
+            self._directory,
+            base_offset,
+            self.config,
+            now_ms=self._clock.now_ms(),
+            jitter_ms=self.config.draw_segment_jitter_ms(self._random),
+        )
+
+    # Cutting off the beginning
+
+    def drop_oldest(self, count: int) -> tuple[Segment, ...]:
+        """Take the oldest ``count`` segments out of the log and return them; one at least stays.
+
+        The new log start is durable before the first file is renamed (rule 7).
+        """
+        doomed = self.written.segments[:count]
+        kept = self.written.segments[count:]
+        log_start_offset = max(self.written.log_start_offset, kept[0].base_offset)
+        self._save_log_start(log_start_offset)
+        self.written = WrittenState.of(kept, log_start_offset, self.written.log_end, self.written.unstable)
+        self._retire(doomed)
+        return doomed
+
+    def raise_log_start(self, log_start_offset: Offset) -> None:
+        """Let the log begin at ``log_start_offset``, durably, if it does not begin there or above already."""
+        if log_start_offset > self.written.log_start_offset:
+            self._save_log_start(log_start_offset)
+            self.written = replace(self.written, log_start_offset=log_start_offset)
+
+    def _save_log_start(self, log_start_offset: Offset) -> None:
+        if log_start_offset > self.written.log_start_offset:
+            self._checkpoints.set_log_start(self._name, log_start_offset)
+            self._checkpoints.ballast.run(lambda: self.epochs.truncate_from_start(log_start_offset))
+
+    def _retire(self, doomed: Iterable[Segment]) -> None:
+        """Rename the segments' files, oldest first, and hand them over for unlinking."""
+        for segment in doomed:
+            paths = segment.mark_deleted()
+            snapshot_path = self.producers.mark_snapshot_deleted(segment.base_offset)
+            if snapshot_path is not None:
+                paths.append(snapshot_path)
+            self.deleted_files.add(paths, segment, self.config.file_delete_delay_ms)
+        self._file_system.sync_directory(self._directory)
+
+    # Cutting off the end
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Let the log end at ``offset``, which lies below its end; a batch that reaches over it goes whole."""
+        segments = self.written.segments
+        if offset < segments[0].base_offset:
+            self.start_at(offset)
+            return
+        kept = tuple(segment for segment in segments if segment.base_offset <= offset)
+        kept_end = _end_below(kept[-1], offset)
+        log_start_offset = min(self.written.log_start_offset, offset)
+        self._lower_recovery_point(kept_end)
+        if log_start_offset < self.written.log_start_offset:
+            self._checkpoints.set_log_start(self._name, log_start_offset)
+        self._retire(segments[len(kept) :])
+        kept[-1].truncate_to(offset)
+        self._end_at(kept, log_start_offset, offset)
+        if kept_end < offset:
+            # A gap needs a witness, or recovery would take it for damage: a segment and an epoch that begin behind it.
+            epoch = LeaderEpoch(self.leader_epoch + 1)
+            self.epochs.assign(epoch, offset)
+            self.roll(offset)
+
+    def start_at(self, offset: Offset) -> None:
+        """Drop everything; the log is one empty segment at ``offset``."""
+        self._lower_recovery_point(offset)
+        self._checkpoints.set_log_start(self._name, offset)
+        self._retire(self.written.segments)
+        self.producers.truncate_fully()
+        fresh = self._create_segment(offset)
+        self._file_system.sync_directory(self._directory)
+        self._end_at((fresh,), offset, offset)
+
+    def _lower_recovery_point(self, offset: Offset) -> None:
+        self._checkpoints.lower_recovery_point(self._name, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+
+    def _end_at(self, segments: tuple[Segment, ...], log_start_offset: Offset, offset: Offset) -> None:
+        log_end = LogOffsetMetadata(offset, segments[-1].base_offset, Position(segments[-1].size_bytes))
+        self.epochs.truncate_from_end(offset)
+        replay_producers(self.producers, segments, offset)
+        written = WrittenState.of(segments, log_start_offset, log_end)
+        completed = tuple(entry for entry in self.written.unstable.completed if entry.marker_offset < offset)
+        unstable = UnstableTransactions(self._first_open(written), completed)
+        self.written = replace(written, unstable=unstable)
+        if self.durable_end.offset > offset:
+            self.durable_end = log_end
+
+    def no_room(self, error: OSError) -> DiskFullError:
+        """The error for callers when the disk is full or read-only."""
+        return DiskFullError(f"the disk of {self._name} takes no more: {error.strerror}")
+
+    # Transactions
+
+    def _unstable_after(self, completed: Sequence[CompletedTransaction]) -> UnstableTransactions:
+        """What keeps the last stable offset back, now that the producers know of the transactions just completed."""
+        known = self.written.unstable
+        first_open = self._first_open(self.written)
+        if not completed and not known.completed and first_open == known.first_open:
+            return known
+        return UnstableTransactions(first_open, (*known.above(self.high_watermark), *completed))
+
+    def _first_open(self, written: WrittenState) -> LogOffsetMetadata | None:
+        transaction = next(self.producers.open_transactions(), None)
+        if transaction is None:
+            return None
+        first = transaction.first
+        if first.is_offset_only:
+            first = _place_of(first.offset, written)
+            self.producers.place_first_open(first)
+        return first
+
+
+def _place_of(offset: Offset, written: WrittenState) -> LogOffsetMetadata:
+    """Where the batch at ``offset`` begins; the offset alone where the log cannot tell, which stops readers as well."""
+    first = max(0, bisect_right(written.base_offsets, offset) - 1)
+    for segment in written.segments[first : first + 1]:
+        try:
+            batch = segment.locate(offset, segment.size_bytes)
+        except (CorruptionError, OSError):
+            break
+        if batch is not None and batch.header.base_offset == offset:
+            return LogOffsetMetadata(offset, segment.base_offset, batch.position)
+    return LogOffsetMetadata(offset)
+
+
+def _end_below(segment: Segment, offset: Offset) -> Offset:
+    """Where the batches that lie below ``offset`` entirely end: at ``offset``, unless that is in a batch or a gap."""
+    before = segment.locate(Offset(offset - 1), segment.size_bytes)
+    if before is not None and before.header.last_offset == offset - 1:
+        return offset
+    end = segment.base_offset
+    for batch in segment.walk(0, segment.size_bytes):
+        if batch.header.last_offset >= offset:
+            break
+        end = Offset(batch.header.last_offset + 1)
+    return end
