@@ -22,12 +22,14 @@ from storage.file_names import (
 )
 from storage.file_system import FileSystem, read_file, write_file_atomically
 from storage.offsets import Offset
+from storage.truncation_gaps import TruncationGaps
 
 _logger = logging.getLogger(__name__)
 
 _VERSION = 1
 _MEMBERS = frozenset({"version", "log_start_offsets"})
 _FILE_BYTES_MAX = 64 * 1024 * 1024
+_TRUNCATION_GAPS = "truncation-gaps"
 
 
 class DirectoryCheckpoints:
@@ -41,6 +43,7 @@ class DirectoryCheckpoints:
 
     def __init__(self, file_system: FileSystem, directory: Path, checked_path: Path, ballast: Ballast) -> None:
         self.ballast = ballast
+        self.gaps = TruncationGaps(file_system, checked_path.with_name(_TRUNCATION_GAPS), ballast)
         self._file_system = file_system
         self._checked_path = checked_path
         self._recovery_points = OffsetCheckpoint(file_system, directory / RECOVERY_POINT_CHECKPOINT)
@@ -55,6 +58,7 @@ class DirectoryCheckpoints:
     def read(self) -> None:
         """Read the files; a damaged one counts as absent, which only means more scanning (case RC-10)."""
         self.recovery_points = _read(self._recovery_points)
+        self.gaps.read()
         checked = self._read_checked()
         self._known = frozenset(checked)
         self._durable_log_starts = {**_read(self._log_starts), **checked}
@@ -98,6 +102,7 @@ class DirectoryCheckpoints:
     def forget(self, names: Iterable[PartitionName]) -> None:
         """Take deleted partitions out, so that new ones of the same name begin at 0. Durable: on return."""
         gone = set(names)
+        self.gaps.forget(gone)
         with self._writing:
             self._write_log_starts(
                 {name: offset for name, offset in self._durable_log_starts.items() if name not in gone}

@@ -21,6 +21,7 @@ from storage.errors import (
 from storage.file_names import PartitionName
 from storage.leader_epochs import LeaderEpochs
 from storage.log_snapshot import LogSnapshot
+from storage.log_truncation import LogTruncation
 from storage.log_writer import LogWriter
 from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
 from storage.producer_state import ProducerState
@@ -59,6 +60,7 @@ class PartitionLog:
         self._file_system = parts.file_system
         self._clock = parts.clock
         self._writer = LogWriter(parts)
+        self._truncation = LogTruncation(self._writer)
         self.name: PartitionName = parts.name
         self.topic_id: str = parts.topic_id
         self.directory: Path = parts.directory
@@ -353,11 +355,9 @@ class PartitionLog:
         with self._exclusive(), self._writer.flushing:
             self._check_online()
             if offset >= self.written_end_offset:
-                # The epoch that an empty segment begins with stays: there may be a gap before it.
-                kept = 1 if self._writer.written.active.size_bytes == 0 else 0
-                self._guarded(lambda: self.epochs.truncate_from_end(Offset(offset + kept)), "truncating")
+                self._guarded(lambda: self.epochs.truncate_from_end(Offset(offset)), "truncating")
                 return
-            self._guarded(lambda: self._writer.truncate_to(Offset(offset)), "truncating")
+            self._guarded(lambda: self._truncation.truncate_to(Offset(offset)), "truncating")
             self._publish_shorter()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -366,7 +366,7 @@ class PartitionLog:
             raise ValueError(f"a log cannot start at offset {offset}")
         with self._exclusive(), self._writer.flushing:
             self._check_online()
-            self._guarded(lambda: self._writer.start_at(Offset(offset)), "truncating")
+            self._guarded(lambda: self._truncation.start_at(Offset(offset)), "truncating")
             self._publish_shorter()
 
     def _publish_shorter(self) -> None:

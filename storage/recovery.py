@@ -39,6 +39,7 @@ from storage.producer_state import ProducerState
 from storage.segment import Segment
 from storage.segment_scan import SegmentScan, SegmentScanner, last_indexed_position
 from storage.topic_metadata import read_partition_metadata
+from storage.truncation_gaps import TruncationGap
 from storage.written_log import DISK_FULL_ERRNOS, LogParts
 
 _logger = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class PartitionOpener:
         self._producer_limits = producer_limits
         self._epochs = LeaderEpochs(file_system, directory / LEADER_EPOCH_CHECKPOINT)
         self._epochs_known = False
+        self._found_gaps: list[TruncationGap] = []
         self.report = PartitionRecovery(name, clean)
 
     def open(self) -> PartitionLog:
@@ -262,7 +264,7 @@ class PartitionOpener:
         for hole in result.holes:
             self._report_damage(hole.start_offset, hole.end_offset, hole.problem)
         if following is not None:
-            if result.problem is None and (result.end_offset == following or self._may_skip_to(following)):
+            if result.problem is None and self._may_skip(result.end_offset, following):
                 return following
             segment.size_bytes = result.valid_bytes
             why = result.problem or "they are missing"
@@ -277,12 +279,18 @@ class PartitionOpener:
             self._cut(segment, result)
         return result.end_offset
 
-    def _may_skip_to(self, offset: Offset) -> bool:
-        """Whether a gap before ``offset``, where a segment begins, may be.
+    def _may_skip(self, end: Offset, following: Offset) -> bool:
+        """Whether a segment may end at ``end`` if the next one begins at ``following``.
 
-        It may come of a truncation inside a batch, an epoch beginning there (spec E21), or of compaction (spec D13).
+        A gap may come of a truncation inside a batch, which is written down (spec E21), or of compaction (spec D13).
         """
-        return self._config.compacts or any(entry.start_offset == offset for entry in self._epochs.entries)
+        if end == following or (self._config.compacts and end < following):
+            return True
+        gap = TruncationGap(end, following)
+        if gap in self._checkpoints.gaps.of(self._name):
+            self._found_gaps.append(gap)
+            return True
+        return False
 
     def _cut(self, segment: Segment, result: SegmentScan) -> None:
         cut_bytes = self._file_system.size(segment.file.path) - result.valid_bytes
@@ -339,13 +347,23 @@ class PartitionOpener:
 
     def _settle(self, segments: list[Segment], log_start: Offset, log_end: Offset) -> None:
         """Bring epochs and indexes in line with the log, and begin a new epoch after an unclean stop (spec E1)."""
-        # An epoch that begins at the log end stays: it may be all that tells a gap before it from damage (spec E21).
+        self._forget_gaps()
+        # An epoch that begins at the log end stays: somebody may have been told of it.
         self._epochs.truncate_from_end(Offset(log_end + 1))
         self._epochs.truncate_from_start(log_start)
         if self._epochs.latest is None:
             self._epochs_from_batches(segments, log_start)
         if self._epochs.latest is not None and not self._clean and log_end > log_start:
             self._begin_epoch(LeaderEpoch(self._epochs.latest.epoch + 1), log_end)
+
+    def _forget_gaps(self) -> None:
+        """Gaps that are written down and were not found may hide the loss of a file one day."""
+        try:
+            self._checkpoints.gaps.keep(self._name, self._found_gaps)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS:
+                raise
+            self._note(f"gaps that are none stay written down for now: {error.strerror}")
 
     def _begin_epoch(self, epoch: LeaderEpoch, log_end: Offset) -> None:
         try:

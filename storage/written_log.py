@@ -1,4 +1,4 @@
-"""A log as its writer has it: what is written, rolling, cutting off either end."""
+"""A log as its writer has it: what is written, rolling, cutting off the beginning."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class LogParts:
 
 
 class WrittenLog:
-    """A log as its writer has it: rolling, and cutting off either end. ``LogWriter`` adds appending.
+    """A log as its writer has it: rolling, and cutting off the beginning. ``LogWriter`` adds appending.
 
     Nothing here is visible to readers until ``PartitionLog`` publishes ``written``.
 
@@ -92,14 +92,14 @@ class WrittenLog:
     def __init__(self, parts: LogParts) -> None:
         self._file_system = parts.file_system
         self._clock = parts.clock
-        self._name = parts.name
-        self._directory = parts.directory
+        self.name = parts.name
+        self.directory = parts.directory
         self.config = parts.config
         self.epochs = parts.epochs
         self.producers = parts.producers
         self.recovery_point = parts.recovery_point
         self.deleted_files = DeletedFiles(parts.file_system, parts.clock)
-        self._checkpoints = parts.checkpoints
+        self.checkpoints = parts.checkpoints
         self._random = parts.random
         active = parts.segments[-1]
         log_end = LogOffsetMetadata(parts.log_end_offset, active.base_offset, Position(active.size_bytes))
@@ -131,8 +131,8 @@ class WrittenLog:
         try:
             self.producers.take_snapshot(base_offset)
             self._seal(active)
-            fresh = self._create_segment(base_offset)
-            self._file_system.sync_directory(self._directory)
+            fresh = self.create_segment(base_offset)
+            self._file_system.sync_directory(self.directory)
         except OSError as error:
             if error.errno in DISK_FULL_ERRNOS:
                 raise self.no_room(error) from error
@@ -163,10 +163,11 @@ class WrittenLog:
                 self.durable_end = log_end
             self.recovery_point = max(self.recovery_point, log_end.offset)
 
-    def _create_segment(self, base_offset: Offset) -> Segment:
+    def create_segment(self, base_offset: Offset) -> Segment:
+        """Make an active segment's files. Its name is durable after the directory was synced."""
         return Segment.create(
             self._file_system,
-            self._directory,
+            self.directory,
             base_offset,
             self.config,
             now_ms=self._clock.now_ms(),
@@ -185,7 +186,7 @@ class WrittenLog:
         log_start_offset = max(self.written.log_start_offset, kept[0].base_offset)
         self._save_log_start(log_start_offset)
         self.written = WrittenState.of(kept, log_start_offset, self.written.log_end, self.written.unstable)
-        self._retire(doomed)
+        self.retire(doomed)
         return doomed
 
     def raise_log_start(self, log_start_offset: Offset) -> None:
@@ -196,57 +197,27 @@ class WrittenLog:
 
     def _save_log_start(self, log_start_offset: Offset) -> None:
         if log_start_offset > self.written.log_start_offset:
-            self._checkpoints.set_log_start(self._name, log_start_offset)
-            self._checkpoints.ballast.run(lambda: self.epochs.truncate_from_start(log_start_offset))
+            self.checkpoints.set_log_start(self.name, log_start_offset)
+            self.checkpoints.ballast.run(lambda: self.epochs.truncate_from_start(log_start_offset))
 
-    def _retire(self, doomed: Iterable[Segment]) -> None:
-        """Rename the segments' files, oldest first, and hand them over for unlinking."""
+    def retire(self, doomed: Iterable[Segment]) -> None:
+        """Rename the segments' files, in this order, and hand them over for unlinking."""
         for segment in doomed:
             paths = segment.mark_deleted()
             snapshot_path = self.producers.mark_snapshot_deleted(segment.base_offset)
             if snapshot_path is not None:
                 paths.append(snapshot_path)
             self.deleted_files.add(paths, segment, self.config.file_delete_delay_ms)
-        self._file_system.sync_directory(self._directory)
+        self._file_system.sync_directory(self.directory)
 
-    # Cutting off the end
+    def sync_directory(self) -> None:
+        """Make the names in the log's directory durable."""
+        self._file_system.sync_directory(self.directory)
 
-    def truncate_to(self, offset: Offset) -> None:
-        """Let the log end at ``offset``, which lies below its end; a batch that reaches over it goes whole."""
-        segments = self.written.segments
-        if offset < segments[0].base_offset:
-            self.start_at(offset)
-            return
-        kept = tuple(segment for segment in segments if segment.base_offset <= offset)
-        kept_end = _end_below(kept[-1], offset)
-        log_start_offset = min(self.written.log_start_offset, offset)
-        self._lower_recovery_point(kept_end)
-        if log_start_offset < self.written.log_start_offset:
-            self._checkpoints.set_log_start(self._name, log_start_offset)
-        self._retire(segments[len(kept) :])
-        kept[-1].truncate_to(offset)
-        self._end_at(kept, log_start_offset, offset)
-        if kept_end < offset:
-            # A gap needs a witness, or recovery would take it for damage: a segment and an epoch that begin behind it.
-            epoch = LeaderEpoch(self.leader_epoch + 1)
-            self.epochs.assign(epoch, offset)
-            self.roll(offset)
+    # Cutting off the end: see ``log_truncation``
 
-    def start_at(self, offset: Offset) -> None:
-        """Drop everything; the log is one empty segment at ``offset``."""
-        self._lower_recovery_point(offset)
-        self._checkpoints.set_log_start(self._name, offset)
-        self._retire(self.written.segments)
-        self.producers.truncate_fully()
-        fresh = self._create_segment(offset)
-        self._file_system.sync_directory(self._directory)
-        self._end_at((fresh,), offset, offset)
-
-    def _lower_recovery_point(self, offset: Offset) -> None:
-        self._checkpoints.lower_recovery_point(self._name, offset)
-        self.recovery_point = min(self.recovery_point, offset)
-
-    def _end_at(self, segments: tuple[Segment, ...], log_start_offset: Offset, offset: Offset) -> None:
+    def end_at(self, segments: tuple[Segment, ...], log_start_offset: Offset, offset: Offset) -> None:
+        """Take a shorter list of segments, whose files are cut already, and what follows from the log ending there."""
         log_end = LogOffsetMetadata(offset, segments[-1].base_offset, Position(segments[-1].size_bytes))
         self.epochs.truncate_from_end(offset)
         replay_producers(self.producers, segments, offset)
@@ -259,7 +230,7 @@ class WrittenLog:
 
     def no_room(self, error: OSError) -> DiskFullError:
         """The error for callers when the disk is full or read-only."""
-        return DiskFullError(f"the disk of {self._name} takes no more: {error.strerror}")
+        return DiskFullError(f"the disk of {self.name} takes no more: {error.strerror}")
 
     # Transactions
 
@@ -293,16 +264,3 @@ def _place_of(offset: Offset, written: WrittenState) -> LogOffsetMetadata:
         if batch is not None and batch.header.base_offset == offset:
             return LogOffsetMetadata(offset, segment.base_offset, batch.position)
     return LogOffsetMetadata(offset)
-
-
-def _end_below(segment: Segment, offset: Offset) -> Offset:
-    """Where the batches that lie below ``offset`` entirely end: at ``offset``, unless that is in a batch or a gap."""
-    before = segment.locate(Offset(offset - 1), segment.size_bytes)
-    if before is not None and before.header.last_offset == offset - 1:
-        return offset
-    end = segment.base_offset
-    for batch in segment.walk(0, segment.size_bytes):
-        if batch.header.last_offset >= offset:
-            break
-        end = Offset(batch.header.last_offset + 1)
-    return end

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from storage.clock import ManualClock
+from storage.errors import StorageError
 from storage.log_manager import LogManager
+from storage.offsets import Offset
 from storage.partition_log import PartitionLog
+from storage.truncation_gaps import TruncationGap
 from tests.crash.ledger import (
+    DATA_DIR,
     EVERYTHING,
     DirectoryCheck,
     Ledger,
@@ -24,7 +29,7 @@ from tests.crash.ledger import (
     open_directory,
     publish,
 )
-from tests.crash.simulated_disk import SimulatedDisk
+from tests.crash.simulated_disk import SimulatedCrash, SimulatedDisk
 from tests.crash.workload import TOPIC_CONFIG, new_disk
 from tests.model.plain_log import client_batch
 
@@ -120,3 +125,140 @@ def test_two_gaps() -> None:
     check(manager, expected)
     manager = open_directory(kill(manager, disk), clock)
     check(manager, expected)
+
+
+def epochs_and_a_gap(disk: SimulatedDisk, clock: ManualClock) -> tuple[LogManager, PartitionLedger, SimulatedDisk]:
+    """A log of several segments and three leader epochs, two of which begin with a segment, and one gap."""
+    manager = open_directory(disk, clock)
+    log = manager.create_topic(TOPIC, 1, TOPIC_CONFIG)[0].partitions[0]
+    expected = PartitionLedger()
+    for _ in range(3):
+        fill(log, expected, clock, 5)
+        log.roll()
+        log.publish()
+        disk = disk.killed()
+        manager = open_directory(disk, clock)
+        log = manager.partition(TOPIC, 0)
+    truncate(log, expected, expected.log.end_offset - 2)
+    fill(log, expected, clock, 5)
+    manager.checkpoint()
+    return manager, expected, disk
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "killed"])
+def test_a_lost_segment_file_is_never_taken_for_a_gap(clean: bool) -> None:
+    """Also where a leader epoch begins behind it: every file in turn."""
+    clock = ManualClock()
+    manager, expected, disk = epochs_and_a_gap(new_disk(clock), clock)
+    log = manager.partition(TOPIC, 0)
+    starts = {entry.start_offset for entry in log.epochs.entries}
+    bases = log.snapshot.base_offsets
+    assert len(starts) >= 3
+    assert len(starts.intersection(bases)) >= 2
+    if clean:
+        manager.close()
+    for base_offset, next_base in zip(bases, [*bases[1:], expected.log.end_offset], strict=True):
+        damaged = disk.killed()
+        damaged.damage(log.directory / f"{base_offset:020d}.log", None)
+        found = open_directory(damaged, clock).partition(TOPIC, 0)
+        records = expected.log.batches_from(base_offset, next_base)
+        if not records:
+            continue
+        assert found.offline_reason is not None, f"the loss of segment {base_offset} was not noticed"
+        assert found.snapshot.log_end_offset == expected.log.end_offset
+        for batch in records:
+            with pytest.raises(StorageError):
+                found.snapshot.read(Offset(batch.base_offset), 1)
+    check(open_directory(disk.killed(), clock), expected)
+
+
+def test_a_gap_that_never_came_to_be_is_forgotten() -> None:
+    """Written down before the cut, and the power goes: the batch is there, and its loss would be damage again."""
+    clock = ManualClock()
+    disk = new_disk(clock)
+    manager = open_directory(disk, clock)
+    log = manager.create_topic(TOPIC, 1, TOPIC_CONFIG)[0].partitions[0]
+    expected = PartitionLedger()
+    fill(log, expected, clock, 1)
+    log.roll()
+    fill(log, expected, clock, 1)
+    log.roll()
+    fill(log, expected, clock, 1)
+    manager.checkpoint()
+    gap = TruncationGap(Offset(RECORDS), Offset(2 * RECORDS))
+    manager._checkpoints.gaps.add(log.name, gap)
+    disk = disk.killed()
+    manager = open_directory(disk, clock)
+    assert manager._checkpoints.gaps.of(log.name) == frozenset()
+    disk = disk.killed()
+    disk.damage(log.directory / f"{RECORDS:020d}.log", None)
+    found = open_directory(disk, clock).partition(TOPIC, 0)
+    assert found.damage == ((RECORDS, 2 * RECORDS),)
+
+
+@pytest.mark.parametrize("variant", ["flipped bit", "cut", "emptied", "deleted"])
+def test_a_damaged_list_of_gaps_hides_nothing(variant: str) -> None:
+    """A gap that nobody vouches for is reported, and the records around it are served."""
+    clock = ManualClock()
+    manager, expected, disk = epochs_and_a_gap(new_disk(clock), clock)
+    path = DATA_DIR / "rollway" / "truncation-gaps"
+    content = bytearray(disk.tree()[str(path)])
+    (gap,) = manager._checkpoints.gaps.of(manager.partition(TOPIC, 0).name)
+    content[content.index(b"%d" % gap.end)] ^= 1
+    disk = disk.killed()
+    disk.damage(
+        path, {"flipped bit": bytes(content), "cut": bytes(content[:-9]), "emptied": b"", "deleted": None}[variant]
+    )
+    log = open_directory(disk, clock).partition(TOPIC, 0)
+    assert log.damage == (tuple(gap),)
+    assert log.snapshot.log_end_offset == expected.log.end_offset
+    assert content_of(log.snapshot.read(gap.end, EVERYTHING)) == expected.log.read(gap.end, EVERYTHING, 1 << 40)
+
+
+def test_a_deleted_topic_takes_its_gaps_along() -> None:
+    clock = ManualClock()
+    manager, _, disk = epochs_and_a_gap(new_disk(clock), clock)
+    name = manager.partition(TOPIC, 0).name
+    assert manager._checkpoints.gaps.of(name)
+    manager.delete_topic(TOPIC)
+    assert open_directory(disk.killed(), clock)._checkpoints.gaps.of(name) == frozenset()
+
+
+@pytest.mark.parametrize("target", [1, 2 * RECORDS + 1, 5 * RECORDS - 1, BATCHES * RECORDS - 2])
+@pytest.mark.parametrize("log_start", [0, 3 * RECORDS])
+def test_power_cut_in_a_truncation(target: int, log_start: int) -> None:
+    """Before every operation: the log comes back whole, cut somewhere, or as wanted; never with damage, never with
+    other bytes, and it goes on."""
+    operations = 0
+    while operations < 500:
+        clock = ManualClock()
+        disk = new_disk(clock)
+        manager = open_directory(disk, clock)
+        log = manager.create_topic(TOPIC, 1, TOPIC_CONFIG)[0].partitions[0]
+        expected = PartitionLedger()
+        fill(log, expected, clock, 2)
+        log.roll()
+        fill(log, expected, clock, BATCHES - 2)
+        log.delete_records(log_start)
+        log.delete_old_segments(clock.now_ms())
+        publish(log, expected)
+        expected.log.start_offset = log.snapshot.log_start_offset
+        manager.checkpoint()
+        disk.crash_at = len(disk.operations) + operations
+        with suppress(SimulatedCrash):
+            log.truncate_to(target)
+            assert operations > 20
+            return
+        operations += 1
+        for image in disk.images(operations, 6):
+            manager = open_directory(image.disk, clock)
+            found = manager.partition(TOPIC, 0)
+            assert found.offline_reason is None, f"{image.label}: {found.offline_reason}"
+            end = found.snapshot.log_end_offset
+            start = found.snapshot.log_start_offset
+            everything = content_of(found.snapshot.read(start, EVERYTHING))
+            assert everything == b"".join(batch.stored for batch in expected.log.batches_from(start, end))
+            after = expected.copy()
+            after.log.truncate_to(end)
+            after.restart(found.snapshot)
+            check_goes_on(found, after, clock)
