@@ -18,15 +18,15 @@ from storage.retention import RetentionEntry
 from storage.topic_registry import Topic
 
 
-def describe_topic(topic: Topic, node_id: int) -> TopicDescription:
-    """The topic as the interface shows it."""
+def describe_topic(topic: Topic, node_id: int, *, with_config: bool = True) -> TopicDescription:
+    """The topic as the interface shows it, with or without its settings."""
     return TopicDescription(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[describe_partition(log, node_id) for log in topic.partitions],
         config={
             name: ConfigValue.model_construct(value=topic.config.value_of(name), source=topic.config_source(name))
-            for name in TopicConfig.options()
+            for name in (TopicConfig.options() if with_config else ())
         },
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -88,11 +89,13 @@ class Broker:
         """
         return self.manager.topic(name)
 
-    def topics(self, prefix: str, start_after: str, limit: int) -> list[Topic]:
-        """The first ``limit`` topics by name that begin with ``prefix`` and come after ``start_after``."""
+    def topics(
+        self, prefix: str, start_after: str, limit: int, is_visible: Callable[[str], bool] = lambda _: True
+    ) -> list[Topic]:
+        """The first ``limit`` visible topics by name that begin with ``prefix`` and come after ``start_after``."""
         topics = self.manager.topics
         names = sorted(name for name in topics if name.startswith(prefix) and name > start_after)
-        return [topics[name] for name in names[:limit]]
+        return [topics[name] for name in itertools.islice(filter(is_visible, names), limit)]
 
     def partition(self, topic: str, number: int) -> PartitionLog:
         """The partition of this name.

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 
+from app.access.needs import check_needs
 from app.compression import AnswerCompression
 from app.dependencies import only_known_parameters
 from app.fetching import ClientGoneError
@@ -71,7 +72,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(only_known_parameters)],
+        dependencies=[Depends(check_needs), Depends(only_known_parameters)],
         lifespan=lifespan,
     )
     app.state.service = service

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from app.access.access import Access
+from app.access.operations import Operation, topic_resource
 from app.broker import Broker
 from app.http.problems import Problem, problem_for
 from schemas.errors import Problem as ProblemDocument
@@ -31,16 +33,19 @@ async def find_offset(broker: Broker, log: PartitionLog, timestamp: int | Specia
 
 
 async def find_offsets(
-    broker: Broker, queries: list[OffsetQuery], instance: str
+    broker: Broker, access: Access, queries: list[OffsetQuery], instance: str
 ) -> tuple[list[OffsetResult | OffsetFailure], list[Problem | None]]:
     """One answer or failure for each question, and the problems, in their order."""
     results: list[OffsetResult | OffsetFailure] = []
     failures: list[Problem | None] = []
     for query in queries:
         try:
+            refusal = access.refusal(Operation.DESCRIBE, topic_resource(query.topic))
+            if refusal is not None:
+                raise refusal
             log = broker.partition(query.topic, query.partition)
             answer = await find_offset(broker, log, query.timestamp)
-        except StorageError as error:
+        except (StorageError, Problem) as error:
             problem = problem_for(error)
             document = ProblemDocument.model_validate(problem.document(instance))
             results.append(OffsetFailure(topic=query.topic, partition=query.partition, error=document))

@@ -15,7 +15,10 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from app.access.needs import Declaration, declaration_of
+from app.access.operations import ResourceKind
 from app.documented_problems import problems
+from app.http.problems import MEDIA_TYPE
 from schemas.errors import Problem
 from schemas.offsets import DeleteRecords, OffsetQueries
 from schemas.records import (
@@ -61,6 +64,20 @@ _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     JsonRoutedRecord,
 )
 _ANSWERED_BY_ROUTES: tuple[type[BaseModel], ...] = (FetchedRecord, Problem, ProduceFailure, ProduceResult)
+_SECURITY_SCHEMES = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key, a scoped token, or a JWT. Asked for when the setting authentication is on.",
+    },
+    "mutualTLS": {"type": "mutualTLS", "description": "A client certificate, with the setting tls_client_ca."},
+}
+_REFUSALS = {
+    ResourceKind.TOPIC: "topic_authorization_failed",
+    ResourceKind.GROUP: "group_authorization_failed",
+    ResourceKind.CLUSTER: "cluster_authorization_failed",
+    ResourceKind.TRANSACTIONAL_ID: "transactional_id_authorization_failed",
+}
 _NULL = {"type": "null"}
 _FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
@@ -95,7 +112,31 @@ def make_document(app: FastAPI, routers: Iterable[APIRouter]) -> dict[str, Any]:
     for route in (route for router in routers for route in router.routes):
         if isinstance(route, APIRoute) and route.include_in_schema:
             _restore_examples(route, document["paths"][route.path])
+            for method in route.methods or ():
+                _add_access(document["paths"][route.path][method.lower()], declaration_of(route.endpoint))
+    document["components"]["securitySchemes"] = _SECURITY_SCHEMES
     return document
+
+
+def _add_access(operation: dict[str, Any], declared: Declaration | None) -> None:
+    """Show what the route needs: ``security``, the operations as Kafka's ACLs name them, and the refusals."""
+    if declared is None or declared.is_open:
+        operation["security"] = []
+        return
+    operation["security"] = [{name: []} for name in _SECURITY_SCHEMES]
+    wanted = [*declared.checked, *declared.asked]
+    codes = {_REFUSALS[kind] for _, kind in wanted}
+    if wanted:
+        needed = ", ".join(dict.fromkeys(f"{name} on {kind}" for name, kind in wanted))
+        operation["description"] = f"{operation.get('description', '')}\n\nAccess: {needed}.".strip()
+    for status, refused in problems("unauthenticated", "tls_required", "too_many_failures", *codes).items():
+        if status in (401, 403, 429):
+            shown = operation["responses"].setdefault(str(status), refused)
+            if shown is not refused:
+                content, more = (each["content"][MEDIA_TYPE]["examples"] for each in (shown, refused))
+                shown["description"] = "; ".join(dict.fromkeys([shown["description"], refused["description"]]))
+                content.update(more)
+    operation["responses"] = dict(sorted(operation["responses"].items()))
 
 
 def _restore_examples(route: APIRoute, operations: dict[str, Any]) -> None:

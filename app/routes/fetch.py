@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.access.needs import needs
+from app.access.operations import Operation, ResourceKind
 from app.answers import json_answer
 from app.compression import plain_etag
 from app.dependencies import JSON, BrokerOf, LogOf, OffsetInPath, is_disconnected
@@ -177,6 +179,7 @@ _FETCHED: dict[int | str, dict[str, Any]] = {
     response_model=FetchResult,
     responses={**_FETCHED, **problems(*READ)},
 )
+@needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_records(
     request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[FetchParameters, Query()]
 ) -> Response:
@@ -200,6 +203,7 @@ async def fetch_records(
         **problems(*READ),
     },
 )
+@needs(Operation.READ, ResourceKind.TOPIC)
 async def head_records(
     request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[FetchParameters, Query()]
 ) -> Response:
@@ -292,6 +296,7 @@ _ONE_RECORD = (*READ, "record_not_found")
     response_model=FetchedRecord,
     responses=problems(*_ONE_RECORD),
 )
+@needs(Operation.READ, ResourceKind.TOPIC)
 async def get_record(
     log: LogOf,
     offset: OffsetInPath,
@@ -340,6 +345,7 @@ async def get_record(
         ]
     },
 )
+@needs(Operation.READ, ResourceKind.TOPIC)
 async def get_record_value(request: Request, log: LogOf, offset: OffsetInPath, broker: BrokerOf) -> Response:
     """The value as it is, with Range and ETag."""
     snapshot = log.snapshot

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from app.access.needs import AccessOf, asks, needs
+from app.access.operations import Operation, ResourceKind
 from app.answers import combined_problem, request_body
 from app.dependencies import BrokerOf, IsolationParameter, LogOf, json_body
 from app.documented_problems import BODY, NAMED, problems
@@ -23,6 +25,7 @@ router = APIRouter(tags=["offsets"])
     summary="Find an offset by time",
     responses=problems(*NAMED, "stored_data_corrupt"),
 )
+@needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def get_offset(
     log: LogOf,
     broker: BrokerOf,
@@ -48,14 +51,16 @@ async def get_offset(
         OffsetQueries, example={"queries": [{"topic": "flights", "partition": 0, "timestamp": "2013-07-04T00:00:00Z"}]}
     ),
 )
+@asks(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def find_many_offsets(
     request: Request,
     response: Response,
     broker: BrokerOf,
+    access: AccessOf,
     questions: Annotated[OffsetQueries, Depends(json_body(OffsetQueries))],
 ) -> OffsetResults:
     """One answer for each question, in their order. When all fail, the first error is the answer."""
-    results, failures = await find_offsets(broker, questions.queries, instance_of(request.scope))
+    results, failures = await find_offsets(broker, access, questions.queries, instance_of(request.scope))
     if None not in failures:
         raise combined_problem(failures, [result.model_dump() for result in results])
     response.status_code = 207 if any(failures) else 200

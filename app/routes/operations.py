@@ -5,6 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
+from app.access.needs import needs, needs_authentication, open_to_all
+from app.access.operations import Operation, ResourceKind
 from app.answers import json_answer
 from app.dependencies import ServiceOf
 from app.docs_page import render_page
@@ -18,12 +20,14 @@ router = APIRouter(tags=["operations"])
 
 
 @router.get(HEALTH, operation_id="getHealth", summary="Is the process alive", responses=problems())
+@open_to_all
 async def get_health() -> Health:
     """Answers as long as the process runs, while it recovers and while it stops too."""
     return Health()
 
 
 @router.get(READINESS, operation_id="getReadiness", summary="Is the service ready", responses=problems())
+@open_to_all
 async def get_readiness(service: ServiceOf) -> Readiness:
     """200 once all logs are recovered; 503 with the progress until then, and when the service is stopping."""
     broker = service.broker
@@ -40,18 +44,21 @@ async def get_readiness(service: ServiceOf) -> Readiness:
         **problems(),
     },
 )
+@needs(Operation.DESCRIBE, ResourceKind.CLUSTER)
 async def get_metrics(service: ServiceOf) -> Response:
     """What Prometheus scrapes."""
     return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 
 
 @router.get(DOCUMENT, include_in_schema=False)
+@needs_authentication
 async def get_document(request: Request) -> Response:
     """The OpenAPI document of this service."""
     return json_answer(encode_document(request.app.openapi()))
 
 
 @router.get(DOCS, include_in_schema=False)
+@needs_authentication
 async def get_docs(request: Request) -> HTMLResponse:
     """The OpenAPI document as a page that needs nothing from elsewhere."""
     return HTMLResponse(render_page(request.app.openapi()))

@@ -9,6 +9,8 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.access.needs import needs
+from app.access.operations import Operation, ResourceKind
 from app.answers import combined_problem, json_answer
 from app.broker import Broker, ProduceOptions
 from app.dependencies import JSON, BrokerOf, LogOf, TopicName
@@ -154,6 +156,7 @@ _ACKNOWLEDGED = {
     openapi_extra=_record_body("RecordList", "ProducedRecord", raw=True),
     dependencies=[Depends(no_idempotence_headers)],
 )
+@needs(Operation.WRITE, ResourceKind.TOPIC)
 async def produce_records(
     request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[PartitionProduceParameters, Query()]
 ) -> Response:
@@ -192,6 +195,7 @@ async def produce_records(
     openapi_extra=_record_body("RoutedRecordList", "RoutedRecord", raw=False),
     dependencies=[Depends(no_idempotence_headers)],
 )
+@needs(Operation.WRITE, ResourceKind.TOPIC)
 async def produce_records_to_topic(
     request: Request, topic: TopicName, broker: BrokerOf, parameters: Annotated[ProduceParameters, Query()]
 ) -> Response:

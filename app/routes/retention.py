@@ -6,6 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
+from app.access.needs import needs
+from app.access.operations import Operation, ResourceKind
 from app.answers import describe_plan, policy_of, request_body
 from app.dependencies import BrokerOf, LogOf, TopicName, json_body
 from app.documented_problems import CONTROL, NAMED, problems
@@ -23,6 +25,7 @@ _NO_BODY_BYTES_MAX = 65_536
 @router.get(
     RETENTION, operation_id="getRetentionPolicy", summary="Get the retention policy", responses=problems(*NAMED)
 )
+@needs(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC)
 async def get_retention_policy(topic: TopicName, broker: BrokerOf) -> RetentionPolicyInForce:
     """What is kept of the topic."""
     return policy_of(broker.topic(topic))
@@ -35,6 +38,7 @@ async def get_retention_policy(topic: TopicName, broker: BrokerOf) -> RetentionP
     responses=problems(*CONTROL),
     openapi_extra=request_body(RetentionPolicy, example={"retention_ms": 86400000, "retention_bytes": 1073741824}),
 )
+@needs(Operation.ALTER_CONFIGS, ResourceKind.TOPIC)
 async def set_retention_policy(
     topic: TopicName, broker: BrokerOf, policy: Annotated[RetentionPolicy, Depends(json_body(RetentionPolicy))]
 ) -> RetentionPolicyInForce:
@@ -56,6 +60,7 @@ async def set_retention_policy(
     summary="Plan a retention run",
     responses=problems(*NAMED, "overloaded", "stored_data_corrupt"),
 )
+@needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def get_retention_plan(topic: TopicName, broker: BrokerOf) -> RetentionPlan:
     """Which segments would go now, by which rule, and what holds the others. Changes nothing."""
     return RetentionPlan(partitions=[describe_plan(*entry) for entry in await broker.retention_plan(topic)])
@@ -67,6 +72,7 @@ async def get_retention_plan(topic: TopicName, broker: BrokerOf) -> RetentionPla
     summary="Run retention now",
     responses=problems(*NAMED, "overloaded", "partition_offline", "append_outcome_unknown", "disk_full"),
 )
+@needs(Operation.DELETE, ResourceKind.TOPIC)
 async def run_retention(request: Request, topic: TopicName, broker: BrokerOf) -> RetentionRun:
     """Applies the policy to every partition and answers what was deleted. Running it again deletes nothing more."""
     if await read_body(request, limit_bytes=_NO_BODY_BYTES_MAX):
@@ -94,6 +100,7 @@ async def run_retention(request: Request, topic: TopicName, broker: BrokerOf) ->
     responses=problems(*CONTROL, "offset_out_of_range", "policy_violation"),
     openapi_extra=request_body(DeleteRecords, example={"offset": 7, "dry_run": False}),
 )
+@needs(Operation.DELETE, ResourceKind.TOPIC)
 async def delete_records(
     log: LogOf, broker: BrokerOf, request: Annotated[DeleteRecords, Depends(json_body(DeleteRecords))]
 ) -> LogStart:

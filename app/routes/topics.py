@@ -6,7 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from app.access.access import Access
+from app.access.needs import AccessOf, asks, needs
+from app.access.operations import Operation, ResourceKind, topic_resource
 from app.answers import describe_partition, describe_segment, describe_topic, request_body
+from app.broker import Broker
 from app.dependencies import BrokerOf, LogOf, TopicName, json_body
 from app.documented_problems import CONTROL, NAMED, problems
 from app.paths import PARTITION, PARTITIONS, SEGMENTS, TOPIC, TOPICS
@@ -21,6 +25,7 @@ from schemas.topics import (
     TopicPage,
     TopicSpecification,
 )
+from storage.topic_registry import Topic
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1_000
@@ -47,43 +52,56 @@ _Cursor = Query(
         example={"partitions": 6, "config": {"retention.ms": 86400000, "segment.bytes": 1048576}},
     ),
 )
+@asks(Operation.CREATE, ResourceKind.TOPIC)
+@asks(Operation.CREATE, ResourceKind.CLUSTER)
 async def ensure_topic(
     topic: TopicName,
     broker: BrokerOf,
+    access: AccessOf,
     response: Response,
     specification: Annotated[TopicSpecification, Depends(json_body(TopicSpecification, optional=True))],
 ) -> TopicDescription:
     """Creates the topic (201), or answers with the one that is just so already (200).
 
-    A topic of that name with other partitions or settings is left alone: 409.
+    A topic of that name with other partitions or settings is left alone: 409. CREATE may be on the topic or on the
+    cluster; for a topic that exists DESCRIBE is needed as well.
     """
+    access.require_create(topic)
     made, created = await broker.ensure_topic(topic, specification.partitions, dict(specification.config))
     response.status_code = 201 if created else 200
-    return describe_topic(made, broker.node_id)
+    if not created:
+        access.require(Operation.DESCRIBE, topic_resource(topic))
+    return _describe(made, broker, access)
 
 
 @router.get(
     TOPICS, operation_id="listTopics", summary="List topics", responses=problems("invalid_request", "invalid_topic")
 )
+@asks(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def list_topics(
     broker: BrokerOf,
+    access: AccessOf,
     prefix: Annotated[str, _Cursor] = "",
     start_after: Annotated[
         str, Query(max_length=TOPIC_NAME_LENGTH_MAX, description="The last page's next_cursor.")
     ] = "",
     limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Topics per page.")] = PAGE_SIZE_DEFAULT,
 ) -> TopicPage:
-    """Topics sorted by name, a page at a time."""
-    page = broker.topics(prefix, start_after, limit + 1)
+    """Topics sorted by name, a page at a time; only those that may be described."""
+    page = broker.topics(prefix, start_after, limit + 1, access.allows_describe)
     has_more = len(page) > limit
-    data = [describe_topic(found, broker.node_id) for found in page[:limit]]
+    data = [_describe(found, broker, access) for found in page[:limit]]
     return TopicPage(data=data, has_more=has_more, next_cursor=data[-1].name if has_more else None)
 
 
 @router.get(TOPIC, operation_id="getTopic", summary="Describe a topic", responses=problems(*NAMED))
-async def get_topic(topic: TopicName, broker: BrokerOf) -> TopicDescription:
-    """The topic's partitions, and its settings with where each comes from."""
-    return describe_topic(broker.topic(topic), broker.node_id)
+@needs(Operation.DESCRIBE, ResourceKind.TOPIC)
+async def get_topic(topic: TopicName, broker: BrokerOf, access: AccessOf) -> TopicDescription:
+    """The topic's partitions, and its settings with where each comes from.
+
+    Without DESCRIBE_CONFIGS on the topic no settings are shown.
+    """
+    return _describe(broker.topic(topic), broker, access)
 
 
 @router.patch(
@@ -95,12 +113,25 @@ async def get_topic(topic: TopicName, broker: BrokerOf) -> TopicDescription:
         TopicChange, example={"partitions": 12, "config": {"retention.ms": 3600000, "segment.ms": None}}
     ),
 )
+@asks(Operation.ALTER, ResourceKind.TOPIC)
+@asks(Operation.ALTER_CONFIGS, ResourceKind.TOPIC)
 async def alter_topic(
-    topic: TopicName, broker: BrokerOf, change: Annotated[TopicChange, Depends(json_body(TopicChange))]
+    topic: TopicName,
+    broker: BrokerOf,
+    access: AccessOf,
+    change: Annotated[TopicChange, Depends(json_body(TopicChange))],
 ) -> TopicDescription:
-    """Changes settings and adds partitions; null takes a setting back to the service's default."""
+    """Changes settings and adds partitions; null takes a setting back to the service's default.
+
+    More partitions need ALTER on the topic, settings ALTER_CONFIGS.
+    """
+    resource = topic_resource(topic)
+    if change.partitions is not None or not change.config:
+        access.require(Operation.ALTER, resource)
+    if change.config:
+        access.require(Operation.ALTER_CONFIGS, resource)
     changed = await broker.alter_topic(topic, config=dict(change.config), partition_count=change.partitions)
-    return describe_topic(changed, broker.node_id)
+    return _describe(changed, broker, access)
 
 
 @router.delete(
@@ -111,6 +142,7 @@ async def alter_topic(
     response_description="The topic is gone.",
     responses=problems(*NAMED, "overloaded", "disk_full", "partition_offline"),
 )
+@needs(Operation.DELETE, ResourceKind.TOPIC)
 async def delete_topic(topic: TopicName, broker: BrokerOf) -> Response:
     """Deletes the topic at once; its files follow after file.delete.delay.ms."""
     await broker.delete_topic(topic)
@@ -118,6 +150,7 @@ async def delete_topic(topic: TopicName, broker: BrokerOf) -> Response:
 
 
 @router.get(PARTITIONS, operation_id="listPartitions", summary="List partitions", responses=problems(*NAMED))
+@needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def list_partitions(topic: TopicName, broker: BrokerOf) -> PartitionList:
     """All partitions of the topic with their limits."""
     logs = broker.topic(topic).partitions
@@ -125,6 +158,7 @@ async def list_partitions(topic: TopicName, broker: BrokerOf) -> PartitionList:
 
 
 @router.get(PARTITION, operation_id="getPartition", summary="Describe a partition", responses=problems(*NAMED))
+@needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def get_partition(log: LogOf, broker: BrokerOf) -> PartitionDescription:
     """The partition's limits, size and copies."""
     return describe_partition(log, broker.node_id)
@@ -136,7 +170,14 @@ async def get_partition(log: LogOf, broker: BrokerOf) -> PartitionDescription:
     summary="List segments",
     responses=problems(*NAMED, "stored_data_corrupt"),
 )
+@needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def list_segments(log: LogOf, broker: BrokerOf) -> SegmentList:
     """The partition's segments, oldest first."""
     infos = await broker.read(log.snapshot.segment_infos)
     return SegmentList(partition=log.name.partition, segments=[describe_segment(info) for info in infos])
+
+
+def _describe(topic: Topic, broker: Broker, access: Access) -> TopicDescription:
+    """The topic as who asks may see it: settings need DESCRIBE_CONFIGS."""
+    with_config = access.allows(Operation.DESCRIBE_CONFIGS, topic_resource(topic.name))
+    return describe_topic(topic, broker.node_id, with_config=with_config)

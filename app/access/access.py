@@ -1,0 +1,121 @@
+"""What one request may do: routes ask it, and nothing else decides."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from app.access.operations import (
+    CLUSTER,
+    Operation,
+    Resource,
+    ResourceKind,
+    topic_resource,
+)
+from app.http.problems import Problem, problem_for
+from storage.errors import UnknownTopicOrPartitionError
+
+audit = logging.getLogger("rollway.audit")
+
+ANONYMOUS = "User:ANONYMOUS"
+
+_REFUSALS = {
+    ResourceKind.TOPIC: ("topic_authorization_failed", 29),
+    ResourceKind.GROUP: ("group_authorization_failed", 30),
+    ResourceKind.CLUSTER: ("cluster_authorization_failed", 31),
+    ResourceKind.TRANSACTIONAL_ID: ("transactional_id_authorization_failed", 53),
+}
+
+
+class Rights(Protocol):
+    """Who decides what a principal may."""
+
+    def allows(self, operation: Operation, resource: Resource) -> bool:
+        """Whether this is allowed."""
+        ...
+
+    def allows_any(self, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether this is allowed on some resource of the kind."""
+        ...
+
+
+class Access:
+    """What one request may do.
+
+    Many-resource routes ask ``refusal`` for each item and put it into that item's answer; routes of one resource
+    call ``require``. Both write the audit log: what is refused at level info, what is allowed at debug.
+
+    Thread: the event loop.
+    """
+
+    __slots__ = ("_rights", "is_authenticated", "principal")
+
+    def __init__(self, principal: str, rights: Rights | None, *, is_authenticated: bool = True) -> None:
+        self.principal = principal
+        self.is_authenticated = is_authenticated
+        self._rights = rights
+
+    def allows(self, operation: Operation, resource: Resource) -> bool:
+        """Whether it may. Writes no audit line: for lists that show only what may be seen."""
+        return self._rights is None or self._rights.allows(operation, resource)
+
+    def allows_any(self, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether it may do this to some resource of the kind."""
+        return self._rights is None or self._rights.allows_any(operation, kind)
+
+    def allows_describe(self, topic: str) -> bool:
+        """Whether it may see that there is this topic."""
+        return self.allows(Operation.DESCRIBE, topic_resource(topic))
+
+    def refusal(self, operation: Operation, resource: Resource) -> Problem | None:
+        """``None`` when it may, else the 403 with Kafka's code: 29 topic, 30 group, 31 cluster, 53 transactional id.
+
+        The same whether the resource exists or not (spec A2, D3).
+        """
+        if self.allows(operation, resource):
+            if audit.isEnabledFor(logging.DEBUG):
+                audit.debug("allowed %s on %s to %s", operation, resource, self.principal)
+            return None
+        audit.info("denied %s on %s to %s", operation, resource, self.principal)
+        code, kafka_code = _REFUSALS[resource.kind]
+        what = "the cluster" if resource.kind is ResourceKind.CLUSTER else f"{resource.kind} {resource.name!r}"
+        return Problem(403, code, f"{self.principal} may not {operation} {what}", kafka_code=kafka_code)
+
+    def require(self, operation: Operation, resource: Resource) -> None:
+        """Return when it may.
+
+        Raises:
+            Problem: 403; for a topic that it may not even describe, the 404 of a topic that does not exist.
+        """
+        refusal = self.refusal(operation, resource)
+        if refusal is None:
+            return
+        if (
+            resource.kind is ResourceKind.TOPIC
+            and operation is not Operation.CREATE
+            and not self.allows(Operation.DESCRIBE, resource)
+        ):
+            raise problem_for(UnknownTopicOrPartitionError(f"there is no topic {resource.name!r}"))
+        raise refusal
+
+    def require_create(self, topic: str) -> None:
+        """Return when it may create this topic: CREATE on the topic, or on the cluster, as in Kafka.
+
+        Raises:
+            Problem: 403.
+        """
+        if not self.allows(Operation.CREATE, CLUSTER):
+            self.require(Operation.CREATE, topic_resource(topic))
+
+    def require_producer_id(self) -> None:
+        """Return when it may have a producer id: IDEMPOTENT_WRITE on the cluster, or WRITE on any topic.
+
+        Raises:
+            Problem: 403.
+        """
+        if not self.allows_any(Operation.WRITE, ResourceKind.TOPIC):
+            self.require(Operation.IDEMPOTENT_WRITE, CLUSTER)
+
+
+EVERYTHING = Access(ANONYMOUS, None, is_authenticated=False)
+"""What every request may do while authentication is off."""

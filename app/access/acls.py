@@ -1,0 +1,125 @@
+"""Access control lists as Kafka's: who may do what to which resources, and who may not.
+
+A deny wins over every allow; what no ACL allows is denied; super users may do everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from app.access.operations import WILDCARD, Operation, Pattern, PatternKind, Resource, ResourceKind, implied_by
+
+_DECISIONS_MAX = 20_000
+
+
+class Permission(StrEnum):
+    """What an ACL says."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+class Acl(NamedTuple):
+    """One access control list entry. ``principal`` is ``Type:name``, ``Type:*`` for all of a type, ``*`` for all."""
+
+    principal: str
+    permission: Permission
+    operation: Operation
+    pattern: Pattern
+
+    def is_for(self, principal: str) -> bool:
+        """Whether it speaks of ``principal``."""
+        return self.principal in names_of(principal)
+
+
+def names_of(principal: str) -> tuple[str, str, str]:
+    """The names under which an ACL may speak of a principal."""
+    kind = principal.partition(":")[0]
+    return principal, f"{kind}:{WILDCARD}", WILDCARD
+
+
+class Acls:
+    """All ACLs, and the decisions that follow from them. Immutable; a change makes a new one.
+
+    Thread: the event loop, as it remembers decisions.
+    """
+
+    def __init__(self, acls: Iterable[Acl] = (), super_users: Iterable[str] = ()) -> None:
+        self.acls = frozenset(acls)
+        self.super_users = frozenset(super_users)
+        self._by_principal: dict[str, list[Acl]] = {}
+        for acl in self.acls:
+            self._by_principal.setdefault(acl.principal, []).append(acl)
+        self._decisions: dict[tuple[str, Operation, Resource], bool] = {}
+
+    def allows(self, principal: str, operation: Operation, resource: Resource) -> bool:
+        """Whether ``principal`` may."""
+        key = (principal, operation, resource)
+        decision = self._decisions.get(key)
+        if decision is None:
+            if len(self._decisions) >= _DECISIONS_MAX:
+                self._decisions.clear()
+            decision = self._decisions[key] = self._decide(principal, operation, resource)
+        return decision
+
+    def _decide(self, principal: str, operation: Operation, resource: Resource) -> bool:
+        if principal in self.super_users:
+            return True
+        sufficient = implied_by(operation)
+        is_allowed = False
+        for acl in self._of(principal):
+            if acl.pattern.matches(resource):
+                if acl.permission is Permission.ALLOW:
+                    is_allowed = is_allowed or acl.operation in sufficient
+                elif acl.operation in (operation, Operation.ALL):
+                    return False
+        return is_allowed
+
+    def allows_any(self, principal: str, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether ``principal`` may do it to some resource of this kind (Kafka's ``authorizeByResourceType``).
+
+        As in Kafka an allowed prefix counts unless a denied one covers it whole.
+        """
+        return any(True for _ in self.allowed_patterns(principal, operation, kind))
+
+    def allowed_patterns(self, principal: str, operation: Operation, kind: ResourceKind) -> Iterator[Pattern]:
+        """The patterns of this kind that allow it and that no deny covers whole."""
+        if principal in self.super_users:
+            yield Pattern(kind, WILDCARD)
+            return
+        sufficient = implied_by(operation)
+        denied = [
+            acl.pattern
+            for acl in self._of(principal)
+            if acl.permission is Permission.DENY and acl.operation in (operation, Operation.ALL)
+        ]
+        for acl in self._of(principal):
+            if (
+                acl.permission is Permission.ALLOW
+                and acl.pattern.kind is kind
+                and acl.operation in sufficient
+                and not any(pattern.covers(acl.pattern) for pattern in denied)
+            ):
+                yield acl.pattern
+
+    def covers(self, principal: str, operation: Operation, pattern: Pattern) -> bool:
+        """Whether ``principal`` may do it to everything of ``pattern``, single denied names inside of it apart."""
+        if pattern.pattern is PatternKind.LITERAL and pattern.name != WILDCARD:
+            return self.allows(principal, operation, Resource(pattern.kind, pattern.name))
+        if principal in self.super_users:
+            return True
+        denied = any(
+            acl.permission is Permission.DENY
+            and acl.operation in (operation, Operation.ALL)
+            and acl.pattern.covers(pattern)
+            for acl in self._of(principal)
+        )
+        return not denied and any(
+            allowed.covers(pattern) for allowed in self.allowed_patterns(principal, operation, pattern.kind)
+        )
+
+    def _of(self, principal: str) -> Iterator[Acl]:
+        for name in names_of(principal):
+            yield from self._by_principal.get(name, ())
