@@ -22,11 +22,13 @@ from app.metrics import Metrics
 from app.partition_writer import MailboxLimits, PartitionWriter, PendingAppend
 from app.partitioning import StickyPartitioner
 from app.pools import INLINE_BYTES_MAX, Pools, call_in
+from app.record_batches import needs_codec
 from app.settings import Settings
 from storage.batch_validation import ValidBatch, validate_batches
 from storage.errors import InvalidTxnStateError, PolicyViolationError, UnknownTopicOrPartitionError
 from storage.file_names import PartitionName
 from storage.log_manager import LogManager
+from storage.message_conversion import convert_message_set
 from storage.offsets import Offset
 from storage.partition_log import AppendRequest, AppendResult, DeletedSegment, PartitionLog
 from storage.retention import RetentionEntry
@@ -138,18 +140,27 @@ class Broker:
     # Produce
 
     async def validate(self, log: PartitionLog, body: bytes | bytearray) -> list[ValidBatch]:
-        """Check a body of record batches, in a thread when it is large.
+        """Check a body of record batches, in a thread when it is large or something is to be (de)compressed.
 
         Raises:
             RefusedError: as ``validate_batches``.
             InvalidTxnStateError: a batch is transactional.
         """
         check = functools.partial(validate_batches, body, log.config, self.now_ms())
-        batches = check() if len(body) <= INLINE_BYTES_MAX else await call_in(self.pools.read, check)
+        is_quick = len(body) <= INLINE_BYTES_MAX and not needs_codec(body, log.config)
+        batches = check() if is_quick else await call_in(self.pools.read, check)
         if any(batch.header.is_transactional for batch in batches):
             # Nobody could end a transaction that no coordinator knows.
             raise InvalidTxnStateError("the batch is transactional, but its producer has no transaction open")
         return batches
+
+    async def convert(self, log: PartitionLog, body: bytes | bytearray) -> list[ValidBatch]:
+        """Check a body of messages of magic 0 or 1 and make batches of them, in a thread.
+
+        Raises:
+            RefusedError: as ``convert_message_set``.
+        """
+        return await call_in(self.pools.read, functools.partial(convert_message_set, body, log.config, self.now_ms()))
 
     def submit(self, log: PartitionLog, batches: Sequence[ValidBatch], options: ProduceOptions) -> PendingAppend:
         """Put batches into their partition's mailbox; wait for the outcome with ``outcome_of``.

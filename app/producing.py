@@ -15,7 +15,7 @@ from app.http.problems import Problem, problem_for
 from app.partition_writer import PendingAppend
 from app.partitioning import rows_by_partition
 from app.pools import INLINE_BYTES_MAX, call_in
-from app.record_batches import validated_batches
+from app.record_batches import compresses, validated_batches
 from app.translate import Encoding, ParsedRecords, parse_record_list
 from storage.batch_validation import ValidBatch
 from storage.errors import StorageError
@@ -116,7 +116,8 @@ async def batches_of(
     """
     make = functools.partial(validated_batches, parsed, log.config, broker.now_ms(), rows, together=together)
     size_bytes = sum(len(value) for value in parsed.values if value is not None)
-    return make() if size_bytes <= INLINE_BYTES_MAX else await call_in(broker.pools.read, make)
+    is_quick = size_bytes <= INLINE_BYTES_MAX and not compresses(log.config)
+    return make() if is_quick else await call_in(broker.pools.read, make)
 
 
 async def produce(

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 from app.translate import ParsedRecords
-from rollway.records import encode_batches, stamp
-from storage.batch_validation import ValidBatch, validate_batches
+from rollway.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, Codec, encode_batches
+from storage.batch_validation import ValidBatch
 from storage.config import TopicConfig
-from storage.errors import InvalidRecordError, RecordError, RecordListTooLargeError
+from storage.errors import InvalidRecordError, RecordError
+from storage.message_conversion import check_fits_segment, validate_each
+from storage.recompression import level_of, stored_codec
+
+_COMPRESSION_OVERHEAD_BYTES = 128
+
+_BATCH_LENGTH = struct.Struct(">i")
+_BATCH_LENGTH_AT = 8
+_CODEC_AT = 22
+_CODEC_MASK = 0x07
 
 
 def validated_batches(
@@ -26,29 +36,48 @@ def validated_batches(
     Raises:
         RefusedError: as ``validate_batches``; the records it names are numbered as in the request.
     """
-    batches: list[ValidBatch] = []
-    record_count = 0
-    batch_bytes_max = min(config.max_message_bytes, config.segment_bytes)
-    for encoded in encode_batches(parsed.columns(rows), batch_bytes_max=batch_bytes_max):
-        # Each batch comes to the log as from a client of its own: numbered from 0.
-        buffer = bytearray(encoded)
-        stamp(buffer, 0, 0, 0)
-        try:
-            batches += validate_batches(buffer, config, now_ms)
-        except InvalidRecordError as error:
-            raise _numbered_as_asked(error, record_count, rows) from error
-        record_count += batches[-1].header.record_count
-    total_bytes = sum(batch.size_bytes for batch in batches)
-    if together and total_bytes > config.segment_bytes:
-        raise RecordListTooLargeError(
-            f"{total_bytes} bytes of batches do not fit into a segment of {config.segment_bytes} bytes"
-        )
+    codec = stored_codec(config, Codec.NONE)
+    encoded = encode_batches(
+        parsed.columns(rows),
+        batch_bytes_max=_batch_bytes_max(config, codec),
+        codec=codec,
+        level=level_of(config, codec),
+    )
+    try:
+        batches = validate_each(encoded, config, now_ms)
+    except InvalidRecordError as error:
+        raise _numbered_as_asked(error, rows) from error
+    if together:
+        check_fits_segment(batches, config)
     return batches
 
 
-def _numbered_as_asked(error: InvalidRecordError, before: int, rows: Sequence[int] | None) -> InvalidRecordError:
-    numbered = []
-    for refused in error.record_errors:
-        place = before + refused.batch_index
-        numbered.append(RecordError(place if rows is None else rows[place], refused.message))
+def needs_codec(body: bytes | bytearray, config: TopicConfig) -> bool:
+    """Whether validating this body of record batches decompresses or compresses: a few bytes may become many."""
+    if compresses(config):
+        return True
+    position = 0
+    while position + HEADER_BYTES <= len(body):
+        if body[position + _CODEC_AT] & _CODEC_MASK:
+            return True
+        (length,) = _BATCH_LENGTH.unpack_from(body, position + _BATCH_LENGTH_AT)
+        position += LOG_OVERHEAD_BYTES + max(length, 0)
+    return False
+
+
+def compresses(config: TopicConfig) -> bool:
+    """Whether the topic's batches are compressed by the service."""
+    return stored_codec(config, Codec.NONE) is not Codec.NONE
+
+
+def _batch_bytes_max(config: TopicConfig, codec: Codec) -> int:
+    """How large batches may be before compression, which makes what is random a little larger."""
+    bytes_max = min(config.max_message_bytes, config.segment_bytes)
+    return bytes_max if codec is Codec.NONE else bytes_max - bytes_max // 64 - _COMPRESSION_OVERHEAD_BYTES
+
+
+def _numbered_as_asked(error: InvalidRecordError, rows: Sequence[int] | None) -> InvalidRecordError:
+    if rows is None:
+        return error
+    numbered = [RecordError(rows[refused.batch_index], refused.message) for refused in error.record_errors]
     return type(error)(str(error), numbered)

@@ -7,7 +7,9 @@ sequences, room in the segment) is checked by ``PartitionLog.append``.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -24,8 +26,10 @@ from rollway.records import (
     UnknownCodecError,
     UnsupportedMagicError,
     decode_batch,
+    decompress_batch,
     parse_header,
 )
+from rollway.records.columns import BoolArray, Int64Array
 from storage.config import TopicConfig
 from storage.errors import (
     CorruptBatchError,
@@ -38,6 +42,7 @@ from storage.errors import (
     UnsupportedCodecError,
 )
 from storage.offsets import NO_TIMESTAMP, LeaderEpoch, Offset
+from storage.recompression import recompress
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 RECORD_ERRORS_MAX = 100
@@ -132,7 +137,7 @@ def validate_batches(
         except RecordFormatError as error:
             if ignore_partial_tail and batches and len(view) - position < HEADER_BYTES:
                 break
-            raise _refusal(error, position) from error
+            raise refusal(error, f"batch at byte {position}: {error}") from error
         end = position + header.size_bytes
         if end > len(view):
             if ignore_partial_tail and batches:
@@ -143,7 +148,7 @@ def validate_batches(
         try:
             batches.append(_validate_batch(RecordBatch(view[position:end]), config, now_ms, position))
         except RecordFormatError as error:
-            raise _refusal(error, position) from error
+            raise refusal(error, f"batch at byte {position}: {error}") from error
         position = end
     total_bytes = sum(batch.size_bytes for batch in batches)
     if total_bytes > config.segment_bytes:
@@ -153,8 +158,8 @@ def validate_batches(
     return batches
 
 
-def _refusal(error: RecordFormatError, position: int) -> RefusedError:
-    message = f"batch at byte {position}: {error}"
+def refusal(error: RecordFormatError, message: str) -> RefusedError:
+    """What the log says to record bytes that are wrong in this way."""
     if isinstance(error, BrokenRecordError):
         return InvalidRecordError(message, [RecordError(index, text) for index, text in error.record_errors])
     if isinstance(error, UnknownCodecError):
@@ -175,9 +180,17 @@ def _validate_batch(batch: RecordBatch, config: TopicConfig, now_ms: int, positi
         )
     batch.check_crc()
     _check_header(header, config, position)
-    columns = decode_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+    section = decompress_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+    columns = decode_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX, section=section)
     _check_records(columns, header, config, now_ms, position)
     max_timestamp = int(columns.timestamps.max())
+    batch = recompress(batch, section, config)
+    header = batch.header
+    if header.size_bytes > config.max_message_bytes:
+        raise MessageTooLargeError(
+            f"the batch at byte {position} has {header.size_bytes} bytes with compression.type "
+            f"{config.compression_type}; max.message.bytes is {config.max_message_bytes}"
+        )
     valid = ValidBatch(bytearray(batch.buffer[:HEADER_BYTES]), batch.body, header, max_timestamp)
     if max_timestamp != header.max_timestamp:
         valid.set_create_time_max(max_timestamp)
@@ -214,33 +227,56 @@ def _check_records(
     columns: RecordColumns, header: BatchHeader, config: TopicConfig, now_ms: int, position: int
 ) -> None:
     """Spec E14: every record in one pass over columns; single ones are named only when something is wrong."""
-    where = f"the batch at byte {position}"
-    count = header.record_count
-    misplaced = columns.offsets - header.base_offset != np.arange(count, dtype=np.int64)
-    if misplaced.any():
-        raise InvalidRecordError(
-            f"{where} has records whose offset deltas are not 0, 1, 2, ...",
-            _record_errors(misplaced, "the offset delta is not the record's place in the batch"),
+    faults = [
+        _Fault(
+            columns.offsets - header.base_offset != np.arange(header.record_count, dtype=np.int64),
+            "the offset delta is not the record's place in the batch",
         )
-    if config.compacts and columns.keys.nulls is not None and columns.keys.nulls.any():
-        raise InvalidRecordError(
-            f"{where} has records without a key, and the topic is compacted",
-            _record_errors(columns.keys.nulls, "a compacted topic needs a key"),
-        )
-    if config.message_timestamp_type == "LogAppendTime":
-        return
-    timestamps = columns.timestamps
-    stamped = timestamps != NO_TIMESTAMP
+    ]
+    if config.compacts and columns.keys.nulls is not None:
+        faults.append(_Fault(columns.keys.nulls, "a compacted topic needs a key"))
+    if config.message_timestamp_type == "CreateTime":
+        faults.append(_timestamp_fault(columns.timestamps, config, now_ms))
+    _raise_faults(faults, f"the batch at byte {position}")
+
+
+class _Fault(NamedTuple):
+    """A rule, and the records that break it."""
+
+    broken: BoolArray
+    message: str
+    is_of_timestamp: bool = False
+
+
+def _timestamp_fault(timestamps: Int64Array, config: TopicConfig, now_ms: int) -> _Fault:
     # Compared without subtracting from extreme timestamps, which would wrap around.
-    oldest = max(now_ms - config.message_timestamp_before_max_ms, 0)
-    newest = min(now_ms + config.message_timestamp_after_max_ms, 2**63 - 1)
-    outside = stamped & ((timestamps < oldest) | (timestamps > newest))
-    if outside.any():
-        raise InvalidTimestampError(
-            f"{where} has timestamps outside {oldest} to {newest}, the range the topic accepts now",
-            _record_errors(outside, f"the timestamp is outside {oldest} to {newest}"),
-        )
+    oldest = max(now_ms - config.timestamp_before_limit_ms, 0)
+    newest = min(now_ms + config.timestamp_after_limit_ms, 2**63 - 1)
+    outside = (timestamps != NO_TIMESTAMP) & ((timestamps < oldest) | (timestamps > newest))
+    return _Fault(
+        outside, f"the timestamp is outside {oldest} to {newest}, the range the topic accepts now", is_of_timestamp=True
+    )
 
 
-def _record_errors(wrong: np.ndarray[tuple[int], np.dtype[np.bool_]], message: str) -> list[RecordError]:
+def _raise_faults(faults: Sequence[_Fault], where: str) -> None:
+    """Refuse with all records that break a rule, each named with the first it breaks; 32 if one is of timestamps."""
+    errors: list[RecordError] = []
+    messages: list[str] = []
+    known: BoolArray | None = None
+    kind: type[InvalidRecordError] = InvalidRecordError
+    for fault in faults:
+        broken = fault.broken if known is None else fault.broken & ~known
+        if not broken.any():
+            continue
+        known = broken if known is None else known | broken
+        errors += _record_errors(broken, fault.message)
+        messages.append(fault.message)
+        if fault.is_of_timestamp:
+            kind = InvalidTimestampError
+    if errors:
+        errors.sort()
+        raise kind(f"{where} has records that are refused: {'; '.join(messages)}", errors[:RECORD_ERRORS_MAX])
+
+
+def _record_errors(wrong: BoolArray, message: str) -> list[RecordError]:
     return [RecordError(int(index), message) for index in np.flatnonzero(wrong)[:RECORD_ERRORS_MAX]]

@@ -12,6 +12,7 @@ from storage.errors import InvalidConfigError
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+TIMESTAMP_AFTER_MAX_MS_DEFAULT = 3_600_000
 
 PRODUCER_EXPIRATION_MS = 86_400_000
 """``producer.id.expiration.ms``"""
@@ -33,6 +34,13 @@ def _integer(low: int, high: int) -> Callable[[object], int]:
         return number
 
     return parse
+
+
+def _gzip_level(value: object) -> int:
+    level = _integer(-1, 9)(value)
+    if level == 0:
+        raise ValueError("must be -1 or from 1 to 9, not 0")
+    return level
 
 
 def _one_of(*choices: str) -> Callable[[object], str]:
@@ -123,6 +131,24 @@ class TopicConfig:
     file_delete_delay_ms: int = _option(
         "file.delete.delay.ms", 60_000, _integer(0, LONG_MAX), "How long a deleted segment's files stay on disk."
     )
+    compression_type: Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"] = _option(
+        "compression.type",
+        "producer",
+        _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        "How batches are stored: with the producer's codec, or with this one, for which the service compresses anew.",
+    )
+    compression_gzip_level: int = _option(
+        "compression.gzip.level",
+        -1,
+        _gzip_level,
+        "Level of gzip when the service compresses with it; -1: the library's own.",
+    )
+    compression_lz4_level: int = _option(
+        "compression.lz4.level", 9, _integer(1, 17), "Level of lz4 when the service compresses with it."
+    )
+    compression_zstd_level: int = _option(
+        "compression.zstd.level", 3, _integer(-131_072, 22), "Level of zstd when the service compresses with it."
+    )
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = _option(
         "message.timestamp.type",
         "CreateTime",
@@ -137,13 +163,34 @@ class TopicConfig:
     )
     message_timestamp_after_max_ms: int = _option(
         "message.timestamp.after.max.ms",
-        3_600_000,
+        TIMESTAMP_AFTER_MAX_MS_DEFAULT,
         _integer(0, LONG_MAX),
         "How far a record's timestamp may lie in the future.",
+    )
+    message_timestamp_difference_max_ms: int = _option(
+        "message.timestamp.difference.max.ms",
+        LONG_MAX,
+        _integer(0, LONG_MAX),
+        "Older name of the two limits above: holds for each of them that has its default value.",
     )
     preallocate: bool = _option(
         "preallocate", False, _boolean, "Whether a new segment file is made segment.bytes long."
     )
+
+    @property
+    def timestamp_before_limit_ms(self) -> int:
+        """How far in the past a record's timestamp may lie: by the older setting while the newer has its default."""
+        if self.message_timestamp_before_max_ms == LONG_MAX:
+            return self.message_timestamp_difference_max_ms
+        return self.message_timestamp_before_max_ms
+
+    @property
+    def timestamp_after_limit_ms(self) -> int:
+        """How far in the future a record's timestamp may lie, by the same rule."""
+        is_default = self.message_timestamp_after_max_ms == TIMESTAMP_AFTER_MAX_MS_DEFAULT
+        if is_default and self.message_timestamp_difference_max_ms != LONG_MAX:
+            return self.message_timestamp_difference_max_ms
+        return self.message_timestamp_after_max_ms
 
     @property
     def deletes(self) -> bool:

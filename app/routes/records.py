@@ -27,6 +27,7 @@ from schemas.names import OffsetParameter
 from schemas.records import Encoding, ProduceResult, TopicProduceResult
 
 RECORD_BATCHES = "application/vnd.kafka.record-batch.v2"
+MESSAGE_SET = "application/vnd.kafka.message-set"
 TIMEOUT_MS_DEFAULT = 30_000
 TIMEOUT_MS_MAX = 600_000
 ACKS = ("0", "1", "all")
@@ -107,6 +108,14 @@ def _record_body(list_schema: str, record_schema: str, *, raw: bool) -> dict[str
                 "description": "Record batches of format 2, one behind the other, each with base offset 0.",
             }
         }
+        content[MESSAGE_SET] = {
+            "schema": {
+                "type": "string",
+                "format": "binary",
+                "description": "Messages of magic 0 or 1, plain or in compressed wrappers, with any offsets. They are "
+                "converted to record batches; a partial last message is left out.",
+            }
+        }
     return {"requestBody": {"required": True, "content": content}}
 
 
@@ -162,10 +171,11 @@ async def produce_records(
 ) -> Response:
     """All records of the request or none of them get consecutive offsets; NDJSON is appended batch by batch.
 
-    A raw body may hold several record batches and is stored byte for byte, offsets and leader epoch apart.
+    A raw body may hold several record batches and is stored byte for byte, offsets and leader epoch apart, unless
+    the topic's compression.type asks for another codec. A message set, the format before record batches, is converted.
     """
     options = parameters.options(parameters.expected_offset)
-    media_type = content_type(request, [JSON, NDJSON, RECORD_BATCHES])
+    media_type = content_type(request, [JSON, NDJSON, RECORD_BATCHES, MESSAGE_SET])
     if media_type == NDJSON:
         stream = RecordStream(
             broker, log.name.topic, log.name.partition, options, parameters.encoding, instance_of(request.scope)
@@ -174,6 +184,8 @@ async def produce_records(
     body = await read_limited(request, broker)
     if media_type == RECORD_BATCHES:
         batches = await broker.validate(log, body)
+    elif media_type == MESSAGE_SET:
+        batches = await broker.convert(log, body)
     else:
         parsed = await parse_records(broker, body, parameters.encoding, routed=False)
         batches = await batches_of(broker, log, parsed)

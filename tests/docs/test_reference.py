@@ -35,7 +35,7 @@ def test_a_stale_page_is_found(
 
 def test_every_topic_setting_is_explained() -> None:
     for line in generate.topic_configuration_page()[2:]:
-        assert re.fullmatch(r"\| `[a-z.]+` \| .* \| \S.*\. \|", line), line
+        assert re.fullmatch(r"\| `[a-z0-9.]+` \| .* \| \S.*\. \|", line), line
 
 
 def test_every_setting_is_explained() -> None:

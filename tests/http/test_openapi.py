@@ -128,7 +128,9 @@ def test_examples_of_bodies_are_accepted(client: httpx.Client, topic: str) -> No
     assert count >= 5
 
 
-@schemathesis.serializer("application/x-ndjson", "application/vnd.kafka.record-batch.v2")
+@schemathesis.serializer(
+    "application/x-ndjson", "application/vnd.kafka.record-batch.v2", "application/vnd.kafka.message-set"
+)
 def as_it_is(context: schemathesis.SerializationContext, value: Any) -> bytes:
     """Bodies that are text or bytes to the document."""
     if isinstance(value, str):

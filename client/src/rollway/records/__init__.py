@@ -31,7 +31,7 @@ from rollway.records.byte_entries import (
 )
 from rollway.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 from rollway.records.control import ControlRecord, ControlType, decode_control_record, encode_control_batch
-from rollway.records.decode import decode_batch
+from rollway.records.decode import decode_batch, decompress_batch
 from rollway.records.encode import encode_batch, encode_batches
 from rollway.records.errors import (
     BrokenBatchError,
@@ -94,6 +94,7 @@ __all__ = [
     "decode_frame",
     "decode_message_set",
     "decode_multi_frame",
+    "decompress_batch",
     "encode_batch",
     "encode_batches",
     "encode_control_batch",

@@ -241,6 +241,11 @@ def attributes_of(codec: Codec, timestamp_type: TimestampType, *, transactional:
     return attributes
 
 
+def codec_changed(header: BatchHeader, codec: Codec) -> BatchHeader:
+    """The same header with another codec."""
+    return header._replace(attributes=header.attributes & ~_CODEC_MASK | codec)
+
+
 def build_batch(header: BatchHeader, records: Buffer) -> bytes:
     """A whole batch: ``header`` with its length, magic and CRC worked out, then ``records``.
 

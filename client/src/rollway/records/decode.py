@@ -15,8 +15,28 @@ DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 _COLUMNS_RATIO_MAX = 4
 
 
-def decode_batch(batch: RecordBatch, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> RecordColumns:
+def decompress_batch(batch: RecordBatch, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes | memoryview:
+    """The records of a batch, still encoded but no longer compressed; a view of the batch when they were not.
+
+    Raises:
+        BrokenBatchError: the compressed stream is damaged, or is not one stream and nothing else.
+        UnknownCodecError: no such codec.
+        DecompressedSizeError: more than ``decompressed_bytes_max`` bytes.
+
+    Thread: any.
+    """
+    return decompress(batch.header.codec, batch.body, decompressed_bytes_max)
+
+
+def decode_batch(
+    batch: RecordBatch,
+    *,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    section: bytes | memoryview | None = None,
+) -> RecordColumns:
     """The records of a batch as columns, after checking every length in it.
+
+    Who has decompressed the batch already gives what came out as ``section``.
 
     Checked: each record is exactly as long as it says, each field lies inside its record, header names are UTF-8, the
     count is right and nothing is left over. Left to the caller: the CRC, and whether offset deltas are contiguous
@@ -33,9 +53,9 @@ def decode_batch(batch: RecordBatch, *, decompressed_bytes_max: int = DECOMPRESS
     Thread: any.
     """
     header = batch.header
-    codec = header.codec
-    section = decompress(codec, batch.body, decompressed_bytes_max)
-    columns_bytes_max = None if codec is Codec.NONE else _COLUMNS_RATIO_MAX * decompressed_bytes_max
+    if section is None:
+        section = decompress_batch(batch, decompressed_bytes_max=decompressed_bytes_max)
+    columns_bytes_max = None if header.codec is Codec.NONE else _COLUMNS_RATIO_MAX * decompressed_bytes_max
     deltas = read_section(section, header.record_count, columns_bytes_max)
     # Adding to arrays wraps around at 2^63, like Java's long.
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:

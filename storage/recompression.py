@@ -1,0 +1,47 @@
+"""``compression.type``: with which codec a topic stores its batches, and changing it (spec E12)."""
+
+from __future__ import annotations
+
+from rollway.records import Codec, RecordBatch
+from rollway.records.batch import build_batch, codec_changed
+from rollway.records.compression import compress
+from storage.config import TopicConfig
+
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def stored_codec(config: TopicConfig, source: Codec) -> Codec:
+    """The codec that a batch which came with ``source`` is stored with."""
+    return _CODECS.get(config.compression_type, source)
+
+
+def level_of(config: TopicConfig, codec: Codec) -> int | None:
+    """The topic's compression level for ``codec``; ``None`` is the codec's own."""
+    match codec:
+        case Codec.GZIP:
+            return None if config.compression_gzip_level == -1 else config.compression_gzip_level
+        case Codec.LZ4:
+            return config.compression_lz4_level
+        case Codec.ZSTD:
+            return config.compression_zstd_level
+    return None
+
+
+def recompress(batch: RecordBatch, section: bytes | memoryview, config: TopicConfig) -> RecordBatch:
+    """The batch as the topic stores it: itself when its codec is the right one, whatever its level.
+
+    Otherwise a new one with the same records and header but for codec, length and CRC. ``section`` is what the batch
+    holds decompressed. The new batch may be larger than the old one; whether it is too large is for the caller to say.
+    """
+    source = batch.header.codec
+    target = stored_codec(config, source)
+    if target is source:
+        return batch
+    records = compress(target, section, level_of(config, target))
+    return RecordBatch(build_batch(codec_changed(batch.header, target), records))

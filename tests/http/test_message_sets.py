@@ -1,0 +1,152 @@
+"""Messages of magic 0 and 1 over HTTP, and topics that compress."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import zlib
+from typing import Any
+
+import aiokafka.record.legacy_records as aiokafka_records
+import httpx
+import kafka.record.legacy_records as kafka_records
+import pytest
+
+from rollway.records import (
+    Codec,
+    Record,
+    columns_from_records,
+    decode_batch,
+    encode_message_set,
+    records_from_columns,
+    split_batches,
+)
+from tests.writers import record_batch
+
+MESSAGE_SET = "application/vnd.kafka.message-set"
+RAW = "application/vnd.kafka.record-batch.v2"
+SEND = {"Content-Type": MESSAGE_SET}
+
+
+def random_rows(seed: int, count: int = 20) -> list[Record]:
+    source = random.Random(seed)
+
+    def data() -> bytes | None:
+        return None if source.random() < 0.2 else source.randbytes(source.choice((0, 1, 9, 200)))
+
+    return [Record(n, 1_700_000_000_000 + source.randrange(1000), data(), data()) for n in range(count)]
+
+
+def built_by(builder: Any, records: list[Record], codec: int, magic: int) -> bytes:
+    made = builder(magic=magic, compression_type=codec, batch_size=2**20)
+    for place, record in enumerate(records):
+        made.append(place, record.timestamp, record.key, record.value)
+    return bytes(made.build())
+
+
+def stored(client: httpx.Client, path: str, offset: int = 0) -> list[Record]:
+    answer = client.get(path, params={"offset": offset}, headers={"Accept": RAW})
+    return [row for batch in split_batches(answer.content) for row in records_from_columns(decode_batch(batch))]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("library", [aiokafka_records, kafka_records], ids=["aiokafka", "kafka"])
+def test_e17_what_old_producers_build_is_taken(
+    client: httpx.Client, topic: str, library: Any, codec: Codec, magic: int
+) -> None:
+    path = f"{topic}/partitions/0/records"
+    client.post(path, json={"records": [{"value": "before"}] * 3})
+    rows = random_rows(7)
+    body = built_by(library.LegacyRecordBatchBuilder, rows, int(codec), magic)
+    answer = client.post(path, content=body, headers=SEND)
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["base_offset"], answer.json()["record_count"]) == (3, 20)
+    assert [(r.offset, r.timestamp, r.key, r.value) for r in stored(client, path, 3)] == [
+        (3 + n, row.timestamp if magic else -1, row.key, row.value) for n, row in enumerate(rows)
+    ]
+
+
+def test_a11_a12_partial_and_empty_sets(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0/records"
+    whole = encode_message_set(columns_from_records(random_rows(1, 1)), magic=1)
+    assert client.post(path, content=whole + whole[:20], headers=SEND).json()["record_count"] == 1
+    for nothing in (b"", whole[:20]):
+        answer = client.post(path, content=nothing, headers=SEND)
+        assert (answer.status_code, answer.json()["base_offset"], answer.json()["record_count"]) == (200, -1, 0)
+    assert len(stored(client, path)) == 1
+
+
+def test_what_is_wrong_is_named(client: httpx.Client, topic: str) -> None:
+    """Kafka's codes: 2 damage, 87 format and rules, 76 codec, 10 size; the log stays as it is."""
+    path = f"{topic}/partitions/0/records"
+    good = encode_message_set(columns_from_records(random_rows(1, 2)), magic=1)
+    zstd = bytearray(encode_message_set(columns_from_records(random_rows(1, 1)), magic=1))
+    zstd[17] |= 4
+    zstd[12:16] = zlib.crc32(zstd[16:]).to_bytes(4, "big")
+    for body, status, code, kafka_code in (
+        (good[:-1] + bytes([good[-1] ^ 1]), 400, "corrupt_batch", 2),
+        (record_batch(b"v"), 400, "invalid_record", 87),
+        (bytes(zstd), 400, "unsupported_codec", 76),
+        (
+            encode_message_set(columns_from_records([Record(0, 0, None, bytes(2**20))]), magic=1),
+            413,
+            "message_too_large",
+            10,
+        ),
+    ):
+        answer = client.post(path, content=body, headers=SEND)
+        assert (answer.status_code, answer.json()["code"], answer.json()["kafka_code"]) == (status, code, kafka_code)
+        assert answer.headers["Content-Type"] == "application/problem+json"
+    assert client.post(path, content=good, headers={"Content-Type": RAW}).json()["kafka_code"] == 87
+    assert client.get(f"{topic}/partitions/0").json()["log_end_offset"] == 0
+
+
+def test_v_13_messages_are_named_by_their_place_in_the_body(client: httpx.Client, topic: str) -> None:
+    client.patch(topic, json={"config": {"cleanup.policy": "compact"}}).raise_for_status()
+    rows = [Record(n, 5, None if n == 2 else b"k", b"v") for n in range(4)]
+    answer = client.post(
+        f"{topic}/partitions/0/records", content=encode_message_set(columns_from_records(rows), magic=0), headers=SEND
+    )
+    assert (answer.status_code, answer.json()["kafka_code"]) == (400, 87)
+    assert [fault["pointer"] for fault in answer.json()["errors"]] == ["/records/2"]
+
+
+def test_a_set_may_come_compressed_as_a_whole(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0/records"
+    body = encode_message_set(columns_from_records(random_rows(3)), magic=1, codec=Codec.SNAPPY)
+    answer = client.post(path, content=gzip.compress(body), headers={**SEND, "Content-Encoding": "gzip"})
+    assert answer.json()["record_count"] == 20
+
+
+def test_only_one_partition_takes_message_sets(client: httpx.Client, topic: str) -> None:
+    assert client.post(f"{topic}/records", content=b"", headers=SEND).status_code == 415
+
+
+@pytest.mark.parametrize("compression_type", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+def test_v_18_compression_type_holds_for_every_form(client: httpx.Client, topic: str, compression_type: str) -> None:
+    """Spec E12: JSON, NDJSON, raw batches and message sets are all stored with the topic's codec."""
+    client.patch(topic, json={"config": {"compression.type": compression_type}}).raise_for_status()
+    path = f"{topic}/partitions/0/records"
+    client.post(path, json={"records": [{"value": "json" * 20}] * 5}).raise_for_status()
+    lines = '{"value":"a line"}\n' * 5
+    client.post(path, content=lines, headers={"Content-Type": "application/x-ndjson"}).raise_for_status()
+    client.post(path, content=record_batch(b"raw"), headers={"Content-Type": RAW}).raise_for_status()
+    messages = encode_message_set(columns_from_records(random_rows(3)), magic=1, codec=Codec.GZIP)
+    client.post(path, content=messages, headers=SEND).raise_for_status()
+    answer = client.get(path, params={"offset": 0}, headers={"Accept": RAW})
+    codecs = {batch.header.codec for batch in split_batches(answer.content)}
+    assert codecs == {Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]}
+    assert len(stored(client, path)) == 31
+
+
+def test_e10_json_as_large_as_a_batch_may_be_is_taken_by_a_topic_that_compresses(
+    client: httpx.Client, topic: str
+) -> None:
+    """What does not compress grows a little; the batches are made small enough for that."""
+    config = {"compression.type": "snappy", "max.message.bytes": 10_000}
+    client.patch(topic, json={"config": config}).raise_for_status()
+    source = random.Random(4)
+    records = [{"value": source.randbytes(49).hex()} for _ in range(1000)]
+    answer = client.post(f"{topic}/partitions/0/records", json={"records": records})
+    assert (answer.status_code, answer.json()["record_count"]) == (200, 1000)
