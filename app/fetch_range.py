@@ -168,7 +168,8 @@ def _bounded(snapshot: LogSnapshot, end: Offset | None) -> LogSnapshot:
         bound = LogOffsetMetadata(end, segment.base_offset, last.position)
     else:
         bound = LogOffsetMetadata(Offset(last.header.next_offset), segment.base_offset, last.end)
-    return replace(snapshot, high_watermark_metadata=bound)
+    stable = min(bound, snapshot.last_stable_metadata, key=lambda place: place.offset)
+    return replace(snapshot, high_watermark_metadata=bound, last_stable_metadata=stable)
 
 
 def _batches(data: FetchData) -> list[RecordBatch]:
