@@ -18,12 +18,12 @@ from storage.retention import RetentionEntry
 from storage.topic_registry import Topic
 
 
-def describe_topic(topic: Topic, node_id: int, *, with_config: bool = True) -> TopicDescription:
+def describe_topic(topic: Topic, *, with_config: bool = True) -> TopicDescription:
     """The topic as the interface shows it, with or without its settings."""
     return TopicDescription(
         name=topic.name,
         topic_id=topic.topic_id,
-        partitions=[describe_partition(log, node_id) for log in topic.partitions],
+        partitions=[describe_partition(log) for log in topic.partitions],
         config={
             name: ConfigValue.model_construct(value=topic.config.value_of(name), source=topic.config_source(name))
             for name in (TopicConfig.options() if with_config else ())
@@ -31,7 +31,7 @@ def describe_topic(topic: Topic, node_id: int, *, with_config: bool = True) -> T
     )
 
 
-def describe_partition(log: PartitionLog, node_id: int) -> PartitionDescription:
+def describe_partition(log: PartitionLog) -> PartitionDescription:
     """The partition's limits, all from one snapshot."""
     snapshot = log.snapshot
     return PartitionDescription(
@@ -44,8 +44,8 @@ def describe_partition(log: PartitionLog, node_id: int) -> PartitionDescription:
         recovery_point=log.recovery_point,
         size_bytes=snapshot.size_bytes,
         segments=len(snapshot.segments),
-        replicas=[node_id],
-        isr=[node_id],
+        replicas=list(log.replicas.replicas),
+        isr=list(log.replicas.in_sync),
         offline_reason=log.offline_reason,
     )
 

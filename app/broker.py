@@ -112,11 +112,6 @@ class Broker:
         for topic in tuple(self.manager.topics.values()):
             yield from topic.partitions
 
-    @property
-    def node_id(self) -> int:
-        """The number of this node, the only one that holds copies."""
-        return NODE_ID
-
     def offline_count(self) -> int:
         """Partitions that take no appends."""
         return sum(1 for log in self.partitions() if log.offline_reason is not None)
@@ -167,11 +162,14 @@ class Broker:
 
         Raises:
             Problem: overloaded.
+            NotEnoughReplicasError: ``acks=all``, and too few copies are in sync (spec A5).
             StorageError: the partition is gone or the service is stopping.
         """
         request = AppendRequest(
             tuple(batches), None if options.expected_offset is None else Offset(options.expected_offset)
         )
+        if options.acks == "all":
+            log.replicas.check_before_append()
         size_bytes = sum(batch.size_bytes for batch in batches)
         pending = self.writer_of(log).append(
             request, size_bytes=size_bytes, wants_fsync=options.acks != "0" and options.waits_for_fsync(log)

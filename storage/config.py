@@ -122,6 +122,12 @@ class TopicConfig:
         _one_of("group", "interval"),
         "group: the high watermark waits for a shared fsync; interval: flush.messages and flush.ms alone, as Kafka.",
     )
+    min_insync_replicas: int = _option(
+        "min.insync.replicas",
+        1,
+        _integer(1, INT_MAX),
+        "Copies that must be in sync for acks=all; never more than there are, and there is one.",
+    )
     flush_messages: int = _option(
         "flush.messages", LONG_MAX, _integer(1, LONG_MAX), "Records after which an append fsyncs before it returns."
     )

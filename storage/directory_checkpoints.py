@@ -54,10 +54,12 @@ class DirectoryCheckpoints:
         self._known: frozenset[PartitionName] = frozenset()
         self._written_high_watermarks: dict[PartitionName, Offset] | None = None
         self.recovery_points: dict[PartitionName, Offset] = {}
+        self.high_watermarks: dict[PartitionName, Offset] = {}
 
     def read(self) -> None:
         """Read the files; a damaged one counts as absent, which only means more scanning (case RC-10)."""
         self.recovery_points = _read(self._recovery_points)
+        self.high_watermarks = _read(self._high_watermarks)
         self.gaps.read()
         checked = self._read_checked()
         self._known = frozenset(checked)

@@ -25,10 +25,11 @@ from storage.log_truncation import LogTruncation
 from storage.log_writer import LogWriter
 from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
 from storage.producer_state import ProducerState
+from storage.replica_set import restored_high_watermark
 from storage.retention import RetainedSegment, RetentionEntry, find_reasons, plan_retention
 from storage.segment import Segment
 from storage.transactions import TransactionMarker
-from storage.written_log import DISK_FULL_ERRNOS, LogParts, WrittenState
+from storage.written_log import DISK_FULL_ERRNOS, LogParts, WrittenState, place_of
 
 __all__ = ["AppendRequest", "AppendResult", "DeletedSegment", "PartitionLog", "TransactionMarker"]
 
@@ -65,6 +66,8 @@ class PartitionLog:
         self.topic_id: str = parts.topic_id
         self.directory: Path = parts.directory
         self.damage = parts.damage
+        self.replicas = parts.replicas
+        self.replicas.min_insync_replicas = parts.config.min_insync_replicas
         self.offline_reason: str | None = None
         self._writing = threading.Lock()
         self._last_flush_ms = parts.clock.elapsed_ms()
@@ -72,7 +75,15 @@ class PartitionLog:
         if parts.damage:
             ranges = ", ".join(f"{damaged.start} to {damaged.end}" for damaged in parts.damage)
             self.offline_reason = f"offsets {ranges} are damaged on disk; the partition is read-only"
-        self.snapshot = self._make_snapshot(self._writer.written, self._writer.durable_end)
+        self.snapshot = self._make_snapshot(self._writer.written, self._first_high_watermark(parts))
+
+    def _first_high_watermark(self, parts: LogParts) -> LogOffsetMetadata:
+        """What one copy alone has made durable is all there is; where there are others the checkpoint counts."""
+        log_end = self._writer.durable_end
+        if len(self.replicas.replicas) == 1:
+            return log_end
+        offset = restored_high_watermark(parts.high_watermark, parts.log_start_offset, log_end.offset)
+        return log_end if offset == log_end.offset else place_of(offset, self._writer.written)
 
     # What is known
 
@@ -124,7 +135,9 @@ class PartitionLog:
     # Publishing
 
     def publish(self) -> LogSnapshot:
-        """Show readers what appends have written and, with ``flush.policy=group``, what fsyncs have covered.
+        """Show readers what appends have written and, up to the high watermark, what all copies in sync have.
+
+        With ``flush.policy=group`` the local copy counts as far as fsyncs have covered it (spec E24).
 
         Thread: one at a time, the same that looks at ``snapshot`` to decide about waiting (invariant 7).
         """
@@ -133,8 +146,9 @@ class PartitionLog:
         bound = durable_end if self.config.flush_policy == "group" else written.log_end
         if bound.offset >= written.log_end.offset:
             bound = written.log_end
-        if bound.offset < self.snapshot.high_watermark <= written.log_end.offset:
-            bound = self.snapshot.high_watermark_metadata
+        current = self.snapshot.high_watermark_metadata
+        if current.offset <= written.log_end.offset:
+            bound = self.replicas.high_watermark(bound, current, self._clock.elapsed_ms)
         self.snapshot = self._make_snapshot(written, bound)
         self._writer.high_watermark = self.snapshot.high_watermark
         return self.snapshot
@@ -383,6 +397,7 @@ class PartitionLog:
     def update_config(self, config: TopicConfig) -> None:
         """Take other settings from now on; what is written keeps its form. Thread: the writer."""
         self._writer.config = config
+        self.replicas.min_insync_replicas = config.min_insync_replicas
 
     def take_offline(self, reason: str) -> None:
         """Refuse appends from now on; what was written before stays readable to who holds a snapshot."""

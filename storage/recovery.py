@@ -139,6 +139,7 @@ class PartitionOpener:
                 checkpoints=self._checkpoints,
                 recovery_point=log_end if self._clean and not self.report.damage else recovery_point,
                 damage=tuple(self.report.damage),
+                high_watermark=self._checkpoints.high_watermarks.get(self._name),
                 random=self._random,
             )
         )

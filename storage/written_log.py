@@ -22,6 +22,7 @@ from storage.log_snapshot import OffsetRange
 from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
 from storage.producer_replay import replay_producers
 from storage.producer_state import ProducerState
+from storage.replica_set import ReplicaSet
 from storage.segment import Segment
 from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction, UnstableTransactions
 
@@ -72,6 +73,9 @@ class LogParts:
     checkpoints: DirectoryCheckpoints
     recovery_point: Offset
     damage: tuple[OffsetRange, ...] = ()
+    replicas: ReplicaSet = field(default_factory=ReplicaSet)
+    high_watermark: Offset | None = None
+    """As checkpointed; it counts where there are other copies."""
     random: random.Random = field(default_factory=random.Random)
 
 
@@ -248,12 +252,12 @@ class WrittenLog:
             return None
         first = transaction.first
         if first.is_offset_only:
-            first = _place_of(first.offset, written)
+            first = place_of(first.offset, written)
             self.producers.place_first_open(first)
         return first
 
 
-def _place_of(offset: Offset, written: WrittenState) -> LogOffsetMetadata:
+def place_of(offset: Offset, written: WrittenState) -> LogOffsetMetadata:
     """Where the batch at ``offset`` begins; the offset alone where the log cannot tell, which stops readers as well."""
     first = max(0, bisect_right(written.base_offsets, offset) - 1)
     for segment in written.segments[first : first + 1]:

@@ -10,7 +10,6 @@ from app.access.access import Access
 from app.access.needs import AccessOf, asks, needs
 from app.access.operations import Operation, ResourceKind, topic_resource
 from app.answers import describe_partition, describe_segment, describe_topic, request_body
-from app.broker import Broker
 from app.dependencies import BrokerOf, LogOf, TopicName, json_body
 from app.documented_problems import CONTROL, NAMED, problems
 from app.paths import PARTITION, PARTITIONS, SEGMENTS, TOPIC, TOPICS
@@ -71,7 +70,7 @@ async def ensure_topic(
     response.status_code = 201 if created else 200
     if not created:
         access.require(Operation.DESCRIBE, topic_resource(topic))
-    return _describe(made, broker, access)
+    return _describe(made, access)
 
 
 @router.get(
@@ -90,7 +89,7 @@ async def list_topics(
     """Topics sorted by name, a page at a time; only those that may be described."""
     page = broker.topics(prefix, start_after, limit + 1, access.allows_describe)
     has_more = len(page) > limit
-    data = [_describe(found, broker, access) for found in page[:limit]]
+    data = [_describe(found, access) for found in page[:limit]]
     return TopicPage(data=data, has_more=has_more, next_cursor=data[-1].name if has_more else None)
 
 
@@ -101,7 +100,7 @@ async def get_topic(topic: TopicName, broker: BrokerOf, access: AccessOf) -> Top
 
     Without DESCRIBE_CONFIGS on the topic no settings are shown.
     """
-    return _describe(broker.topic(topic), broker, access)
+    return _describe(broker.topic(topic), access)
 
 
 @router.patch(
@@ -131,7 +130,7 @@ async def alter_topic(
     if change.config:
         access.require(Operation.ALTER_CONFIGS, resource)
     changed = await broker.alter_topic(topic, config=dict(change.config), partition_count=change.partitions)
-    return _describe(changed, broker, access)
+    return _describe(changed, access)
 
 
 @router.delete(
@@ -154,14 +153,14 @@ async def delete_topic(topic: TopicName, broker: BrokerOf) -> Response:
 async def list_partitions(topic: TopicName, broker: BrokerOf) -> PartitionList:
     """All partitions of the topic with their limits."""
     logs = broker.topic(topic).partitions
-    return PartitionList(partitions=[describe_partition(log, broker.node_id) for log in logs])
+    return PartitionList(partitions=[describe_partition(log) for log in logs])
 
 
 @router.get(PARTITION, operation_id="getPartition", summary="Describe a partition", responses=problems(*NAMED))
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
-async def get_partition(log: LogOf, broker: BrokerOf) -> PartitionDescription:
+async def get_partition(log: LogOf) -> PartitionDescription:
     """The partition's limits, size and copies."""
-    return describe_partition(log, broker.node_id)
+    return describe_partition(log)
 
 
 @router.get(
@@ -177,7 +176,7 @@ async def list_segments(log: LogOf, broker: BrokerOf) -> SegmentList:
     return SegmentList(partition=log.name.partition, segments=[describe_segment(info) for info in infos])
 
 
-def _describe(topic: Topic, broker: Broker, access: Access) -> TopicDescription:
+def _describe(topic: Topic, access: Access) -> TopicDescription:
     """The topic as who asks may see it: settings need DESCRIBE_CONFIGS."""
     with_config = access.allows(Operation.DESCRIBE_CONFIGS, topic_resource(topic.name))
-    return describe_topic(topic, broker.node_id, with_config=with_config)
+    return describe_topic(topic, with_config=with_config)

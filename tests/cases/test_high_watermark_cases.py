@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import random
 import threading
 from collections.abc import Callable
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import storage.recovery
 from storage.batch_validation import validate_batches
-from storage.errors import DiskFullError, PartitionFailedError, PartitionOfflineError
+from storage.errors import DiskFullError, NotEnoughReplicasError, PartitionFailedError, PartitionOfflineError
 from storage.log_snapshot import Isolation
 from storage.offsets import LogOffsetMetadata, Offset, Position
 from storage.partition_log import AppendRequest
+from storage.replica_set import ReplicaSet
 from tests.cases.logs import TOPIC, CaseLog, batch_of
 from tests.recording_file_system import RecordingFileSystem
 
@@ -83,6 +86,81 @@ def test_hw_1_never_below_the_log_start_nor_above_the_end(new_log: NewLog) -> No
         assert log.partition.durable_end_offset >= snapshot.high_watermark
         visible = log.offsets(snapshot.log_start_offset)
         assert visible == list(range(visible[0], snapshot.high_watermark)) if visible else True
+
+
+def fetched(log: CaseLog, replica_id: int, offset: int) -> None:
+    """A follower's fetch at the end of its log."""
+    place = log.snapshot.log_end_metadata if offset == log.end_offset else log.snapshot.place_of(Offset(offset))
+    log.partition.replicas.note_fetch(
+        replica_id,
+        place,
+        log_start_offset=Offset(0),
+        leader_end_offset=log.snapshot.log_end_offset,
+        now_ms=log.clock.elapsed_ms(),
+    )
+    log.partition.publish()
+
+
+@pytest.mark.parametrize("policy", ["group", "interval"])
+def test_hw_1_with_followers(new_log: NewLog, policy: str) -> None:
+    """Spec E24: what all copies in sync have is visible, the local fsync being one of them; lowered by truncation."""
+    log = new_log({"flush.policy": policy, "min.insync.replicas": 2})
+    log.partition.replicas = ReplicaSet(1, (2, 3), min_insync_replicas=2)
+    log.fill(5)
+    assert log.snapshot.high_watermark == 0
+    fetched(log, 2, 5)
+    fetched(log, 3, 3)
+    assert log.snapshot.high_watermark == (0 if policy == "group" else 3)
+    log.flush()
+    assert (log.snapshot.high_watermark, log.offsets()) == (3, [0, 1, 2])
+    fetched(log, 3, 4)
+    assert (log.snapshot.high_watermark, log.end_offset) == (4, 5)
+    log.truncate(3)
+    assert (log.snapshot.high_watermark, log.end_offset) == (3, 3)
+
+
+def test_a5_too_few_copies(new_log: NewLog) -> None:
+    """Below min.insync.replicas the high watermark stands still, and comes on when the follower is back."""
+    log = new_log({"min.insync.replicas": 2})
+    log.partition.replicas = replicas = ReplicaSet(1, (2,), min_insync_replicas=2)
+    log.fill(2)
+    fetched(log, 2, 2)
+    log.fill(1)
+    log.clock.advance(30_001)
+    assert replicas.shrink(log.snapshot.log_end_offset, log.clock.elapsed_ms()) == (2,)
+    log.flush()
+    assert log.snapshot.high_watermark == 2
+    with pytest.raises(NotEnoughReplicasError):
+        replicas.check_before_append()
+    log.configure({"min.insync.replicas": 1})
+    replicas.check_before_append()
+    log.flush()
+    assert log.snapshot.high_watermark == 3
+    log.configure({"min.insync.replicas": 2})
+    fetched(log, 2, 3)
+    assert replicas.expand(2, high_watermark=log.snapshot.high_watermark, epoch_start=Offset(0))
+    replicas.check_after_append()
+
+
+@pytest.mark.parametrize(("checkpoint", "expected"), [("4", 4), ("99", 10), ("garbage", 0), (None, 0)])
+def test_hw_4_restart_with_followers(
+    new_log: NewLog, monkeypatch: pytest.MonkeyPatch, checkpoint: str | None, expected: int
+) -> None:
+    """Checkpoint 4, log end 10: starts at 4; clamped to the log; corrupt or missing: the log start."""
+    log = new_log()
+    log.fill(10)
+    log.flush()
+    log.kill()
+    if checkpoint is not None:
+        path = log.path / "logs" / "replication-offset-checkpoint"
+        path.write_text(f"0\n1\n{TOPIC} 0 {checkpoint}\n")
+    parts = functools.partial(storage.recovery.LogParts, replicas=ReplicaSet(1, (2,)))
+    monkeypatch.setattr(storage.recovery, "LogParts", parts)
+    log.start()
+    assert (log.snapshot.high_watermark, log.end_offset) == (expected, 10)
+    assert log.offsets() == list(range(expected))
+    fetched(log, 2, 10)
+    assert log.offsets() == list(range(10))
 
 
 def test_hw_4_restart(new_log: NewLog) -> None:

@@ -1,0 +1,219 @@
+"""The copies of one partition: which there are, which are in sync, how far each has come (spec A5, D10, E24)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from storage.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
+from storage.offsets import LogOffsetMetadata, Offset
+
+NODE_ID = 1
+"""This node's number where nobody says otherwise."""
+REPLICA_LAG_TIME_MAX_MS = 30_000
+"""``replica.lag.time.max.ms``"""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerState:
+    """What the leader knows of another copy, from its fetches (spec D10).
+
+    A fetch asks for the end of the follower's own log, so everything below is there. ``caught_up_ms`` is when it last
+    had everything the leader had at that time; times are elapsed ones.
+    """
+
+    log_end: LogOffsetMetadata
+    log_start_offset: Offset
+    fetched_ms: int
+    leader_end_offset: Offset
+    caught_up_ms: int
+
+    @classmethod
+    def unknown(cls, now_ms: int) -> FollowerState:
+        """Of one that has not fetched yet. It has the lag time to show itself."""
+        nowhere = Offset(-1)
+        return cls(LogOffsetMetadata(nowhere), nowhere, now_ms, nowhere, now_ms)
+
+    def after_fetch(
+        self, log_end: LogOffsetMetadata, log_start_offset: Offset, leader_end_offset: Offset, now_ms: int
+    ) -> FollowerState:
+        """After a fetch at ``log_end``. A follower that always lags by what is in flight is caught up as of the fetch
+        before, if it has what the leader had then."""
+        caught_up_ms = self.caught_up_ms
+        if log_end.offset >= leader_end_offset:
+            caught_up_ms = now_ms
+        elif self.leader_end_offset >= 0 and log_end.offset >= self.leader_end_offset:
+            caught_up_ms = max(caught_up_ms, self.fetched_ms)
+        return FollowerState(log_end, log_start_offset, now_ms, leader_end_offset, caught_up_ms)
+
+    def is_caught_up(self, leader_end_offset: Offset, now_ms: int, lag_max_ms: int) -> bool:
+        """Whether it has everything, or had everything no longer than ``lag_max_ms`` ago."""
+        if self.log_end.offset == leader_end_offset:
+            return True
+        return now_ms - self.caught_up_ms <= lag_max_ms
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """The set at one time, replaced in one assignment."""
+
+    followers: dict[int, FollowerState]
+    in_sync: frozenset[int]
+
+
+class ReplicaSet:
+    """The leader's view of a partition's copies. On one node it has one member, the local one, always in sync.
+
+    The local copy counts as far as its caller says: with ``flush.policy=group`` up to the last fsync, which so counts
+    as one more copy that the high watermark waits for.
+
+    Thread: changed by the partition's writer only; any thread reads, without a lock.
+    """
+
+    def __init__(
+        self,
+        local_id: int = NODE_ID,
+        follower_ids: Iterable[int] = (),
+        *,
+        min_insync_replicas: int = 1,
+        lag_max_ms: int = REPLICA_LAG_TIME_MAX_MS,
+        now_ms: int = 0,
+    ) -> None:
+        """With every follower in sync and nothing known of it yet, as a new leader begins."""
+        self.local_id = local_id
+        self.min_insync_replicas = min_insync_replicas
+        self._lag_max_ms = lag_max_ms
+        followers = {replica_id: FollowerState.unknown(now_ms) for replica_id in follower_ids}
+        if local_id in followers:
+            raise ValueError(f"node {local_id} cannot follow itself")
+        self._members = _Members(followers, frozenset({local_id, *followers}))
+
+    # What is known
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """The nodes that hold a copy, this one first."""
+        return (self.local_id, *self._members.followers)
+
+    @property
+    def in_sync(self) -> tuple[int, ...]:
+        """Those of ``replicas`` that are in sync."""
+        members = self._members
+        return tuple(replica for replica in (self.local_id, *members.followers) if replica in members.in_sync)
+
+    def follower(self, replica_id: int) -> FollowerState:
+        """What is known of one follower.
+
+        Raises:
+            ValueError: it holds no copy.
+        """
+        state = self._members.followers.get(replica_id)
+        if state is None:
+            raise ValueError(f"node {replica_id} holds no copy")
+        return state
+
+    @property
+    def required_count(self) -> int:
+        """How many copies must be in sync: no more than there are (spec A5)."""
+        return min(self.min_insync_replicas, len(self._members.followers) + 1)
+
+    @property
+    def has_enough(self) -> bool:
+        return len(self._members.in_sync) >= self.required_count
+
+    def check_before_append(self) -> None:
+        """For an append with ``acks=all``, before anything is written.
+
+        Raises:
+            NotEnoughReplicasError: fewer copies are in sync than must be.
+        """
+        if not self.has_enough:
+            raise NotEnoughReplicasError(self._shortage())
+
+    def check_after_append(self) -> None:
+        """For an append with ``acks=all``, once the high watermark has passed it.
+
+        Raises:
+            NotEnoughReplicasAfterAppendError: fewer copies are in sync than must be; the records stay.
+        """
+        if not self.has_enough:
+            raise NotEnoughReplicasAfterAppendError(self._shortage())
+
+    def _shortage(self) -> str:
+        return f"{len(self.in_sync)} of {len(self.replicas)} copies are in sync, {self.required_count} must be"
+
+    # The high watermark
+
+    def high_watermark(
+        self, local_end: LogOffsetMetadata, current: LogOffsetMetadata, elapsed_ms: Callable[[], int]
+    ) -> LogOffsetMetadata:
+        """Where all copies that count have come to: those in sync, and those about to be since they keep up.
+
+        Never below ``current``, and ``current`` itself while too few copies are in sync (spec E24).
+        """
+        members = self._members
+        if not members.followers:
+            return local_end if local_end.offset >= current.offset else current
+        if not self.has_enough:
+            return current
+        now_ms = elapsed_ms()
+        lowest = local_end
+        for replica_id, state in members.followers.items():
+            counts = replica_id in members.in_sync or state.is_caught_up(local_end.offset, now_ms, self._lag_max_ms)
+            if counts and state.log_end.offset < lowest.offset:
+                lowest = state.log_end
+        return lowest if lowest.offset >= current.offset else current
+
+    # Changes: the writer only
+
+    def note_fetch(
+        self,
+        replica_id: int,
+        log_end: LogOffsetMetadata,
+        *,
+        log_start_offset: Offset,
+        leader_end_offset: Offset,
+        now_ms: int,
+    ) -> None:
+        """A follower asks for what comes at ``log_end``. Publish afterwards: the high watermark may rise.
+
+        Raises:
+            ValueError: it holds no copy.
+        """
+        state = self.follower(replica_id).after_fetch(log_end, log_start_offset, leader_end_offset, now_ms)
+        members = self._members
+        self._members = replace(members, followers={**members.followers, replica_id: state})
+
+    def expand(self, replica_id: int, *, high_watermark: Offset, epoch_start: Offset) -> bool:
+        """Take a follower in that has come to the high watermark and into the current leader epoch; whether it did."""
+        log_end = self.follower(replica_id).log_end.offset
+        if replica_id in self._members.in_sync or log_end < high_watermark or log_end < epoch_start:
+            return False
+        self._members = replace(self._members, in_sync=self._members.in_sync | {replica_id})
+        return True
+
+    def shrink(self, leader_end_offset: Offset, now_ms: int) -> tuple[int, ...]:
+        """Put out the followers that have lagged for too long, and return them. Publish afterwards."""
+        members = self._members
+        lagging = tuple(
+            replica_id
+            for replica_id, state in members.followers.items()
+            if replica_id in members.in_sync and not state.is_caught_up(leader_end_offset, now_ms, self._lag_max_ms)
+        )
+        if lagging:
+            self._members = replace(members, in_sync=members.in_sync - set(lagging))
+        return lagging
+
+    def begin_epoch(self, now_ms: int) -> None:
+        """Know nothing of the followers but who is in sync, as a new leader."""
+        members = self._members
+        fresh = {replica_id: FollowerState.unknown(now_ms) for replica_id in members.followers}
+        self._members = replace(members, followers=fresh)
+
+
+def restored_high_watermark(checkpoint: Offset | None, log_start_offset: Offset, log_end_offset: Offset) -> Offset:
+    """Where the leader of several copies begins after a restart: at the checkpoint, kept inside the log; without one at
+    the log start (case HW-4)."""
+    if checkpoint is None:
+        return log_start_offset
+    return min(max(checkpoint, log_start_offset), log_end_offset)
