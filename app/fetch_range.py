@@ -6,13 +6,22 @@ Everything here works on one snapshot, so what it says stays true together.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from app.translate import Encoding, RecordDocument, record_documents
-from rollway.records import RecordBatch, RecordColumns, RecordFormatError, TimestampType, decode_batch, split_batches
+from rollway.records import (
+    BatchHeader,
+    RecordBatch,
+    RecordColumns,
+    RecordFormatError,
+    TimestampType,
+    decode_batch,
+    split_batches,
+)
 from storage.errors import CorruptionError
 from storage.log_snapshot import FetchData, LogSnapshot
 from storage.offsets import LogOffsetMetadata, Offset, Position
@@ -124,6 +133,43 @@ def read_records(
     else:
         next_offset = data.next_offset
     return ReadRecords(documents, next_offset if end is None else min(next_offset, max(end, wanted.start)))
+
+
+class DecodedBatch(NamedTuple):
+    """A batch's records inside a range; none of a control batch. ``content_bytes``: what it takes decompressed."""
+
+    header: BatchHeader
+    columns: RecordColumns
+    content_bytes: int
+
+
+class ColumnRead(NamedTuple):
+    """The batches of a range, decoded one after the other, and where the next fetch begins after all of them."""
+
+    batches: Iterator[DecodedBatch]
+    next_offset: Offset
+
+
+def read_columns(snapshot: LogSnapshot, wanted: FetchRange, request: FetchRequest) -> ColumnRead:
+    """Exactly the records of the range, in columns, as far as ``max_bytes`` of stored bytes goes.
+
+    Raises:
+        StorageError: as ``LogSnapshot.read``; CorruptionError also while batches are taken.
+    """
+    data = read_slices(snapshot, wanted, request)
+    end = _end_of_read(wanted, request)
+    next_offset = data.next_offset if end is None else min(data.next_offset, max(end, wanted.start))
+    return ColumnRead((_decoded_range(batch, wanted.start, end) for batch in _batches(data)), next_offset)
+
+
+def _decoded_range(batch: RecordBatch, start: Offset, end: Offset | None) -> DecodedBatch:
+    columns = _decoded(batch)
+    if batch.header.is_control:
+        return DecodedBatch(batch.header, columns.slice(0, 0), batch.header.size_bytes)
+    first = int(np.searchsorted(columns.offsets, start))
+    last = len(columns) if end is None else int(np.searchsorted(columns.offsets, end))
+    content_bytes = columns.keys.size_bytes + columns.values.size_bytes
+    return DecodedBatch(batch.header, columns.slice(first, max(first, last)), content_bytes)
 
 
 def read_record(snapshot: LogSnapshot, offset: Offset, *, encoding: Encoding, partition: int) -> RecordDocument | None:

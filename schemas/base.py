@@ -84,6 +84,15 @@ def parse_whole_number(value: object) -> object:
     return value
 
 
+def parse_flag(value: object) -> object:
+    """A parameter's text as a truth value when it is ``true`` or ``false``."""
+    if isinstance(value, str):
+        if value not in ("true", "false"):
+            raise ValueError("must be true or false")
+        return value == "true"
+    return value
+
+
 def parse_parameter_timestamp(value: object) -> int:
     """``parse_timestamp`` for a parameter, where a number arrives as text."""
     if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
@@ -113,6 +122,9 @@ TimestampParameter = Annotated[
     int, BeforeValidator(parse_parameter_timestamp), WithJsonSchema(timestamp_schema(_TIMESTAMP_TEXT))
 ]
 """A time in a query."""
+
+FlagParameter = Annotated[bool, BeforeValidator(parse_flag)]
+"""A truth value in a query."""
 
 Long = Annotated[int, Field(ge=-1, le=LONG_MAX, json_schema_extra={"format": "int64"})]
 """A 64-bit number as Kafka answers it; -1 where it has no value."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Query, Request, Response
@@ -20,12 +22,13 @@ from app.fetching import FetchAnswer, offset_headers
 from app.http.negotiation import accept
 from app.http.problems import Problem
 from app.http.zero_copy import SliceResponse
+from app.message_sets import read_message_set
 from app.paths import RECORD, RECORD_VALUE, RECORDS
 from app.record_stream import NDJSON
-from app.routes.records import RECORD_BATCHES
+from app.routes.records import MESSAGE_SET, RECORD_BATCHES
 from app.translate import FetchDocument, encode_document, encode_lines
 from app.value_range import requested_range
-from schemas.base import LONG_MAX, TimestampParameter, WholeNumber
+from schemas.base import LONG_MAX, FlagParameter, TimestampParameter, WholeNumber
 from schemas.names import OffsetParameter
 from schemas.offsets import Isolation, OffsetOrPlaceParameter
 from schemas.records import Encoding, FetchedRecord, FetchResult
@@ -94,6 +97,30 @@ class FetchParameters(BaseModel):
         Encoding,
         Field(description="How keys and values are shown in JSON: as text, base64, or the JSON they are."),
     ] = "utf8"
+    magic: Annotated[
+        Annotated[int, WholeNumber(0, 1)] | None,
+        Field(description="For message sets only: the format of the messages. 1 when absent; 0 has no timestamps."),
+    ] = None
+    hard_limit: Annotated[
+        FlagParameter,
+        Field(
+            description="For message sets only: max_bytes counts the bytes of the answer, which may end inside a "
+            "message. First-Entry-Incomplete says that not one is whole; ask again with twice the max_bytes."
+        ),
+    ] = False
+
+    def check_media_type(self, media_type: str) -> None:
+        """Refuse parameters of message sets with any other media type.
+
+        Raises:
+            Problem: 422.
+        """
+        given = [name for name in ("magic", "hard_limit") if getattr(self, name) not in (None, False)]
+        if given and media_type != MESSAGE_SET:
+            faults = [
+                {"pointer": name, "code": "invalid_value", "detail": f"is for {MESSAGE_SET} only"} for name in given
+            ]
+            raise Problem(422, "invalid_request", f"{given[0]} is for {MESSAGE_SET} only", errors=faults)
 
     def request(self, bytes_max: int) -> FetchRequest:
         """What is asked for, within the service's limit.
@@ -126,6 +153,7 @@ class _Prepared(NamedTuple):
     next_offset: Offset
     slices: tuple[FileSlice, ...] = ()
     content: bytes = b""
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 def _header(description: str) -> dict[str, Any]:
@@ -137,6 +165,10 @@ OFFSET_HEADERS = {
     "High-Watermark": _header("End of what consumers may read."),
     "Last-Stable-Offset": _header("End of what read_committed consumers may read."),
     "Next-Offset": _header("Fetch here next."),
+    "First-Entry-Incomplete": {
+        "description": "With hard_limit: whether max_bytes cut the first message.",
+        "schema": {"type": "boolean"},
+    },
     "Cache-Control": {
         "description": "A closed range from a numbered offset is immutable, another closed one is to be revalidated, "
         "anything else is not to be stored.",
@@ -166,6 +198,13 @@ _FETCHED: dict[int | str, dict[str, Any]] = {
                     "description": "Whole record batches as stored; the first may begin below the offset asked for.",
                 }
             },
+            MESSAGE_SET: {
+                "schema": {
+                    "type": "string",
+                    "format": "binary",
+                    "description": "The records of the range as plain messages of magic 0 or 1, without headers.",
+                }
+            },
         },
     },
     304: {"description": "The range is as If-None-Match says.", "headers": OFFSET_HEADERS},
@@ -184,11 +223,15 @@ async def fetch_records(
     request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[FetchParameters, Query()]
 ) -> Response:
     """Records from one place on, in the form Accept asks for; with wait_ms the request waits until there are some."""
-    media_type = accept(request, [JSON, NDJSON, RECORD_BATCHES])
+    media_type = accept(request, [JSON, NDJSON, RECORD_BATCHES, MESSAGE_SET])
+    parameters.check_media_type(media_type)
     wanted = parameters.request(broker.settings.fetch_bytes_max)
     if media_type != RECORD_BATCHES:
         wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
-    prepare = functools.partial(_prepare, wanted, media_type, parameters.encoding, log.name.partition)
+    if media_type == MESSAGE_SET:
+        prepare = functools.partial(_prepare_message_set, wanted, parameters)
+    else:
+        prepare = functools.partial(_prepare, wanted, media_type, parameters.encoding, log.name.partition)
     answer = await broker.fetching.fetch(log, wanted, prepare, is_disconnected(request))
     return _respond(request, log, parameters, media_type, answer, broker.fetching.count_fetched)
 
@@ -236,6 +279,24 @@ def _prepare(
     return _Prepared(records.next_offset, content=encode_document(document))
 
 
+def _prepare_message_set(
+    request: FetchRequest, parameters: FetchParameters, snapshot: LogSnapshot, wanted: FetchRange
+) -> _Prepared:
+    magic = 1 if parameters.magic is None else parameters.magic
+    read = read_message_set(snapshot, wanted, request, magic=magic, hard_limit=parameters.hard_limit)
+    headers = {"First-Entry-Incomplete": str(read.is_first_incomplete).lower()} if parameters.hard_limit else {}
+    return _Prepared(read.next_offset, content=read.content, headers=headers)
+
+
+def _form(media_type: str, parameters: FetchParameters) -> str:
+    """What an ETag names beside the records: how they are written."""
+    if media_type == RECORD_BATCHES:
+        return media_type
+    if media_type == MESSAGE_SET:
+        return f"{media_type};{1 if parameters.magic is None else parameters.magic}"
+    return f"{media_type};{parameters.encoding}"
+
+
 def _respond(
     request: Request,
     log: PartitionLog,
@@ -250,9 +311,15 @@ def _respond(
         "Next-Offset": str(prepared.next_offset),
         "Cache-Control": NO_STORE,
         "Vary": "Accept",
+        **prepared.headers,
     }
-    if answer.wanted.end is not None and _is_durable(log, max(answer.wanted.end, prepared.next_offset)):
-        form = media_type if media_type == RECORD_BATCHES else f"{media_type};{parameters.encoding}"
+    # What a hard limit cuts depends on that limit, and is asked for again.
+    if (
+        answer.wanted.end is not None
+        and not parameters.hard_limit
+        and _is_durable(log, max(answer.wanted.end, prepared.next_offset))
+    ):
+        form = _form(media_type, parameters)
         etag = f'"{log.topic_id}-{log.name.partition}-{answer.wanted.start}-{prepared.next_offset}-{form}"'
         if media_type != RECORD_BATCHES:
             # The same records, but the watermarks beside them may have moved.
@@ -260,7 +327,7 @@ def _respond(
         is_fixed = isinstance(parameters.offset, int) and parameters.until is None and not log.config.compacts
         headers |= {"ETag": etag, "Cache-Control": IMMUTABLE if is_fixed else REVALIDATE}
         if is_match(request, etag):
-            if media_type != RECORD_BATCHES:
+            if media_type in (JSON, NDJSON):
                 headers["Vary"] = "Accept, Accept-Encoding"
             return Response(status_code=304, headers=headers)
     if media_type == RECORD_BATCHES:
@@ -268,7 +335,7 @@ def _respond(
         count("raw", sum(piece.size_bytes for piece in prepared.slices))
     else:
         response = Response(prepared.content, headers=headers, media_type=media_type)
-        count("ndjson" if media_type == NDJSON else "json", len(prepared.content))
+        count({NDJSON: "ndjson", MESSAGE_SET: "message_set"}.get(media_type, "json"), len(prepared.content))
     return response
 
 

@@ -11,15 +11,19 @@ import aiokafka.record.legacy_records as aiokafka_records
 import httpx
 import kafka.record.legacy_records as kafka_records
 import pytest
+from aiokafka.record.memory_records import MemoryRecords as AiokafkaMemoryRecords
+from kafka.record.memory_records import MemoryRecords as KafkaMemoryRecords
 
 from rollway.records import (
     Codec,
     Record,
     columns_from_records,
     decode_batch,
+    encode_batch,
     encode_message_set,
     records_from_columns,
     split_batches,
+    walk_entries,
 )
 from tests.writers import record_batch
 
@@ -150,3 +154,157 @@ def test_e10_json_as_large_as_a_batch_may_be_is_taken_by_a_topic_that_compresses
     records = [{"value": source.randbytes(49).hex()} for _ in range(1000)]
     answer = client.post(f"{topic}/partitions/0/records", json={"records": records})
     assert (answer.status_code, answer.json()["record_count"]) == (200, 1000)
+
+
+# Out
+
+
+def fetched(client: httpx.Client, path: str, **parameters: Any) -> httpx.Response:
+    answer = client.get(path, params=parameters, headers={"Accept": MESSAGE_SET})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["Content-Type"] == MESSAGE_SET
+    return answer
+
+
+def read_by(reader: Any, content: bytes) -> list[tuple[int, int | None, bytes | None, bytes | None]]:
+    rows = []
+    walk = reader(content)
+    while walk.has_next():
+        batch = walk.next_batch()
+        assert batch.validate_crc()
+        rows += [(record.offset, record.timestamp, record.key, record.value) for record in batch]
+    return rows
+
+
+READERS = pytest.mark.parametrize("reader", [AiokafkaMemoryRecords, KafkaMemoryRecords], ids=["aiokafka", "kafka"])
+
+
+@READERS
+@pytest.mark.parametrize("magic", [0, 1])
+def test_e17_stored_batches_as_old_consumers_read_them(
+    client: httpx.Client, topic: str, reader: Any, magic: int
+) -> None:
+    """Batches of every codec, records with and without headers: plain messages with their absolute offsets."""
+    path = f"{topic}/partitions/0/records"
+    expected = []
+    for codec in Codec:
+        rows = random_rows(int(codec))
+        rows = [Record(n, row.timestamp, row.key, row.value, (("h", b"x"),)) for n, row in enumerate(rows)]
+        batch = encode_batch(columns_from_records(rows), codec=codec)
+        base = client.post(path, content=batch, headers={"Content-Type": RAW}).json()["base_offset"]
+        expected += [(base + n, row.timestamp if magic else None, row.key, row.value) for n, row in enumerate(rows)]
+    answer = fetched(client, path, offset=0, magic=magic)
+    assert read_by(reader, answer.content) == expected
+    assert answer.headers["Next-Offset"] == answer.headers["High-Watermark"] == "100"
+    assert "First-Entry-Incomplete" not in answer.headers
+    if magic == 1:
+        assert fetched(client, path, offset=0).content == answer.content
+    middle = fetched(client, path, offset=33, end_offset=71, magic=magic)
+    assert read_by(reader, middle.content) == expected[33:71]
+    assert middle.headers["Next-Offset"] == "71"
+    assert len(read_by(reader, fetched(client, path, offset=50, max_records=3, magic=magic).content)) == 3
+
+
+def test_e15_log_append_time_reaches_old_consumers(client: httpx.Client, topic: str) -> None:
+    client.patch(topic, json={"config": {"message.timestamp.type": "LogAppendTime"}}).raise_for_status()
+    path = f"{topic}/partitions/0/records"
+    appended = client.post(path, json={"records": [{"value": "a"}, {"value": "b"}]}).json()["log_append_time"]
+    walk = KafkaMemoryRecords(fetched(client, path, offset=0).content)
+    seen = []
+    while walk.has_next():
+        seen += [(record.timestamp, record.timestamp_type) for record in walk.next_batch()]
+    assert seen == [(appended, 1)] * 2
+
+
+def test_a_set_that_was_fetched_can_be_sent_again(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0/records"
+    records = [{"key": "k", "value": f"value {n}", "timestamp": 1000 + n} for n in range(5)]
+    client.post(path, json={"records": records})
+    content = fetched(client, path, offset=0).content
+    assert client.post(path, content=content, headers=SEND).json()["base_offset"] == 5
+    both = stored(client, path)
+    assert [(r.timestamp, r.key, r.value) for r in both[:5]] == [(r.timestamp, r.key, r.value) for r in both[5:]]
+
+
+def test_b5_f_4_d8_hard_limit(client: httpx.Client, topic: str) -> None:
+    """Spec B5: 100,000 bytes are partial with 16384, 32768 and 65536 and whole with 131072; modern reads take it
+    whole at once. F-4: max_bytes 1 gives 1 byte and says that the first entry is incomplete."""
+    path = f"{topic}/partitions/0/records"
+    client.post(path, json={"records": [{"value": "v" * 100_000}, {"value": "next"}]}).raise_for_status()
+    assert len(fetched(client, path, offset=0, max_bytes=1).content) == 2 * 34 + 100_004
+    max_bytes = 16_384
+    while True:
+        answer = fetched(client, path, offset=0, max_bytes=max_bytes, hard_limit="true")
+        assert len(answer.content) == min(max_bytes, 2 * 34 + 100_004)
+        whole = list(walk_entries(answer.content))
+        assert answer.headers["First-Entry-Incomplete"] == ("false" if whole else "true")
+        assert answer.headers["Next-Offset"] == str(len(whole))
+        assert answer.headers["Cache-Control"] == "no-store"
+        if whole:
+            break
+        max_bytes *= 2
+    assert max_bytes == 131_072
+    assert len(fetched(client, path, offset=0, max_bytes=1, hard_limit="true").content) == 1
+    # A cut second message is dropped by the reader, who goes on with it.
+    answer = fetched(client, path, offset=0, max_bytes=100_034 + 37, hard_limit="true")
+    assert (len(list(walk_entries(answer.content))), answer.headers["Next-Offset"]) == (1, "1")
+    assert answer.headers["First-Entry-Incomplete"] == "false"
+    exact = fetched(client, path, offset=1, max_bytes=38, hard_limit="true")
+    assert (len(exact.content), exact.headers["Next-Offset"]) == (38, "2")
+    end = fetched(client, path, offset=2, max_bytes=38, hard_limit="true")
+    assert (end.content, end.headers["Next-Offset"], end.headers["First-Entry-Incomplete"]) == (b"", "2", "false")
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_b5_a_reader_with_a_hard_limit_gets_everything(client: httpx.Client, topic: str, codec: Codec) -> None:
+    """Whatever the limit, a reader that drops what is partial and doubles its buffer reads each record once."""
+    path = f"{topic}/partitions/0/records"
+    source = random.Random(int(codec))
+    expected = []
+    for _ in range(10):
+        rows = [Record(n, 5, None, source.randbytes(source.choice((0, 3, 50, 2000)))) for n in range(7)]
+        expected += [row.value for row in rows]
+        batch = encode_batch(columns_from_records(rows), codec=codec)
+        client.post(path, content=batch, headers={"Content-Type": RAW}).raise_for_status()
+    offset, max_bytes, values_read = 0, 1, []
+    while offset < len(expected):
+        answer = fetched(client, path, offset=offset, max_bytes=max_bytes, hard_limit="true")
+        assert len(answer.content) <= max_bytes
+        values_read += [value for *_, value in read_by(KafkaMemoryRecords, _whole(answer.content))]
+        following = int(answer.headers["Next-Offset"])
+        assert (following == offset) == (answer.headers["First-Entry-Incomplete"] == "true")
+        max_bytes = 2 * max_bytes if following == offset else max_bytes
+        offset = following
+    assert values_read == expected
+
+
+def _whole(content: bytes) -> bytes:
+    return content[: max((entry.end for entry in walk_entries(content)), default=0)]
+
+
+def test_message_set_parameters_are_for_message_sets(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0/records"
+    for parameters in ({"magic": 1}, {"hard_limit": "true"}):
+        answer = client.get(path, params={"offset": 0, **parameters})
+        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, next(iter(parameters)))
+    for parameters in ({"magic": 2}, {"magic": "one"}, {"hard_limit": "yes"}, {"hard_limit": "1"}):
+        answer = client.get(path, params={"offset": 0, **parameters}, headers={"Accept": MESSAGE_SET})
+        assert answer.status_code == 422, answer.text
+
+
+def test_a_closed_range_of_messages_may_be_kept(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0/records"
+    client.post(path, json={"records": [{"value": "a"}] * 3}, params={"durability": "fsynced"})
+    tags = set()
+    for magic in (0, 1):
+        answer = fetched(client, path, offset=0, end_offset=3, magic=magic)
+        tags.add(answer.headers["ETag"])
+        again = client.get(
+            path,
+            params={"offset": 0, "end_offset": 3, "magic": magic},
+            headers={"Accept": MESSAGE_SET, "If-None-Match": answer.headers["ETag"]},
+        )
+        assert again.status_code == 304
+    assert len(tags) == 2
+    head = client.head(path, params={"offset": 0}, headers={"Accept": MESSAGE_SET})
+    assert (head.status_code, head.content, head.headers["Next-Offset"]) == (200, b"", "3")

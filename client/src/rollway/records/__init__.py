@@ -53,7 +53,7 @@ from rollway.records.fetch_framing import (
     frame_head,
     multi_frame_head,
 )
-from rollway.records.message_set import SetEntry, walk_entries
+from rollway.records.message_set import MESSAGE_OVERHEAD_BYTES, SetEntry, walk_entries
 from rollway.records.message_set_decode import DecodedMessages, decode_message_set
 from rollway.records.message_set_encode import encode_message_set
 from rollway.records.partitioner import murmur2, partition_for_key, partitions_for_keys
@@ -64,6 +64,7 @@ __all__ = [
     "FRAME_HEAD_BYTES",
     "HEADER_BYTES",
     "LOG_OVERHEAD_BYTES",
+    "MESSAGE_OVERHEAD_BYTES",
     "BatchHeader",
     "BinaryColumn",
     "BrokenBatchError",

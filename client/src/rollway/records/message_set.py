@@ -34,6 +34,9 @@ ENTRY_HEAD_BYTES = 12
 MESSAGE_BYTES_MIN = 14
 """The smallest message of magic 0: no key, no value."""
 
+MESSAGE_OVERHEAD_BYTES = {0: 26, 1: 34}
+"""What an entry takes beside its key and value, by magic: its head, the message's head, two lengths."""
+
 CODEC_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
 
