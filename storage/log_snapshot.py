@@ -11,7 +11,8 @@ from typing import NamedTuple
 from storage.errors import CorruptionError, OffsetOutOfRangeError
 from storage.file_system import File
 from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset, Position
-from storage.segment import Segment, TimestampedRecord
+from storage.segment import Segment
+from storage.timestamped_records import TimestampedRecord
 from storage.transactions import AbortedTransaction
 
 
@@ -189,14 +190,11 @@ class LogSnapshot:
     def _aborted(self, offset: Offset, end: Offset) -> tuple[AbortedTransaction, ...]:
         """The aborted transactions that overlap ``[offset, end)``, all of it below the last stable offset (spec E23).
 
-        Their entries were written before the last stable offset passed them. They lie in the segments of their
-        markers, which are below the high watermark.
+        Their entries were written before the last stable offset passed them, in the segments of their markers.
         """
         found: list[AbortedTransaction] = []
         for segment in self.segments[max(0, bisect_right(self.base_offsets, offset) - 1) :]:
-            if segment.base_offset >= self.high_watermark:
-                break
-            here = segment.transaction_index.get().collect_aborted(offset, end)
+            here = segment.transactions.collect(offset, end)
             found += here.transactions
             if here.is_complete:
                 break

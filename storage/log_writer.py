@@ -263,19 +263,18 @@ class LogWriter(WrittenLog):
         if not waiting.requests:
             return
         active = self.written.active
-        end_before = self.written.log_end.offset
-        max_timestamp = active.builder.max_timestamp
+        before = active.size_bytes, self.written.log_end.offset, active.builder.max_timestamp
         completed = waiting.producers.completed
         try:
             active.append([batch for pending in waiting.requests for batch in pending.batches])
             for transaction in completed:
                 if transaction.is_aborted:
-                    active.add_aborted(transaction.to_aborted())
+                    active.transactions.add(transaction.to_aborted())
         except OSError as error:
             if error.errno not in DISK_FULL_ERRNOS:
                 raise
             try:
-                active.undo_append(end_before, max_timestamp)
+                active.undo_append(*before)
             except OSError as second:
                 raise OSError(errno.EIO, "an append that found no room could not be undone") from second
             raise self.no_room(error) from error

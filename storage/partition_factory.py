@@ -18,6 +18,7 @@ from storage.recovery import PartitionOpener, PartitionRecovery
 from storage.segment import Segment
 from storage.topic_metadata import write_partition_metadata
 from storage.topic_registry import TopicRecord, TopicState
+from storage.transaction_checkpoint import TransactionCheckpoint
 from storage.written_log import LogParts
 
 
@@ -103,6 +104,7 @@ class PartitionFactory:
                 epochs=epochs,
                 producers=ProducerState(self._file_system, directory, **self._producer_limits._asdict()),
                 checkpoints=self._checkpoints,
+                transaction_checkpoint=TransactionCheckpoint(self._file_system, directory),
                 recovery_point=Offset(0),
                 random=self._random,
             )

@@ -76,6 +76,7 @@ class PartitionLog:
             ranges = ", ".join(f"{damaged.start} to {damaged.end}" for damaged in parts.damage)
             self.offline_reason = f"offsets {ranges} are damaged on disk; the partition is read-only"
         self.snapshot = self._make_snapshot(self._writer.written, self._first_high_watermark(parts))
+        self._writer.high_watermark = self.snapshot.high_watermark
 
     def _first_high_watermark(self, parts: LogParts) -> LogOffsetMetadata:
         """What one copy alone has made durable is all there is; where there are others the checkpoint counts."""
@@ -422,7 +423,7 @@ class PartitionLog:
                 self.flush()
                 self.publish()
                 self.producers.take_snapshot(self.written_end_offset)
-                self._writer.written.active.seal()
+                self._writer.seal(self._writer.written.active)
                 self._file_system.sync_directory(self.directory)
             except (OSError, StorageError) as error:
                 _logger.error("%s could not be closed cleanly: %s", self.name, error)

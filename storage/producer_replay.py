@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from storage.batch_walk import StoredBatch, read_batch
 from storage.offsets import LogOffsetMetadata, Offset
@@ -11,18 +11,24 @@ from storage.segment import Segment
 from storage.transactions import CompletedTransaction, marker_of
 
 
-def replay_producers(producers: ProducerState, segments: Sequence[Segment], log_end: Offset) -> None:
-    """Restore the producers as they are at the log end.
+def replay_producers(
+    producers: ProducerState, segments: Sequence[Segment], log_end: Offset, upto: Offset | None = None
+) -> None:
+    """Restore the producers as they are at the log end, or at ``upto``, where a segment begins.
 
     Raises:
         CorruptionError: batches are damaged; the producers are as before them.
     """
-    restored = producers.load(max(segments[0].base_offset, Offset(0)), log_end)
-    if restored >= log_end:
-        return
-    for segment, end in zip(segments, [*(following.base_offset for following in segments[1:]), log_end], strict=True):
-        if end > restored:
+    end = log_end if upto is None else upto
+    restored = producers.load(max(segments[0].base_offset, Offset(0)), log_end, newest=end)
+    for segment, segment_end in with_ends(segments, log_end):
+        if restored < segment_end and segment.base_offset < end:
             replay_segment(producers, segment, restored)
+
+
+def with_ends(segments: Sequence[Segment], log_end: Offset) -> Iterator[tuple[Segment, Offset]]:
+    """Each segment, and where the next one begins or the log ends."""
+    return zip(segments, [*(following.base_offset for following in segments[1:]), log_end], strict=True)
 
 
 def replay_segment(producers: ProducerState, segment: Segment, start: Offset) -> list[CompletedTransaction]:

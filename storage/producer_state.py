@@ -278,7 +278,7 @@ class ProducerState:
     def load(self, log_start: Offset, log_end: Offset, newest: Offset | None = None) -> Offset:
         """Restore the state from the newest valid snapshot in ``[log_start, log_end]``; at start and after truncation.
 
-        With ``newest`` from none above that offset; those above it stay.
+        With ``newest`` from none above that offset; those above it stay, but for damaged ones.
 
         Return the offset it holds the state of; the caller replays the batches from there on with ``update``.
         Without a snapshot that is ``log_start``, the state being empty. ``log_start`` is the first offset whose
@@ -291,13 +291,14 @@ class ProducerState:
         for offset in reversed(self.snapshot_offsets()):
             if not log_start <= offset <= log_end:
                 doomed.append(offset)
-            elif restored is None and (newest is None or offset <= newest):
+            elif restored is None:
                 try:
                     records = read_snapshot(self._file_system, self.snapshot_path(offset))
                 except CorruptSnapshotError as error:
                     _logger.warning("dropping a damaged producer snapshot: %s", error)
                     doomed.append(offset)
-                else:
+                    continue
+                if newest is None or offset <= newest:
                     entries = {record.producer_id: ProducerEntry.from_record(record) for record in records}
                     restored = offset
         self._delete(doomed)

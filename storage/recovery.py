@@ -34,11 +34,12 @@ from storage.leftover_files import clear_leftovers, remove_segment_files
 from storage.log_snapshot import OffsetRange
 from storage.offsets import ByteRange, LeaderEpoch, Offset
 from storage.partition_log import PartitionLog
-from storage.producer_replay import replay_producers
 from storage.producer_state import ProducerState
 from storage.segment import Segment
 from storage.segment_scan import SegmentScan, SegmentScanner, last_indexed_position
 from storage.topic_metadata import read_partition_metadata
+from storage.transaction_checkpoint import TransactionCheckpoint
+from storage.transaction_recovery import restore_producers
 from storage.truncation_gaps import TruncationGap
 from storage.written_log import DISK_FULL_ERRNOS, LogParts
 
@@ -94,6 +95,7 @@ class PartitionOpener:
         self._epochs = LeaderEpochs(file_system, directory / LEADER_EPOCH_CHECKPOINT)
         self._epochs_known = False
         self._found_gaps: list[TruncationGap] = []
+        self._transactions = TransactionCheckpoint(file_system, directory)
         self.report = PartitionRecovery(name, clean)
 
     def open(self) -> PartitionLog:
@@ -137,6 +139,7 @@ class PartitionOpener:
                 epochs=self._epochs,
                 producers=producers,
                 checkpoints=self._checkpoints,
+                transaction_checkpoint=self._transactions,
                 recovery_point=log_end if self._clean and not self.report.damage else recovery_point,
                 damage=tuple(self.report.damage),
                 high_watermark=self._checkpoints.high_watermarks.get(self._name),
@@ -394,7 +397,11 @@ class PartitionOpener:
         producers = ProducerState(self._file_system, self._directory, **self._producer_limits._asdict())
         producers.delete_stray_snapshots([segment.base_offset for segment in segments])
         try:
-            replay_producers(producers, segments, log_end)
+            scan_from = self._scan_from(segments)
+            unsure = [] if self._clean else [entry for entry in segments if entry.base_offset >= scan_from]
+            self._checkpoints.ballast.run(
+                lambda: restore_producers(producers, self._transactions, segments, log_end, unsure)
+            )
         except CorruptionError as error:
             self._note(f"producers are known only up to damaged batches: {error}")
         producers.count_idle_from(self._clock.now_ms())

@@ -10,11 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
-from rollway.records import TimestampType, decode_batch
-from storage.batch_validation import DECOMPRESSED_BYTES_MAX, ValidBatch
-from storage.batch_walk import StoredBatch, read_batch
+from rollway.records import TimestampType
+from storage.batch_validation import ValidBatch
+from storage.batch_walk import StoredBatch
 from storage.config import TopicConfig
 from storage.file_names import (
     DELETED_SUFFIX,
@@ -22,7 +20,6 @@ from storage.file_names import (
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
 )
 from storage.file_system import File, FileSystem
@@ -32,9 +29,9 @@ from storage.offset_index import OffsetIndex
 from storage.offsets import NO_TIMESTAMP, ByteRange, Offset, OffsetPosition, Position, TimestampOffset
 from storage.segment_file import SegmentFile
 from storage.segment_indexes import open_offset_index, open_time_index, verified
+from storage.segment_transactions import SegmentTransactions
 from storage.time_index import TimeIndex
-from storage.transaction_index import TransactionIndex
-from storage.transactions import AbortedTransaction
+from storage.timestamped_records import TimestampedRecord, first_record, largest_record
 
 _logger = logging.getLogger(__name__)
 
@@ -50,14 +47,6 @@ class SegmentRead(NamedTuple):
     position: Position
     size_bytes: int
     next_offset: Offset
-
-
-class TimestampedRecord(NamedTuple):
-    """A record found by time."""
-
-    offset: Offset
-    timestamp: int
-    leader_epoch: int
 
 
 class Segment:
@@ -111,11 +100,7 @@ class Segment:
             partial(open_time_index, file_system, self._log, settings, self.offset_index),
             directory / offset_file_name(base_offset, TIME_INDEX_SUFFIX),
         )
-        # Without a file it is empty; the first entry makes one (spec C1).
-        self.transaction_index: LazyIndex[TransactionIndex] = LazyIndex(
-            partial(TransactionIndex.open, file_system, base_offset=base_offset),
-            directory / offset_file_name(base_offset, TRANSACTION_INDEX_SUFFIX),
-        )
+        self.transactions = SegmentTransactions(file_system, directory, base_offset)
 
     @classmethod
     def create(
@@ -195,7 +180,7 @@ class Segment:
         _ = self.file
         self.offset_index.get()
         self.time_index.get()
-        self.transaction_index.get()
+        self.transactions.index.get()
 
     # Appending: the writer only
 
@@ -251,28 +236,22 @@ class Segment:
             self.offset_index.get().append(last_offset, position)
             self.time_index.get().maybe_append(*self.builder.max_timestamp)
 
-    def add_aborted(self, transaction: AbortedTransaction) -> None:
-        """Note an aborted transaction whose marker is in this segment, before readers see the marker (spec E22).
+    def undo_append(self, size_bytes: int, log_end: Offset, max_timestamp: TimestampOffset) -> None:
+        """Remove what a failed ``append`` left, or one whose aborted transactions could not be noted.
 
-        Raises:
-            OSError: as ``append``.
-        """
-        self.transaction_index.get().append(transaction)
-
-    def undo_append(self, log_end: Offset, max_timestamp: TimestampOffset) -> None:
-        """Remove what a failed ``append`` or ``add_aborted`` left; ``log_end`` and ``max_timestamp`` were before it.
+        ``size_bytes``, ``log_end`` and ``max_timestamp`` were true before it.
 
         Raises:
             OSError: the disk refuses this too.
         """
-        self.file.truncate(self.size_bytes)
+        self.size_bytes = size_bytes
+        self.file.truncate(size_bytes)
         if self._settings.preallocated_bytes:
             self.file.truncate(self._settings.preallocated_bytes)
         _fsync(self.file.sync)
         self.offset_index.get().truncate_to(log_end)
         self.time_index.get().truncate_to(log_end)
-        if self.transaction_index.is_open:
-            self.transaction_index.get().undo_append(log_end)
+        self.transactions.undo(log_end)
         self.builder.restart(max_timestamp)
 
     def flush(self) -> None:
@@ -281,11 +260,7 @@ class Segment:
         The other indexes follow in ``seal``: recovery rebuilds an active segment's.
         """
         _fsync(self.file.sync)
-        self._flush_transactions()
-
-    def _flush_transactions(self) -> None:
-        if self.transaction_index.is_open:
-            _fsync(self.transaction_index.get().flush)
+        _fsync(self.transactions.flush)
 
     def seal(self) -> None:
         """End appending: a last time index entry, everything cut to what is used, all of it durable (spec E6).
@@ -301,7 +276,7 @@ class Segment:
         for index in (self.offset_index.get(), time_index):
             index.trim()
             _fsync(index.flush)
-        self._flush_transactions()
+        _fsync(self.transactions.flush)
         self._log.sealed = True
 
     def truncate_to(self, offset: Offset) -> None:
@@ -314,7 +289,7 @@ class Segment:
         self._unseal()
         self.offset_index.get().truncate_to(offset)
         self.time_index.get().truncate_to(offset)
-        self.transaction_index.get().truncate_to(offset)
+        self.transactions.index.get().truncate_to(offset)
         self.size_bytes = kept_bytes
         self.file.truncate(kept_bytes)
         _fsync(self.file.sync)
@@ -394,7 +369,7 @@ class Segment:
         start = self._verified_lower_bound(Offset(max(entry.offset, start_offset)), limit)
         for batch in self.walk(start.position, limit):
             if batch.header.max_timestamp >= timestamp and batch.header.last_offset >= start_offset:
-                found = self._first_record(batch, timestamp, start_offset)
+                found = first_record(self.file, batch, timestamp, start_offset)
                 if found is not None:
                     return found
         return None
@@ -409,31 +384,13 @@ class Segment:
                 continue
             if header.base_offset < start_offset:
                 # Its largest may lie below the start: only its records can tell.
-                found = self._largest_record(batch, start_offset)
+                found = largest_record(self.file, batch, start_offset)
                 best = found if found.timestamp != NO_TIMESTAMP else None
             elif largest is None or header.max_timestamp > largest.header.max_timestamp:
                 largest = batch
         if largest is not None and (best is None or largest.header.max_timestamp > best.timestamp):
-            best = self._largest_record(largest, start_offset)
+            best = largest_record(self.file, largest, start_offset)
         return best
-
-    def _largest_record(self, batch: StoredBatch, start_offset: Offset) -> TimestampedRecord:
-        columns = decode_batch(read_batch(self.file, batch), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-        timestamps = np.where(columns.offsets >= start_offset, columns.timestamps, NO_TIMESTAMP)
-        place = int(timestamps.argmax())
-        return TimestampedRecord(
-            Offset(int(columns.offsets[place])), int(timestamps[place]), batch.header.partition_leader_epoch
-        )
-
-    def _first_record(self, batch: StoredBatch, timestamp: int, start_offset: Offset) -> TimestampedRecord | None:
-        columns = decode_batch(read_batch(self.file, batch), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-        hits = (columns.timestamps >= timestamp) & (columns.offsets >= start_offset)
-        if not hits.any():
-            return None
-        place = int(hits.argmax())
-        return TimestampedRecord(
-            Offset(int(columns.offsets[place])), int(columns.timestamps[place]), batch.header.partition_leader_epoch
-        )
 
     def first_record_timestamp(self) -> int:
         """The timestamp of the segment's first record, ``NO_TIMESTAMP`` without records."""
@@ -515,14 +472,17 @@ class Segment:
 
     # Deleting
 
+    @property
+    def _indexes(self) -> tuple[LazyIndex[Any], ...]:
+        return self.offset_index, self.time_index, self.transactions.index
+
     def mark_deleted(self) -> list[Path]:
         """Rename the files to ``.deleted``; whoever holds the segment reads on. Return the new names (spec E7)."""
         renamed: list[Path] = []
         if self._file_system.exists(self._log.path):
             self._log.rename(_deleted(self._log.path))
             renamed.append(self._log.path)
-        indexes: tuple[LazyIndex[Any], ...] = (self.offset_index, self.time_index, self.transaction_index)
-        for index in indexes:
+        for index in self._indexes:
             if self._file_system.exists(index.path):
                 index.rename(self._file_system, _deleted(index.path))
                 renamed.append(index.path)
@@ -531,8 +491,7 @@ class Segment:
     def moved_to(self, directory: Path) -> None:
         """Take note that the directory was renamed to ``directory``."""
         self._log.moved_to(directory)
-        indexes: tuple[LazyIndex[Any], ...] = (self.offset_index, self.time_index, self.transaction_index)
-        for index in indexes:
+        for index in self._indexes:
             index.moved(directory / index.path.name)
 
 

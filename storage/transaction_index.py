@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from storage.file_system import File, FileSystem
+from storage.file_system import File, FileSystem, read_file, write_file_atomically
 from storage.index_file import CorruptIndexError, InvalidEntryError
 from storage.offsets import Offset
 from storage.transactions import AbortedTransaction
@@ -118,6 +118,10 @@ class TransactionIndex:
         """All entries there are when the first is asked for, in order."""
         return (transaction for _version, transaction in self._entries_from(0))
 
+    def content(self) -> bytes:
+        """All whole entries, as the file has them."""
+        return b"" if self._file is None else self._file.read(0, self.entry_count * self.ENTRY_BYTES)
+
     def collect_aborted(self, fetch_offset: Offset, upper_bound: Offset) -> AbortedTransactions:
         """Return the transactions that overlap ``[fetch_offset, upper_bound)``, in the order of their markers.
 
@@ -216,3 +220,23 @@ class TransactionIndex:
             if whole < wanted:
                 return  # truncated meanwhile
             slot += whole
+
+
+def write_transaction_index(file_system: FileSystem, path: Path, transactions: Sequence[AbortedTransaction]) -> None:
+    """Replace an index by one of these transactions; without any there is no file. Durable: on return.
+
+    Raises:
+        OSError: the disk refused, and the index is not what it should be; on a full or read-only disk that it is, is
+            enough.
+    """
+    content = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in transactions)
+    if not content:
+        if file_system.exists(path):
+            file_system.unlink(path)
+            file_system.sync_directory(path.parent)
+        return
+    try:
+        write_file_atomically(file_system, path, content)
+    except OSError:
+        if not file_system.exists(path) or read_file(file_system, path, len(content)) != content:
+            raise

@@ -24,6 +24,7 @@ from storage.producer_replay import replay_producers
 from storage.producer_state import ProducerState
 from storage.replica_set import ReplicaSet
 from storage.segment import Segment
+from storage.transaction_checkpoint import TransactionCheckpoint
 from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction, UnstableTransactions
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
@@ -72,6 +73,7 @@ class LogParts:
     producers: ProducerState
     checkpoints: DirectoryCheckpoints
     recovery_point: Offset
+    transaction_checkpoint: TransactionCheckpoint
     damage: tuple[OffsetRange, ...] = ()
     replicas: ReplicaSet = field(default_factory=ReplicaSet)
     high_watermark: Offset | None = None
@@ -104,6 +106,7 @@ class WrittenLog:
         self.recovery_point = parts.recovery_point
         self.deleted_files = DeletedFiles(parts.file_system, parts.clock)
         self.checkpoints = parts.checkpoints
+        self._transaction_checkpoint = parts.transaction_checkpoint
         self._random = parts.random
         active = parts.segments[-1]
         log_end = LogOffsetMetadata(parts.log_end_offset, active.base_offset, Position(active.size_bytes))
@@ -134,7 +137,7 @@ class WrittenLog:
             segments = segments[:-1]
         try:
             self.producers.take_snapshot(base_offset)
-            self._seal(active)
+            self.seal(active)
             fresh = self.create_segment(base_offset)
             self._file_system.sync_directory(self.directory)
         except OSError as error:
@@ -147,13 +150,16 @@ class WrittenLog:
         )
         self.advance_durable_end(log_end)
 
-    def _seal(self, active: Segment) -> None:
+    def seal(self, active: Segment) -> None:
         """Seal with no other fsync of the file under way: the kernel tells of a failed write only once (rule 3)."""
         with self.flushing:
             if self.failed:
                 raise OSError(errno.EIO, "the disk failed before")
             try:
                 active.seal()
+                self._transaction_checkpoint.note(
+                    active.base_offset, active.transactions.content(), self.written.base_offsets
+                )
             except OSError as error:
                 self.failed = error.errno not in DISK_FULL_ERRNOS
                 raise

@@ -217,7 +217,7 @@ def retry_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
 
 @defect(DISK_ERRORS)
 def half_an_append_stays_after_a_full_disk(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Segment, "undo_append", lambda self, log_end, max_timestamp: None)
+    patch.setattr(Segment, "undo_append", lambda self, size_bytes, log_end, max_timestamp: None)
 
 
 @defect(DISK_ERRORS)

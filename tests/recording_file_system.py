@@ -12,17 +12,19 @@ from storage.file_system import File, FileSystem, LocalFileSystem, Lock
 class RecordingFileSystem:
     """Passes everything on to a ``LocalFileSystem`` and keeps ``operations`` as (what, file name) pairs.
 
-    ``refuse`` names operations that raise ``OSError`` (ENOSPC) from now on, having done nothing.
+    ``refuse`` names operations that raise ``OSError`` (ENOSPC) from now on, having done nothing; with
+    ``refuse_suffix`` only for files of that kind.
     """
 
     def __init__(self) -> None:
         self.inner: FileSystem = LocalFileSystem()
         self.operations: list[tuple[str, str]] = []
         self.refuse: set[str] = set()
+        self.refuse_suffix = ""
 
     def note(self, operation: str, path: Path) -> None:
         self.operations.append((operation, path.name))
-        if operation in self.refuse:
+        if operation in self.refuse and path.name.endswith(self.refuse_suffix):
             raise OSError(errno.ENOSPC, "refused by the test", str(path))
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:

@@ -13,6 +13,7 @@ from storage.file_names import (
     PARTITION_METADATA,
     PRODUCER_SNAPSHOT_SUFFIX,
     TEMPORARY_SUFFIX,
+    TRANSACTION_INDEX_CHECKPOINT,
     PartitionName,
     parse_offset_file_name,
 )
@@ -121,7 +122,7 @@ class PartitionCheck:
         set_aside: list[Path] = []
         for file_name in self._file_system.list_directory(self._directory):
             path = self._directory / file_name
-            if file_name in (PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT):
+            if file_name in (PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT, TRANSACTION_INDEX_CHECKPOINT):
                 continue
             parsed = parse_offset_file_name(file_name)
             if parsed is None:

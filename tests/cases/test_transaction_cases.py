@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from rollway.records import ControlRecord, ControlType, RecordBatch, decode_batch, decode_control_record
+from rollway.records import (
+    ControlRecord,
+    ControlType,
+    RecordBatch,
+    decode_batch,
+    decode_control_record,
+    split_batches,
+)
+from storage.batch_validation import validate_batches
+from storage.errors import DiskFullError, OffsetOutOfRangeError
+from storage.file_system import LocalFileSystem
 from storage.log_snapshot import Isolation
+from storage.offsets import Offset
+from storage.partition_log import AppendRequest
+from storage.producer_snapshot import read_snapshot
+from storage.transactions import TransactionMarker
 from tests.cases.logs import CaseLog, batch_of, refused
+from tests.recording_file_system import RecordingFileSystem
 
 NewLog = Callable[..., CaseLog]
 
@@ -175,3 +191,320 @@ def test_tx_5_the_marker_of_nothing(new_log: NewLog) -> None:
     assert log.end_offset == last_stable(log) == 4
     log.restart(clean=True)
     assert log.file_names(".txnindex") == []
+
+
+def test_several_transactions_of_one_producer_in_one_group(new_log: NewLog) -> None:
+    """E22: the second begins behind the marker of the first, all written together."""
+    log = new_log()
+    producer, other = Producer(log, 1), Producer(log, 2)
+    config, now_ms = log.partition.config, log.clock.now_ms()
+
+    def data(body: bytes) -> AppendRequest:
+        return AppendRequest(tuple(validate_batches(body, config, now_ms)))
+
+    def end(producer_id: int, *, commit: bool) -> AppendRequest:
+        return AppendRequest.marker(TransactionMarker(producer_id, 0, 0, commit))
+
+    group = [
+        data(producer.batch(2) + producer.batch(1)),
+        data(other.batch()),
+        end(1, commit=False),
+        data(producer.batch(3)),
+        data(batch_of(2)),
+        end(1, commit=False),
+        data(producer.batch()),
+        end(2, commit=True),
+        end(1, commit=True),
+        data(producer.batch()),
+    ]
+    answers = log.partition.append(group)
+    assert [getattr(answer, "base_offset", answer) for answer in answers] == [0, 3, 4, 5, 8, 10, 11, 12, 13, 14]
+    log.partition.publish()
+    assert stored_aborted(log) == [(1, 0, 4, 3), (1, 5, 10, 3)]
+    assert last_stable(log) == 14
+    assert log.partition.producers.entries[1].current_txn_first_offset == 14
+    assert log.aborted() == [(1, 0, 4, 3), (1, 5, 10, 3)]
+
+
+def mixed(log: CaseLog) -> None:
+    """Aborted, committed and open transactions over several segments, some of them longer than one."""
+    one, two, three, four = (Producer(log, number) for number in (1, 2, 3, 4))
+    one.send(3)
+    two.send(2)
+    one.abort()
+    log.roll()
+    two.send(1)
+    three.send(2)
+    log.roll()
+    two.abort()
+    three.abort()
+    four.send(1)
+    four.commit()
+    log.roll()
+    one.send(2)
+    one.abort()
+    four.send(2)
+    log.send(batch_of(2))
+
+
+MIXED_ENTRIES = {0: [(1, 0, 5, 3)], 6: [], 9: [(2, 3, 9, 7), (3, 7, 10, 11)], 13: [(1, 13, 15, 16)]}
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("lost", [(), (".snapshot",), (".txnindex",), (".txnindex", ".snapshot", ".index")])
+def test_tx_6_everything_is_there_after_a_restart(new_log: NewLog, clean: bool, lost: tuple[str, ...]) -> None:
+    """TX-6: after kill -9, with .txnindex and .snapshot deleted, the same entries and the same last stable offset."""
+    log = new_log()
+    mixed(log)
+    entries = {base: stored_aborted(log, base) for base in log.base_offsets}
+    before = last_stable(log), log.partition.producers.entries, log.aborted(), log.offsets(0, Isolation.LAST_STABLE)
+    assert (before[0], entries) == (16, MIXED_ENTRIES)
+    directory = log.directory
+    if clean:
+        log.stop()
+    else:
+        log.kill()
+    for path in directory.iterdir():
+        if path.suffix in lost:
+            path.unlink()
+    log.start()
+    after = last_stable(log), log.partition.producers.entries, log.aborted(), log.offsets(0, Isolation.LAST_STABLE)
+    assert {base: stored_aborted(log, base) for base in log.base_offsets} == entries
+    assert (after[0], *after[2:]) == (before[0], *before[2:])
+    assert {number: entry.current_txn_first_offset for number, entry in after[1].items()} == {
+        1: -1,
+        2: -1,
+        3: -1,
+        4: 16,
+    }
+    log.end_transaction(4, commit=False)
+    assert last_stable(log) == log.end_offset
+    assert stored_aborted(log, 13) == [*MIXED_ENTRIES[13], (4, 16, 20, 21)]
+
+
+@pytest.mark.parametrize("damage", ["cut", "version", "order", "too long"])
+def test_tx_6_a_bad_index_is_made_anew_though_the_stop_was_clean(new_log: NewLog, damage: str) -> None:
+    """E20."""
+    log = new_log()
+    mixed(log)
+    path = log.file(9, ".txnindex")
+    log.stop()
+    content = bytearray(path.read_bytes())
+    if damage == "cut":
+        del content[-1:]
+    elif damage == "version":
+        content[1] = 1
+    elif damage == "order":
+        content = content[34:] + content[:34]
+    else:
+        content += struct.pack(">hqqqq", 0, 9, 9, 1000, 1001)
+    path.write_bytes(content)
+    log.start()
+    assert {base: stored_aborted(log, base) for base in log.base_offsets} == MIXED_ENTRIES
+    assert last_stable(log) == 16
+
+
+@pytest.mark.parametrize("offset", range(20))
+def test_tx_8_a_fetch_lists_the_aborted_transactions_it_touches(new_log: NewLog, offset: int) -> None:
+    """E23: from any offset on, of any size: all that overlap what is returned, in the order of their markers."""
+    log = new_log()
+    mixed(log)
+    everything = [entry for entries in MIXED_ENTRIES.values() for entry in entries]
+    for max_bytes in (1, 200, 500, 1 << 20):
+        fetched = log.snapshot.read(Offset(offset), max_bytes, isolation=Isolation.LAST_STABLE)
+        expected = [entry for entry in everything if entry[2] >= offset and entry[1] < fetched.next_offset]
+        assert list(fetched.aborted or ()) == (expected if fetched.slices else [])
+        assert fetched.next_offset <= max(offset, 16)
+
+
+def committed(log: CaseLog, offset: int = 0) -> list[int]:
+    """What a consumer of committed records keeps of a fetch: written from the rule, not by the engine."""
+    fetched = log.snapshot.read(Offset(offset), 1 << 20, isolation=Isolation.LAST_STABLE)
+    listed = sorted(fetched.aborted or (), key=lambda entry: entry.first_offset)
+    active: set[int] = set()
+    kept: list[int] = []
+    for batch in split_batches(b"".join(piece.read() for piece in fetched.slices)):
+        header = batch.header
+        while listed and listed[0].first_offset <= header.last_offset:
+            active.add(listed.pop(0).producer_id)
+        if header.is_control:
+            active.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in active):
+            kept += range(header.base_offset, header.last_offset + 1)
+    return [entry for entry in kept if entry >= offset]
+
+
+def test_tx_9_only_aborted_data(new_log: NewLog) -> None:
+    """TX-9: the bytes come, with the list; a filtering consumer gets nothing and goes on."""
+    log = new_log()
+    producer = Producer(log, 1)
+    for _ in range(3):
+        producer.send(4)
+        producer.abort()
+    fetched = log.snapshot.read(Offset(0), 1 << 20, isolation=Isolation.LAST_STABLE)
+    assert fetched.size_bytes == log.snapshot.size_bytes
+    assert (fetched.next_offset, committed(log)) == (15, [])
+    assert [entry.first_offset for entry in fetched.aborted or ()] == [0, 5, 10]
+
+
+def test_tx_9_committed_records_of_a_mixed_log(new_log: NewLog) -> None:
+    log = new_log()
+    mixed(log)
+    assert committed(log) == [11]
+    log.end_transaction(4, commit=True)
+    assert committed(log) == [11, 16, 17, 18, 19]
+    assert committed(log, 12) == [16, 17, 18, 19]
+
+
+def test_f_15_offsets_by_isolation(new_log: NewLog) -> None:
+    """F-15: three records open: latest 3, committed 0; no committed record by time until the marker."""
+    log = new_log()
+    producer = Producer(log, 1)
+    producer.send(3)
+    snapshot = log.snapshot
+    assert snapshot.bound(Isolation.HIGH_WATERMARK).offset == 3
+    assert snapshot.bound(Isolation.LAST_STABLE).offset == 0
+    assert snapshot.offset_for_timestamp(0, Isolation.LAST_STABLE) is None
+    assert snapshot.max_timestamp(Isolation.LAST_STABLE) is None
+    assert snapshot.available_bytes(Offset(0), Isolation.LAST_STABLE) == 0
+    found = snapshot.offset_for_timestamp(0)
+    assert found is not None
+    assert found.offset == 0
+    producer.commit()
+    assert log.snapshot.bound(Isolation.LAST_STABLE).offset == 4
+    assert log.snapshot.offset_for_timestamp(0, Isolation.LAST_STABLE) == found
+    assert log.snapshot.available_bytes(Offset(0), Isolation.LAST_STABLE) == log.snapshot.size_bytes
+
+
+def test_d12_a_read_ends_before_the_open_transaction(new_log: NewLog) -> None:
+    """D12: log end and high watermark 10, last stable offset 3."""
+    log = new_log()
+    log.send(batch_of(3))
+    Producer(log, 1).send(1)
+    log.send(batch_of(6))
+    assert (log.end_offset, log.snapshot.high_watermark, last_stable(log)) == (10, 10, 3)
+    assert log.offsets(0, Isolation.LAST_STABLE) == [0, 1, 2]
+    assert log.offsets(3, Isolation.LAST_STABLE) == []
+    assert log.offsets(5, Isolation.LAST_STABLE) == []
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(11, Isolation.LAST_STABLE)
+
+
+def test_ps_6_a_producer_in_a_transaction_does_not_expire(new_log: NewLog) -> None:
+    log = new_log()
+    Producer(log, 1).send()
+    Producer(log, 2).send()
+    log.end_transaction(2, commit=True)
+    assert log.partition.expire_producers(log.clock.now_ms() + 10**10) == 1
+    assert set(log.partition.producers.entries) == {1}
+    log.end_transaction(1, commit=True)
+    assert log.partition.expire_producers(log.clock.now_ms() + 10**10) == 1
+
+
+def test_rc_11_the_snapshot_keeps_the_open_transaction(new_log: NewLog) -> None:
+    """RC-11, on-disk: currentTxnFirstOffset and the coordinator's epoch, at a roll and at a clean stop."""
+    log = new_log()
+    producer = Producer(log, 1)
+    producer.send(2)
+    log.end_transaction(1, commit=True, coordinator_epoch=4)
+    producer.send(2)
+    log.roll()
+    record = read_snapshot(LocalFileSystem(), log.file(5, ".snapshot"))[0]
+    assert (record.coordinator_epoch, record.current_txn_first_offset) == (4, 3)
+    log.restart(clean=True)
+    assert log.recovery.scanned_bytes == 0
+    assert last_stable(log) == 3
+    with refused(log, 52):
+        log.end_transaction(1, commit=True, coordinator_epoch=3)
+    log.end_transaction(1, commit=False, coordinator_epoch=4)
+    assert stored_aborted(log, 5) == [(1, 3, 5, 6)]
+    assert log.aborted(3) == [(1, 3, 5, 6)]
+
+
+@pytest.mark.parametrize("target", range(20))
+def test_tr_1_truncation_cuts_transactions_too(new_log: NewLog, target: int) -> None:
+    """E21: entries at or above the target go; what their markers ended is open again."""
+    log = new_log()
+    mixed(log)
+    log.truncate(target)
+    log.partition.publish()
+    kept = [entry for entries in MIXED_ENTRIES.values() for entry in entries if entry[2] < target]
+    assert [entry for base in log.base_offsets for entry in stored_aborted(log, base)] == kept
+    opened: dict[int, int] = {}
+    for header in log.headers():
+        if header.is_control:
+            opened.pop(header.producer_id, None)
+        elif header.is_transactional:
+            opened.setdefault(header.producer_id, header.base_offset)
+    assert last_stable(log) == min([*opened.values(), log.snapshot.high_watermark])
+    log.restart(clean=False)
+    assert last_stable(log) == min([*opened.values(), log.snapshot.high_watermark])
+    assert [entry for base in log.base_offsets for entry in stored_aborted(log, base)] == kept
+
+
+def test_e8_the_log_start_may_pass_an_open_transaction(new_log: NewLog) -> None:
+    """E8, E22: the last stable offset is never below the log start."""
+    log = new_log()
+    producer = Producer(log, 1)
+    producer.send(4)
+    log.send(batch_of(4))
+    assert log.delete_records(6) == 6
+    assert (log.snapshot.log_start_offset, last_stable(log), log.snapshot.high_watermark) == (6, 6, 8)
+    assert log.offsets(6, Isolation.LAST_STABLE) == []
+    for clean in (True, False):
+        log.restart(clean=clean)
+        assert (log.snapshot.log_start_offset, last_stable(log)) == (6, 6)
+    producer.abort()
+    assert last_stable(log) == 9
+    assert committed(log, 6) == [6, 7]
+
+
+def test_e8_a_batch_that_the_log_start_cuts_keeps_its_transaction(new_log: NewLog) -> None:
+    log = new_log()
+    Producer(log, 1).send(4)
+    log.delete_records(2)
+    log.kill()
+    for path in log.directory.glob("*.snapshot"):
+        path.unlink()
+    log.start()
+    assert (log.snapshot.log_start_offset, last_stable(log), log.end_offset) == (2, 2, 4)
+
+
+def test_e7_retention_takes_the_transaction_index_along(new_log: NewLog) -> None:
+    """E7: renamed with the rest; who holds a snapshot reads on."""
+    log = new_log({"retention.bytes": 1})
+    mixed(log)
+    before = log.snapshot
+    log.run_retention()
+    assert log.file_names(".txnindex") == ["00000000000000000013.txnindex"]
+    assert [name for name in log.file_names(".txnindex.deleted") if int(name[:20]) < 13] == [
+        "00000000000000000000.txnindex.deleted",
+        "00000000000000000009.txnindex.deleted",
+    ]
+    log.clock.advance(100_000)
+    log.manager.delete_due_files()
+    assert log.file_names(".deleted") == []
+    fetched = before.read(Offset(0), 1 << 20, isolation=Isolation.LAST_STABLE)
+    assert list(fetched.aborted or ()) == [entry for entries in MIXED_ENTRIES.values() for entry in entries]
+
+
+@pytest.mark.parametrize("operation", ["create", "write"])
+def test_c1_no_file_stays_of_an_entry_that_found_no_room(tmp_path: Path, operation: str) -> None:
+    """An append that finds no room for its index entry is undone: bytes, entry, producers."""
+    disk = RecordingFileSystem()
+    log = CaseLog(tmp_path / "data", file_system=disk)
+    producer = Producer(log, 1)
+    producer.send(2)
+    before = log.log_files(), log.partition.producers.entries, log.file_names()
+    disk.refuse, disk.refuse_suffix = {operation}, ".txnindex"
+    for _ in range(2):
+        (answer,) = log.partition.append([AppendRequest.marker(TransactionMarker(1, 0, 0, commit=False))])
+        assert isinstance(answer, DiskFullError)
+        log.partition.publish()
+        assert (log.log_files(), log.partition.producers.entries, log.file_names()) == before
+        assert last_stable(log) == 0
+    disk.refuse = set()
+    producer.abort()
+    assert stored_aborted(log) == [(1, 0, 2, 3)]
+    log.restart(clean=True)
+    assert log.aborted() == [(1, 0, 2, 3)]

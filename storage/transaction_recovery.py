@@ -1,0 +1,63 @@
+"""Transaction indexes made anew from the log: after an unclean stop, and where one is not what it should be (spec E20).
+
+The entries come out as they were written: what an abort marker left open is known from the producer snapshot that every
+segment begins with, and from the batches since.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+
+from storage.errors import CorruptionError
+from storage.index_file import CorruptIndexError
+from storage.offsets import Offset
+from storage.producer_replay import replay_producers, replay_segment, with_ends
+from storage.producer_state import ProducerState
+from storage.segment import Segment
+from storage.transaction_checkpoint import TransactionCheckpoint
+
+_logger = logging.getLogger(__name__)
+
+
+def restore_producers(
+    producers: ProducerState,
+    checkpoint: TransactionCheckpoint,
+    segments: Sequence[Segment],
+    log_end: Offset,
+    unsure: Collection[Segment],
+) -> None:
+    """Restore the producers and their transactions as they are at the log end, and every segment's transaction index.
+
+    The index of an ``unsure`` segment, one of which only the batches were checked, is made anew, durably; so is one
+    that is not a transaction index, speaks of other segments' markers, or is not what ``checkpoint`` says.
+
+    Raises:
+        CorruptionError: batches are damaged. The producers are as before them, indexes of later segments as they were.
+    """
+    if not checkpoint.load():
+        unsure = segments
+    known_end: Offset | None = None
+    bases = {segment.base_offset for segment in segments}
+    for segment, end in with_ends(segments, log_end):
+        if segment not in unsure and _is_sound(segment, end, checkpoint):
+            continue
+        if known_end != segment.base_offset:
+            replay_producers(producers, segments, log_end, upto=segment.base_offset)
+        completed = replay_segment(producers, segment, segment.base_offset)
+        segment.transactions.replace([entry.to_aborted() for entry in completed if entry.is_aborted])
+        if segment is not segments[-1]:
+            checkpoint.note(segment.base_offset, segment.transactions.content(), bases)
+        known_end = end
+    if known_end != log_end:
+        replay_producers(producers, segments, log_end)
+
+
+def _is_sound(segment: Segment, end: Offset, checkpoint: TransactionCheckpoint) -> bool:
+    try:
+        if not checkpoint.agrees(segment.base_offset, segment.transactions.checked_content(end)):
+            raise CorruptIndexError(f"{segment.transactions.index.path} is not what it was")
+    except CorruptionError as error:
+        _logger.warning("a transaction index is made anew: %s", error)
+        return False
+    return True
