@@ -156,18 +156,6 @@ def json_body(model: type[Model], *, optional: bool = False) -> Callable[[Reques
     return read
 
 
-def is_disconnected(request: Request) -> Callable[[], Awaitable[None]]:
-    """A call that returns when the client has closed its connection; for requests without a body."""
-
-    async def gone() -> None:
-        while True:
-            message = await request.receive()
-            if message["type"] == "http.disconnect":
-                return
-
-    return gone
-
-
 IsolationParameter = Annotated[
     Isolation, Query(description="Both read up to the high watermark while there are no transactions.")
 ]

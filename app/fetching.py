@@ -5,14 +5,13 @@ Thread: the event loop; whatever may touch the disk goes to the pool of readers.
 
 from __future__ import annotations
 
-import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from app.fetch_range import FetchRange, FetchRequest, range_of, start_of
-from app.fetch_waiters import FetchWaiters, Wake, known_place
+from app.fetch_waiters import FetchWaiter, FetchWaiters, Wake, known_place
 from app.http.problems import Problem
 from app.metrics import Metrics
 from app.pools import Pools, call_in
@@ -60,8 +59,15 @@ class FetchAnswer(Generic[Result]):
     read: Result
 
 
-class ClientGoneError(Exception):
-    """The client closed its connection while its request waited."""
+@dataclass(frozen=True, slots=True)
+class BegunFetch:
+    """A fetch before it reads: from which offset, of which snapshot, or of the one that is there when it has waited."""
+
+    log: PartitionLog
+    request: FetchRequest
+    start: Offset
+    snapshot: LogSnapshot | None = None
+    waiter: FetchWaiter | None = None
 
 
 class Fetching:
@@ -73,22 +79,12 @@ class Fetching:
         self._pools = pools
         self._metrics = metrics
 
-    async def fetch(
-        self,
-        log: PartitionLog,
-        request: FetchRequest,
-        read: Callable[[LogSnapshot, FetchRange], Result],
-        gone: Callable[[], Awaitable[None]],
-    ) -> FetchAnswer[Result]:
-        """Find the range, wait for it if asked to, and ``read`` it from one snapshot in a thread.
-
-        ``gone`` returns when the client has closed its connection; it is only asked while waiting.
+    async def begin(self, log: PartitionLog, request: FetchRequest) -> BegunFetch:
+        """Find where the fetch begins, and wait for more if it asks to and there is too little.
 
         Raises:
             Problem: offset_out_of_range, overloaded.
-            UnknownTopicOrPartitionError: the topic was deleted meanwhile.
-            ClientGoneError: the client went away.
-            StorageError: what ``read`` raises.
+            StorageError: stored bytes are not what they should be.
         """
         snapshot = log.snapshot
         if request.timestamp is not None:
@@ -97,10 +93,28 @@ class Fetching:
             start = start_of(snapshot, request)
         start = self._inside(log, snapshot, start, request)
         if request.wait_ms > 0 and not await self._ends_before(snapshot, request, start):
-            await self._wait(log, start, request, gone)
-            snapshot = log.snapshot
-            start = self._inside(log, snapshot, start, request)
-        return await call_in(self._pools.read, functools.partial(_read, snapshot, request, start, read))
+            # The snapshot is not kept: it would keep files open that retention has deleted meanwhile.
+            return BegunFetch(log, request, start, waiter=await self._wait(log, start, request))
+        return BegunFetch(log, request, start, snapshot=snapshot)
+
+    async def finish(self, begun: BegunFetch, read: Callable[[LogSnapshot, FetchRange], Result]) -> FetchAnswer[Result]:
+        """``read`` the range from one snapshot in a thread, once ``begun.waiter`` is complete, if there is one.
+
+        Raises:
+            Problem: offset_out_of_range.
+            UnknownTopicOrPartitionError: the topic was deleted meanwhile.
+            StorageError: what ``read`` raises.
+        """
+        snapshot, start = begun.snapshot, begun.start
+        if snapshot is None:
+            if begun.waiter is not None and begun.waiter.done.result() is Wake.GONE:
+                raise UnknownTopicOrPartitionError(f"{begun.log.name} was deleted")
+            snapshot = begun.log.snapshot
+            start = self._inside(begun.log, snapshot, start, begun.request)
+        if start >= snapshot.high_watermark and begun.request.until is None:
+            # Nothing there, no disk, no thread: the answer of thousands of long polls when the service stops.
+            return _read(snapshot, begun.request, start, read)
+        return await call_in(self._pools.read, functools.partial(_read, snapshot, begun.request, start, read))
 
     async def _ends_before(self, snapshot: LogSnapshot, request: FetchRequest, start: Offset) -> bool:
         """Whether the range is complete already, so that waiting brings nothing."""
@@ -110,9 +124,7 @@ class Fetching:
         wanted = call() if request.until is None else await call_in(self._pools.read, call)
         return wanted.end is not None
 
-    async def _wait(
-        self, log: PartitionLog, start: Offset, request: FetchRequest, gone: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def _wait(self, log: PartitionLog, start: Offset, request: FetchRequest) -> FetchWaiter:
         # More than can be answered is not waited for (spec D4).
         min_bytes = min(request.min_bytes, request.max_bytes)
         snapshot = log.snapshot
@@ -120,19 +132,7 @@ class Fetching:
         if place is None and min_bytes > 1:
             place = await call_in(self._pools.read, functools.partial(snapshot.place_of, start))
         # Looks at the snapshot of now and registers, with no await between (invariant 7).
-        waiter = self._waiters.register(log, place or start, min_bytes=min_bytes, wait_ms=request.wait_ms)
-        if waiter.done.done():
-            return
-        watch = asyncio.ensure_future(gone())
-        try:
-            await asyncio.wait((waiter.done, watch), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            watch.cancel()
-            self._waiters.forget(waiter)
-        if waiter.done.cancelled():
-            raise ClientGoneError
-        if waiter.done.result() is Wake.GONE:
-            raise UnknownTopicOrPartitionError(f"{log.name} was deleted")
+        return self._waiters.register(log, place or start, min_bytes=min_bytes, wait_ms=request.wait_ms)
 
     def _inside(self, log: PartitionLog, snapshot: LogSnapshot, start: Offset, request: FetchRequest) -> Offset:
         if start < snapshot.log_start_offset and request.restart_at_earliest:

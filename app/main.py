@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import Depends, FastAPI
 
 from app.access.needs import check_needs
 from app.compression import AnswerCompression
 from app.dependencies import only_known_parameters
-from app.fetching import ClientGoneError
 from app.http import problems
 from app.http.methods import HeadOfGet
+from app.http.parking import ParkedRequests
 from app.http.request_context import RequestContext
 from app.metrics import RequestMetrics
 from app.openapi import TAGS, make_document
@@ -23,7 +23,6 @@ from app.settings import Settings
 from storage.clock import Clock
 
 ROUTERS = [routes.router for routes in (topics, records, fetch, offsets, retention, operations)]
-CLIENT_GONE_STATUS = 499
 TITLE = "Rollway"
 VERSION = "0.1.0"
 SUMMARY = "Kafka's log over HTTP"
@@ -31,11 +30,6 @@ DESCRIPTION = """Topics of partitions, each an append-only log of records in Kaf
 
 Every end is exclusive, offsets and sizes are 64-bit numbers, times are milliseconds since the epoch. Every error is a
 problem document (RFC 9457); decide on a retry from `retryable` and `applied` alone."""
-
-
-async def _answer_nobody(_: Request, __: Exception) -> Response:
-    """For who has closed the connection: nothing is sent, and the metrics show it apart."""
-    return Response(status_code=CLIENT_GONE_STATUS)
 
 
 def create_app(
@@ -79,8 +73,8 @@ def create_app(
     app.state.begin_shutdown = service.release
     for router in ROUTERS:
         app.include_router(router)
+    app.add_middleware(ParkedRequests)
     problems.install(app)
-    app.add_exception_handler(ClientGoneError, _answer_nobody)
     app.add_middleware(AnswerCompression, pool=service.pools.read)
     app.add_middleware(HeadOfGet)
     app.add_middleware(RequestMetrics, metrics=service.metrics)

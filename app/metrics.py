@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.http.parking import CONTINUATION, Parked
+
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -100,7 +102,9 @@ class RequestMetrics:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began = time.perf_counter()
+        # A request that waited outside comes here twice: it is one, and its wait is part of it.
+        parked: Parked | None = scope.get(CONTINUATION)
+        began = time.perf_counter() if parked is None else parked.began
         status = 0
 
         async def send_and_see(message: Message) -> None:
@@ -111,11 +115,19 @@ class RequestMetrics:
 
         try:
             await self._app(scope, receive, send_and_see)
-        finally:
-            route = getattr(scope.get("route"), "path", _UNMATCHED)
-            method = scope["method"] if route != _UNMATCHED else _UNMATCHED
-            self._metrics.requests.labels(method, route, str(status)).inc()
-            self._metrics.request_seconds.labels(method, route).observe(time.perf_counter() - began)
+        except Parked as left:
+            left.began = began
+            raise
+        except BaseException:
+            self._count(scope, status, began)
+            raise
+        self._count(scope, status, began)
+
+    def _count(self, scope: Scope, status: int, began: float) -> None:
+        route = getattr(scope.get("route"), "path", _UNMATCHED)
+        method = scope["method"] if route != _UNMATCHED else _UNMATCHED
+        self._metrics.requests.labels(method, route, str(status)).inc()
+        self._metrics.request_seconds.labels(method, route).observe(time.perf_counter() - began)
 
 
 def metric_names(metrics: Metrics) -> Iterable[str]:

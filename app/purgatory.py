@@ -21,7 +21,7 @@ import asyncio
 import logging
 from collections.abc import Hashable, Iterable
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from app.http.problems import Problem
 
@@ -48,12 +48,13 @@ class Wake(Enum):
 class DelayedOperation(abc.ABC):
     """Something that waits. ``done`` completes exactly once, or is cancelled when nobody waits any more."""
 
-    __slots__ = ("_keys", "_timer", "done")
+    __slots__ = ("_keys", "_purgatory", "_timer", "done")
 
     def __init__(self) -> None:
         self.done: asyncio.Future[Wake] = asyncio.get_running_loop().create_future()
         self._keys: tuple[Hashable, ...] = ()
         self._timer: asyncio.TimerHandle | None = None
+        self._purgatory: Purgatory[Any] | None = None
 
     @abc.abstractmethod
     def is_ready(self) -> bool:
@@ -61,6 +62,13 @@ class DelayedOperation(abc.ABC):
 
         One that raises is completed: whoever waits looks for itself, meets the same error, and tells its client.
         """
+
+    def cancel(self) -> None:
+        """Nobody waits any more: leave the purgatory, if not complete. Calling it again is fine."""
+        if self._purgatory is not None:
+            self._purgatory.cancel(self)
+        else:
+            self.done.cancel()
 
 
 class Purgatory(Generic[Key]):
@@ -112,7 +120,7 @@ class Purgatory(Generic[Key]):
                 retryable=True,
                 retry_after_ms=WAITERS_RETRY_AFTER_MS,
             )
-        operation._keys = watched  # noqa: SLF001 - the two classes are one mechanism
+        operation._keys, operation._purgatory = watched, self  # noqa: SLF001 - the two classes are one mechanism
         self._operations[operation] = None
         self._watch_count += len(watched)
         for key in watched:

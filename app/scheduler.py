@@ -8,6 +8,7 @@ missed are made up for by one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
@@ -61,7 +62,7 @@ class Scheduler:
         """Begin. Call it on the event loop."""
         for name, (_, interval_ms) in self._jobs.items():
             self._scheduler.add_job(
-                self.run,
+                self._run_apart,
                 IntervalTrigger(seconds=interval_ms / 1000, timezone=UTC),
                 args=(name,),
                 id=name,
@@ -70,6 +71,11 @@ class Scheduler:
                 misfire_grace_time=None,
             )
         self._scheduler.start()
+
+    async def _run_apart(self, name: str) -> None:
+        """Run a job in a task of its own: the scheduling library cancels its tasks at the stop, and logs that."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(asyncio.get_running_loop().create_task(self.run(name), name=f"job {name}"))
 
     async def run(self, name: str) -> None:
         """Run a job now, whatever its interval; a failure is logged and counted, and the next run tries again."""

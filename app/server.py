@@ -32,6 +32,9 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_LOCKED = 2
 
+SEGMENT_DESCRIPTORS = 8_192
+"""So many open files are kept from connections for segments and their indexes, but never more than half of all."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -229,8 +232,8 @@ def _within_descriptors(settings: Settings) -> Settings:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
-    # The other half is for segments.
-    connections_max = soft // 2
+    # The others are for segments.
+    connections_max = max(soft // 2, soft - SEGMENT_DESCRIPTORS)
     if soft == resource.RLIM_INFINITY or settings.connections_max <= connections_max:
         return settings
     is_chosen = "connections_max" in settings.model_fields_set

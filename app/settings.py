@@ -149,7 +149,7 @@ class Settings(BaseSettings):
     request_body_grace_ms: int = _interval_ms(10_000, "Time over which a body's rate is taken, again and again.")
     keep_alive_timeout_ms: int = _interval_ms(60_000, "Time an idle connection stays open.")
     send_stall_timeout_ms: int = _interval_ms(30_000, "Time after which a client that takes no byte is cut off.")
-    connections_max: int = _setting(10_000, "Most open connections.", low=1, high=1_000_000)
+    connections_max: int = _setting(20_000, "Most open connections.", low=1, high=1_000_000)
     connections_per_address_max: int = _setting(5_000, "Most open connections from one address.", low=1, high=1_000_000)
     tcp_congestion: str = _setting(
         "", "Congestion control of accepted connections, such as cubic; empty: the system's."

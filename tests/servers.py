@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+from fastapi import FastAPI
 
 from app.main import create_app
 from app.server import Server, bind
@@ -53,6 +54,11 @@ class ThreadedServer:
         """The service behind the server, to look into from a test."""
         service: Service = self._app.state.service
         return service
+
+    @property
+    def app(self) -> FastAPI:
+        """The application behind the server, to be asked without one."""
+        return self._app
 
     def _fail(self, error: Exception) -> None:
         self.failure = error

@@ -21,9 +21,10 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 
+from app.http.parking import EXTENSION as PARKING
 from app.http.problems import Problem
 from app.http.response_cycle import EdgeCycle
-from app.http.zero_copy import EXTENSION
+from app.http.zero_copy import EXTENSION as ZERO_COPY
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,10 @@ UNREAD_BODY_BYTES_MAX = 64 * 1024
 LINGER_SECONDS = 2.0
 # Framing of chunks and trailers beside the bytes of a body: chunks of one byte take 5.
 _FRAMING_BYTES_PER_BODY_BYTE = 16
+
+# One for all requests: nobody changes it.
+_EXTENSIONS_OF_TLS: dict[str, dict[object, object]] = {PARKING: {}}
+_EXTENSIONS: dict[str, dict[object, object]] = {ZERO_COPY: {}, PARKING: {}}
 
 # What the classes here lean on beyond uvicorn's documented interface.
 _USED_METHODS = [
@@ -197,10 +202,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._deaf = True
         self.pipeline.clear()
         if self._active is not None and not self._active.response_complete:
-            self._active.disconnected = True
-            self._active.message_event.set()
-            if self._active.transfer is not None:
-                self._active.transfer.abort()
+            self._active.lose_client()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
@@ -325,7 +327,9 @@ class EdgeProtocol(HttpToolsProtocol):
         self._content_length = None
         self._body_bytes = self._framing_bytes = 0
         if self.scheme == "http":
-            self.scope["extensions"] = {EXTENSION: {}}
+            self.scope["extensions"] = _EXTENSIONS
+        else:
+            self.scope["extensions"] = _EXTENSIONS_OF_TLS
 
     def on_url(self, url: bytes) -> None:
         self._count_header(len(url))
@@ -383,6 +387,9 @@ class EdgeProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._active = EdgeCycle.adopt(cycle, self)
         super()._start_asgi_task(cycle, app)
+
+    def run_again(self, cycle: EdgeCycle) -> None:
+        super()._start_asgi_task(cycle, self.app)
 
     def on_response_complete(self) -> None:
         cycle = self._active

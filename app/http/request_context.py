@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.http.parking import CONTINUATION
+
 HEADER = "X-Request-Id"
 _NAME = HEADER.lower().encode()
 _TAKEN = re.compile(rb"[\x21-\x7e]{1,128}")
@@ -38,10 +40,12 @@ class RequestContext:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        number = _given(scope) or new_request_id()
-        # Not reset afterwards: each request has a task of its own, and the server logs its access behind us.
-        request_id.set(number)
-        principal.set(None)
+        number = request_id.get() if CONTINUATION in scope else None
+        if number is None:
+            number = _given(scope) or new_request_id()
+            # Not reset afterwards: each request has a task of its own, and the server logs its access behind us.
+            request_id.set(number)
+            principal.set(None)
 
         async def send_with_number(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -10,6 +10,7 @@ from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
+from app.http.parking import CONTINUATION, Parked, forget_routing
 from app.http.problems import Problem, instance_of
 from app.http.zero_copy import EXTENSION
 
@@ -32,6 +33,10 @@ class Connection(Protocol):
         """Drop the connection and what was not sent."""
         ...
 
+    def run_again(self, cycle: EdgeCycle) -> None:
+        """Run the application for a request whose wait is over."""
+        ...
+
 
 class EdgeCycle(RequestResponseCycle):
     """uvicorn's cycle, turned into one of ours by ``adopt``: it is made deep inside uvicorn.
@@ -41,6 +46,7 @@ class EdgeCycle(RequestResponseCycle):
     """
 
     closes: bool
+    parked: Parked | None
     transfer: FileTransfer | None
     connection: Connection
 
@@ -50,26 +56,61 @@ class EdgeCycle(RequestResponseCycle):
         cycle.__class__ = cls
         adopted = cast("EdgeCycle", cycle)
         adopted.closes = False
+        adopted.parked = None
         adopted.transfer = None
         adopted.connection = connection
         return adopted
 
     async def run_asgi(self, app: ASGI3Application) -> None:
-        """Run the application; an end of patience at shutdown is an answer and no fault."""
+        """Run the application; a request that waits is no end, an end of patience at shutdown is no fault."""
+        failure: BaseException | None = None
+        try:
+            await app(self.scope, self.receive, self.send)
+        except Parked as parked:
+            self._park(parked)
+            return
+        except asyncio.CancelledError:
+            if self.response_started:
+                self.connection.cut()
+                self.disconnected = True
+            else:
+                await self.send_problem(
+                    Problem(503, "shutting_down", "the service is stopping", retryable=True, applied="unknown")
+                )
+        except BaseException as error:  # noqa: BLE001 - raised again where uvicorn looks at how it ended
+            failure = error
 
-        async def patient(scope: Any, receive: Any, send: Any) -> None:
-            try:
-                await app(scope, receive, send)
-            except asyncio.CancelledError:
-                if self.response_started:
-                    self.connection.cut()
-                    self.disconnected = True
-                else:
-                    await self.send_problem(
-                        Problem(503, "shutting_down", "the service is stopping", retryable=True, applied="unknown")
-                    )
+        async def ended(*_: object) -> None:
+            if failure is not None:
+                raise failure
 
-        await super().run_asgi(patient)
+        await super().run_asgi(ended)
+
+    def _park(self, parked: Parked) -> None:
+        # Its traceback would keep the whole stack that it has left.
+        self.parked = parked.with_traceback(None)
+        parked.__context__ = None
+        forget_routing(cast("dict[str, Any]", self.scope))
+        if not self.connection.has_queued_requests:
+            # So that a client that leaves is noticed.
+            self.flow.resume_reading()
+        parked.waiting.done.add_done_callback(self._go_on)
+        if self.disconnected:
+            parked.waiting.cancel()
+
+    def _go_on(self, _: object) -> None:
+        parked, self.parked = self.parked, None
+        cast("dict[str, Any]", self.scope)[CONTINUATION] = parked
+        self.connection.run_again(self)
+
+    def lose_client(self) -> None:
+        """The connection is gone: what waits for the client or for its sake ends."""
+        self.disconnected = True
+        self.message_event.set()
+        if self.parked is not None:
+            self.parked.waiting.cancel()
+        if self.transfer is not None:
+            self.transfer.abort()
 
     async def send_500_response(self) -> None:
         """What uvicorn sends for an application that failed without an answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -117,6 +118,60 @@ def test_a_client_that_goes_away_leaves_no_waiter(
     until(lambda: waiting_count(server) == 0)
     until(lambda: 'status="499"' in client.get("/metrics").text)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_fetch_that_waited_is_one_request_with_one_number(
+    client: httpx.Client, server: ThreadedServer, topic: str
+) -> None:
+    """It waits outside of the application, and comes back with what it brought."""
+    path = f"{topic}/partitions/0/records"
+    for method in ("GET", "HEAD"):
+        labels = f'{{method="{method}",route="/v1/topics/{{topic}}/partitions/{{partition}}/records",status="200"}}'
+        before = count_of(client, f"rollway_http_requests_total{labels}")
+        answer = client.request(
+            method, path, params={"offset": "latest", "wait_ms": 20}, headers={"X-Request-Id": f"number-of-{method}"}
+        )
+        assert (answer.status_code, answer.headers["x-request-id"]) == (200, f"number-of-{method}")
+        assert "next-offset" in answer.headers
+        assert answer.headers["vary"] == "Accept, Accept-Encoding"
+        assert count_of(client, f"rollway_http_requests_total{labels}") == before + 1
+
+
+def count_of(client: httpx.Client, name: str) -> float:
+    lines = [line for line in client.get("/metrics").text.splitlines() if line.startswith(name)]
+    return float(lines[0].rpartition(" ")[2]) if lines else 0.0
+
+
+def test_requests_behind_a_waiting_one_are_answered_in_their_order(
+    client: httpx.Client, server: ThreadedServer, topic: str
+) -> None:
+    """HTTP/1.1 pipelining: the connection keeps the order while a request waits outside of the application."""
+    path = f"{topic}/partitions/0/records"
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
+        for query in ("wait_ms=30000&offset=0", "wait_ms=20&offset=1", "offset=7"):
+            connection.sendall(f"GET {path}?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        until(lambda: waiting_count(server) == 1)
+        client.post(path, json={"records": [{"value": "news"}]})
+        received = b""
+        while b"HTTP/1.1 416 " not in received:
+            received += connection.recv(65_536)
+        assert received.index(b'"news"') < received.index(b'"records":[]') < received.index(b"HTTP/1.1 416 ")
+    assert waiting_count(server) == 0
+
+
+def test_a_server_that_cannot_park_requests_waits_inside(server: ThreadedServer, topic: str) -> None:
+    """The application is plain ASGI: it asks for nothing that a server must have."""
+
+    async def poll_in_process() -> tuple[httpx.Response, float]:
+        transport = httpx.ASGITransport(app=server.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as inside:
+            began = time.monotonic()
+            answer = await inside.get(f"{topic}/partitions/0/records", params={"offset": 0, "wait_ms": 20})
+            return answer, time.monotonic() - began
+
+    assert server.service.loop is not None
+    answer, seconds = asyncio.run_coroutine_threadsafe(poll_in_process(), server.service.loop).result(30)
+    assert (answer.status_code, answer.json()["records"], seconds >= 0.02) == (200, [], True)
 
 
 def test_waiters_have_a_limit(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -75,7 +75,15 @@ def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
     }
     with ThreadedServer(tmp_path / "data", **intervals) as server, http_client(server.url) as client:
         jobs = set(server.service.scheduler.intervals_ms) if server.service.scheduler else set()
-        assert jobs == {"flush", "roll", "retention", "checkpoint", "checkpoint_high_watermarks", "delete_files"}
+        assert jobs == {
+            "flush",
+            "roll",
+            "retention",
+            "checkpoint",
+            "checkpoint_high_watermarks",
+            "delete_files",
+            "expire_producers",
+        }
         seen: set[str] = set()
         while seen != jobs:
             text = client.get("/metrics").text

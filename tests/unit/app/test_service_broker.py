@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
-from app.broker import ProduceOptions
+from app.broker import Broker, ProduceOptions
 from app.fetch_range import FetchRange, FetchRequest
+from app.fetching import FetchAnswer
 from app.http.problems import Problem
 from storage.errors import ShuttingDownError, StorageError, UnknownTopicOrPartitionError
 from storage.log_snapshot import LogSnapshot
+from storage.partition_log import PartitionLog
 from tests.brokers import Stand, on_stand
 from tests.writers import Gate, eventually, valid_batches
 
+Result = TypeVar("Result")
 
-async def never_gone() -> None:
-    await asyncio.Event().wait()
+
+async def fetch(
+    broker: Broker, log: PartitionLog, request: FetchRequest, read: Callable[[LogSnapshot, FetchRange], Result]
+) -> FetchAnswer[Result]:
+    begun = await broker.fetching.begin(log, request)
+    if begun.waiter is not None:
+        await begun.waiter.done
+    return await broker.fetching.finish(begun, read)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +68,7 @@ def test_a_topic_may_be_deleted_while_it_is_written_and_polled() -> None:
         options = ProduceOptions()
         request = FetchRequest(offset="latest", wait_ms=60_000)
         poll = asyncio.ensure_future(
-            made.broker.fetching.fetch(
-                made.broker.partition("t", 0), request, lambda snapshot, wanted: None, never_gone
-            )
+            fetch(made.broker, made.broker.partition("t", 0), request, lambda snapshot, wanted: None)
         )
         await eventually(lambda: len(made.broker.waiters) == 1)
         gate = Gate(made.disk, "write")
@@ -105,7 +114,7 @@ def test_a_fetch_reads_one_snapshot_even_while_records_come() -> None:
             return snapshot.high_watermark, wanted.start, wanted.end
 
         request = FetchRequest(offset=0, end_offset=1)
-        answer = await made.broker.fetching.fetch(log, request, read, never_gone)
+        answer = await fetch(made.broker, log, request, read)
         assert answer.read == (answer.snapshot.high_watermark, 0, 1)
 
     on_stand(scenario)
@@ -121,7 +130,7 @@ def test_a_closed_broker_refuses_and_does_not_wait() -> None:
         with pytest.raises(ShuttingDownError):
             made.broker.submit(log, valid_batches(log, b"y"), options)
         request = FetchRequest(offset="latest", wait_ms=60_000)
-        await made.broker.fetching.fetch(log, request, lambda snapshot, wanted: None, never_gone)
+        await fetch(made.broker, log, request, lambda snapshot, wanted: None)
 
     on_stand(scenario)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from typing import Any
 
@@ -115,6 +116,28 @@ def test_a_partition_that_cannot_does_not_hold_up_the_others(caplog: pytest.LogC
 
     on_stand(scenario)
     assert "the disk is gone" in caplog.text
+
+
+def test_the_close_waits_for_a_job_that_runs(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(made: Stand) -> None:
+        began, go_on = asyncio.Event(), asyncio.Event()
+
+        async def job() -> None:
+            began.set()
+            await go_on.wait()
+
+        made.scheduler._jobs["flush"] = (job, 1)  # type: ignore[index]
+        made.scheduler.start()
+        await began.wait()
+        closing = asyncio.ensure_future(made.scheduler.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        go_on.set()
+        await closing
+        assert made.count("rollway_job_runs_total", "flush") == 1
+
+    on_stand(scenario)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_nothing_runs_after_the_close() -> None:
