@@ -229,15 +229,10 @@ async def fetch_records(
     wanted = parameters.request(broker.settings.fetch_bytes_max)
     if media_type != RECORD_BATCHES:
         wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
-<<<<<<< HEAD
     if media_type == MESSAGE_SET:
         prepare = functools.partial(_prepare_message_set, wanted, parameters)
     else:
         prepare = functools.partial(_prepare, wanted, media_type, parameters.encoding, log.name.partition)
-    answer = await broker.fetching.fetch(log, wanted, prepare, is_disconnected(request))
-    return _respond(request, log, parameters, media_type, answer, broker.fetching.count_fetched)
-=======
-    prepare = functools.partial(_prepare, wanted, media_type, parameters.encoding, log.name.partition)
     begun = await broker.fetching.begin(log, wanted)
 
     async def answer(request: Request) -> Response:
@@ -245,7 +240,6 @@ async def fetch_records(
         return _respond(request, log, parameters, media_type, fetched, broker.fetching.count_fetched)
 
     return await answer(request) if begun.waiter is None else await until(request, begun.waiter, answer)
->>>>>>> 9587c13 (Requests that wait leave the application and hold 13 KiB instead of 35)
 
 
 @router.head(
