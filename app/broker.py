@@ -22,6 +22,7 @@ from app.metrics import Metrics
 from app.partition_writer import MailboxLimits, PartitionWriter, PendingAppend
 from app.partitioning import StickyPartitioner
 from app.pools import INLINE_BYTES_MAX, Pools, call_in
+from app.producer_turns import ProducerTurns
 from app.record_batches import needs_codec
 from app.settings import Settings
 from storage.batch_validation import ValidBatch, validate_batches
@@ -71,6 +72,7 @@ class Broker:
         self.moves = LogStartMoves()
         self.fetching = Fetching(self.waiters, self.moves, pools, metrics)
         self.sticky = StickyPartitioner()
+        self.turns = ProducerTurns()
         self.released = asyncio.Event()
         self._limits = MailboxLimits(
             bytes_max=settings.mailbox_bytes_max,

@@ -34,6 +34,8 @@ PRODUCE = (
     "message_too_large",
     "record_list_too_large",
     "invalid_required_acks",
+    "incomplete_producer",
+    "idempotency_key_reused",
     "request_timed_out",
 )
 CONTROL = (*BODY, *NAMED, *WRITE, "invalid_config")

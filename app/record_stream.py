@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from app.partitioning import rows_by_partition
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.producing import ProduceFailureDocument, batches_of, result_document
 from app.translate import Encoding, ParsedRecords, encode_document, parse_record_lines
+from storage.batch_validation import ValidBatch
 from storage.errors import ShuttingDownError, StorageError
 from storage.partition_log import AppendResult, PartitionLog
 
@@ -190,26 +191,34 @@ class RecordStream:
         return block
 
     async def _append(self, block: bytes) -> None:
+        parsed = await self._parse(block, self._broker.now_ms())
+        for number, rows in self._spread(parsed).items():
+            log = self._broker.partition(self._topic, number)
+            await self._submit(log, await batches_of(self._broker, log, parsed, rows, together=False))
+
+    async def _parse(self, block: bytes, now_ms: int) -> ParsedRecords:
         parse = functools.partial(
             parse_record_lines,
             block,
             self._encoding,
             routed=self._partition is None,
-            now_ms=self._broker.now_ms(),
+            now_ms=now_ms,
             first_line=self._line_count,
         )
         parsed = parse() if len(block) <= INLINE_BYTES_MAX else await call_in(self._broker.pools.read, parse)
         self._line_count += len(parsed)
-        for number, rows in self._spread(parsed).items():
-            log = self._broker.partition(self._topic, number)
-            for batch in await batches_of(self._broker, log, parsed, rows, together=False):
-                while len(self._in_flight) >= self._in_flight_max:
-                    await self._acknowledge_oldest()
-                if self._is_refusing:
-                    return
-                pending = self._broker.submit(log, [batch], self._next_options())
-                outcome = asyncio.ensure_future(self._broker.outcome_of(pending, self._options))
-                self._in_flight.append(_InFlight(log, outcome))
+        return parsed
+
+    async def _submit(self, log: PartitionLog, batches: Sequence[ValidBatch]) -> None:
+        """Put each batch on its way, as an append of its own."""
+        for batch in batches:
+            while len(self._in_flight) >= self._in_flight_max:
+                await self._acknowledge_oldest()
+            if self._is_refusing:
+                return
+            pending = self._broker.submit(log, [batch], self._next_options())
+            outcome = asyncio.ensure_future(self._broker.outcome_of(pending, self._options))
+            self._in_flight.append(_InFlight(log, outcome))
 
     def _spread(self, parsed: ParsedRecords) -> dict[int, list[int] | None]:
         if not len(parsed):

@@ -15,7 +15,8 @@ from storage.offsets import Offset
 from storage.producer_entry import ProducerBatch, ProducerEntry, add_sequence
 
 KEYED_PRODUCER_ID_MIN = 2**62
-"""Producer ids from here on stand for the key of one request: such a producer writes once, from sequence 0."""
+"""Producer ids from here on stand for the key of one request: such a producer writes once, from sequence 0,
+in an epoch that is no count but belongs to the request."""
 
 
 class RequestSequences(NamedTuple):
@@ -62,19 +63,21 @@ def find_repeated(
     it may have been cut into batches otherwise the first time.
 
     Raises:
-        OutOfOrderSequenceError: a keyed producer has written another number of records.
+        OutOfOrderSequenceError: a keyed producer has written another number of records, or in another epoch.
     """
     if entry is None or not entry.batches:
         return None
     asked = sequences_of(headers)
-    if asked is None or asked.producer_epoch != entry.producer_epoch:
+    if asked is None:
         return None
     if asked.producer_id >= KEYED_PRODUCER_ID_MIN:
-        if asked.last != entry.last_sequence:
+        if (asked.producer_epoch, asked.last) != (entry.producer_epoch, entry.last_sequence):
             raise OutOfOrderSequenceError(
                 f"producer {asked.producer_id} wrote {entry.last_sequence + 1} records once, now sends {asked.span + 1}"
             )
         return _whole(asked, entry.batches[-1])
+    if asked.producer_epoch != entry.producer_epoch:
+        return None
     ending = next((batch for batch in entry.batches if batch.last_sequence == asked.last), None)
     if ending is None or len(headers) == 1:
         return None

@@ -369,6 +369,7 @@ class ProblemMiddleware:
 
 _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (400, "malformed_request", -1, False, "no", "The request is not HTTP as this service reads it."),
+    (400, "incomplete_producer", -1, False, "no", "Of the headers of an idempotent producer, some are missing."),
     (400, "malformed_body", -1, False, "no", "The body is not what its media type or encoding says."),
     (401, "unauthenticated", -1, False, "no", "The request says not who it comes from, or not so that it is believed."),
     (403, "topic_authorization_failed", 29, False, "no", "The principal may not do this to the topic."),
@@ -394,6 +395,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (415, "unsupported_content_encoding", -1, False, "no", "The body's Content-Encoding is neither gzip nor zstd."),
     (416, "range_not_satisfiable", -1, False, "no", "The Range lies outside the value."),
     (422, "invalid_request", -1, False, "no", "Well-formed, but not valid; errors lists the faults."),
+    (422, "idempotency_key_reused", -1, False, "no", "The Idempotency-Key came with other records before."),
     (422, "invalid_required_acks", 21, False, "no", "acks is none of 0, 1 and all."),
     (429, "too_many_failures", -1, True, "no", "Too many secrets from this address were wrong."),
     (431, "request_header_fields_too_large", -1, False, "no", "The headers are too many or too large."),

@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.needs import needs
@@ -18,8 +18,28 @@ from app.documented_problems import PRODUCE, problems
 from app.http.body import iterate_body, read_body
 from app.http.negotiation import content_type
 from app.http.problems import Problem, instance_of
+from app.idempotence import (
+    REPLAYED_HEADER,
+    ProducerStamp,
+    RequestKey,
+    parse_marked,
+    produce_keyed,
+    produce_keyed_to_topic,
+    refuse_reserved,
+    replay_headers,
+    stamp_batches,
+)
+from app.idempotence_headers import IdempotenceOf, refused_header
 from app.paths import RECORDS, TOPIC_RECORDS
-from app.producing import TopicProduceDocument, batches_of, parse_records, produce, produce_to_topic
+from app.producer_stream import ProducerStream
+from app.producing import (
+    ProduceResultDocument,
+    TopicProduceDocument,
+    batches_of,
+    parse_records,
+    produce,
+    produce_to_topic,
+)
 from app.record_stream import NDJSON, AcknowledgementStream, RecordStream
 from app.translate import encode_document
 from schemas.base import WholeNumber
@@ -28,6 +48,10 @@ from schemas.records import Encoding, ProduceResult, TopicProduceResult
 
 RECORD_BATCHES = "application/vnd.kafka.record-batch.v2"
 MESSAGE_SET = "application/vnd.kafka.message-set"
+_SEQUENCES_NEED_A_PARTITION = (
+    "sequences count the records of one partition; send them to /v1/topics/{topic}/partitions/{partition}/records, "
+    "or send the request with an Idempotency-Key"
+)
 TIMEOUT_MS_DEFAULT = 30_000
 TIMEOUT_MS_MAX = 600_000
 ACKS = ("0", "1", "all")
@@ -119,27 +143,17 @@ def _record_body(list_schema: str, record_schema: str, *, raw: bool) -> dict[str
     return {"requestBody": {"required": True, "content": content}}
 
 
-_IDEMPOTENCE_HEADERS = {
-    name.lower().encode(): name for name in ("Producer-Id", "Producer-Epoch", "Base-Sequence", "Idempotency-Key")
+_REPLAYED = {
+    REPLAYED_HEADER: {
+        "description": "true: everything had been done under this Idempotency-Key before; absent otherwise.",
+        "schema": {"type": "string", "enum": ["true"]},
+    }
 }
-
-
-async def no_idempotence_headers(request: Request) -> None:
-    """Refuse headers that ask for idempotence: ignored, they would let a retry append everything twice.
-
-    Raises:
-        Problem: 422.
-    """
-    names = [_IDEMPOTENCE_HEADERS[name] for name, _ in request.scope["headers"] if name in _IDEMPOTENCE_HEADERS]
-    if names:
-        detail = "not offered yet; idempotent producers send their sequences inside raw record batches"
-        faults = [{"pointer": name, "code": "unsupported_header", "detail": detail} for name in dict.fromkeys(names)]
-        raise Problem(422, "invalid_request", f"{names[0]}: {detail}", errors=faults)
-
-
 _ACCEPTED: dict[int | str, dict[str, Any]] = {202: {"description": "Accepted, with acks=0; no result."}}
 _ACKNOWLEDGED = {
-    "description": "Appended. NDJSON is answered with one line per appended batch; a line with an error ends it.",
+    "description": "Appended. NDJSON is answered with one line per appended batch; a line with an error ends it. "
+    "With an Idempotency-Key it is one request, and has one line per partition.",
+    "headers": _REPLAYED,
     "content": {
         NDJSON: {
             "schema": {
@@ -163,34 +177,63 @@ _ACKNOWLEDGED = {
     response_model=ProduceResult,
     responses={200: _ACKNOWLEDGED, **_ACCEPTED, **problems(*PRODUCE)},
     openapi_extra=_record_body("RecordList", "ProducedRecord", raw=True),
-    dependencies=[Depends(no_idempotence_headers)],
 )
 @needs(Operation.WRITE, ResourceKind.TOPIC)
 async def produce_records(
-    request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[PartitionProduceParameters, Query()]
+    request: Request,
+    log: LogOf,
+    broker: BrokerOf,
+    idempotence: IdempotenceOf,
+    parameters: Annotated[PartitionProduceParameters, Query()],
 ) -> Response:
     """All records of the request or none of them get consecutive offsets; NDJSON is appended batch by batch.
 
     A raw body may hold several record batches and is stored byte for byte, offsets and leader epoch apart, unless
     the topic's compression.type asks for another codec. A message set, the format before record batches, is converted.
+    With an Idempotency-Key, or a producer's id, epoch and sequence, the request may be sent again.
     """
     options = parameters.options(parameters.expected_offset)
     media_type = content_type(request, [JSON, NDJSON, RECORD_BATCHES, MESSAGE_SET])
-    if media_type == NDJSON:
-        stream = RecordStream(
-            broker, log.name.topic, log.name.partition, options, parameters.encoding, instance_of(request.scope)
-        )
+    is_lines = media_type == NDJSON
+    instance = instance_of(request.scope)
+    if is_lines and isinstance(idempotence, ProducerStamp):
+        lines = ProducerStream(broker, log, options, parameters.encoding, instance, idempotence)
+        return await _streamed(request, lines, options)
+    if is_lines and idempotence is None:
+        stream = RecordStream(broker, log.name.topic, log.name.partition, options, parameters.encoding, instance)
         return await _streamed(request, stream, options)
+    if media_type == RECORD_BATCHES and isinstance(idempotence, ProducerStamp):
+        raise refused_header("Producer-Id", "record batches carry their producer themselves")
     body = await read_limited(request, broker)
+    timed: list[bool] | None = None
     if media_type == RECORD_BATCHES:
         batches = await broker.validate(log, body)
+        refuse_reserved(batches)
     elif media_type == MESSAGE_SET:
         batches = await broker.convert(log, body)
+    elif isinstance(idempotence, RequestKey):
+        parsed, timed = await parse_marked(broker, body, parameters.encoding, routed=False, lines=is_lines)
+        batches = await batches_of(broker, log, parsed)
     else:
         parsed = await parse_records(broker, body, parameters.encoding, routed=False)
         batches = await batches_of(broker, log, parsed)
-    result = await produce(broker, log, batches, options)
-    return Response(status_code=202) if result is None else json_answer(encode_document(result))
+    if isinstance(idempotence, RequestKey):
+        result = await produce_keyed(broker, log, batches, options, idempotence.stamp_for(log.name.topic), timed)
+        return _answer(result, is_lines=is_lines, is_keyed=True)
+    if idempotence is not None:
+        await stamp_batches(broker, idempotence, batches)
+    return _answer(await produce(broker, log, batches, options))
+
+
+def _answer(result: ProduceResultDocument | None, *, is_lines: bool = False, is_keyed: bool = False) -> Response:
+    """The answer for one partition."""
+    if result is None:
+        return Response(status_code=202)
+    headers = replay_headers([result]) if is_keyed else None
+    content = encode_document(result)
+    if is_lines:
+        return Response(content + b"\n", 200, headers, media_type=NDJSON)
+    return json_answer(content, headers=headers)
 
 
 @router.post(
@@ -205,28 +248,38 @@ async def produce_records(
         **problems(*PRODUCE),
     },
     openapi_extra=_record_body("RoutedRecordList", "RoutedRecord", raw=False),
-    dependencies=[Depends(no_idempotence_headers)],
 )
 @needs(Operation.WRITE, ResourceKind.TOPIC)
 async def produce_records_to_topic(
-    request: Request, topic: TopicName, broker: BrokerOf, parameters: Annotated[ProduceParameters, Query()]
+    request: Request,
+    topic: TopicName,
+    broker: BrokerOf,
+    idempotence: IdempotenceOf,
+    parameters: Annotated[ProduceParameters, Query()],
 ) -> Response:
     """Each record goes to the partition it names, to that of its key as Kafka's producers choose it, or, without a
     key, to one that changes from time to time.
 
     What goes to one partition is appended whole or not at all. When all partitions fail, the first error is the
-    answer.
+    answer. With an Idempotency-Key the request may be sent again, and a retry completes what was done in part.
     """
     options = parameters.options()
-    media_type = content_type(request, [JSON, NDJSON])
+    is_lines = content_type(request, [JSON, NDJSON]) == NDJSON
     instance = instance_of(request.scope)
-    if media_type == NDJSON:
+    if isinstance(idempotence, ProducerStamp):
+        raise refused_header("Base-Sequence", _SEQUENCES_NEED_A_PARTITION)
+    if is_lines and idempotence is None:
         broker.topic(topic)
         stream = RecordStream(broker, topic, None, options, parameters.encoding, instance)
         return await _streamed(request, stream, options)
     broker.topic(topic)
-    parsed = await parse_records(broker, await read_limited(request, broker), parameters.encoding, routed=True)
-    outcomes = await produce_to_topic(broker, topic, parsed, options)
+    body = await read_limited(request, broker)
+    if idempotence is None:
+        parsed = await parse_records(broker, body, parameters.encoding, routed=True)
+        outcomes = await produce_to_topic(broker, topic, parsed, options)
+    else:
+        parsed, timed = await parse_marked(broker, body, parameters.encoding, routed=True, lines=is_lines)
+        outcomes = await produce_keyed_to_topic(broker, topic, parsed, timed, options, idempotence)
     failures = [outcome.problem for outcome in outcomes]
     if outcomes and None not in failures:
         refused = [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes]
@@ -234,7 +287,12 @@ async def produce_records_to_topic(
     if options.acks == "0":
         return Response(status_code=202)
     results = [outcome.document(instance) for outcome in outcomes]
-    return json_answer(encode_document(TopicProduceDocument(results)), status=207 if any(failures) else 200)
+    status = 207 if any(failures) else 200
+    headers = None if idempotence is None else replay_headers([outcome.result for outcome in outcomes])
+    if is_lines:
+        content = b"".join(encode_document(result) + b"\n" for result in results)
+        return Response(content, status, headers, media_type=NDJSON)
+    return json_answer(encode_document(TopicProduceDocument(results)), status=status, headers=headers)
 
 
 async def read_limited(request: Request, broker: Broker) -> bytearray:

@@ -308,18 +308,3 @@ def test_a_timed_out_produce_is_unknown_and_goes_on(client: httpx.Client, server
     assert (document["applied"], document["retryable"]) == ("unknown", True)
     client.post(f"{topic}/partitions/0/records", json={"records": [{"value": "next"}]})
     assert values(client, f"{topic}/partitions/0") == ["late", "next"]
-
-
-@pytest.mark.parametrize("header", ["Producer-Id", "producer-epoch", "Base-Sequence", "Idempotency-Key"])
-def test_headers_that_ask_for_idempotence_are_refused(client: httpx.Client, topic: str, header: str) -> None:
-    partition = f"{topic}/partitions/0"
-    for path in (f"{partition}/records", f"{topic}/records"):
-        for media_type in ("application/json", "application/x-ndjson"):
-            headers = {header: "1", "Content-Type": media_type}
-            refused = client.post(path, content=b'{"records":[{"value":"a"}]}', headers=headers)
-            problem = refused.json()
-            assert (refused.status_code, problem["code"], problem["applied"]) == (422, "invalid_request", "no")
-            (fault,) = problem["errors"]
-            assert fault["pointer"].lower() == header.lower()
-            assert "raw record batches" in problem["detail"]
-    assert client.get(partition).json()["log_end_offset"] == 0

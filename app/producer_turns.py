@@ -1,0 +1,51 @@
+"""Whose turn it is among requests of the same producer, or with the same key."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+from storage.file_names import PartitionName
+
+
+class Superseded(Protocol):
+    """A stream that ends when another of its producer begins."""
+
+    def supersede(self) -> None:
+        """Submit nothing more."""
+        ...
+
+
+class ProducerTurns:
+    """What is under way for whom; nothing is kept of what has ended. Runs on the event loop."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, tuple[asyncio.Lock, int]] = {}
+        self._streams: WeakValueDictionary[tuple[PartitionName, int], Superseded] = WeakValueDictionary()
+
+    @contextlib.asynccontextmanager
+    async def of_key(self, producer_id: int) -> AsyncIterator[None]:
+        """Of two requests to a topic with the same key, let the second wait for the first.
+
+        One partition needs none of it, as its writer takes them in turn; but of two requests that differ each might
+        get some of the partitions first.
+        """
+        lock, count = self._keys.get(producer_id, (asyncio.Lock(), 0))
+        self._keys[producer_id] = (lock, count + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, count = self._keys.pop(producer_id)
+            if count > 1:
+                self._keys[producer_id] = (lock, count - 1)
+
+    def begin_stream(self, partition: PartitionName, producer_id: int, stream: Superseded) -> None:
+        """Let ``stream`` be the producer's; an older one submits nothing more: its connection was lost, or will be."""
+        older = self._streams.get((partition, producer_id))
+        if older is not None:
+            older.supersede()
+        self._streams[partition, producer_id] = stream
