@@ -24,6 +24,7 @@ StorageError
 │   ├── FencedLeaderEpochError       74
 │   ├── UnknownTopicIdError          100
 │   ├── InconsistentTopicIdError     103
+│   ├── UnexpectedAppendOffsetError  -
 │   └── ExpectedOffsetMismatchError  -
 ├── UnavailableError         ours, for now; nothing changed
 │   ├── PartitionOfflineError        56
@@ -244,6 +245,17 @@ class ExpectedOffsetMismatchError(RefusedError):
         super().__init__(f"expected log end offset {expected_offset}, but it is {log_end_offset}")
         self.expected_offset = expected_offset
         self.log_end_offset = log_end_offset
+
+
+class UnexpectedAppendOffsetError(RefusedError):
+    """Batches copied from a leader do not go on where this log ends (spec E18)."""
+
+    code = "unexpected_append_offset"
+
+    def __init__(self, message: str, *, first_offset: int, last_offset: int) -> None:
+        super().__init__(message)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
 
 
 class UnavailableError(StorageError):

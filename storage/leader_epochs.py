@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage.checkpoint import CorruptCheckpointError, parse_number, read_checkpoint, write_checkpoint
+from storage.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
 from storage.file_system import FileSystem
 from storage.offsets import LeaderEpoch, Offset
 
@@ -60,6 +61,12 @@ class LeaderEpochs:
         entries = self._entries
         return entries[-1] if entries else None
 
+    @property
+    def current(self) -> LeaderEpoch:
+        """The newest epoch, 0 when there is none: the one stamped into batches."""
+        latest = self.latest
+        return LeaderEpoch(0) if latest is None else latest.epoch
+
     def load(self) -> None:
         """Take the entries from the file; none when it is missing.
 
@@ -106,6 +113,42 @@ class LeaderEpochs:
         higher = bisect_right(entries, epoch, key=_epoch_of)
         found = entries[higher - 1].epoch if higher else epoch
         return EpochEndOffset(found, entries[higher].start_offset)
+
+    def check_current(self, asked: int | None) -> None:
+        """Hold the leader epoch a client knows against the current one; ``None`` is not held (spec D11).
+
+        Raises:
+            FencedLeaderEpochError: it is over.
+            UnknownLeaderEpochError: it is newer than the current one.
+        """
+        if asked is None or asked == self.current:
+            return
+        if asked < self.current:
+            raise FencedLeaderEpochError(f"leader epoch {asked} is over, {self.current} is the current one")
+        raise UnknownLeaderEpochError(f"leader epoch {asked} is not known here, {self.current} is the current one")
+
+    def find_divergence(
+        self, last_fetched_epoch: int, fetch_offset: Offset, *, log_start_offset: Offset, log_end_offset: Offset
+    ) -> EpochEndOffset | None:
+        """Where the log of who asks parts from this one: ``None`` if it does not (spec E2, KIP-101).
+
+        Who asks has records up to ``fetch_offset``, the last of them of ``last_fetched_epoch``. Otherwise it
+        truncates to the smaller of the answer's end offset and its own end of that epoch.
+
+        Raises:
+            OffsetOutOfRangeError: the epoch is not known, or ``fetch_offset`` lies below the log start.
+        """
+        end = self.end_offset_for(LeaderEpoch(last_fetched_epoch), log_end_offset)
+        if end is None or fetch_offset < log_start_offset:
+            why = f"leader epoch {last_fetched_epoch} is not known" if end is None else "it is below the log start"
+            raise OffsetOutOfRangeError(
+                f"offset {fetch_offset} cannot be continued: {why}",
+                offset=fetch_offset,
+                log_start_offset=log_start_offset,
+                log_end_offset=log_end_offset,
+            )
+        diverges = end.epoch < last_fetched_epoch or end.end_offset < fetch_offset
+        return end if diverges else None
 
     def epoch_for_offset(self, offset: Offset) -> LeaderEpoch | None:
         """Return the epoch in which the record at ``offset`` was written; ``None`` below the first entry."""

@@ -100,6 +100,23 @@ class LogWriter(WrittenLog):
             for pending in waiting.requests:
                 answers[pending.place] = error
 
+    def append_copied(self, batch: ValidBatch, control: ControlRecord | None) -> None:
+        """Write one batch as a leader stored it, at the log end; offsets, epoch and producer are not checked here."""
+        request, waiting = AppendRequest((batch,)), _Waiting(self.producers)
+        header = batch.header
+        if self._must_roll(request, (batch,), waiting):
+            self.roll(Offset(header.base_offset))
+        active = self.written.active
+        draft = waiting.producers.draft()
+        if header.producer_id >= 0 and (control is not None or not header.is_control):
+            place = LogOffsetMetadata(Offset(header.base_offset), active.base_offset, Position(active.size_bytes))
+            draft.update(header, place=place, control=control)
+        result = AppendResult(
+            Offset(header.base_offset), Offset(header.last_offset), header.record_count, NO_TIMESTAMP, Offset(0)
+        )
+        waiting.add(_Pending(0, (batch,), result), draft)
+        self._write(waiting, [result])
+
     def _room_error(self, failure: DiskFullError | OSError) -> DiskFullError:
         """What callers are told when the disk is full; any other failure is raised on."""
         if isinstance(failure, DiskFullError):

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from storage.append_request import AppendRequest, AppendResult
 from storage.config import TopicConfig
+from storage.copied_append import CopiedAppend
 from storage.deleted_files import DeletedFiles
 from storage.errors import (
     OffsetOutOfRangeError,
@@ -19,7 +20,7 @@ from storage.errors import (
     StorageError,
 )
 from storage.file_names import PartitionName
-from storage.leader_epochs import LeaderEpochs
+from storage.leader_epochs import EpochEntry, LeaderEpochs
 from storage.log_snapshot import LogSnapshot
 from storage.log_truncation import LogTruncation
 from storage.log_writer import LogWriter
@@ -62,6 +63,7 @@ class PartitionLog:
         self._clock = parts.clock
         self._writer = LogWriter(parts)
         self._truncation = LogTruncation(self._writer)
+        self._copied = CopiedAppend(self._writer, self._truncation)
         self.name: PartitionName = parts.name
         self.topic_id: str = parts.topic_id
         self.directory: Path = parts.directory
@@ -202,6 +204,40 @@ class PartitionLog:
         if self.unflushed_count >= self.config.flush_messages:
             self.flush()
         return answers
+
+    def append_copied(self, content: bytes) -> Offset:
+        """Append batches as this partition's leader stored them; return the log end (spec E18).
+
+        Offsets and epochs are given: the first at the log end or above it. An empty log restarts at a batch that
+        reaches over its start. Publish afterwards. Thread: the writer. Durable: no, see ``flush``.
+
+        Raises:
+            CorruptBatchError: not whole batches with rising offsets. Nothing was written.
+            UnexpectedAppendOffsetError: the first batch lies below the log end. Nothing was written.
+            DiskFullError, PartitionOfflineError, PartitionFailedError.
+        """
+        with self._exclusive():
+            self._check_online()
+            self._guarded(lambda: self._copied.append(content), "appending")
+            return self.written_end_offset
+
+    # Leading
+
+    def promote(self) -> EpochEntry:
+        """Begin a new leader epoch at the log end; return it. Durable: on return, and all that was written before.
+
+        Publish afterwards. Thread: the writer.
+
+        Raises:
+            DiskFullError, PartitionOfflineError, PartitionFailedError.
+        """
+        with self._exclusive():
+            self._check_online()
+            self.flush()
+            entry = EpochEntry(LeaderEpoch(self.leader_epoch + 1), self.written_end_offset)
+            self._guarded(lambda: self.epochs.assign(*entry), "beginning a leader epoch")
+            self.replicas.begin_epoch(self._clock.elapsed_ms())
+            return entry
 
     # Rolling
 

@@ -122,8 +122,7 @@ class WrittenLog:
     @property
     def leader_epoch(self) -> LeaderEpoch:
         """The epoch stamped into batches."""
-        latest = self.epochs.latest
-        return LeaderEpoch(0) if latest is None else latest.epoch
+        return self.epochs.current
 
     # Rolling
 

@@ -157,6 +157,7 @@ _ANSWERS: dict[type[StorageError], _Answer] = {
     storage_errors.UnknownTopicIdError: _Answer(404),
     storage_errors.InconsistentTopicIdError: _Answer(409),
     storage_errors.ExpectedOffsetMismatchError: _Answer(412),
+    storage_errors.UnexpectedAppendOffsetError: _Answer(409),
     storage_errors.NotEnoughReplicasError: _Answer(503, _RETRY_AFTER_REPLICAS_MS),
     storage_errors.NotEnoughReplicasAfterAppendError: _Answer(503, _RETRY_AFTER_REPLICAS_MS),
     storage_errors.ConcurrentTransactionsError: _Answer(503, _RETRY_AFTER_TRANSACTION_MS),

@@ -28,6 +28,7 @@ MADE = {
     ),
     errors.InvalidConfigError: errors.InvalidConfigError([("retention.ms", "must be"), ("a/b", "is not")]),
     errors.ExpectedOffsetMismatchError: errors.ExpectedOffsetMismatchError(3, 4),
+    errors.UnexpectedAppendOffsetError: errors.UnexpectedAppendOffsetError("x", first_offset=3, last_offset=4),
     errors.InvalidRecordError: errors.InvalidRecordError("bad", [errors.RecordError(2, "no key")]),
     errors.InvalidTimestampError: errors.InvalidTimestampError("bad", [errors.RecordError(0, "too old")]),
 }
