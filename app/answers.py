@@ -23,6 +23,7 @@ def describe_topic(topic: Topic, *, with_config: bool = True) -> TopicDescriptio
     return TopicDescription(
         name=topic.name,
         topic_id=topic.topic_id,
+        internal=topic.is_internal,
         partitions=[describe_partition(log) for log in topic.partitions],
         config={
             name: ConfigValue.model_construct(value=topic.config.value_of(name), source=topic.config_source(name))

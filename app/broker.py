@@ -11,7 +11,7 @@ import contextlib
 import functools
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -25,6 +25,8 @@ from app.pools import INLINE_BYTES_MAX, Pools, call_in
 from app.producer_turns import ProducerTurns
 from app.record_batches import needs_codec
 from app.settings import Settings
+from app.transactions.coordinator import TransactionCoordinator
+from app.transactions.limits import TransactionLimits
 from storage.batch_validation import ValidBatch, validate_batches
 from storage.errors import InvalidTxnStateError, PolicyViolationError, UnknownTopicOrPartitionError
 from storage.file_names import PartitionName
@@ -33,7 +35,7 @@ from storage.message_conversion import convert_message_set
 from storage.offsets import Offset
 from storage.partition_log import AppendRequest, AppendResult, DeletedSegment, PartitionLog
 from storage.retention import RetentionEntry
-from storage.topic_registry import Topic
+from storage.topic_registry import Topic, refuse_internal
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +84,15 @@ class Broker:
         )
         self._writers: dict[PartitionName, PartitionWriter] = {}
         self._control = asyncio.Lock()
+        self.transactions = TransactionCoordinator(
+            self,
+            TransactionLimits(
+                timeout_ms_max=settings.transaction_max_timeout_ms,
+                expiration_ms=settings.transactional_id_expiration_ms,
+                id_count_max=settings.transactional_id_count_max,
+                partition_count_max=settings.transaction_partition_count_max,
+            ),
+        )
 
     # Names
 
@@ -141,15 +152,10 @@ class Broker:
 
         Raises:
             RefusedError: as ``validate_batches``.
-            InvalidTxnStateError: a batch is transactional.
         """
         check = functools.partial(validate_batches, body, log.config, self.now_ms())
         is_quick = len(body) <= INLINE_BYTES_MAX and not needs_codec(body, log.config)
-        batches = check() if is_quick else await call_in(self.pools.read, check)
-        if any(batch.header.is_transactional for batch in batches):
-            # Nobody could end a transaction that no coordinator knows.
-            raise InvalidTxnStateError("the batch is transactional, but its producer has no transaction open")
-        return batches
+        return check() if is_quick else await call_in(self.pools.read, check)
 
     async def convert(self, log: PartitionLog, body: bytes | bytearray) -> list[ValidBatch]:
         """Check a body of messages of magic 0 or 1 and make batches of them, in a thread.
@@ -159,14 +165,22 @@ class Broker:
         """
         return await call_in(self.pools.read, functools.partial(convert_message_set, body, log.config, self.now_ms()))
 
-    def submit(self, log: PartitionLog, batches: Sequence[ValidBatch], options: ProduceOptions) -> PendingAppend:
+    def submit(
+        self, log: PartitionLog, batches: Sequence[ValidBatch], options: ProduceOptions, *, enlisted: bool = False
+    ) -> PendingAppend:
         """Put batches into their partition's mailbox; wait for the outcome with ``outcome_of``.
+
+        Transactional ones must be ``enlisted`` with the coordinator: see ``app.enlisting``.
 
         Raises:
             Problem: overloaded.
             NotEnoughReplicasError: ``acks=all``, and too few copies are in sync (spec A5).
-            StorageError: the partition is gone or the service is stopping.
+            InvalidTxnStateError: a batch is transactional and nobody could end its transaction.
+            StorageError: the partition is gone or the service is stopping, or the topic is internal.
         """
+        refuse_internal(log.name.topic)
+        if not enlisted and any(batch.header.is_transactional for batch in batches):
+            raise InvalidTxnStateError("the batch is transactional, but its producer has no transaction open")
         request = AppendRequest(
             tuple(batches), None if options.expected_offset is None else Offset(options.expected_offset)
         )
@@ -270,6 +284,26 @@ class Broker:
                 self.pools.control, functools.partial(self.manager.create_topic, name, partition_count, config)
             )
 
+    async def ensure_internal_topic(
+        self, name: str, partition_count: int, config: Mapping[str, object]
+    ) -> tuple[PartitionLog, ...]:
+        """The partitions of an internal topic, made when there is none.
+
+        Raises:
+            TopicExistsError, DiskFullError
+        """
+        async with self._control:
+            ensure = functools.partial(self.manager.ensure_internal_topic, name, partition_count, config)
+            return (await call_in(self.pools.control, ensure)).partitions
+
+    async def allocate_producer_id(self) -> int:
+        """A producer id that nobody had before. Durable: it is never given again.
+
+        Raises:
+            CorruptionError, DiskFullError
+        """
+        return await call_in(self.pools.control, self.manager.producer_ids.allocate)
+
     async def alter_topic(
         self, name: str, *, config: dict[str, object | None], partition_count: int | None = None
     ) -> Topic:
@@ -339,7 +373,9 @@ class Broker:
         Raises:
             Problem: 416 above the high watermark; overloaded.
             PolicyViolationError: the topic is only compacted.
+            InvalidTopicError: the topic is internal.
         """
+        refuse_internal(log.name.topic)
         snapshot = log.snapshot
         if before_timestamp is not None:
             found = await self.read(functools.partial(snapshot.offset_for_timestamp, before_timestamp))
@@ -376,6 +412,7 @@ class Broker:
     async def close(self) -> None:
         """Finish what was taken, refuse the rest, close the logs cleanly."""
         self.release()
+        await self.transactions.close()
         async with self._control:
             await asyncio.gather(*(writer.close() for writer in self._writers.values()))
             await call_in(self.pools.control, self.manager.close)

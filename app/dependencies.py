@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
@@ -15,7 +15,14 @@ from app.http.negotiation import content_type
 from app.http.problems import Problem
 from app.service import Service
 from app.strict_json import read_model
-from schemas.names import TOPIC_NAME_LENGTH_MAX, TOPIC_NAME_PATTERN, OffsetParameter, PartitionParameter
+from schemas.names import (
+    TOPIC_NAME_LENGTH_MAX,
+    TOPIC_NAME_PATTERN,
+    TRANSACTIONAL_ID_LENGTH_MAX,
+    OffsetParameter,
+    PartitionParameter,
+    transactional_id_problem,
+)
 from schemas.offsets import Isolation
 from storage.file_names import topic_name_problem
 from storage.partition_log import PartitionLog
@@ -69,6 +76,50 @@ async def topic_name(
     return topic
 
 
+async def transactional_id(
+    transactional_id: Annotated[
+        str,
+        Path(
+            description="Name of a transactional producer: printable characters without a slash, at most 249.",
+            examples=["orders-loader-1"],
+            json_schema_extra={"minLength": 1, "maxLength": TRANSACTIONAL_ID_LENGTH_MAX},
+        ),
+    ],
+) -> str:
+    """The transactional id in the path.
+
+    Raises:
+        Problem: 422 for an id that no producer can have.
+    """
+    reason = transactional_id_problem(transactional_id)
+    if reason is not None:
+        fault = {"pointer": "transactional_id", "code": "invalid_value", "detail": reason}
+        raise Problem(422, "invalid_request", reason, errors=[fault])
+    return transactional_id
+
+
+async def transactional_id_header(
+    transactional_id: Annotated[
+        str | None,
+        Header(description="Whose transaction the transactional batches of a raw body are: 409 if it is another's."),
+    ] = None,
+) -> str | None:
+    """The transactional id in a header, as UTF-8.
+
+    Raises:
+        Problem: 422 when it is not.
+    """
+    if transactional_id is None:
+        return None
+    try:
+        return transactional_id.encode("latin-1").decode()
+    except UnicodeError:
+        fault = {"pointer": "Transactional-Id", "code": "invalid_value", "detail": "it is not UTF-8"}
+        raise Problem(422, "invalid_request", "Transactional-Id: it is not UTF-8", errors=[fault]) from None
+
+
+TransactionalIdHeader = Annotated[str | None, Depends(transactional_id_header)]
+TransactionalIdInPath = Annotated[str, Depends(transactional_id)]
 BrokerOf = Annotated[Broker, Depends(broker_of)]
 ServiceOf = Annotated[Service, Depends(service_of)]
 TopicName = Annotated[str, Depends(topic_name)]

@@ -30,12 +30,23 @@ PRODUCE = (
     "out_of_order_sequence",
     "producer_fenced",
     "invalid_txn_state",
+    "invalid_producer_id_mapping",
+    "concurrent_transactions",
+    "too_many_partitions",
     "expected_offset_mismatch",
     "message_too_large",
     "record_list_too_large",
     "invalid_required_acks",
     "incomplete_producer",
     "idempotency_key_reused",
+    "request_timed_out",
+)
+PRODUCER = (*BODY, *WRITE, "concurrent_transactions", "stored_data_corrupt")
+TRANSACTION = (
+    *PRODUCER,
+    "invalid_producer_id_mapping",
+    "producer_fenced",
+    "invalid_txn_state",
     "request_timed_out",
 )
 CONTROL = (*BODY, *NAMED, *WRITE, "invalid_config")

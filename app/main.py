@@ -17,12 +17,14 @@ from app.http.parking import ParkedRequests
 from app.http.request_context import RequestContext
 from app.metrics import RequestMetrics
 from app.openapi import TAGS, make_document
-from app.routes import fetch, offsets, operations, records, retention, topics
+from app.routes import fetch, offsets, operations, producers, records, retention, topics, transactions
 from app.service import Service
 from app.settings import Settings
 from storage.clock import Clock
 
-ROUTERS = [routes.router for routes in (topics, records, fetch, offsets, retention, operations)]
+ROUTERS = [
+    routes.router for routes in (topics, records, fetch, offsets, producers, transactions, retention, operations)
+]
 TITLE = "Rollway"
 VERSION = "0.1.0"
 SUMMARY = "Kafka's log over HTTP"

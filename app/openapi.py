@@ -21,6 +21,7 @@ from app.documented_problems import problems
 from app.http.problems import MEDIA_TYPE
 from schemas.errors import Problem
 from schemas.offsets import DeleteRecords, OffsetQueries
+from schemas.producers import ProducerRequest
 from schemas.records import (
     FetchedRecord,
     JsonProducedRecord,
@@ -36,6 +37,7 @@ from schemas.records import (
 )
 from schemas.retention import RetentionPolicy
 from schemas.topics import TopicChange, TopicSpecification
+from schemas.transactions import EndTransaction
 
 PATH = Path(__file__).parent.parent / "openapi" / "openapi.json"
 REFERENCE = "#/components/schemas/{model}"
@@ -44,13 +46,16 @@ TAGS = [
     {"name": "topics", "description": "Topics, their partitions and segments."},
     {"name": "records", "description": "Producing and fetching records."},
     {"name": "offsets", "description": "Offsets by time."},
+    {"name": "transactions", "description": "Producers with an identity, and their transactions."},
     {"name": "retention", "description": "What is kept, and what is deleted."},
     {"name": "operations", "description": "Health and metrics."},
 ]
 # Bodies the routes read themselves, and shapes that only examples and lines refer to.
 _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     DeleteRecords,
+    EndTransaction,
     OffsetQueries,
+    ProducerRequest,
     RetentionPolicy,
     TopicChange,
     TopicSpecification,

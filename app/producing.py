@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from app.broker import Broker, ProduceOptions
+from app.enlisting import submit_append
 from app.http.problems import Problem, problem_for
 from app.partition_writer import PendingAppend
 from app.partitioning import rows_by_partition
@@ -121,9 +122,15 @@ async def batches_of(
 
 
 async def produce(
-    broker: Broker, log: PartitionLog, batches: Sequence[ValidBatch], options: ProduceOptions
+    broker: Broker,
+    log: PartitionLog,
+    batches: Sequence[ValidBatch],
+    options: ProduceOptions,
+    transactional_id: str | None = None,
 ) -> ProduceResultDocument | None:
     """Append batches and wait as the options say; ``None`` with ``acks=0``.
+
+    Transactional ones become part of their producer's transaction, which must be that of ``transactional_id`` if given.
 
     Raises:
         Problem: overloaded, request_timed_out.
@@ -131,10 +138,11 @@ async def produce(
     """
     if not batches:
         return None if options.acks == "0" else nothing_appended(log)
-    pending = broker.submit(log, batches, options)
+    submitted = await submit_append(broker, log, batches, options, transactional_id)
     if options.acks == "0":
         return None
-    return result_document(log, await broker.outcome_of(pending, options))
+    result = submitted if isinstance(submitted, AppendResult) else await broker.outcome_of(submitted, options)
+    return result_document(log, result)
 
 
 async def produce_to_topic(

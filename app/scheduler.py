@@ -1,4 +1,4 @@
-"""Background work: flush and roll by time, retention, checkpoints, deletion of files.
+"""Background work: flush and roll by time, retention, checkpoints, deletion of files, transactions that time out.
 
 Each job may run at any time and again: it looks at what is there and does what is due. What writes to a log goes
 through that partition's writer, so no job ever runs beside an append. One run of a job at a time; runs that were
@@ -51,6 +51,7 @@ class Scheduler:
             ),
             "expire_producers": (self.expire_producers, settings.producer_id_expiration_check_interval_ms),
             "delete_files": (self.delete_files, settings.file_delete_check_interval_ms),
+            "transactions": (self.transactions, settings.transaction_check_interval_ms),
         }
 
     @property
@@ -146,6 +147,10 @@ class Scheduler:
     async def delete_files(self) -> None:
         """Unlink files of deleted segments whose time has come (spec E7)."""
         await call_in(self._broker.pools.control, self._broker.manager.delete_due_files)
+
+    async def transactions(self) -> None:
+        """Abort transactions that are older than their timeout, forget idle transactional ids (spec E22)."""
+        await self._broker.transactions.run_jobs()
 
     async def _each(self) -> AsyncIterator[PartitionLog]:
         for count, log in enumerate(tuple(self._broker.partitions()), start=1):

@@ -107,7 +107,9 @@ class Service:
             if self._on_failure is not None:
                 self._on_failure(error)
             return
-        self._broker = Broker(manager, self.settings, self.metrics, self.pools)
+        broker = Broker(manager, self.settings, self.metrics, self.pools)
+        await broker.transactions.start()
+        self._broker = broker
         self._watch(self._broker)
         self.scheduler = Scheduler(self._broker, self.settings)
         if self._stopping:
@@ -139,6 +141,8 @@ class Service:
         watch("rollway_log_bytes", "Bytes of record batches.", broker.size_bytes)
         watch("rollway_mailbox_requests", "Appends that wait to be written.", broker.mailbox_count)
         watch("rollway_mailbox_bytes", "Bytes that wait to be written.", broker.mailbox_bytes)
+        watch("rollway_transactional_ids", "Transactional ids that are known.", broker.transactions.id_count)
+        watch("rollway_open_transactions", "Transactions without an end.", broker.transactions.open_count)
         recovery = broker.manager.recovery
         self.metrics.recovered_bytes.set(sum(report.scanned_bytes for report in recovery))
         self.metrics.truncated_bytes.set(sum(report.truncated_bytes for report in recovery))

@@ -130,6 +130,9 @@ class Settings(BaseSettings):
         low=1,
         high=10_000_000,
     )
+    transaction_check_interval_ms: int = _interval_ms(
+        10_000, "How often transactions are checked against their timeouts, and idle transactional ids are forgotten."
+    )
 
     request_body_bytes_max: int = _setting(32 * _MIB, "Largest body of a request as sent.", low=1, high=2 * _GIB)
     control_body_bytes_max: int = _setting(
@@ -173,6 +176,19 @@ class Settings(BaseSettings):
     write_threads: int = _setting(4, "Threads that append.", low=1, high=256)
     flush_threads: int = _setting(4, "Threads that fsync.", low=1, high=256)
     read_threads: int = _setting(4, "Threads that read and decode records.", low=1, high=256)
+
+    transaction_max_timeout_ms: int = _setting(
+        900_000, "Longest timeout a transaction may ask for.", low=1, high=2**31 - 1
+    )
+    transactional_id_expiration_ms: int = _setting(
+        7 * _DAY_MS, "Time after which an idle transactional id is forgotten.", low=1, high=365 * _DAY_MS
+    )
+    transactional_id_count_max: int = _setting(
+        100_000, "Most transactional ids that are known at a time.", low=1, high=10_000_000
+    )
+    transaction_partition_count_max: int = _setting(
+        1_000, "Most partitions that one transaction writes to.", low=1, high=3_000
+    )
 
     shutdown_grace_ms: int = _interval_ms(
         10_000, "Time that requests in progress have at SIGTERM before they are cut off; long polls end at once."

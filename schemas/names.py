@@ -32,6 +32,47 @@ TopicName = Annotated[
 ]
 """A topic's name in a body."""
 
+TRANSACTIONAL_ID_LENGTH_MAX = 249
+INTERNAL_ID_PREFIX = "__rollway"
+
+
+def transactional_id_problem(name: str) -> str | None:
+    """Say in a sentence why ``name`` cannot be a transactional id, or return ``None`` when it can."""
+    if not 1 <= len(name) <= TRANSACTIONAL_ID_LENGTH_MAX:
+        return f"a transactional id has 1 to {TRANSACTIONAL_ID_LENGTH_MAX} characters"
+    if name in {".", ".."}:
+        return 'a transactional id cannot be "." or "..": it is part of a path'
+    if not name.isprintable() or "/" in name:
+        return "a transactional id has printable characters only, and no slash: it is part of a path"
+    if name.startswith(INTERNAL_ID_PREFIX):
+        return f"transactional ids that begin with {INTERNAL_ID_PREFIX} are the service's own"
+    return None
+
+
+def _usable(name: str) -> str:
+    problem = transactional_id_problem(name)
+    if problem is not None:
+        raise ValueError(problem)
+    return name
+
+
+_TRANSACTIONAL_ID_TEXT = (
+    'Name of a transactional producer: printable characters without a slash, at most 249; not "." and not ".."; '
+    "those that begin with __rollway are the service's own."
+)
+
+TransactionalId = Annotated[
+    str,
+    AfterValidator(_usable),
+    Field(
+        min_length=1,
+        max_length=TRANSACTIONAL_ID_LENGTH_MAX,
+        description=_TRANSACTIONAL_ID_TEXT,
+        examples=["orders-loader-1"],
+    ),
+]
+"""A transactional id in a body."""
+
 Partition = Annotated[int, Field(ge=0, le=PARTITION_MAX, description="Number of the partition.", examples=[0])]
 """A partition's number in a body."""
 

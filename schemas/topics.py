@@ -101,6 +101,10 @@ class TopicDescription(Schema):
     topic_id: Annotated[
         str, Field(description="22 characters, never given twice.", examples=["vbX5CGHpTq2OyL3cZhW1Uw"])
     ]
+    internal: Annotated[
+        bool,
+        Field(description="Whether it is the service's own: it can be read and described, not written or changed."),
+    ] = False
     partitions: list[PartitionDescription]
     config: dict[str, ConfigValue]
 

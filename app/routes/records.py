@@ -9,12 +9,13 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.access.needs import needs
-from app.access.operations import Operation, ResourceKind
+from app.access.needs import AccessOf, asks, needs
+from app.access.operations import Operation, ResourceKind, transactional_id_resource
 from app.answers import combined_problem, json_answer
 from app.broker import Broker, ProduceOptions
-from app.dependencies import JSON, BrokerOf, LogOf, TopicName
+from app.dependencies import JSON, BrokerOf, LogOf, TopicName, TransactionalIdHeader
 from app.documented_problems import PRODUCE, problems
+from app.enlisting import transactional_id_of
 from app.http.body import iterate_body, read_body
 from app.http.negotiation import content_type
 from app.http.problems import Problem, instance_of
@@ -179,12 +180,15 @@ _ACKNOWLEDGED = {
     openapi_extra=_record_body("RecordList", "ProducedRecord", raw=True),
 )
 @needs(Operation.WRITE, ResourceKind.TOPIC)
+@asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def produce_records(
     request: Request,
     log: LogOf,
     broker: BrokerOf,
     idempotence: IdempotenceOf,
+    access: AccessOf,
     parameters: Annotated[PartitionProduceParameters, Query()],
+    transactional_id: TransactionalIdHeader,
 ) -> Response:
     """All records of the request or none of them get consecutive offsets; NDJSON is appended batch by batch.
 
@@ -217,12 +221,15 @@ async def produce_records(
     else:
         parsed = await parse_records(broker, body, parameters.encoding, routed=False)
         batches = await batches_of(broker, log, parsed)
+    owner = transactional_id_of(broker, batches, transactional_id)
+    if owner is not None:
+        access.require(Operation.WRITE, transactional_id_resource(owner))
     if isinstance(idempotence, RequestKey):
         result = await produce_keyed(broker, log, batches, options, idempotence.stamp_for(log.name.topic), timed)
         return _answer(result, is_lines=is_lines, is_keyed=True)
     if idempotence is not None:
         await stamp_batches(broker, idempotence, batches)
-    return _answer(await produce(broker, log, batches, options))
+    return _answer(await produce(broker, log, batches, options, owner))
 
 
 def _answer(result: ProduceResultDocument | None, *, is_lines: bool = False, is_keyed: bool = False) -> Response:

@@ -32,7 +32,7 @@ def over(operations: list[tuple[str, str, dict[str, Any]]]) -> pytest.MarkDecora
 
 
 def filled(path: str, topic: str = "nowhere", partition: str = "0", offset: str = "0") -> str:
-    return path.format(topic=topic, partition=partition, offset=offset)
+    return path.format(topic=topic, partition=partition, offset=offset, transactional_id="nobody")
 
 
 def check_shape(answer: httpx.Response, operation: dict[str, Any] | None = None) -> Problem:
@@ -53,7 +53,7 @@ def check_shape(answer: httpx.Response, operation: dict[str, Any] | None = None)
 
 
 def test_the_walk_sees_every_route() -> None:
-    assert len(OPERATIONS) == 24
+    assert len(OPERATIONS) == 29
 
 
 @over(OPERATIONS)

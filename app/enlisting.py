@@ -1,0 +1,137 @@
+"""Appends on their way into the logs, those of transactions enlisted with the coordinator first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from app.broker import Broker, ProduceOptions
+from app.http.problems import Problem
+from app.partition_writer import PendingAppend
+from app.transactions.sessions import Enlistment
+from app.transactions.state import ProducerIdentity
+from rollway.records import BatchHeader
+from storage.batch_validation import ValidBatch
+from storage.errors import InvalidPidMappingError, InvalidRecordError, InvalidTxnStateError, RefusedError, StorageError
+from storage.file_names import PartitionName
+from storage.partition_log import AppendResult, PartitionLog
+
+
+def transactional_id_of(broker: Broker, batches: Sequence[ValidBatch], named: str | None) -> str | None:
+    """Whose transaction these batches are for: the one that is named, or the one of their producer.
+
+    Raises:
+        InvalidTxnStateError: one is named, but no batch is transactional.
+        InvalidPidMappingError: their producer belongs to no transactional id.
+    """
+    producer_ids = [batch.header.producer_id for batch in batches if batch.header.is_transactional]
+    if not producer_ids:
+        if named is not None and batches:
+            raise InvalidTxnStateError(f"a transaction of {named!r} is named, but the batches are not transactional")
+        return None
+    owner = broker.transactions.name_of(producer_ids[0]) if named is None else named
+    if owner is None:
+        raise InvalidPidMappingError(f"producer {producer_ids[0]} belongs to no transactional id")
+    return owner
+
+
+class PartitionAppend(NamedTuple):
+    """What shall be appended to one partition, all or nothing."""
+
+    log: PartitionLog
+    batches: Sequence[ValidBatch]
+
+
+Submitted = PendingAppend | AppendResult | StorageError | Problem
+"""On its way; or in the log from an earlier time already; or refused."""
+
+
+async def submit_appends(
+    broker: Broker,
+    appends: Sequence[PartitionAppend],
+    options: ProduceOptions,
+    transactional_id: str | None = None,
+) -> list[Submitted]:
+    """Put the batches of one request into their partitions' mailboxes; one outcome each, in order.
+
+    Transactional batches are enlisted first, all of them with one write; only then do they reach a partition. What
+    is refused there stops no other partition, except that one transaction is one producer's: a request for two of
+    them is refused whole.
+    """
+    outcomes: list[Submitted | None] = [_mixed(append.batches) for append in appends]
+    wanted = {
+        place: append
+        for place, append in enumerate(appends)
+        if outcomes[place] is None and append.batches and append.batches[0].header.is_transactional
+    }
+    enlistment: Enlistment | None = None
+    if wanted:
+        try:
+            enlistment = await _enlist(broker, list(wanted.values()), transactional_id)
+        except (StorageError, Problem) as error:
+            for place in wanted:
+                outcomes[place] = error
+    try:
+        for place, append in enumerate(appends):
+            if outcomes[place] is None:
+                outcomes[place] = _submit(broker, append, options, enlistment if place in wanted else None)
+    finally:
+        if enlistment is not None:
+            enlistment.release()
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+async def submit_append(
+    broker: Broker,
+    log: PartitionLog,
+    batches: Sequence[ValidBatch],
+    options: ProduceOptions,
+    transactional_id: str | None = None,
+) -> PendingAppend | AppendResult:
+    """As ``submit_appends``, for one partition.
+
+    Raises:
+        Problem, StorageError: why it was refused.
+    """
+    (submitted,) = await submit_appends(broker, [PartitionAppend(log, batches)], options, transactional_id)
+    if isinstance(submitted, StorageError | Problem):
+        raise submitted
+    return submitted
+
+
+async def _enlist(broker: Broker, appends: Sequence[PartitionAppend], transactional_id: str | None) -> Enlistment:
+    headers: dict[PartitionName, list[BatchHeader]] = {}
+    for append in appends:
+        headers.setdefault(append.log.name, []).extend(batch.header for batch in append.batches)
+    producers = {
+        ProducerIdentity(batch.header.producer_id, batch.header.producer_epoch)
+        for append in appends
+        for batch in append.batches
+    }
+    if len(producers) > 1:
+        raise InvalidPidMappingError("the batches of one request are of several transactional producers")
+    return await broker.transactions.enlist(producers.pop(), headers, transactional_id)
+
+
+def _submit(
+    broker: Broker, append: PartitionAppend, options: ProduceOptions, enlistment: Enlistment | None
+) -> Submitted:
+    name = append.log.name
+    if enlistment is not None:
+        known = enlistment.refused.get(name) or enlistment.duplicates.get(name)
+        if known is not None:
+            return known
+    try:
+        return broker.submit(append.log, append.batches, options, enlisted=enlistment is not None)
+    except (StorageError, Problem) as error:
+        return error
+
+
+def _mixed(batches: Sequence[ValidBatch]) -> RefusedError | None:
+    """Why these batches cannot be one append: some are transactional and others are not, or of another producer."""
+    kinds = {
+        (batch.header.is_transactional, batch.header.producer_id, batch.header.producer_epoch) for batch in batches
+    }
+    if len(kinds) > 1 and any(is_transactional for is_transactional, _, _ in kinds):
+        return InvalidRecordError("the batches of one partition belong to one transaction, or all of them to none")
+    return None

@@ -1,0 +1,518 @@
+"""The transaction coordinator: the states of ``state`` made durable, one transition of an id at a time.
+
+Every transition is a task of its own: a client that goes away takes nothing back (invariant 8). Nothing is answered
+before it is durable in ``__transaction_state``; the one exception is that a transaction is complete, which a restart
+finds out again by writing the markers once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from app.http.problems import Problem
+from app.transactions import state
+from app.transactions.duplicates import find_duplicate
+from app.transactions.limits import TransactionLimits
+from app.transactions.logs import Logs
+from app.transactions.markers import RETRY_MS_MAX, MarkerWriter
+from app.transactions.sessions import Enlistment, Session
+from app.transactions.state import ProducerIdentity, Transaction, TransactionState, TransactionTable
+from app.transactions.state_log import StateLog
+from rollway.records import BatchHeader
+from storage.errors import (
+    ConcurrentTransactionsError,
+    InvalidPidMappingError,
+    InvalidTransactionTimeoutError,
+    PartitionOfflineError,
+    RefusedError,
+    ShuttingDownError,
+    StorageError,
+)
+from storage.file_names import PartitionName
+from storage.offsets import NO_TIMESTAMP
+from storage.partition_log import AppendResult
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+OVERLOAD_RETRY_AFTER_MS = 1_000
+_WAITS_SHOWN_MAX = 100
+
+
+class EndsLaterError(ShuttingDownError):
+    """The service stops between a decision and its markers."""
+
+
+class TransactionCoordinator:
+    """All transactional ids of one data directory.
+
+    Thread: the event loop. ``start`` comes before everything else; until it is through, everything waits for it.
+    """
+
+    def __init__(self, logs: Logs, limits: TransactionLimits | None = None) -> None:
+        self._logs = logs
+        self._limits = limits or TransactionLimits()
+        self._table = TransactionTable()
+        self._state_log = StateLog(logs)
+        self._markers = MarkerWriter(logs)
+        self._sessions: dict[str, Session] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._loading: asyncio.Task[None] | None = None
+        self._failure: str | None = None
+        self._stopping = False
+
+    # The life of it
+
+    async def start(self) -> None:
+        """Read what was known at the last stop, and go on ending what was decided then.
+
+        A damaged log does not keep the service from starting: transactions are refused then, and the reason is shown.
+        """
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._load(), name="reading __transaction_state")
+        await asyncio.shield(self._loading)
+
+    async def _load(self) -> None:
+        try:
+            known = await self._state_log.load()
+        except (StorageError, OSError) as error:
+            self._failure = str(error)
+            logger.error("there are no transactions: %s", error)
+            return
+        for transaction in known:
+            self._table.put(transaction)
+            if transaction.is_ending:
+                self._begin_ending(transaction.transactional_id)
+
+    async def close(self) -> None:
+        """Take nothing more and finish what runs; what waits for a partition is ended by the next start."""
+        self._stopping = True
+        self._markers.stop()
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    async def _check_ready(self) -> None:
+        if self._stopping:
+            raise ShuttingDownError("the service is stopping")
+        if self._loading is None or not self._loading.done():
+            await self.start()
+        if self._failure is not None:
+            raise PartitionOfflineError(f"there are no transactions: {self._failure}")
+        self._state_log.check_online()
+
+    # Looking
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """What is known of an id."""
+        return self._table.find(transactional_id)
+
+    def name_of(self, producer_id: int) -> str | None:
+        """The transactional id that has this producer id now."""
+        return self._table.find_name(producer_id)
+
+    def waits_of(self, transactional_id: str) -> Mapping[PartitionName, str]:
+        """The partitions whose marker an ending transaction waits for, and why."""
+        session = self._sessions.get(transactional_id)
+        return {} if session is None else dict(session.waits)
+
+    def page(
+        self,
+        states: frozenset[TransactionState],
+        start_after: str,
+        limit: int,
+        is_shown: Callable[[str], bool] = lambda _: True,
+    ) -> list[Transaction]:
+        """The first ``limit`` ids in one of these states after ``start_after``, sorted, of those that are shown."""
+        return self._table.page(states, start_after, limit, is_shown)
+
+    def open_count(self) -> int:
+        """Transactions that readers of committed records wait for."""
+        return sum(1 for transaction in self._table if transaction.is_open)
+
+    def id_count(self) -> int:
+        """Transactional ids that are known."""
+        return len(self._table)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a transition or the end of a transaction is under way."""
+        return bool(self._tasks)
+
+    # Producers
+
+    async def allocate(self) -> ProducerIdentity:
+        """A producer that never was, without transactions.
+
+        Raises:
+            CorruptionError, DiskFullError: no id can be had.
+        """
+        return ProducerIdentity(await self._logs.allocate_producer_id(), 0)
+
+    async def initialise(self, transactional_id: str, timeout_ms: int, wait_ms: int) -> ProducerIdentity:
+        """Give a transactional id to its producer's new instance, and shut the older ones out.
+
+        An open transaction of an older instance is aborted first; that may take up to ``wait_ms``.
+
+        Raises:
+            InvalidTransactionTimeoutError: above what the service allows.
+            ConcurrentTransactionsError: the open transaction was not ended in time; the abort goes on.
+            Problem: overloaded.
+            StorageError: it could not be written down.
+        """
+        await self._check_ready()
+        if not 0 < timeout_ms <= self._limits.timeout_ms_max:
+            raise InvalidTransactionTimeoutError(
+                f"transaction_timeout_ms {timeout_ms} is not between 1 and {self._limits.timeout_ms_max}"
+            )
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while True:
+                    given = await self._in_turn(
+                        transactional_id, lambda session: self._initialise(session, transactional_id, timeout_ms)
+                    )
+                    if isinstance(given, ProducerIdentity):
+                        return given
+                    await asyncio.shield(given)
+        except TimeoutError:
+            raise ConcurrentTransactionsError(
+                f"the last transaction of {transactional_id!r} was not ended within {wait_ms} ms; that goes on"
+            ) from None
+
+    async def _initialise(
+        self, session: Session, transactional_id: str, timeout_ms: int
+    ) -> ProducerIdentity | asyncio.Future[None]:
+        existing = self._table.find(transactional_id)
+        if existing is None and len(self._table) >= self._limits.id_count_max:
+            raise Problem(
+                503,
+                "overloaded",
+                f"there are {len(self._table)} transactional ids; idle ones are forgotten in time",
+                retryable=True,
+                retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
+            )
+        if existing is not None and existing.is_ongoing:
+            return await self._decide(session, state.fence(existing, self._logs.now_ms()))
+        if existing is not None and existing.is_ending:
+            assert session.ended is not None
+            if session.ended.done():
+                raise ConcurrentTransactionsError(f"the end of the last transaction of {transactional_id!r} waits")
+            return session.ended
+        fresh_id = -1
+        if existing is None or existing.producer_epoch >= state.PRODUCER_EPOCH_MAX:
+            fresh_id = await self._logs.allocate_producer_id()
+        given = state.initialise(existing, transactional_id, timeout_ms, self._logs.now_ms(), lambda: fresh_id)
+        await self._state_log.write(given)
+        self._table.put(given)
+        return ProducerIdentity(given.producer_id, given.producer_epoch)
+
+    # Enlisting
+
+    async def enlist(
+        self,
+        producer: ProducerIdentity,
+        appends: Mapping[PartitionName, Sequence[BatchHeader]],
+        transactional_id: str | None = None,
+    ) -> Enlistment:
+        """Make these partitions part of the producer's transaction, durably, before anything is appended to them.
+
+        Given are the headers of what shall be appended. Free of charge for partitions that are part of it. A batch
+        that is in its log already, or that cannot follow what is there, enlists nothing: a request of a transaction
+        long ended that arrives late opens no other.
+
+        Raises:
+            InvalidPidMappingError: the producer belongs to no transactional id, or to another one than given.
+            ProducerFencedError: a newer instance was initialised, or the transaction timed out.
+            ConcurrentTransactionsError: the last transaction is being ended.
+            Problem: overloaded, too_many_partitions.
+            StorageError: it could not be written down.
+        """
+        await self._check_ready()
+        name = self._table.find_name(producer.producer_id) if transactional_id is None else transactional_id
+        transaction = None if name is None else self._table.find(name)
+        if name is None or transaction is None:
+            raise InvalidPidMappingError(f"producer {producer.producer_id} belongs to no transactional id")
+        session = self._sessions.get(name)
+        if session is not None and not session.closing and transaction.is_ongoing:
+            enlisted = state.enlist(transaction, producer, appends, NO_TIMESTAMP)
+            if enlisted is transaction:
+                return Enlistment(session, {}, {})
+        # The enlistment of a client that has gone away while it waited is given back.
+        return await self._in_turn(
+            name, lambda session: self._enlist(session, name, producer, appends), undo=Enlistment.release
+        )
+
+    async def _enlist(
+        self,
+        session: Session,
+        name: str,
+        producer: ProducerIdentity,
+        appends: Mapping[PartitionName, Sequence[BatchHeader]],
+    ) -> Enlistment:
+        transaction = self._table.find(name)
+        if transaction is None:
+            raise InvalidPidMappingError(f"producer {producer.producer_id} belongs to no transactional id")
+        # Before anything else: the producer must be the one, and the transaction must take records.
+        state.enlist(transaction, producer, (), self._logs.now_ms())
+        present = transaction.partitions
+        duplicates: dict[PartitionName, AppendResult] = {}
+        refused: dict[PartitionName, StorageError] = {}
+        fresh = []
+        for partition in appends:
+            if partition in present:
+                continue
+            try:
+                known = await find_duplicate(self._logs, self._logs.partition(*partition), appends[partition])
+            except RefusedError as error:
+                refused[partition] = error
+                continue
+            if known is None:
+                fresh.append(partition)
+            else:
+                duplicates[partition] = known
+        if fresh:
+            enlisted = state.enlist(transaction, producer, fresh, self._logs.now_ms())
+            if len(enlisted.partitions) > self._limits.partition_count_max:
+                raise Problem(
+                    422,
+                    "too_many_partitions",
+                    f"a transaction writes to at most {self._limits.partition_count_max} partitions",
+                )
+            await self._state_log.write(enlisted)
+            self._table.put(enlisted)
+        return Enlistment(session, duplicates, refused)
+
+    # Ending
+
+    async def end(
+        self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, wait_ms: int
+    ) -> Transaction:
+        """Commit or abort. When this returns, the decision is durable and every reader sees it.
+
+        The same request again, after a lost answer, is a success.
+
+        Raises:
+            InvalidPidMappingError: nobody knows the transactional id, or it belongs to another producer.
+            ProducerFencedError: a newer instance was initialised, or the transaction timed out.
+            InvalidTxnStateError: there is nothing to end, or it has ended the other way.
+            Problem: request_timed_out; it is decided, and goes on being ended.
+            StorageError: it could not be written down.
+        """
+        await self._check_ready()
+        if self._table.find(transactional_id) is None:
+            raise InvalidPidMappingError(f"there is no transactional id {transactional_id!r}")
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                ended = await self._in_turn(
+                    transactional_id, lambda session: self._end(session, transactional_id, producer, commit=commit)
+                )
+                if ended is not None:
+                    await asyncio.shield(ended)
+        except TimeoutError:
+            raise self._too_late(transactional_id, wait_ms) from None
+        except EndsLaterError:
+            detail = "the transaction is decided; the next start of the service ends it"
+            raise Problem(503, "shutting_down", detail, retryable=True, applied="unknown") from None
+        transaction = self._table.find(transactional_id)
+        if transaction is None:
+            raise InvalidPidMappingError(f"transactional id {transactional_id!r} was forgotten")
+        return transaction
+
+    def _too_late(self, transactional_id: str, wait_ms: int) -> Problem:
+        waits = self.waits_of(transactional_id)
+        return Problem(
+            504,
+            "request_timed_out",
+            f"the transaction was not ended within {wait_ms} ms; that goes on, and the same request tells how it ended",
+            kafka_code=7,
+            retryable=True,
+            applied="unknown",
+            waits_for=[
+                {"topic": name.topic, "partition": name.partition, "reason": waits[name]}
+                for name in sorted(waits)[:100]
+            ],
+        )
+
+    async def _end(
+        self, session: Session, name: str, producer: ProducerIdentity, *, commit: bool
+    ) -> asyncio.Future[None] | None:
+        transaction = self._table.find(name)
+        if transaction is None:
+            raise InvalidPidMappingError(f"there is no transactional id {name!r}")
+        decided = state.end(transaction, producer, commit=commit, now_ms=self._logs.now_ms())
+        if decided is not transaction:
+            return await self._decide(session, decided)
+        return session.ended if transaction.is_ending else None
+
+    async def _decide(self, session: Session, decided: Transaction) -> asyncio.Future[None]:
+        """Make a decision durable and begin to carry it out; done when readers see it. Holds the session's lock."""
+        session.closing = True
+        try:
+            await session.drained()
+            await self._state_log.write(decided)
+            self._table.put(decided)
+        finally:
+            session.closing = False
+        return self._begin_ending(decided.transactional_id)
+
+    def _begin_ending(self, name: str) -> asyncio.Future[None]:
+        session = self._session_of(name)
+        session.users += 1
+        session.ended = asyncio.get_running_loop().create_future()
+        self._spawn(self._finish(name, session), f"ending a transaction of {name!r}")
+        return session.ended
+
+    async def _finish(self, name: str, session: Session) -> None:
+        """Write the markers, then that they are written. The answer does not wait for a second try of the latter."""
+        ending = self._table.find(name)
+        assert ending is not None
+        assert session.ended is not None
+        ended = session.ended
+        try:
+            if not await self._markers.write(ending, self._state_log.coordinator_epoch, session.waits):
+                ended.set_exception(EndsLaterError("the service is stopping"))
+                ended.exception()
+                return
+            while not self._stopping:
+                try:
+                    async with session.lock:
+                        complete = state.complete(ending, self._logs.now_ms())
+                        await self._state_log.note(complete)
+                        self._table.put(complete)
+                        session.ended = None
+                    break
+                except (StorageError, Problem) as error:
+                    logger.warning("the end of a transaction of %r is not written down yet: %s", name, error)
+                    _set_done(ended)
+                    await self._markers.pause(RETRY_MS_MAX)
+        finally:
+            _set_done(ended)
+            self._leave(name, session)
+
+    # Background
+
+    async def abort_timed_out(self) -> int:
+        """Abort every transaction that is older than its timeout, and fence its producer; how many those were."""
+        count = 0
+        for transaction in self._table:
+            if not transaction.is_timed_out(self._logs.now_ms()):
+                continue
+            name = transaction.transactional_id
+            count += await self._in_turn(name, lambda session, name=name: self._abort_timed_out(session, name))  # type: ignore[misc]
+        return count
+
+    async def _abort_timed_out(self, session: Session, name: str) -> bool:
+        transaction = self._table.find(name)
+        now_ms = self._logs.now_ms()
+        if transaction is None or not transaction.is_timed_out(now_ms):
+            return False
+        logger.warning("the transaction of %r is aborted: it is older than %d ms", name, transaction.timeout_ms)
+        await self._decide(session, state.fence(transaction, now_ms))
+        return True
+
+    async def expire(self) -> int:
+        """Forget transactional ids that were idle for too long; how many those were."""
+        count = 0
+        for transaction in self._table:
+            if transaction.is_expired(self._logs.now_ms(), self._limits.expiration_ms):
+                name = transaction.transactional_id
+                count += await self._in_turn(name, lambda _, name=name: self._expire(name))  # type: ignore[misc]
+        return count
+
+    async def _expire(self, name: str) -> bool:
+        transaction = self._table.find(name)
+        if transaction is None or not transaction.is_expired(self._logs.now_ms(), self._limits.expiration_ms):
+            return False
+        await self._state_log.forget(name)
+        self._table.remove(name)
+        return True
+
+    async def shorten_log(self) -> bool:
+        """Write what counts again and forget the rest of the log, when most of it is old news."""
+        if not self._state_log.is_long(len(self._table)):
+            return False
+        await self._state_log.shorten(self._live())
+        return True
+
+    async def _live(self) -> AsyncIterator[Sequence[Transaction]]:
+        for transaction in self._table:
+            name = transaction.transactional_id
+            session = self._session_of(name)
+            session.users += 1
+            try:
+                async with session.lock:
+                    current = self._table.find(name)
+                    if current is not None:
+                        yield [current]
+            finally:
+                self._leave(name, session)
+
+    def hurry(self) -> None:
+        """Try again now where markers wait for a partition."""
+        self._markers.hurry()
+
+    async def run_jobs(self) -> None:
+        """What must be done from time to time: timeouts, expiry, a shorter log."""
+        if self._loading is None or not self._loading.done() or self._failure is not None or self._stopping:
+            return
+        await self.abort_timed_out()
+        await self.expire()
+        await self.shorten_log()
+
+    # Turns
+
+    async def _in_turn(
+        self,
+        name: str,
+        work: Callable[[Session], Awaitable[Result]],
+        *,
+        undo: Callable[[Result], None] | None = None,
+    ) -> Result:
+        """Do ``work`` with the id's lock, in a task that a caller who goes away does not cancel; its result is given
+        to ``undo`` then."""
+        session = self._session_of(name)
+        session.users += 1
+        task = self._spawn(self._locked(name, session, work), f"transition of {name!r}")
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if undo is not None:
+                task.add_done_callback(lambda done: _undo(done, undo))
+            raise
+
+    async def _locked(self, name: str, session: Session, work: Callable[[Session], Awaitable[Result]]) -> Result:
+        try:
+            async with session.lock:
+                return await work(session)
+        finally:
+            self._leave(name, session)
+
+    def _session_of(self, name: str) -> Session:
+        session = self._sessions.get(name)
+        if session is None:
+            session = self._sessions[name] = Session()
+        return session
+
+    def _leave(self, name: str, session: Session) -> None:
+        session.users -= 1
+        if session.users == 0 and session.in_flight == 0 and self._table.find(name) is None:
+            self._sessions.pop(name, None)
+
+    def _spawn(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _undo(done: asyncio.Task[Result], undo: Callable[[Result], None]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        undo(done.result())

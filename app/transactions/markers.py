@@ -1,0 +1,101 @@
+"""Ending a transaction in its partitions: a marker to each, tried until it is durable there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import MutableMapping
+
+from app.http.problems import Problem
+from app.transactions.logs import Logs
+from app.transactions.state import Transaction
+from storage.errors import (
+    CoordinatorFencedError,
+    ProducerFencedError,
+    ShuttingDownError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
+from storage.file_names import PartitionName
+from storage.partition_log import AppendRequest
+from storage.transactions import TransactionMarker
+
+logger = logging.getLogger(__name__)
+
+MARKER_BYTES = 78
+RETRY_MS_MIN = 100
+RETRY_MS_MAX = 5_000
+
+
+class MarkerWriter:
+    """Writes markers, and waits between attempts where a partition cannot take one. Thread: the event loop."""
+
+    def __init__(self, logs: Logs) -> None:
+        self._logs = logs
+        self._hurry = asyncio.Event()
+        self._stopping = False
+
+    async def write(
+        self, ending: Transaction, coordinator_epoch: int, waits: MutableMapping[PartitionName, str]
+    ) -> bool:
+        """Write the markers of a decided transaction to all its partitions, beside each other.
+
+        Durable: on return, in every partition that still exists. False when the service stopped before that; the next
+        start begins again. ``waits`` says meanwhile which partitions have no marker yet, and why not.
+        """
+        marker = TransactionMarker(ending.producer_id, ending.producer_epoch, coordinator_epoch, ending.commits)
+        waits.update(dict.fromkeys(ending.partitions, "the marker is being written"))
+        done = await asyncio.gather(*(self._write_until_done(name, marker, waits) for name in sorted(waits)))
+        return all(done)
+
+    def hurry(self) -> None:
+        """Try now what waits for its next attempt."""
+        self._hurry.set()
+        self._hurry = asyncio.Event()
+
+    def stop(self) -> None:
+        """Give up after the attempts under way."""
+        self._stopping = True
+        self.hurry()
+
+    async def _write_until_done(
+        self, name: PartitionName, marker: TransactionMarker, waits: MutableMapping[PartitionName, str]
+    ) -> bool:
+        delay_ms = RETRY_MS_MIN
+        while not self._stopping:
+            try:
+                await self._write_once(name, marker)
+            except ShuttingDownError:
+                return False
+            except (StorageError, Problem) as error:
+                # Full, offline or overloaded: the transaction is decided and waits for this partition alone.
+                if waits.get(name) != str(error):
+                    logger.warning("the marker of producer %d for %s waits: %s", marker.producer_id, name, error)
+                waits[name] = str(error)
+                await self.pause(delay_ms)
+                delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
+            else:
+                waits.pop(name, None)
+                return True
+        return False
+
+    async def pause(self, delay_ms: int) -> None:
+        """Wait between two attempts, or until told to hurry."""
+        hurry = self._hurry
+        try:
+            async with asyncio.timeout(delay_ms / 1000):
+                await hurry.wait()
+        except TimeoutError:
+            pass
+
+    async def _write_once(self, name: PartitionName, marker: TransactionMarker) -> None:
+        try:
+            log = self._logs.partition(*name)
+            request = AppendRequest.marker(marker)
+            await self._logs.writer_of(log).append(request, size_bytes=MARKER_BYTES, wants_fsync=True).fsynced
+        except UnknownTopicOrPartitionError:
+            # Deleted: its records are gone, committed or not.
+            return
+        except (ProducerFencedError, CoordinatorFencedError) as error:
+            # A later epoch has ended it there already.
+            logger.warning("%s needs no marker of producer %d: %s", name, marker.producer_id, error)

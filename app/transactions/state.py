@@ -1,0 +1,250 @@
+"""What a transaction may become: Kafka's states and transitions, without a clock, a loop or a disk.
+
+::
+
+    Empty ──enlist──> Ongoing ──end──> PrepareCommit ──markers written──> CompleteCommit ──enlist──> Ongoing ...
+                         └──────────> PrepareAbort  ──markers written──> CompleteAbort  ──enlist──> Ongoing ...
+
+A transaction begins with the first partition that is enlisted. The record of a Prepare state is the decision: once it
+is durable, the transaction ends that way, whatever happens to the process. Whoever initialises a transactional id
+gets a higher epoch than everybody before, which fences them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+from storage.errors import (
+    ConcurrentTransactionsError,
+    InvalidPidMappingError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+)
+from storage.file_names import PartitionName
+
+PRODUCER_EPOCH_MAX = 2**15 - 2
+"""The last epoch that a producer is given; the one above it only ever fences that producer."""
+
+NO_TIME = -1
+
+
+class TransactionState(IntEnum):
+    """A state, by its number in Kafka's records. The last two occur in none of ours."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+
+_ENDING = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+_AT_REST = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+
+
+class ProducerIdentity(NamedTuple):
+    """Who a producer says it is."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One transactional id: its producer, and its transaction if it has one. Immutable: a transition makes another.
+
+    Times are milliseconds since 1970; ``start_ms`` is ``NO_TIME`` before the first transaction. ``partitions`` are
+    those the transaction writes to, none once it is complete.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[PartitionName] = frozenset()
+    start_ms: int = NO_TIME
+    updated_ms: int = NO_TIME
+
+    @property
+    def is_ongoing(self) -> bool:
+        """Whether it takes records."""
+        return self.state is TransactionState.ONGOING
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is decided and its markers are being written."""
+        return self.state in _ENDING
+
+    @property
+    def is_open(self) -> bool:
+        """Whether readers of committed records wait for it."""
+        return self.is_ongoing or self.is_ending
+
+    @property
+    def commits(self) -> bool:
+        """Whether it was decided to commit."""
+        return self.state in {TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT}
+
+    def is_timed_out(self, now_ms: int) -> bool:
+        """Whether it has been ongoing for longer than its timeout."""
+        return self.is_ongoing and now_ms - self.start_ms > self.timeout_ms
+
+    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
+        """Whether its transactional id has been idle for so long that it may be forgotten."""
+        return self.state in _AT_REST and now_ms - self.updated_ms >= expiration_ms
+
+
+def initialise(
+    existing: Transaction | None,
+    transactional_id: str,
+    timeout_ms: int,
+    now_ms: int,
+    allocate: Callable[[], int],
+) -> Transaction:
+    """Give the id to a new instance of its producer: another epoch, or another producer id when epochs are used up.
+
+    An ongoing transaction must be fenced and completed first, see ``fence``.
+
+    Raises:
+        ConcurrentTransactionsError: the last transaction is not ended.
+    """
+    if existing is None:
+        producer = ProducerIdentity(allocate(), 0)
+    elif existing.is_open:
+        raise ConcurrentTransactionsError(f"the last transaction of {transactional_id!r} is being ended")
+    elif existing.producer_epoch >= PRODUCER_EPOCH_MAX:
+        producer = ProducerIdentity(allocate(), 0)
+    else:
+        producer = ProducerIdentity(existing.producer_id, existing.producer_epoch + 1)
+    return Transaction(transactional_id, *producer, timeout_ms, updated_ms=now_ms)
+
+
+def enlist(
+    transaction: Transaction, producer: ProducerIdentity, partitions: Iterable[PartitionName], now_ms: int
+) -> Transaction:
+    """Let the transaction write to these partitions too; it begins when it had not. Itself when nothing changes.
+
+    Raises:
+        InvalidPidMappingError, ProducerFencedError: it is not this producer's.
+        ConcurrentTransactionsError: it is being ended.
+    """
+    _check_producer(transaction, producer)
+    if transaction.is_ending:
+        raise ConcurrentTransactionsError(
+            f"the last transaction of {transaction.transactional_id!r} is being ended; send it again"
+        )
+    enlisted = transaction.partitions.union(partitions)
+    if transaction.is_ongoing:
+        if len(enlisted) == len(transaction.partitions):
+            return transaction
+        return replace(transaction, partitions=enlisted, updated_ms=now_ms)
+    return replace(transaction, state=TransactionState.ONGOING, partitions=enlisted, start_ms=now_ms, updated_ms=now_ms)
+
+
+def end(transaction: Transaction, producer: ProducerIdentity, *, commit: bool, now_ms: int) -> Transaction:
+    """Decide. Itself when it is decided that way already: then the same request came twice.
+
+    Raises:
+        InvalidPidMappingError, ProducerFencedError: it is not this producer's.
+        InvalidTxnStateError: there is nothing to end, or it ended the other way.
+    """
+    _check_producer(transaction, producer)
+    if transaction.is_ongoing:
+        return _prepared(transaction, commit=commit, now_ms=now_ms)
+    if transaction.state is TransactionState.EMPTY:
+        raise InvalidTxnStateError(f"{transaction.transactional_id!r} has no transaction: nothing was produced in it")
+    if transaction.commits != commit:
+        known = "committed" if transaction.commits else "aborted"
+        raise InvalidTxnStateError(f"the last transaction of {transaction.transactional_id!r} is {known}")
+    return transaction
+
+
+def fence(transaction: Transaction, now_ms: int) -> Transaction:
+    """Decide to abort an ongoing transaction over its producer's head, and shut that producer out."""
+    if not transaction.is_ongoing:
+        raise AssertionError(f"{transaction.transactional_id!r} is {transaction.state.name}, there is nothing to fence")
+    aborting = _prepared(transaction, commit=False, now_ms=now_ms)
+    return replace(aborting, producer_epoch=transaction.producer_epoch + 1)
+
+
+def complete(transaction: Transaction, now_ms: int) -> Transaction:
+    """The markers are in every partition."""
+    if not transaction.is_ending:
+        raise AssertionError(f"{transaction.transactional_id!r} is {transaction.state.name}, not being ended")
+    state = TransactionState.COMPLETE_COMMIT if transaction.commits else TransactionState.COMPLETE_ABORT
+    return replace(transaction, state=state, partitions=frozenset(), updated_ms=now_ms)
+
+
+def _prepared(transaction: Transaction, *, commit: bool, now_ms: int) -> Transaction:
+    state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+    return replace(transaction, state=state, updated_ms=now_ms)
+
+
+def _check_producer(transaction: Transaction, producer: ProducerIdentity) -> None:
+    name = transaction.transactional_id
+    if producer.producer_id != transaction.producer_id:
+        raise InvalidPidMappingError(f"{name!r} belongs to another producer than {producer.producer_id}")
+    if producer.producer_epoch != transaction.producer_epoch:
+        raise ProducerFencedError(
+            f"producer {producer.producer_id} with epoch {producer.producer_epoch} is fenced: "
+            f"the epoch of {name!r} is {transaction.producer_epoch}"
+        )
+
+
+class TransactionTable:
+    """Every transactional id that is known, found by its name and by its producer id."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Transaction] = {}
+        self._names: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return iter(tuple(self._by_name.values()))
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """What is known of this id."""
+        return self._by_name.get(transactional_id)
+
+    def find_name(self, producer_id: int) -> str | None:
+        """The transactional id that has this producer id now."""
+        return self._names.get(producer_id)
+
+    def put(self, transaction: Transaction) -> None:
+        """Take note of a transition, or of a new id."""
+        before = self._by_name.get(transaction.transactional_id)
+        if before is not None and before.producer_id != transaction.producer_id:
+            self._names.pop(before.producer_id, None)
+        self._by_name[transaction.transactional_id] = transaction
+        self._names[transaction.producer_id] = transaction.transactional_id
+
+    def remove(self, transactional_id: str) -> None:
+        """Forget an id."""
+        gone = self._by_name.pop(transactional_id, None)
+        if gone is not None:
+            self._names.pop(gone.producer_id, None)
+
+    def page(
+        self,
+        states: frozenset[TransactionState],
+        start_after: str,
+        limit: int,
+        is_shown: Callable[[str], bool] = lambda _: True,
+    ) -> list[Transaction]:
+        """The first ``limit`` in one of these states whose ids come after ``start_after``, sorted by id."""
+        found = [
+            transaction
+            for name, transaction in self._by_name.items()
+            if transaction.state in states and name > start_after and is_shown(name)
+        ]
+        return heapq.nsmallest(limit, found, key=lambda transaction: transaction.transactional_id)

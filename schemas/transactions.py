@@ -1,0 +1,73 @@
+"""Transactions: what they are doing, and how they are ended."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from schemas.base import Count, Long, Schema
+from schemas.names import Partition, TopicName
+from schemas.producers import ProducerEpoch, ProducerId
+
+State = Literal["empty", "ongoing", "prepare_commit", "prepare_abort", "complete_commit", "complete_abort"]
+StateFilter = Literal[
+    "open", "all", "empty", "ongoing", "prepare_commit", "prepare_abort", "complete_commit", "complete_abort"
+]
+
+_TransactionalId = Annotated[str, Field(description="Name of the producer.", examples=["orders-loader-1"])]
+
+
+class EndTransaction(Schema):
+    """Who ends the transaction: the identity that initialising the transactional id answered with."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+
+
+class TransactionSummary(Schema):
+    """One transactional id and its last transaction."""
+
+    transactional_id: _TransactionalId
+    state: Annotated[
+        State,
+        Field(
+            description="empty: there was none since the producer came. ongoing: it takes records. prepare_commit, "
+            "prepare_abort: it is decided and is being ended. complete_commit, complete_abort: it has ended."
+        ),
+    ]
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    transaction_timeout_ms: Annotated[Count, Field(description="Age at which it is aborted.", examples=[60_000])]
+    start_timestamp: Annotated[Long, Field(description="When it began; -1: there was none.", examples=[1372923600000])]
+    last_update_timestamp: Annotated[Long, Field(description="When its state last changed.", examples=[1372923600000])]
+    partition_count: Annotated[Count, Field(description="Partitions it writes to; 0 once it has ended.", examples=[2])]
+
+
+class TransactionPartition(Schema):
+    """One partition that an open transaction writes to."""
+
+    topic: TopicName
+    partition: Partition
+    waits_for: Annotated[
+        str | None,
+        Field(
+            description="Why the decided transaction has not ended here yet; null before the decision and after its "
+            "marker.",
+            examples=[None],
+        ),
+    ] = None
+
+
+class TransactionDescription(TransactionSummary):
+    """One transactional id, with the partitions of its open transaction."""
+
+    partitions: list[TransactionPartition]
+
+
+class TransactionPage(Schema):
+    """One page of transactional ids, sorted."""
+
+    data: list[TransactionSummary]
+    has_more: bool
+    next_cursor: Annotated[str | None, Field(description="Give it as start_after to go on.", examples=[None])]

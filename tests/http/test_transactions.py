@@ -1,0 +1,216 @@
+"""Transactions over HTTP: producers, raw transactional batches, commit, abort, looking at them."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.transactions.state import ProducerIdentity
+from rollway.records import split_batches
+from tests.servers import ServerProcess, ThreadedServer, http_client
+from tests.transactions import committed_values, transactional_batch
+
+RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}
+_numbers = count()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"loader {next(_numbers)} é"
+
+
+def initialise(client: httpx.Client, name: str, **more: Any) -> ProducerIdentity:
+    answer = client.post("/v1/producers", json={"transactional_id": name, **more})
+    assert answer.status_code == 200, answer.text
+    return ProducerIdentity(**answer.json())
+
+
+def send(
+    client: httpx.Client, topic: str, partition: int, producer: ProducerIdentity, sequence: int, *values: bytes
+) -> httpx.Response:
+    body = transactional_batch(producer, sequence, *values)
+    return client.post(f"{topic}/partitions/{partition}/records", content=body, headers=RAW)
+
+
+def end(client: httpx.Client, name: str, how: str, producer: ProducerIdentity) -> httpx.Response:
+    return client.post(f"/v1/transactions/{name}/{how}", json=producer._asdict())
+
+
+def limits(client: httpx.Client, topic: str, partition: int = 0) -> dict[str, int]:
+    answer: dict[str, int] = client.get(f"{topic}/partitions/{partition}").json()
+    return answer
+
+
+def problem(answer: httpx.Response) -> tuple[int, str, int]:
+    document = answer.json()
+    return answer.status_code, document["code"], document["kafka_code"]
+
+
+def test_a_producer_without_a_transactional_id(client: httpx.Client) -> None:
+    first, second = (client.post("/v1/producers", **body).json() for body in ({}, {"json": {}}))
+    assert second["producer_id"] > first["producer_id"]
+    assert first["producer_epoch"] == second["producer_epoch"] == 0
+
+
+def test_a_transaction_over_two_partitions(client: httpx.Client, topic: str, name: str, server: ThreadedServer) -> None:
+    producer = initialise(client, name)
+    assert send(client, topic, 0, producer, 0, b"a", b"b").json()["base_offset"] == 0
+    assert send(client, topic, 1, producer, 0, b"c").status_code == 200
+    assert limits(client, topic)["last_stable_offset"] == 0
+    shown = client.get(f"/v1/transactions/{name}").json()
+    assert (shown["state"], shown["partition_count"], shown["transaction_timeout_ms"]) == ("ongoing", 2, 60_000)
+    assert [place["partition"] for place in shown["partitions"]] == [0, 1]
+    assert name in [each["transactional_id"] for each in client.get("/v1/transactions").json()["data"]]
+
+    answer = end(client, name, "commit", producer)
+    assert answer.status_code == 200
+    assert (answer.json()["state"], answer.json()["partitions"]) == ("complete_commit", [])
+    assert (limits(client, topic)["last_stable_offset"], limits(client, topic, 1)["last_stable_offset"]) == (3, 2)
+    log = server.service.broker.partition(topic.rpartition("/")[2], 0)
+    assert committed_values(log.snapshot) == [b"a", b"b"]
+    raw = client.get(f"{topic}/partitions/0/records?offset=0", headers={"Accept": RAW["Content-Type"]})
+    assert [batch.header.is_control for batch in split_batches(raw.content)] == [False, True]
+    assert name not in [each["transactional_id"] for each in client.get("/v1/transactions").json()["data"]]
+
+
+def test_answers_that_were_lost(client: httpx.Client, topic: str, name: str) -> None:
+    """Kafka's table of EndTxn, over HTTP."""
+    producer = initialise(client, name)
+    assert problem(end(client, name, "commit", producer)) == (409, "invalid_txn_state", 48)
+    send(client, topic, 0, producer, 0, b"a")
+    for _ in range(2):
+        assert end(client, name, "abort", producer).json()["state"] == "complete_abort"
+    assert problem(end(client, name, "commit", producer)) == (409, "invalid_txn_state", 48)
+    again = send(client, topic, 0, producer, 0, b"a")
+    assert again.json()["duplicate"] is True
+    assert client.get(f"/v1/transactions/{name}").json()["state"] == "complete_abort"
+
+
+def test_an_older_instance_is_shut_out(client: httpx.Client, topic: str, name: str) -> None:
+    old = initialise(client, name)
+    send(client, topic, 0, old, 0, b"old")
+    new = initialise(client, name)
+    assert new.producer_epoch > old.producer_epoch
+    assert problem(send(client, topic, 0, old, 1, b"zombie")) == (409, "producer_fenced", 47)
+    assert problem(end(client, name, "commit", old)) == (409, "producer_fenced", 47)
+    assert limits(client, topic)["last_stable_offset"] == 2
+
+
+def test_a_stranger_writes_nothing(client: httpx.Client, topic: str, name: str) -> None:
+    stranger = ProducerIdentity(**client.post("/v1/producers").json())
+    assert problem(send(client, topic, 0, stranger, 0, b"x")) == (409, "invalid_producer_id_mapping", 49)
+    assert problem(end(client, name, "commit", stranger)) == (409, "invalid_producer_id_mapping", 49)
+    producer = initialise(client, name)
+    body = transactional_batch(producer, 0, b"x")
+    for other, code in (("somebody", 49), (name.encode(), None)):
+        answer = client.post(f"{topic}/partitions/0/records", content=body, headers={**RAW, "Transactional-Id": other})
+        assert (answer.json().get("kafka_code"), answer.status_code) == (code, 200 if code is None else 409)
+    assert limits(client, topic)["log_end_offset"] == 1
+    end(client, name, "abort", producer)
+
+
+def test_a_transaction_is_not_named_for_nothing(client: httpx.Client, topic: str) -> None:
+    answer = client.post(
+        f"{topic}/partitions/0/records", json={"records": [{"value": "x"}]}, headers={"Transactional-Id": "t"}
+    )
+    assert problem(answer) == (409, "invalid_txn_state", 48)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"transactional_id": ""},
+        {"transactional_id": "x" * 250},
+        {"transactional_id": "."},
+        {"transactional_id": ".."},
+        {"transactional_id": "a/b"},
+        {"transactional_id": "a\nb"},
+        {"transactional_id": "a\u2028b"},
+        {"transactional_id": "__rollway_atomic_0"},
+        {"transactional_id": 7},
+        {"transactional_id": "t", "transaction_timeout_ms": 0},
+        {"transactional_id": "t", "transaction_timeout_ms": 2**31},
+        {"transaction_timeout_ms": 5},
+        {"surprise": 1},
+    ],
+)
+def test_impossible_producers(client: httpx.Client, body: dict[str, object]) -> None:
+    answer = client.post("/v1/producers", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"]
+
+
+def test_a_timeout_above_the_limit_is_50(client: httpx.Client) -> None:
+    answer = client.post("/v1/producers", json={"transactional_id": "t", "transaction_timeout_ms": 900_001})
+    assert problem(answer) == (422, "invalid_transaction_timeout", 50)
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "a%2Fb%0A", "__rollway_atomic_0", "%0A"])
+def test_impossible_ids_in_the_path(client: httpx.Client, name: str) -> None:
+    assert client.get(f"/v1/transactions/{name}").status_code in {404, 422}
+    answer = client.post(f"/v1/transactions/{name}/commit", json={"producer_id": 1, "producer_epoch": 0})
+    assert answer.status_code in {404, 422}
+
+
+def test_an_unknown_id_is_105(client: httpx.Client) -> None:
+    assert problem(client.get("/v1/transactions/nobody")) == (404, "transactional_id_not_found", 105)
+
+
+def test_the_list_is_paged_and_filtered(client: httpx.Client) -> None:
+    names = [f"page-{number}" for number in range(5)]
+    for each in names:
+        initialise(client, each)
+    found: list[str] = []
+    cursor = "page"
+    while cursor:
+        page = client.get("/v1/transactions", params={"state": "empty", "limit": 2, "start_after": cursor}).json()
+        assert len(page["data"]) <= 2
+        found += [each["transactional_id"] for each in page["data"]]
+        cursor = page["next_cursor"]
+    assert found == names
+    assert client.get("/v1/transactions", params={"state": "no such"}).status_code == 422
+    everything = client.get("/v1/transactions", params={"state": "all", "limit": 1000}).json()["data"]
+    assert set(names) <= {each["transactional_id"] for each in everything}
+
+
+def test_the_internal_topic_is_shown_and_left_alone(client: httpx.Client, name: str) -> None:
+    initialise(client, name)
+    path = "/v1/topics/__transaction_state"
+    assert client.get(path).json()["internal"] is True
+    assert client.get(f"{path}/partitions/0/records", params={"offset": "earliest"}).status_code == 200
+    refusals = [
+        client.put(path, json={}),
+        client.patch(path, json={"config": {"retention.ms": 1}}),
+        client.delete(path),
+        client.post(f"{path}/records", json={"records": [{"value": "x"}]}),
+        client.post(f"{path}/partitions/0/records", json={"records": [{"value": "x"}]}),
+        client.post(f"{path}/partitions/0/delete-records", json={"offset": 0}),
+        client.put(f"{path}/retention", json={"retention_ms": 1}),
+    ]
+    assert [problem(answer)[1:] for answer in refusals] == [("invalid_topic", 17)] * len(refusals)
+
+
+def test_a_killed_service_remembers(tmp_path: Path) -> None:
+    """An acknowledged commit stays one, what was open stays open, and ids are not given twice."""
+    data_dir = tmp_path / "data"
+    with ServerProcess(data_dir) as server, http_client(server.url) as client:
+        topic = "/v1/topics/orders"
+        client.put(topic, json={"partitions": 2})
+        committed, pending = initialise(client, "committed"), initialise(client, "pending")
+        plain = client.post("/v1/producers").json()["producer_id"]
+        send(client, topic, 0, committed, 0, b"a")
+        assert end(client, "committed", "commit", committed).status_code == 200
+        send(client, topic, 1, pending, 0, b"b")
+        server.kill()
+    with ServerProcess(data_dir) as server, http_client(server.url) as client:
+        assert end(client, "committed", "commit", committed).json()["state"] == "complete_commit"
+        assert limits(client, topic)["last_stable_offset"] == 2
+        assert limits(client, topic, 1)["last_stable_offset"] == 0
+        assert send(client, topic, 1, pending, 1, b"c").status_code == 200
+        assert end(client, "pending", "commit", pending).status_code == 200
+        assert limits(client, topic, 1)["last_stable_offset"] == 3
+        assert client.post("/v1/producers").json()["producer_id"] > plain

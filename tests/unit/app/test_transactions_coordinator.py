@@ -1,0 +1,510 @@
+"""The coordinator on a simulated disk: what each call promises, and what stands in its way."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from app.broker import Broker, ProduceOptions
+from app.enlisting import PartitionAppend, submit_appends
+from app.http.problems import Problem
+from app.metrics import Metrics
+from app.pools import Pools
+from app.settings import Settings
+from app.transactions import state_log
+from app.transactions.coordinator import TransactionCoordinator
+from app.transactions.limits import TransactionLimits
+from app.transactions.state import ProducerIdentity
+from storage.errors import (
+    ConcurrentTransactionsError,
+    DiskFullError,
+    InvalidPidMappingError,
+    InvalidRecordError,
+    InvalidTopicError,
+    InvalidTransactionTimeoutError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    UnknownTopicOrPartitionError,
+)
+from storage.log_manager import LogManager
+from tests.brokers import Stand, on_stand
+from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
+from tests.transactions import TestProducer, all_values, settled, valid_transactional, visible
+from tests.writers import DATA, append_request, eventually
+
+
+async def producer_on(made: Stand, name: str = "t", **options: int) -> TestProducer:
+    producer = TestProducer(made.broker, name, **options)
+    await producer.initialise()
+    return producer
+
+
+def test_a_commit_shows_everything_at_once():
+    async def scenario(made: Stand) -> None:
+        logs = await made.topic("orders", 2)
+        producer = await producer_on(made)
+        await producer.send(logs[0], b"a")
+        await producer.send(logs[1], b"b", b"c")
+        assert visible(logs) == [[], []]
+        assert [all_values(log.snapshot) for log in logs] == [[b"a"], [b"b", b"c"]]
+        assert await producer.end(commit=True) == "COMPLETE_COMMIT"
+        assert visible(logs) == [[b"a"], [b"b", b"c"]]
+        assert [log.snapshot.last_stable_offset for log in logs] == [2, 3]
+
+    on_stand(scenario)
+
+
+def test_an_abort_hides_everything_for_ever():
+    async def scenario(made: Stand) -> None:
+        logs = await made.topic("orders", 2)
+        producer = await producer_on(made)
+        for log in logs:
+            await producer.send(log, b"no")
+        assert await producer.end(commit=False) == "COMPLETE_ABORT"
+        for log in logs:
+            await producer.send(log, b"yes")
+        await producer.end(commit=True)
+        assert visible(logs) == [[b"yes"], [b"yes"]]
+
+    on_stand(scenario)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_ending_again_after_a_lost_answer_is_a_success_and_the_other_way_48(commit):
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        producer = await producer_on(made)
+        with pytest.raises(InvalidTxnStateError):
+            await producer.end(commit=commit)
+        await producer.send(log, b"a")
+        first = await producer.end(commit=commit)
+        end = log.snapshot.log_end_offset
+        assert await producer.end(commit=commit) == first
+        assert log.snapshot.log_end_offset == end
+        with pytest.raises(InvalidTxnStateError):
+            await producer.end(commit=not commit)
+
+    on_stand(scenario)
+
+
+def test_two_requests_to_commit_write_one_marker():
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        producer = await producer_on(made)
+        await producer.send(log, b"a")
+        answers = await asyncio.gather(*(producer.end(commit=True) for _ in range(5)))
+        assert answers == ["COMPLETE_COMMIT"] * 5
+        assert log.snapshot.log_end_offset == 2
+
+    on_stand(scenario)
+
+
+def test_a_new_instance_aborts_what_the_old_one_left_open_and_shuts_it_out():
+    async def scenario(made: Stand) -> None:
+        logs = await made.topic("orders", 2)
+        old = await producer_on(made)
+        await old.send(logs[0], b"old")
+        new = await producer_on(made)
+        assert new.identity.producer_id == old.identity.producer_id
+        assert new.identity.producer_epoch > old.identity.producer_epoch
+        assert logs[0].snapshot.last_stable_offset == logs[0].snapshot.log_end_offset
+        for log in logs:
+            with pytest.raises(ProducerFencedError):
+                await old.send(log, b"zombie")
+        for commit in (True, False):
+            with pytest.raises(ProducerFencedError):
+                await old.end(commit=commit)
+        await new.send(logs[0], b"new")
+        await new.end(commit=True)
+        assert visible(logs) == [[b"new"], []]
+
+    on_stand(scenario)
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_shut_out():
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        producer = await producer_on(made, timeout_ms=1_000)
+        await producer.send(log, b"slow")
+        made.clock.advance(1_000)
+        await made.scheduler.run("transactions")
+        assert made.broker.transactions.open_count() == 1
+        made.clock.advance(1)
+        await made.scheduler.run("transactions")
+        await settled(made.broker)
+        assert made.broker.transactions.open_count() == 0
+        assert log.snapshot.last_stable_offset == log.snapshot.log_end_offset
+        with pytest.raises(ProducerFencedError):
+            await producer.send(log, b"late")
+        with pytest.raises(ProducerFencedError):
+            await producer.end(commit=True)
+        await producer.initialise()
+        await producer.send(log, b"again")
+        await producer.end(commit=True)
+        assert visible([log]) == [[b"again"]]
+
+    on_stand(scenario)
+
+
+def test_who_was_never_initialised_writes_nothing():
+    """49, whether nobody has the producer id, or it is not a transactional one, or another id is named."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        stranger = TestProducer(made.broker, "stranger", identity=await made.broker.transactions.allocate())
+        with pytest.raises(InvalidPidMappingError):
+            await stranger.send(log, b"x")
+        with pytest.raises(InvalidPidMappingError):
+            await stranger.end(commit=True)
+        known = await producer_on(made, "known")
+        await producer_on(made, "other")
+        with pytest.raises(InvalidPidMappingError):
+            await made.broker.transactions.enlist(known.identity, {log.name: []}, "other")
+        assert log.snapshot.log_end_offset == 0
+
+    on_stand(scenario)
+
+
+def test_a_request_that_arrives_late_opens_no_transaction():
+    """Once its transaction has ended: a repetition is answered as one, a hole is 45, an old epoch 47."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        producer = await producer_on(made)
+        first = await producer.send(log, b"a", b"b")
+        await producer.end(commit=True)
+        again = await producer.send_again(log)
+        assert again.duplicate
+        assert (again.base_offset, again.last_offset, again.record_count) == (first.base_offset, 1, 2)
+        with pytest.raises(OutOfOrderSequenceError):
+            await producer.send_at(log, 7, b"hole")
+        assert made.broker.transactions.open_count() == 0
+        assert log.snapshot.last_stable_offset == log.snapshot.log_end_offset == 3
+        old = producer.identity
+        await producer.initialise()
+        producer.identity, producer.sent[log.name] = old, (0, (b"a", b"b"))
+        with pytest.raises(ProducerFencedError):
+            await producer.send_again(log)
+
+    on_stand(scenario)
+
+
+def test_a_repetition_within_the_transaction_is_answered_as_one():
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        producer = await producer_on(made)
+        await producer.send(log, b"a")
+        assert (await producer.send_again(log)).duplicate
+        await producer.end(commit=True)
+        assert visible([log]) == [[b"a"]]
+
+    on_stand(scenario)
+
+
+def test_a_commit_waits_for_appends_that_are_on_their_way():
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        producer = await producer_on(made)
+        batches = valid_transactional(log, producer.identity, 0, b"a")
+        enlistment = await made.broker.transactions.enlist(
+            producer.identity, {log.name: [batch.header for batch in batches]}
+        )
+        commit = asyncio.ensure_future(producer.end(commit=True))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not commit.done()
+        late = asyncio.ensure_future(producer.send_at(log, 1, b"late"))
+        made.broker.writer_of(log).append(append_request(log, b"not"), size_bytes=1)
+        enlistment.release()
+        enlistment.release()
+        assert await commit == "COMPLETE_COMMIT"
+        with pytest.raises(ConcurrentTransactionsError):
+            await late
+
+    on_stand(scenario)
+
+
+def test_a_client_that_goes_away_gives_its_enlistment_back():
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        producer = await producer_on(made)
+        waiting = asyncio.ensure_future(made.broker.transactions.enlist(producer.identity, {log.name: []}))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await settled(made.broker)
+        assert await producer.end(commit=False) == "COMPLETE_ABORT"
+
+    on_stand(scenario)
+
+
+def test_an_enlisted_partition_costs_nothing():
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        producer = await producer_on(made)
+        await producer.send(log, b"a")
+        state = made.broker.partition(state_log.TOPIC, 0)
+        end = state.written_end_offset
+        for number in range(10):
+            await producer.send(log, b"%d" % number)
+        assert state.written_end_offset == end
+
+    on_stand(scenario)
+
+
+def test_many_partitions_of_a_request_are_enlisted_with_one_record():
+    async def scenario(made: Stand) -> None:
+        logs = await made.topic("orders", 8)
+        producer = await producer_on(made)
+        state = made.broker.partition(state_log.TOPIC, 0)
+        end = state.written_end_offset
+        with await made.broker.transactions.enlist(producer.identity, {log.name: [] for log in logs}):
+            assert state.written_end_offset == end + 1
+        await producer.end(commit=True)
+
+    on_stand(scenario)
+
+
+def test_a_partition_without_room_keeps_the_commit_waiting_and_is_shown():
+    async def scenario(made: Stand) -> None:
+        logs = await made.topic("orders", 2)
+        producer = await producer_on(made)
+        for log in logs:
+            await producer.send(log, b"a")
+        made.disk.fault = Fault(at=0, error=errno.ENOSPC, written=0.0, lasting=True, kinds=FULL_DISK_KINDS)
+        full = made.disk.fault
+        # The decision has room, as on a disk that fills up just then.
+        made.disk.fault = None
+        written = made.broker.transactions._state_log.write
+
+        async def write_and_fill(transaction: object) -> None:
+            await written(transaction)
+            made.disk.fault = full
+
+        made.broker.transactions._state_log.write = write_and_fill
+        with pytest.raises(Problem) as caught:
+            await producer.end(commit=True, wait_ms=200)
+        assert (caught.value.code, caught.value.applied) == ("request_timed_out", "unknown")
+        assert {wait["partition"] for wait in caught.value.extra["waits_for"]} == {0, 1}
+        assert all("space" in reason for reason in made.broker.transactions.waits_of("t").values())
+        with pytest.raises(ConcurrentTransactionsError):
+            await producer.send(logs[0], b"b")
+        with pytest.raises(ConcurrentTransactionsError):
+            await TestProducer(made.broker, "t").initialise(wait_ms=50)
+        made.disk.fault = None
+        made.broker.transactions.hurry()
+        assert await producer.end(commit=True) == "COMPLETE_COMMIT"
+        assert made.broker.transactions.waits_of("t") == {}
+        assert visible(logs) == [[b"a"], [b"a"]]
+
+    on_stand(scenario)
+
+
+def test_a_decision_that_finds_no_room_is_none():
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        producer = await producer_on(made)
+        await producer.send(log, b"a")
+        made.disk.fault = Fault(at=0, error=errno.ENOSPC, written=0.0, lasting=True, kinds=FULL_DISK_KINDS)
+        with pytest.raises(DiskFullError):
+            await producer.end(commit=True)
+        made.disk.fault = None
+        await producer.send(log, b"b")
+        assert await producer.end(commit=True) == "COMPLETE_COMMIT"
+        assert visible([log]) == [[b"a", b"b"]]
+
+    on_stand(scenario)
+
+
+def test_a_topic_deleted_under_an_open_transaction_does_not_hold_up_its_end():
+    async def scenario(made: Stand) -> None:
+        (gone,) = await made.topic("gone")
+        (log,) = await made.topic("stays")
+        producer = await producer_on(made)
+        await producer.send(gone, b"a")
+        await producer.send(log, b"b")
+        await made.broker.delete_topic("gone")
+        assert await producer.end(commit=True) == "COMPLETE_COMMIT"
+        assert visible([log]) == [[b"b"]]
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await producer.send(gone, b"c")
+
+    on_stand(scenario)
+
+
+def test_idle_ids_are_forgotten_and_open_ones_are_not():
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        idle, busy = await producer_on(made, "idle"), await producer_on(made, "busy", timeout_ms=900_000)
+        made.clock.advance(made.broker.settings.transactional_id_expiration_ms)
+        await busy.send(log, b"a")
+        await made.scheduler.run("transactions")
+        assert made.broker.transactions.find("idle") is None
+        assert made.broker.transactions.find("busy") is not None
+        with pytest.raises(InvalidPidMappingError):
+            await idle.send(log, b"x")
+        await busy.end(commit=True)
+
+    on_stand(scenario)
+
+
+def test_limits():
+    async def scenario(made: Stand) -> None:
+        limits = TransactionLimits(timeout_ms_max=10, id_count_max=1, partition_count_max=2)
+        coordinator = TransactionCoordinator(made.broker, limits)
+        with pytest.raises(InvalidTransactionTimeoutError):
+            await coordinator.initialise("t", 11, 1_000)
+        identity = await coordinator.initialise("t", 10, 1_000)
+        with pytest.raises(Problem) as overloaded:
+            await coordinator.initialise("u", 10, 1_000)
+        assert overloaded.value.code == "overloaded"
+        logs = await made.topic("orders", 3)
+        with pytest.raises(Problem) as many:
+            await coordinator.enlist(identity, {log.name: [] for log in logs})
+        assert many.value.code == "too_many_partitions"
+        (await coordinator.enlist(identity, {log.name: [] for log in logs[:2]})).release()
+        await coordinator.end("t", identity, commit=False, wait_ms=1_000)
+        await coordinator.close()
+        assert coordinator._sessions.keys() <= {"t"}
+
+    on_stand(scenario)
+
+
+def test_batches_of_one_append_belong_to_one_transaction():
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        one, two = await producer_on(made, "one"), await producer_on(made, "two")
+        mixed = (
+            *valid_transactional(log, one.identity, 0, b"a"),
+            *valid_transactional(log, two.identity, 0, b"b"),
+        )
+        (outcome,) = await submit_appends(made.broker, [PartitionAppend(log, mixed)], ProduceOptions())
+        assert isinstance(outcome, InvalidRecordError)
+        assert log.snapshot.log_end_offset == 0
+
+    on_stand(scenario)
+
+
+def test_clients_cannot_write_the_state_log():
+    async def scenario(made: Stand) -> None:
+        await producer_on(made)
+        log = made.broker.partition(state_log.TOPIC, 0)
+        with pytest.raises(InvalidTopicError):
+            await made.append(log, b"x")
+        with pytest.raises(InvalidTopicError):
+            await made.broker.delete_records(log, 0, None, dry_run=False)
+        with pytest.raises(InvalidTopicError):
+            await made.broker.delete_topic(state_log.TOPIC)
+
+    on_stand(scenario)
+
+
+def test_the_state_log_is_shortened_and_says_the_same(monkeypatch):
+    monkeypatch.setattr(state_log, "SHORTEN_ABOVE_COUNT", 20)
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        producers = [await producer_on(made, f"t{number}") for number in range(2)]
+        for _ in range(10):
+            for producer in producers:
+                await producer.send(log, b"a")
+                await producer.end(commit=True)
+        await producers[0].send(log, b"open")
+        before = list(made.broker.transactions._table)
+        state = made.broker.partition(state_log.TOPIC, 0)
+        assert state.snapshot.log_start_offset == 0
+        await made.scheduler.run("transactions")
+        assert state.snapshot.log_start_offset > 20
+        assert state.written_end_offset - state.snapshot.log_start_offset == 2
+        assert sorted(await made.broker.transactions._state_log.load(), key=str) == sorted(before, key=str)
+        await producers[0].end(commit=True)
+
+    on_stand(scenario)
+
+
+def reopened(made: Stand, *, killed: bool) -> Broker:
+    disk = made.disk.killed() if killed else made.disk.power_cut()
+    settings = Settings()
+    return Broker(LogManager.open(DATA, file_system=disk, clock=made.clock), settings, Metrics(), Pools(settings))
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_what_was_decided_is_ended_by_the_next_start_and_what_was_open_stays_open(killed):
+    async def scenario(made: Stand) -> None:
+        made.disk.sync_directory(DATA.parent)
+        logs = await made.topic("orders", 2)
+        decided, undecided = await producer_on(made, "decided"), await producer_on(made, "undecided")
+        await decided.send(logs[0], b"a")
+        await undecided.send(logs[1], b"b")
+        # Nothing behind the decision reaches the disk.
+        stopped = asyncio.get_running_loop().create_future()
+
+        async def never(*_: object) -> bool:
+            stopped.set_result(None)
+            return await asyncio.get_running_loop().create_future()
+
+        made.broker.transactions._markers.write = never
+        commit = asyncio.ensure_future(decided.end(commit=True))
+        await stopped
+        broker = reopened(made, killed=killed)
+        await broker.transactions.start()
+        await settled(broker)
+        after = [broker.partition("orders", number) for number in range(2)]
+        assert visible(after) == [[b"a"], []]
+        decided.broker = undecided.broker = broker
+        assert await decided.end(commit=True) == "COMPLETE_COMMIT"
+        await undecided.send(after[1], b"c")
+        await undecided.end(commit=True)
+        assert visible(after) == [[b"a"], [b"b", b"c"]]
+        await broker.close()
+        broker.pools.close()
+        commit.cancel()
+        for task in tuple(made.broker.transactions._tasks):
+            task.cancel()
+        await asyncio.wait([commit])
+        await eventually(lambda: not made.broker.transactions.is_busy)
+
+    on_stand(scenario)
+
+
+def test_a_damaged_state_log_refuses_transactions_and_serves_the_rest():
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        await producer_on(made)
+        state = made.broker.partition(state_log.TOPIC, 0)
+        await made.broker.writer_of(state).run(lambda: None)
+        made.broker.writer_of(state).append(append_request(state, b"no record of ours"), size_bytes=1)
+        await made.broker.writer_of(state).run(state.flush)
+        coordinator = TransactionCoordinator(made.broker)
+        await coordinator.start()
+        with pytest.raises(Exception, match=r"there are no transactions: .*damaged key"):
+            await coordinator.initialise("t", 1_000, 1_000)
+        await coordinator.run_jobs()
+        await made.append(log, b"goes on")
+        await coordinator.close()
+
+    on_stand(scenario)
+
+
+def test_after_the_stop_began_nothing_begins():
+    async def scenario(made: Stand) -> None:
+        producer = await producer_on(made)
+        await made.broker.transactions.close()
+        with pytest.raises(Exception, match="stopping"):
+            await producer.initialise()
+
+    on_stand(scenario)
+
+
+def test_identities_are_never_given_twice():
+    async def scenario(made: Stand) -> None:
+        given = [await made.broker.transactions.allocate() for _ in range(3)]
+        assert len(set(given)) == 3
+        assert {identity.producer_epoch for identity in given} == {0}
+        assert ProducerIdentity(-1, -1) not in given
+
+    on_stand(scenario)
