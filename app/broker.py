@@ -17,12 +17,17 @@ from typing import Any, Literal, TypeVar
 
 from app.fetch_waiters import FetchWaiters
 from app.fetching import Fetching, LogStartMoves
+from app.http import request_context
 from app.http.problems import Problem
 from app.metrics import Metrics
 from app.partition_writer import MailboxLimits, PartitionWriter, PendingAppend
 from app.partitioning import StickyPartitioner
 from app.pools import INLINE_BYTES_MAX, Pools, call_in
 from app.producer_turns import ProducerTurns
+from app.quotas.control import QuotaControl
+from app.quotas.limits import QuotaKind
+from app.quotas.store import QuotaStore
+from app.quotas.throttling import Client, Quotas
 from app.record_batches import needs_codec
 from app.settings import Settings
 from app.transactions.coordinator import TransactionCoordinator
@@ -70,6 +75,8 @@ class Broker:
         self.settings = settings
         self.metrics = metrics
         self.pools = pools
+        self.quotas = Quotas(manager.clock)
+        self.quota_control = QuotaControl(self.quotas, QuotaStore(manager.file_system, manager.own_directory), pools)
         self.waiters = FetchWaiters(count_max=settings.waiter_count_max)
         self.moves = LogStartMoves()
         self.fetching = Fetching(self.waiters, self.moves, pools, metrics)
@@ -190,6 +197,8 @@ class Broker:
         pending = self.writer_of(log).append(
             request, size_bytes=size_bytes, wants_fsync=options.acks != "0" and options.waits_for_fsync(log)
         )
+        # Also what the log refuses later counts: it came over the wire (spec A3).
+        request_context.throttle(self.quotas.charge(QuotaKind.PRODUCE, Client.of_request(), size_bytes))
         if options.acks == "0":
             pending.written.add_done_callback(self._count_dropped)
         return pending

@@ -13,6 +13,9 @@ from app.broker import Broker
 from app.http.body import read_body
 from app.http.negotiation import content_type
 from app.http.problems import Problem
+from app.paths import API, QUOTAS
+from app.quotas.limits import QuotaKind
+from app.quotas.throttling import Client
 from app.service import Service
 from app.strict_json import read_model
 from schemas.names import (
@@ -167,6 +170,34 @@ async def only_known_parameters(request: Request) -> None:
         first = faults[0]
         detail = f"{first['pointer']}: {first['detail']}"
         raise Problem(422, "invalid_request", detail, errors=faults[:_FAULTS_SHOWN_MAX])
+
+
+async def within_request_quota(request: Request) -> None:
+    """Count the request against its client's quota of requests.
+
+    Health and documents are free, and so are quotas: who set one too low must be able to raise it.
+
+    Raises:
+        Problem: 429, the client was told to wait and does not.
+    """
+    service: Service = request.app.state.service
+    path = request.url.path
+    if not service.is_ready or not path.startswith(API) or path == QUOTAS:
+        return
+    quotas, client = service.broker.quotas, Client.of_request()
+    quotas.admit(QuotaKind.REQUEST, client)
+    quotas.charge(QuotaKind.REQUEST, client, 1)
+
+
+async def within_produce_quota(request: Request) -> None:
+    """Let nothing be produced by a client that was told to wait.
+
+    Raises:
+        Problem: 429.
+    """
+    service: Service = request.app.state.service
+    if service.is_ready:
+        service.broker.quotas.admit(QuotaKind.PRODUCE, Client.of_request())
 
 
 _known_parameters: dict[Callable[..., Any], frozenset[str]] = {}

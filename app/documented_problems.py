@@ -9,7 +9,15 @@ from schemas.errors import problem_example
 
 _KINDS = {(status, code): entry for entry in documented_problems() for status, code in [entry[:2]]}
 
-ALWAYS = ("internal_error", "invalid_request", "starting", "shutting_down", "malformed_request", "request_timeout")
+ALWAYS = (
+    "internal_error",
+    "invalid_request",
+    "starting",
+    "shutting_down",
+    "malformed_request",
+    "request_timeout",
+    "throttled",
+)
 BODY = (
     "malformed_body",
     "request_too_large",

@@ -10,20 +10,21 @@ from fastapi import Depends, FastAPI
 
 from app.access.needs import check_needs
 from app.compression import AnswerCompression
-from app.dependencies import only_known_parameters
+from app.dependencies import only_known_parameters, within_request_quota
 from app.http import problems
 from app.http.methods import HeadOfGet
 from app.http.parking import ParkedRequests
 from app.http.request_context import RequestContext
 from app.metrics import RequestMetrics
 from app.openapi import TAGS, make_document
-from app.routes import fetch, offsets, operations, producers, records, retention, topics, transactions
+from app.routes import fetch, offsets, operations, producers, quotas, records, retention, topics, transactions
 from app.service import Service
 from app.settings import Settings
 from storage.clock import Clock
 
 ROUTERS = [
-    routes.router for routes in (topics, records, fetch, offsets, producers, transactions, retention, operations)
+    routes.router
+    for routes in (topics, records, fetch, offsets, producers, transactions, retention, quotas, operations)
 ]
 TITLE = "Rollway"
 VERSION = "0.1.0"
@@ -68,7 +69,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(check_needs), Depends(only_known_parameters)],
+        dependencies=[Depends(check_needs), Depends(within_request_quota), Depends(only_known_parameters)],
         lifespan=lifespan,
     )
     app.state.service = service

@@ -22,6 +22,7 @@ from app.http.problems import MEDIA_TYPE
 from schemas.errors import Problem
 from schemas.offsets import DeleteRecords, OffsetQueries
 from schemas.producers import ProducerRequest
+from schemas.quotas import QuotaLimits
 from schemas.records import (
     FetchedRecord,
     JsonProducedRecord,
@@ -48,6 +49,7 @@ TAGS = [
     {"name": "offsets", "description": "Offsets by time."},
     {"name": "transactions", "description": "Producers with an identity, and their transactions."},
     {"name": "retention", "description": "What is kept, and what is deleted."},
+    {"name": "quotas", "description": "How fast principals and clients may go."},
     {"name": "operations", "description": "Health and metrics."},
 ]
 # Bodies the routes read themselves, and shapes that only examples and lines refer to.
@@ -56,6 +58,7 @@ _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     EndTransaction,
     OffsetQueries,
     ProducerRequest,
+    QuotaLimits,
     RetentionPolicy,
     TopicChange,
     TopicSpecification,

@@ -12,6 +12,7 @@ import msgspec
 
 from app.broker import Broker, ProduceOptions
 from app.enlisting import submit_append
+from app.http import request_context
 from app.http.problems import Problem, problem_for
 from app.partition_writer import PendingAppend
 from app.partitioning import rows_by_partition
@@ -79,6 +80,7 @@ def result_document(log: PartitionLog, result: AppendResult) -> ProduceResultDoc
         log_start_offset=result.log_start_offset,
         durable_offset=log.recovery_point,
         duplicate=result.duplicate,
+        throttle_time_ms=request_context.throttle_time_ms.get(),
     )
 
 

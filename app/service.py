@@ -11,11 +11,14 @@ from app.broker import NODE_ID, Broker
 from app.http.problems import Problem
 from app.metrics import Metrics
 from app.pools import Pools, call_in
+from app.quotas.limits import QuotaTable
+from app.quotas.store import QuotaStore
 from app.scheduler import Scheduler
 from app.settings import Settings
 from storage.clock import Clock, SystemClock
 from storage.config import ProducerLimits
-from storage.log_manager import LogManager, RecoveryProgress
+from storage.file_system import LocalFileSystem
+from storage.log_manager import OWN_DIRECTORY, LogManager, RecoveryProgress
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +50,7 @@ class Service:
         self._on_ready = on_ready
         self._on_failure = on_failure
         self._broker: Broker | None = None
+        self._quota_table = QuotaTable()
         self._opening: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -108,6 +112,7 @@ class Service:
                 self._on_failure(error)
             return
         broker = Broker(manager, self.settings, self.metrics, self.pools)
+        broker.quotas.table = self._quota_table
         await broker.transactions.start()
         self._broker = broker
         self._watch(self._broker)
@@ -119,6 +124,7 @@ class Service:
             self._on_ready()
 
     def _open_logs(self) -> LogManager:
+        self._quota_table = QuotaStore(LocalFileSystem(), self.settings.data_dir / OWN_DIRECTORY).load()
         return LogManager.open(
             self.settings.data_dir,
             clock=self._clock,

@@ -113,7 +113,13 @@ class ProduceResult(Schema):
     log_start_offset: Annotated[Offset, Field(description="First readable offset.", examples=[0])]
     durable_offset: Annotated[Offset, Field(description="Everything below survives a power cut.", examples=[45])]
     duplicate: Annotated[bool, Field(description="Whether these are the offsets of an earlier, equal request.")]
-    throttle_time_ms: Annotated[Count, Field(description="How long a quota held the answer.", examples=[0])] = 0
+    throttle_time_ms: Annotated[
+        Count,
+        Field(
+            description="How long the client is to wait, as it broke a quota; requests before are answered 429.",
+            examples=[0],
+        ),
+    ] = 0
 
 
 class ProduceFailure(Schema):

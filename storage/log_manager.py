@@ -81,6 +81,7 @@ class LogManager:
         """Use ``LogManager.open``."""
         self.data_directory = data_directory
         self.logs_directory = data_directory / LOGS_DIRECTORY
+        self.own_directory = data_directory / OWN_DIRECTORY
         self.clock = clock
         self.retention_clock = RetentionClock(clock)
         self.defaults = TopicConfig.parse(topic_defaults)
@@ -88,7 +89,7 @@ class LogManager:
         self.service_defaults = dict(topic_defaults)
         self.recovery: list[PartitionRecovery] = []
         self.was_clean = False
-        self._file_system = file_system
+        self.file_system = file_system
         self._topics: dict[str, Topic] = {}
         own = data_directory / OWN_DIRECTORY
         self._registry = TopicRegistry(file_system, own)
@@ -149,25 +150,25 @@ class LogManager:
 
     def _prepare_directories(self) -> DirectoryLock:
         for directory in (self.data_directory, self.logs_directory, self._registry.directory):
-            if not self._file_system.is_directory(directory):
-                self._file_system.make_directory(directory)
-                self._file_system.sync_directory(directory.parent)
-        return DirectoryLock.acquire(self._file_system, self.logs_directory)
+            if not self.file_system.is_directory(directory):
+                self.file_system.make_directory(directory)
+                self.file_system.sync_directory(directory.parent)
+        return DirectoryLock.acquire(self.file_system, self.logs_directory)
 
     def _load(self, node_id: int, on_progress: Callable[[RecoveryProgress], None] | None) -> None:
-        properties = read_meta_properties(self._file_system, self.logs_directory)
+        properties = read_meta_properties(self.file_system, self.logs_directory)
         if properties is None:
             properties = MetaProperties(new_topic_id(), node_id, new_topic_id())
-            write_meta_properties(self._file_system, self.logs_directory, properties)
+            write_meta_properties(self.file_system, self.logs_directory, properties)
         records = self._registry.load()
         marker = self.logs_directory / CLEAN_SHUTDOWN_MARKER
-        self.was_clean = self._file_system.exists(marker)
+        self.was_clean = self.file_system.exists(marker)
         self._checkpoints.read()
         if self.was_clean:
             self._remove_marker(marker)
         # Names that a killed process made or moved are seen here, but may not be on the disk yet.
         for directory in (self.data_directory, self.logs_directory, self._registry.directory):
-            self._file_system.sync_directory(directory)
+            self.file_system.sync_directory(directory)
         self._find_doomed_directories(records)
         partition_count = sum(record.partition_count for record in records)
         for record in records:
@@ -187,7 +188,7 @@ class LogManager:
 
     def _remove_marker(self, marker: Path) -> None:
         try:
-            self._file_system.unlink(marker)
+            self.file_system.unlink(marker)
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise
@@ -196,7 +197,7 @@ class LogManager:
     def _open_partition(self, record: TopicRecord, name: PartitionName) -> PartitionLog:
         directory = self.logs_directory / partition_directory_name(name)
         config = self._config(record)
-        if not self._file_system.is_directory(directory):
+        if not self.file_system.is_directory(directory):
             if record.state is TopicState.READY and record.was_ready(name):
                 raise CorruptionError(
                     f"{directory} is missing, but topic {record.name} has {record.partition_count} partitions. "
@@ -314,7 +315,7 @@ class LogManager:
         """A directory that belongs to no topic may hold somebody's data: it is never taken over."""
         for name in names:
             directory = self.logs_directory / partition_directory_name(name)
-            if self._file_system.exists(directory):
+            if self.file_system.exists(directory):
                 raise TopicExistsError(f"{directory} exists and belongs to no topic; move it away first")
 
     def _create(self, record: TopicRecord) -> Topic:
@@ -322,7 +323,7 @@ class LogManager:
         self._registry.save(record)
         config = self._config(record)
         partitions = tuple(self._factory.create(record, name, config) for name in record.partition_names())
-        self._file_system.sync_directory(self.logs_directory)
+        self.file_system.sync_directory(self.logs_directory)
         ready = record.with_state(TopicState.READY)
         self._registry.save(ready)
         return self._topic(ready, partitions)
@@ -332,9 +333,9 @@ class LogManager:
         try:
             for name in record.partition_names():
                 directory = self.logs_directory / partition_directory_name(name)
-                if self._file_system.is_directory(directory):
-                    remove_directory(self._file_system, directory)
-            self._file_system.sync_directory(self.logs_directory)
+                if self.file_system.is_directory(directory):
+                    remove_directory(self.file_system, directory)
+            self.file_system.sync_directory(self.logs_directory)
             self._registry.remove(record)
         except OSError as error:
             _logger.warning("topic %s: what its failed creation left stays for now: %s", record.name, error)
@@ -393,8 +394,8 @@ class LogManager:
             self._ballast.run(lambda: self._registry.save(before))
             for name in record.partition_names()[before.partition_count :]:
                 directory = self.logs_directory / partition_directory_name(name)
-                if self._file_system.is_directory(directory):
-                    remove_directory(self._file_system, directory)
+                if self.file_system.is_directory(directory):
+                    remove_directory(self.file_system, directory)
         except OSError as error:
             _logger.warning("topic %s: what its failed alteration left stays for now: %s", before.name, error)
 
@@ -444,13 +445,13 @@ class LogManager:
         delay_ms = self._config(record).file_delete_delay_ms
         for name in record.partition_names():
             directory = self.logs_directory / partition_directory_name(name)
-            if self._file_system.is_directory(directory):
+            if self.file_system.is_directory(directory):
                 doomed = self.logs_directory / deleted_directory_name(name)
-                self._file_system.rename(directory, doomed)
+                self.file_system.rename(directory, doomed)
                 if topic is not None:
                     topic.partitions[name.partition].moved_to(doomed)
                 self._deleted_directories.add(doomed, delay_ms)
-        self._file_system.sync_directory(self.logs_directory)
+        self.file_system.sync_directory(self.logs_directory)
         self._checkpoints.forget(record.partition_names())
         self._registry.remove(record)
 
@@ -492,9 +493,9 @@ class LogManager:
 
     def _find_doomed_directories(self, records: list[TopicRecord]) -> None:
         known = {name for record in records for name in record.partition_names()}
-        for directory_name in self._file_system.list_directory(self.logs_directory):
+        for directory_name in self.file_system.list_directory(self.logs_directory):
             path = self.logs_directory / directory_name
-            if not self._file_system.is_directory(path):
+            if not self.file_system.is_directory(path):
                 continue
             if is_deleted_directory_name(directory_name):
                 self._deleted_directories.add(path, 0)
@@ -531,7 +532,7 @@ class LogManager:
                 if clean:
                     marker = self.logs_directory / CLEAN_SHUTDOWN_MARKER
                     write_file_atomically(
-                        self._file_system, marker, json.dumps({"version": 0, "brokerEpoch": -1}).encode()
+                        self.file_system, marker, json.dumps({"version": 0, "brokerEpoch": -1}).encode()
                     )
             except OSError as error:
                 _logger.error("no clean stop: %s", error)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -91,14 +91,23 @@ class ThreadedServer:
 
 
 class ServerProcess:
-    """`rollway serve` as a process."""
+    """`rollway serve` as a process; ``command`` is what runs instead of ``rollway``."""
 
-    def __init__(self, data_dir: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        command: Sequence[str] | None = None,
+    ) -> None:
         self.data_dir = data_dir
         self._output_path = data_dir.parent / f"{data_dir.name}.output"
         with self._output_path.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _COMMAND, "serve", "--data-dir", str(data_dir), "--port", "0", *arguments],
+                [
+                    *(command or (sys.executable, "-c", _COMMAND)),
+                    *("serve", "--data-dir", str(data_dir), "--port", "0", *arguments),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -148,6 +157,11 @@ class ServerProcess:
         """kill -9."""
         self._process.kill()
         self.wait()
+
+    def kill_if_alive(self) -> None:
+        """kill -9, unless it has ended already."""
+        if self._process.poll() is None:
+            self.kill()
 
     def rss_bytes(self) -> int:
         """Resident memory now."""

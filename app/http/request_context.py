@@ -12,13 +12,29 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.http.parking import CONTINUATION
 
 HEADER = "X-Request-Id"
+CLIENT_HEADER = "Client-Id"
+THROTTLE_HEADER = "Throttle-Time-Ms"
 _NAME = HEADER.lower().encode()
+_CLIENT_NAME = CLIENT_HEADER.lower().encode()
 _TAKEN = re.compile(rb"[\x21-\x7e]{1,128}")
+_CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,255}")
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The request's number; ``None`` outside of requests."""
 principal: ContextVar[str | None] = ContextVar("principal", default=None)
 """The name of who asks; ``None`` outside of requests, and before it is known."""
+
+client_id: ContextVar[str] = ContextVar("client_id", default="")
+"""What the client calls itself in ``Client-Id``, for quotas; empty when it says nothing."""
+
+throttle_time_ms: ContextVar[int] = ContextVar("throttle_time_ms", default=0)
+"""For how long the quotas that the request broke ask its client to be silent; the longest of them."""
+
+
+def throttle(time_ms: int) -> None:
+    """Note that a quota was broken, for the answer."""
+    if time_ms > throttle_time_ms.get():
+        throttle_time_ms.set(time_ms)
 
 
 def new_request_id() -> str:
@@ -42,21 +58,26 @@ class RequestContext:
             return
         number = request_id.get() if CONTINUATION in scope else None
         if number is None:
-            number = _given(scope) or new_request_id()
+            number = _given(scope, _NAME, _TAKEN) or new_request_id()
             # Not reset afterwards: each request has a task of its own, and the server logs its access behind us.
             request_id.set(number)
             principal.set(None)
+            client_id.set(_given(scope, _CLIENT_NAME, _CLIENT_ID) or "")
+            throttle_time_ms.set(0)
 
         async def send_with_number(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(raw=message.setdefault("headers", [])).setdefault(HEADER, number)
+                headers = MutableHeaders(raw=message.setdefault("headers", []))
+                headers.setdefault(HEADER, number)
+                if wait_ms := throttle_time_ms.get():
+                    headers[THROTTLE_HEADER] = str(wait_ms)
             await send(message)
 
         await self._app(scope, receive, send_with_number)
 
 
-def _given(scope: Scope) -> str | None:
+def _given(scope: Scope, wanted: bytes, form: re.Pattern[bytes]) -> str | None:
     for name, value in scope["headers"]:
-        if name == _NAME:
-            return value.decode() if _TAKEN.fullmatch(value) else None
+        if name == wanted:
+            return value.decode() if form.fullmatch(value) else None
     return None

@@ -6,16 +6,17 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.needs import AccessOf, asks, needs
 from app.access.operations import Operation, ResourceKind, transactional_id_resource
 from app.answers import combined_problem, json_answer
 from app.broker import Broker, ProduceOptions
-from app.dependencies import JSON, BrokerOf, LogOf, TopicName, TransactionalIdHeader
+from app.dependencies import JSON, BrokerOf, LogOf, TopicName, TransactionalIdHeader, within_produce_quota
 from app.documented_problems import PRODUCE, problems
 from app.enlisting import transactional_id_of
+from app.http import request_context
 from app.http.body import iterate_body, read_body
 from app.http.negotiation import content_type
 from app.http.problems import Problem, instance_of
@@ -178,6 +179,7 @@ _ACKNOWLEDGED = {
     response_model=ProduceResult,
     responses={200: _ACKNOWLEDGED, **_ACCEPTED, **problems(*PRODUCE)},
     openapi_extra=_record_body("RecordList", "ProducedRecord", raw=True),
+    dependencies=[Depends(within_produce_quota)],
 )
 @needs(Operation.WRITE, ResourceKind.TOPIC)
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
@@ -255,6 +257,7 @@ def _answer(result: ProduceResultDocument | None, *, is_lines: bool = False, is_
         **problems(*PRODUCE),
     },
     openapi_extra=_record_body("RoutedRecordList", "RoutedRecord", raw=False),
+    dependencies=[Depends(within_produce_quota)],
 )
 @needs(Operation.WRITE, ResourceKind.TOPIC)
 async def produce_records_to_topic(
@@ -299,7 +302,8 @@ async def produce_records_to_topic(
     if is_lines:
         content = b"".join(encode_document(result) + b"\n" for result in results)
         return Response(content, status, headers, media_type=NDJSON)
-    return json_answer(encode_document(TopicProduceDocument(results)), status=status, headers=headers)
+    document = TopicProduceDocument(results, request_context.throttle_time_ms.get())
+    return json_answer(encode_document(document), status=status, headers=headers)
 
 
 async def read_limited(request: Request, broker: Broker) -> bytearray:

@@ -23,6 +23,9 @@ from tests.servers import ThreadedServer
 
 DOCUMENT: dict[str, Any] = json.loads(PATH.read_text())
 ROUTES = {
+    "GET /v1/quotas",
+    "PUT /v1/quotas",
+    "DELETE /v1/quotas",
     "PUT /v1/topics/{topic}",
     "GET /v1/topics",
     "GET /v1/topics/{topic}",
@@ -180,5 +183,8 @@ def test_generated_requests_are_answered_as_documented(case: schemathesis.Case, 
 
 def check(case: schemathesis.Case, url: str) -> None:
     response = case.call(base_url=url, timeout=30)
+    if case.path == "/v1/quotas" and case.query:
+        # Or the requests to come would be refused by it.
+        httpx.delete(f"{url}{case.path}", params=case.query)
     assert response.status_code != 500, response.text
     case.validate_response(response, checks=list(CHECKS))

@@ -1,0 +1,1 @@
+"""Quotas: how fast a principal or a client may produce, fetch and ask (spec A3, D4)."""

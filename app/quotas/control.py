@@ -1,0 +1,36 @@
+"""Changing quotas, one change at a time: first on the disk, then in force."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+
+from app.http.problems import Problem
+from app.pools import Pools, call_in
+from app.quotas.limits import QUOTA_COUNT_MAX, Limits, QuotaEntity
+from app.quotas.store import QuotaStore
+from app.quotas.throttling import Quotas
+
+
+class QuotaControl:
+    """Thread: the event loop; the file is written in a thread."""
+
+    def __init__(self, quotas: Quotas, store: QuotaStore, pools: Pools) -> None:
+        self._quotas = quotas
+        self._store = store
+        self._pools = pools
+        self._changing = asyncio.Lock()
+
+    async def set(self, entity: QuotaEntity, limits: Limits) -> None:
+        """Let ``entity`` have exactly ``limits``, durably and from now on; with none its quota is gone.
+
+        Raises:
+            Problem: 422, there are too many quotas.
+            DiskFullError: the disk refused; the quota is as before.
+        """
+        async with self._changing:
+            table = self._quotas.table.with_limits(entity, limits)
+            if len(table) > QUOTA_COUNT_MAX:
+                raise Problem(422, "quota_limit_reached", f"there are {QUOTA_COUNT_MAX} quotas already", kafka_code=44)
+            await call_in(self._pools.control, functools.partial(self._store.save, table))
+            self._quotas.table = table

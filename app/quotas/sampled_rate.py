@@ -1,0 +1,55 @@
+"""How fast something went on lately: Kafka's sampled rate, from which throttle times follow (spec D4)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+SAMPLE_COUNT = 11
+"""``quota.window.num``"""
+WINDOW_MS = 1_000
+"""``quota.window.size.seconds``"""
+
+
+class SampledRate:
+    """A rate per second over the last eleven windows of one second, the newest of them still growing.
+
+    A window begins with the first event after the one before has ended. The time measured over counts as ten full
+    windows at least, so that a single event in an idle time is no burst.
+
+    Thread: one at a time. Times are those of a clock that never goes back, in milliseconds.
+    """
+
+    __slots__ = ("_windows",)
+
+    def __init__(self) -> None:
+        self._windows: deque[list[float]] = deque()
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Add ``value``, negative to take back what did not happen after all."""
+        if not self._windows or now_ms - self._windows[-1][0] >= WINDOW_MS:
+            self._windows.append([now_ms, 0.0])
+            if len(self._windows) > SAMPLE_COUNT:
+                self._windows.popleft()
+        self._windows[-1][1] += value
+
+    def measure(self, now_ms: int) -> float:
+        """The rate per second."""
+        total, elapsed_ms = self._total(now_ms)
+        return total * 1000 / elapsed_ms
+
+    def throttle_ms(self, bound: float, now_ms: int) -> int:
+        """How long to stay silent until the rate is down at ``bound`` per second; 0 when it does not exceed it."""
+        total, elapsed_ms = self._total(now_ms)
+        rate = total * 1000 / elapsed_ms
+        return round((rate - bound) / bound * elapsed_ms) if rate > bound else 0
+
+    def _total(self, now_ms: int) -> tuple[float, int]:
+        self._forget(now_ms)
+        elapsed_ms = now_ms - int(self._windows[0][0]) if self._windows else 0
+        full_count = elapsed_ms // WINDOW_MS
+        elapsed_ms += max(0, SAMPLE_COUNT - 1 - full_count) * WINDOW_MS
+        return sum(value for _, value in self._windows), elapsed_ms
+
+    def _forget(self, now_ms: int) -> None:
+        while self._windows and now_ms - self._windows[0][0] >= SAMPLE_COUNT * WINDOW_MS:
+            self._windows.popleft()

@@ -1,0 +1,79 @@
+"""Where quotas are kept: one file with a checksum, written anew with every change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from app.quotas.limits import QUOTA_COUNT_MAX, QuotaEntity, QuotaKind, QuotaTable
+from storage.checked_json import dump_checked, parse_checked
+from storage.errors import CorruptionError, DiskFullError
+from storage.file_system import FileSystem, read_file, write_file_atomically
+
+FILE = "quotas"
+_VERSION = 1
+_MEMBERS = frozenset({"version", "quotas"})
+_FILE_BYTES_MAX = 16 * 1024 * 1024
+
+
+class QuotaStore:
+    """The quotas on the disk.
+
+    Thread: one at a time. Durable: what ``save`` has written, when it returns.
+    """
+
+    def __init__(self, file_system: FileSystem, own_directory: Path) -> None:
+        self._file_system = file_system
+        self.path = own_directory / FILE
+
+    def load(self) -> QuotaTable:
+        """All quotas; none when there is no file.
+
+        Raises:
+            CorruptionError: the file is damaged.
+        """
+        if not self._file_system.exists(self.path):
+            return QuotaTable()
+        try:
+            content = parse_checked(read_file(self._file_system, self.path, _FILE_BYTES_MAX), _MEMBERS)
+            if content["version"] != _VERSION:
+                raise ValueError(f"version {content['version']!r} is not {_VERSION}")
+            return QuotaTable({_entity(entry): _limits(entry) for entry in content["quotas"][:QUOTA_COUNT_MAX]})
+        except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
+            raise CorruptionError(
+                f"{self.path} is damaged: {error}. Restore it, or move it away to start without quotas"
+            ) from error
+
+    def save(self, table: QuotaTable) -> None:
+        """Write all quotas.
+
+        Raises:
+            DiskFullError: the disk refused; the old quotas are there.
+        """
+        entries = [
+            {
+                "user": entity.user,
+                "client_id": entity.client_id,
+                **{kind.value: per_second for kind, per_second in limits.items()},
+            }
+            for entity, limits in table.items()
+        ]
+        try:
+            write_file_atomically(self._file_system, self.path, dump_checked({"version": _VERSION, "quotas": entries}))
+        except OSError as error:
+            raise DiskFullError(f"{self.path} could not be written: {error.strerror or error}") from error
+
+
+def _entity(entry: dict[str, Any]) -> QuotaEntity:
+    names = entry["user"], entry["client_id"]
+    if not all(name is None or isinstance(name, str) for name in names) or names == (None, None):
+        raise ValueError(f"{names!r} is nobody a quota could be for")
+    return QuotaEntity(*names)
+
+
+def _limits(entry: dict[str, Any]) -> dict[QuotaKind, float]:
+    limits = {kind: entry[kind.value] for kind in QuotaKind if kind.value in entry}
+    for kind, per_second in limits.items():
+        if isinstance(per_second, bool) or not isinstance(per_second, int | float) or not per_second > 0:
+            raise ValueError(f"{kind.value} {per_second!r} is no positive number")
+    return limits
