@@ -35,6 +35,7 @@ PRODUCE = (
     "invalid_record",
     "invalid_timestamp",
     "unsupported_codec",
+    "unsupported_message_format",
     "out_of_order_sequence",
     "producer_fenced",
     "invalid_txn_state",

@@ -19,10 +19,10 @@ from app.partitioning import StickyPartitioner, rows_by_partition
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.producing import ProduceOutcome, ProduceResultDocument, batches_of, produce
 from app.stored_records import holds_same_records
-from app.translate import Encoding, ParsedRecords, parse_record_lines, parse_record_list
+from app.translate import TIME_ABSENT, Encoding, ParsedRecords, parse_record_lines, parse_record_list
 from storage.batch_validation import ValidBatch
 from storage.errors import InvalidRecordError, OutOfOrderSequenceError, StorageError
-from storage.offsets import NO_TIMESTAMP, Offset
+from storage.offsets import Offset
 from storage.partition_log import PartitionLog
 from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
 
@@ -87,16 +87,14 @@ async def stamp_batches(broker: Broker, stamp: ProducerStamp, batches: Sequence[
 
 
 async def parse_marked(
-    broker: Broker, body: bytes | bytearray, encoding: Encoding, *, routed: bool, lines: bool
+    broker: Broker, body: bytes | bytearray, encoding: Encoding, *, lines: bool
 ) -> tuple[ParsedRecords, list[bool]]:
     """The records of a whole body, JSON or one per line, and which of them came with a time.
 
     Raises:
         Problem: 400 or 422.
     """
-    parse = functools.partial(
-        parse_record_lines if lines else parse_record_list, body, encoding, routed=routed, now_ms=NO_TIMESTAMP
-    )
+    parse = functools.partial(parse_record_lines if lines else parse_record_list, body, encoding, now_ms=TIME_ABSENT)
     parsed = parse() if len(body) <= INLINE_BYTES_MAX else await call_in(broker.pools.read, parse)
     return parsed, mark_times(parsed, broker.now_ms())
 
@@ -114,8 +112,8 @@ def refuse_reserved(batches: Sequence[ValidBatch]) -> None:
 
 def mark_times(parsed: ParsedRecords, now_ms: int) -> list[bool]:
     """Give ``now_ms`` to the records parsed without a time, and say which had one: the others differ in a retry."""
-    timed = [timestamp != NO_TIMESTAMP for timestamp in parsed.timestamps]
-    parsed.timestamps = [now_ms if timestamp == NO_TIMESTAMP else timestamp for timestamp in parsed.timestamps]
+    timed = [timestamp != TIME_ABSENT for timestamp in parsed.timestamps]
+    parsed.timestamps = [now_ms if timestamp == TIME_ABSENT else timestamp for timestamp in parsed.timestamps]
     return timed
 
 

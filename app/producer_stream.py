@@ -15,9 +15,9 @@ from app.idempotence import SEQUENCE_COUNT, ProducerStamp, mark_times, stamp_bat
 from app.producing import batches_of, result_document
 from app.record_stream import RecordStream
 from app.stored_records import KnownPlace, Rows, StoredPiece, find_stored
-from app.translate import Encoding, ParsedRecords, encode_document
+from app.translate import TIME_ABSENT, Encoding, ParsedRecords, encode_document
 from storage.errors import OutOfOrderSequenceError, ProducerFencedError
-from storage.offsets import NO_TIMESTAMP, Offset
+from storage.offsets import Offset
 from storage.partition_log import AppendResult, PartitionLog
 
 
@@ -50,7 +50,7 @@ class ProducerStream(RecordStream):
         )
 
     async def _append(self, block: bytes) -> None:
-        parsed = await self._parse(block, NO_TIMESTAMP)
+        parsed = await self._parse(block, TIME_ABSENT)
         if not len(parsed):
             return
         timed = mark_times(parsed, self._broker.now_ms())

@@ -92,13 +92,13 @@ def nothing_appended(log: PartitionLog) -> ProduceResultDocument:
     )
 
 
-async def parse_records(broker: Broker, body: bytes | bytearray, encoding: Encoding, *, routed: bool) -> ParsedRecords:
+async def parse_records(broker: Broker, body: bytes | bytearray, encoding: Encoding) -> ParsedRecords:
     """The records of a JSON body, read in a thread when it is large.
 
     Raises:
         Problem: 400 or 422.
     """
-    parse = functools.partial(parse_record_list, body, encoding, routed=routed, now_ms=broker.now_ms())
+    parse = functools.partial(parse_record_list, body, encoding, now_ms=broker.now_ms())
     return parse() if len(body) <= INLINE_BYTES_MAX else await call_in(broker.pools.read, parse)
 
 
@@ -115,8 +115,11 @@ async def batches_of(
     All of them are for one append, or with ``together`` false each for one of its own.
 
     Raises:
-        RefusedError: they break a rule of the topic.
+        Problem: records break a rule of the topic, or name another partition.
+        RefusedError: they break a rule otherwise.
     """
+    if rows is None:
+        parsed.check_partition(log.name.partition)
     make = functools.partial(validated_batches, parsed, log.config, broker.now_ms(), rows, together=together)
     size_bytes = sum(len(value) for value in parsed.values if value is not None)
     is_quick = size_bytes <= INLINE_BYTES_MAX and not compresses(log.config)

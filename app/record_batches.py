@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from app.http.problems import record_problem
 from app.translate import ParsedRecords
 from rollway.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, Codec, encode_batches
 from storage.batch_validation import ValidBatch
 from storage.config import TopicConfig
-from storage.errors import InvalidRecordError, RecordError
+from storage.errors import InvalidRecordError
 from storage.message_conversion import check_fits_segment, validate_each
 from storage.recompression import level_of, stored_codec
 
@@ -34,7 +35,8 @@ def validated_batches(
     What is appended ``together`` must fit into one segment; otherwise each batch must, and is made to.
 
     Raises:
-        RefusedError: as ``validate_batches``; the records it names are numbered as in the request.
+        Problem: records break a rule; names them by their place in the request.
+        RefusedError: as ``validate_batches``.
     """
     codec = stored_codec(config, Codec.NONE)
     encoded = encode_batches(
@@ -46,7 +48,7 @@ def validated_batches(
     try:
         batches = validate_each(encoded, config, now_ms)
     except InvalidRecordError as error:
-        raise _numbered_as_asked(error, rows) from error
+        raise record_problem(error, lambda place: parsed.pointer(place if rows is None else rows[place])) from error
     if together:
         check_fits_segment(batches, config)
     return batches
@@ -74,10 +76,3 @@ def _batch_bytes_max(config: TopicConfig, codec: Codec) -> int:
     """How large batches may be before compression, which makes what is random a little larger."""
     bytes_max = min(config.max_message_bytes, config.segment_bytes)
     return bytes_max if codec is Codec.NONE else bytes_max - bytes_max // 64 - _COMPRESSION_OVERHEAD_BYTES
-
-
-def _numbered_as_asked(error: InvalidRecordError, rows: Sequence[int] | None) -> InvalidRecordError:
-    if rows is None:
-        return error
-    numbered = [RecordError(rows[refused.batch_index], refused.message) for refused in error.record_errors]
-    return type(error)(str(error), numbered)

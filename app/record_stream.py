@@ -201,7 +201,6 @@ class RecordStream:
             parse_record_lines,
             block,
             self._encoding,
-            routed=self._partition is None,
             now_ms=now_ms,
             first_line=self._line_count,
         )

@@ -18,13 +18,17 @@ from msgspec import UNSET, Meta, UnsetType
 
 from app.strict_json import Fault, check, decode, fault_of, invalid, malformed, reason_of, refuse_duplicates
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
-from schemas.base import LONG_MAX, parse_timestamp
+from schemas.base import LONG_MAX, NO_TIMESTAMP, parse_timestamp
 from schemas.names import PARTITION_MAX
 
 Encoding = Literal["utf8", "base64", "json"]
 Data = TypeVar("Data")
 
-_Time = Annotated[int, Meta(ge=0, le=LONG_MAX)]
+TIME_ABSENT = -2
+"""As ``now_ms`` of the parsers: marks the records that came without a time. -1 is the time of one that has none."""
+
+_Time = Annotated[int, Meta(ge=NO_TIMESTAMP, le=LONG_MAX)]
+_OffsetNumber = Annotated[int, Meta(ge=0, le=LONG_MAX)]
 _PartitionNumber = Annotated[int, Meta(ge=0, le=PARTITION_MAX)]
 
 
@@ -40,47 +44,37 @@ class _Header(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class _Record(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=True):
+    """A record to append; ``offset`` and ``timestamp_type`` are there for records that were fetched, and ignored."""
+
     value: Data
     key: Data | UnsetType = UNSET
     headers: list[_Header] | UnsetType = UNSET
     timestamp: _Time | str | UnsetType | None = UNSET
-
-
-class _RoutedRecord(_Record[Data], Generic[Data], gc=False, forbid_unknown_fields=True):
     partition: _PartitionNumber | UnsetType | None = UNSET
+    offset: _OffsetNumber | UnsetType | None = UNSET
+    timestamp_type: Literal["CreateTime", "LogAppendTime"] | UnsetType | None = UNSET
 
 
 class _RecordList(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=True):
     records: list[_Record[Data]]
 
 
-class _RoutedRecordList(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=True):
-    records: list[_RoutedRecord[Data]]
-
-
 _Text = str | Base64Bytes | None
 _Encoded = bytes | Base64Bytes | None
-_Decoders = dict[tuple[Encoding, bool], msgspec.json.Decoder[Any]]
+_Decoders = dict[Encoding, msgspec.json.Decoder[Any]]
 _LIST_DECODERS: _Decoders = {
-    ("utf8", False): msgspec.json.Decoder(_RecordList[_Text]),
-    ("utf8", True): msgspec.json.Decoder(_RoutedRecordList[_Text]),
-    ("base64", False): msgspec.json.Decoder(_RecordList[_Encoded]),
-    ("base64", True): msgspec.json.Decoder(_RoutedRecordList[_Encoded]),
-    ("json", False): msgspec.json.Decoder(_RecordList[msgspec.Raw]),
-    ("json", True): msgspec.json.Decoder(_RoutedRecordList[msgspec.Raw]),
+    "utf8": msgspec.json.Decoder(_RecordList[_Text]),
+    "base64": msgspec.json.Decoder(_RecordList[_Encoded]),
+    "json": msgspec.json.Decoder(_RecordList[msgspec.Raw]),
 }
 _LINE_DECODERS: _Decoders = {
-    ("utf8", False): msgspec.json.Decoder(_Record[_Text]),
-    ("utf8", True): msgspec.json.Decoder(_RoutedRecord[_Text]),
-    ("base64", False): msgspec.json.Decoder(_Record[_Encoded]),
-    ("base64", True): msgspec.json.Decoder(_RoutedRecord[_Encoded]),
-    ("json", False): msgspec.json.Decoder(_Record[msgspec.Raw]),
-    ("json", True): msgspec.json.Decoder(_RoutedRecord[msgspec.Raw]),
+    "utf8": msgspec.json.Decoder(_Record[_Text]),
+    "base64": msgspec.json.Decoder(_Record[_Encoded]),
+    "json": msgspec.json.Decoder(_Record[msgspec.Raw]),
 }
 
-_FIELD_TOKENS = [
-    b'"%s"' % name for name in (b"key", b"value", b"headers", b"timestamp", b"partition", b"name", b"base64")
-]
+_FIELD_TOKENS = [b'"%s"' % name for name in (b"key", b"value", b"headers", b"timestamp", b"name", b"base64")]
+_RARE_FIELDS = {name: b'"%s"' % name.encode() for name in ("partition", "offset", "timestamp_type")}
 _LIST_TOKEN = b'"records"'
 # A field's name may be written with escapes; no encoder escapes letters or digits, so this is looked at closely.
 _ESCAPED_LETTER = re.compile(rb"\\u00[3-7]", re.IGNORECASE)
@@ -89,16 +83,33 @@ _LINE_BREAK = re.compile(rb"[\r\n]")
 
 @dataclass(slots=True)
 class ParsedRecords:
-    """Records of a request, row by row in columns of Python objects. ``partitions`` is absent when none is named."""
+    """Records of a request, row by row in columns of Python objects. ``partitions`` is absent when none is named.
+
+    ``pointer`` says where in the request a row stands.
+    """
 
     keys: list[bytes | None]
     values: list[bytes | None]
     timestamps: list[int]
     headers: list[Sequence[tuple[str, bytes | None]]] | None
     partitions: list[int | None] | None
+    pointer: Callable[[int], str] = "/records/{}".format
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def check_partition(self, number: int) -> None:
+        """Records that name a partition name this one, which the request is for.
+
+        Raises:
+            Problem: 422 with pointers such as ``/records/3/partition``.
+        """
+        if self.partitions is None:
+            return
+        others = [row for row, named in enumerate(self.partitions) if named is not None and named != number]
+        if others:
+            detail = f"the request is for partition {number}; leave partition out, or send the record there"
+            raise invalid(Fault(f"{self.pointer(row)}/partition", "invalid_value", detail) for row in others)
 
     def columns(self, rows: Sequence[int] | None = None) -> RecordColumns:
         """All records, or these rows, as columns with offsets 0, 1, 2, ..."""
@@ -118,7 +129,7 @@ class ParsedRecords:
         )
 
 
-def parse_record_list(body: bytes | bytearray, encoding: Encoding, *, routed: bool, now_ms: int) -> ParsedRecords:
+def parse_record_list(body: bytes | bytearray, encoding: Encoding, *, now_ms: int) -> ParsedRecords:
     """``{"records": [...]}``; records without a timestamp get ``now_ms``.
 
     Raises:
@@ -126,15 +137,15 @@ def parse_record_list(body: bytes | bytearray, encoding: Encoding, *, routed: bo
     """
     if encoding == "json":
         check(body)
-    records = decode(_LIST_DECODERS[encoding, routed], body).records
-    parsed = _parsed(records, encoding, routed, now_ms, "/records/{}".format)
-    if encoding != "json" and (body.count(_LIST_TOKEN) != 1 or _names_may_repeat(body, records, routed)):
+    records = decode(_LIST_DECODERS[encoding], body).records
+    parsed = _parsed(records, encoding, now_ms, "/records/{}".format)
+    if encoding != "json" and (body.count(_LIST_TOKEN) != 1 or _names_may_repeat(body, records)):
         refuse_duplicates(body)
     return parsed
 
 
 def parse_record_lines(
-    block: bytes | bytearray, encoding: Encoding, *, routed: bool, now_ms: int, first_line: int = 0
+    block: bytes | bytearray, encoding: Encoding, *, now_ms: int, first_line: int = 0
 ) -> ParsedRecords:
     """Records, one per line; blank lines are skipped. ``first_line`` counts the lines that came before, from 0.
 
@@ -144,7 +155,7 @@ def parse_record_lines(
     if encoding == "json":
         _check_lines(block, first_line)
     try:
-        records = _LINE_DECODERS[encoding, routed].decode_lines(block)
+        records = _LINE_DECODERS[encoding].decode_lines(block)
     except msgspec.ValidationError as error:
         raise invalid([_shift_line(fault_of(error), first_line)]) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -155,8 +166,8 @@ def parse_record_lines(
     def pointer(row: int) -> str:
         return f"/{first_line + row}"
 
-    parsed = _parsed(records, encoding, routed, now_ms, pointer)
-    if encoding != "json" and _names_may_repeat(block, records, routed):
+    parsed = _parsed(records, encoding, now_ms, pointer)
+    if encoding != "json" and _names_may_repeat(block, records):
         for row, line in enumerate(line for line in block.splitlines() if line.strip()):
             refuse_duplicates(line, pointer(row))
     return parsed
@@ -176,7 +187,7 @@ def _shift_line(fault: Fault, first_line: int) -> Fault:
     return fault._replace(pointer="/".join(["", str(first_line + int(line)), *rest]))
 
 
-def _names_may_repeat(body: bytes | bytearray, records: list[Any], routed: bool) -> bool:
+def _names_may_repeat(body: bytes | bytearray, records: list[Any]) -> bool:
     """Whether a name may occur twice in one object: the coder would keep the last of them and tell nobody.
 
     Every name stands in the body between quotes, and inside a text those would be escaped. So as many tokens as
@@ -186,35 +197,36 @@ def _names_may_repeat(body: bytes | bytearray, records: list[Any], routed: bool)
         return True
     fields = len(records)
     fields += _present([record.key for record in records]) + _present([record.timestamp for record in records])
-    if routed:
-        fields += _present([record.partition for record in records])
+    tokens = 0
+    for name, token in _RARE_FIELDS.items():
+        if (count := body.count(token)) > 0:
+            tokens += count
+            fields += _present([getattr(record, name) for record in records])
     for headers in [record.headers for record in records if record.headers is not UNSET]:
         fields += 1 + 2 * len(headers) + sum(type(header.value) is Base64Bytes for header in headers)
     fields += sum(type(record.key) is Base64Bytes for record in records)
     fields += sum(type(record.value) is Base64Bytes for record in records)
-    return sum(body.count(token) for token in _FIELD_TOKENS) != fields
+    return tokens + sum(body.count(token) for token in _FIELD_TOKENS) != fields
 
 
 def _present(values: list[Any]) -> int:
     return len(values) - values.count(UNSET)
 
 
-def _parsed(
-    records: list[Any], encoding: Encoding, routed: bool, now_ms: int, pointer: Callable[[int], str]
-) -> ParsedRecords:
+def _parsed(records: list[Any], encoding: Encoding, now_ms: int, pointer: Callable[[int], str]) -> ParsedRecords:
     to_bytes = _TO_BYTES[encoding]
     headers: list[Sequence[tuple[str, bytes | None]]] | None = None
     if any(record.headers for record in records):
         headers = [_header_row(record.headers) for record in records]
     partitions: list[int | None] | None = None
-    if routed:
+    if any(type(record.partition) is int for record in records):
         partitions = [None if record.partition is UNSET else record.partition for record in records]
     try:
         keys = [None if record.key is UNSET else to_bytes(record.key) for record in records]
         values = [to_bytes(record.value) for record in records]
     except _NotBase64Error:
         raise invalid(_base64_faults(records, pointer)) from None
-    return ParsedRecords(keys, values, _timestamps(records, now_ms, pointer), headers, partitions)
+    return ParsedRecords(keys, values, _timestamps(records, now_ms, pointer), headers, partitions, pointer)
 
 
 def _timestamps(records: list[Any], now_ms: int, pointer: Callable[[int], str]) -> list[int]:

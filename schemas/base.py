@@ -20,6 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 LONG_MAX = 2**63 - 1
+NO_TIMESTAMP = -1
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC_3339 = re.compile(
@@ -75,6 +76,11 @@ def _at_most(digits: str, limit: int) -> int:
     return number
 
 
+def parse_record_timestamp(value: object) -> int:
+    """``parse_timestamp``, or -1 for a record that has none."""
+    return NO_TIMESTAMP if type(value) is int and value == NO_TIMESTAMP else parse_timestamp(value)
+
+
 def parse_whole_number(value: object) -> object:
     """A parameter's text as a number when it is plainly one: no spaces, signs of plus, points or underscores."""
     if isinstance(value, str):
@@ -100,11 +106,11 @@ def parse_parameter_timestamp(value: object) -> int:
     return parse_timestamp(value)
 
 
-def timestamp_schema(description: str, *others: dict[str, Any]) -> dict[str, Any]:
+def timestamp_schema(description: str, *others: dict[str, Any], minimum: int = 0) -> dict[str, Any]:
     """The JSON schema of a time, or of ``others``."""
     return {
         "anyOf": [
-            {"type": "integer", "format": "int64", "minimum": 0, "maximum": LONG_MAX},
+            {"type": "integer", "format": "int64", "minimum": minimum, "maximum": LONG_MAX},
             {"type": "string", "format": "date-time"},
             *others,
         ],
@@ -117,6 +123,13 @@ _TIMESTAMP_TEXT = "Milliseconds since the epoch, or an RFC 3339 date and time."
 
 Timestamp = Annotated[int, BeforeValidator(parse_timestamp), WithJsonSchema(timestamp_schema(_TIMESTAMP_TEXT))]
 """A time in a body."""
+
+RecordTimestamp = Annotated[
+    int,
+    BeforeValidator(parse_record_timestamp),
+    WithJsonSchema(timestamp_schema(f"{_TIMESTAMP_TEXT} -1: none.", minimum=NO_TIMESTAMP)),
+]
+"""The time of a record in a body."""
 
 TimestampParameter = Annotated[
     int, BeforeValidator(parse_parameter_timestamp), WithJsonSchema(timestamp_schema(_TIMESTAMP_TEXT))

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
-from schemas.base import Count, Long, Schema, Timestamp
+from schemas.base import Count, Long, RecordTimestamp, Schema
 from schemas.errors import Problem
 from schemas.names import Offset, Partition
 
@@ -44,13 +44,23 @@ class RecordHeader(Schema):
     value: Annotated[str | Base64Bytes | None, Field(examples=["a1b2"])]
 
 
-class ProducedRecord(Schema):
+class _AppendedRecord(Schema):
+    """What records to append have beside key and value. A record as it was fetched can be sent as it is."""
+
+    headers: Annotated[list[RecordHeader], Field(description="In order, repeated names included.")] = Field(default=[])
+    timestamp: Annotated[
+        RecordTimestamp | None, Field(description="Absent and null: the time the service got it. -1: none.")
+    ] = None
+    offset: Annotated[Offset | None, Field(description="Of a fetched record; ignored.")] = None
+    timestamp_type: Annotated[TimestampType | None, Field(description="Of a fetched record; ignored.")] = None
+
+
+class ProducedRecord(_AppendedRecord):
     """A record to append."""
 
     key: Annotated[str | Base64Bytes | None, Field(description="Absent and null: no key.", examples=["AA"])] = None
     value: Annotated[str | Base64Bytes | None, Field(description="null: a tombstone.", examples=["flight 1141 to MIA"])]
-    headers: Annotated[list[RecordHeader], Field(description="In order, repeated names included.")] = Field(default=[])
-    timestamp: Annotated[Timestamp | None, Field(description="Absent and null: the time the service got it.")] = None
+    partition: Annotated[Partition | None, Field(description="If given, the partition that the request is for.")] = None
 
 
 class RoutedRecord(ProducedRecord):
@@ -61,13 +71,12 @@ class RoutedRecord(ProducedRecord):
     )
 
 
-class JsonProducedRecord(Schema):
+class JsonProducedRecord(_AppendedRecord):
     """A record to append with ``encoding=json``: key and value are any JSON, stored as its text."""
 
     key: Annotated[JsonValue, Field(description="Absent and null: no key.", examples=[7])] = None
     value: Annotated[JsonValue, Field(description="null: a tombstone.", examples=[{"flight": 1141, "to": "MIA"}])]
-    headers: Annotated[list[RecordHeader], Field(description="In order, repeated names included.")] = Field(default=[])
-    timestamp: Annotated[Timestamp | None, Field(description="Absent and null: the time the service got it.")] = None
+    partition: Annotated[Partition | None, Field(description="If given, the partition that the request is for.")] = None
 
 
 class JsonRoutedRecord(JsonProducedRecord):

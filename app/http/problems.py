@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
@@ -237,9 +237,18 @@ def _format_problem(error: RecordFormatError) -> Problem:
     return Problem(status, code, str(error), kafka_code=kafka_code, errors=faults)
 
 
-def _record_faults(record_errors: Iterable[tuple[int, str]], code: str) -> list[dict[str, Any]]:
+def _record_faults(
+    record_errors: Iterable[tuple[int, str]], code: str, pointer: Callable[[int], str] = "/records/{}".format
+) -> list[dict[str, Any]]:
     listed = list(record_errors)[:ERRORS_MAX]
-    return [{"pointer": f"/records/{index}", "code": code, "detail": message} for index, message in listed]
+    return [{"pointer": pointer(index), "code": code, "detail": message} for index, message in listed]
+
+
+def record_problem(error: storage_errors.InvalidRecordError, pointer: Callable[[int], str]) -> Problem:
+    """The answer to records that the log refuses, each named by ``pointer`` of its place."""
+    problem = problem_for(error)
+    problem.errors = _record_faults(error.record_errors, error.code, pointer)
+    return problem
 
 
 def internal_error(error: Exception) -> Problem:

@@ -47,6 +47,7 @@ from app.translate import encode_document
 from schemas.base import WholeNumber
 from schemas.names import OffsetParameter
 from schemas.records import Encoding, ProduceResult, TopicProduceResult
+from storage.errors import UnsupportedFormatError
 
 RECORD_BATCHES = "application/vnd.kafka.record-batch.v2"
 MESSAGE_SET = "application/vnd.kafka.message-set"
@@ -210,6 +211,8 @@ async def produce_records(
         return await _streamed(request, stream, options)
     if media_type == RECORD_BATCHES and isinstance(idempotence, ProducerStamp):
         raise refused_header("Producer-Id", "record batches carry their producer themselves")
+    if media_type == MESSAGE_SET and isinstance(idempotence, ProducerStamp):
+        raise UnsupportedFormatError("messages of magic 0 and 1 have no sequences; send an Idempotency-Key")
     body = await read_limited(request, broker)
     timed: list[bool] | None = None
     if media_type == RECORD_BATCHES:
@@ -218,10 +221,10 @@ async def produce_records(
     elif media_type == MESSAGE_SET:
         batches = await broker.convert(log, body)
     elif isinstance(idempotence, RequestKey):
-        parsed, timed = await parse_marked(broker, body, parameters.encoding, routed=False, lines=is_lines)
+        parsed, timed = await parse_marked(broker, body, parameters.encoding, lines=is_lines)
         batches = await batches_of(broker, log, parsed)
     else:
-        parsed = await parse_records(broker, body, parameters.encoding, routed=False)
+        parsed = await parse_records(broker, body, parameters.encoding)
         batches = await batches_of(broker, log, parsed)
     owner = transactional_id_of(broker, batches, transactional_id)
     if owner is not None:
@@ -285,10 +288,10 @@ async def produce_records_to_topic(
     broker.topic(topic)
     body = await read_limited(request, broker)
     if idempotence is None:
-        parsed = await parse_records(broker, body, parameters.encoding, routed=True)
+        parsed = await parse_records(broker, body, parameters.encoding)
         outcomes = await produce_to_topic(broker, topic, parsed, options)
     else:
-        parsed, timed = await parse_marked(broker, body, parameters.encoding, routed=True, lines=is_lines)
+        parsed, timed = await parse_marked(broker, body, parameters.encoding, lines=is_lines)
         outcomes = await produce_keyed_to_topic(broker, topic, parsed, timed, options, idempotence)
     failures = [outcome.problem for outcome in outcomes]
     if outcomes and None not in failures:

@@ -123,6 +123,20 @@ def test_a_set_may_come_compressed_as_a_whole(client: httpx.Client, topic: str) 
     assert answer.json()["record_count"] == 20
 
 
+def test_e13_messages_have_no_sequences(client: httpx.Client, topic: str) -> None:
+    """Kafka answers 43 to a producer id in a format before it; a key of the request's own works for any format."""
+    path = f"{topic}/partitions/0/records"
+    body = encode_message_set(columns_from_records(random_rows(3)), magic=1)
+    producer = {"Producer-Id": "1", "Producer-Epoch": "0", "Base-Sequence": "0"}
+    refused = client.post(path, content=body, headers={**SEND, **producer})
+    assert (refused.status_code, refused.json()["kafka_code"]) == (400, 43)
+    keyed = {**SEND, "Idempotency-Key": f"set-{topic}"}
+    first = client.post(path, content=body, headers=keyed)
+    again = client.post(path, content=body, headers=keyed)
+    assert (first.json()["base_offset"], again.json()["base_offset"]) == (0, 0)
+    assert again.headers["Idempotent-Replayed"] == "true"
+
+
 def test_only_one_partition_takes_message_sets(client: httpx.Client, topic: str) -> None:
     assert client.post(f"{topic}/records", content=b"", headers=SEND).status_code == 415
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 import threading
 import time
 from typing import Any
@@ -308,3 +309,60 @@ def test_a_timed_out_produce_is_unknown_and_goes_on(client: httpx.Client, server
     assert (document["applied"], document["retryable"]) == ("unknown", True)
     client.post(f"{topic}/partitions/0/records", json={"records": [{"value": "next"}]})
     assert values(client, f"{topic}/partitions/0") == ["late", "next"]
+
+
+def test_a_fetched_record_can_be_sent_again_as_it_is(client: httpx.Client, topic: str) -> None:
+    """Its offset and timestamp type are ignored; its partition must be the one the request is for."""
+    path = f"{topic}/partitions/1/records"
+    sent = [
+        {"key": "k", "value": "text", "timestamp": 5, "headers": [{"name": "h", "value": None}]},
+        {"value": {"base64": "/w=="}, "timestamp": -1},
+        {"key": None, "value": None},
+    ]
+    assert client.post(path, json={"records": sent}).status_code == 200
+    shown = client.get(path, params={"offset": 0}).json()["records"]
+    assert [record["timestamp"] for record in shown[:2]] == [5, -1]
+    assert client.post(path, json={"records": shown}).json()["base_offset"] == 3
+    lines = client.get(path, params={"offset": 0, "max_records": 3}, headers={"Accept": "application/x-ndjson"}).content
+    answer = client.post(path, content=lines, headers={"Content-Type": "application/x-ndjson"})
+    assert answer.json()["base_offset"] == 6
+    key = {"Idempotency-Key": f"again-{topic}"}
+    assert client.post(path, json={"records": shown}, headers=key).json()["base_offset"] == 9
+    assert client.post(f"{topic}/records", json={"records": shown}).json()["results"][0]["partition"] == 1
+    again = client.get(path, params={"offset": 0}).json()["records"]
+    assert len(again) == 15
+    for place, record in enumerate(again):
+        assert {**record, "offset": 0} == {**shown[place % 3], "offset": 0}
+    refused = client.post(f"{topic}/partitions/0/records", json={"records": shown})
+    assert refused.status_code == 422
+    assert [fault["pointer"] for fault in refused.json()["errors"]] == [f"/records/{n}/partition" for n in range(3)]
+
+
+@pytest.mark.parametrize("whole_topic", [False, True])
+def test_what_the_log_refuses_in_a_stream_of_lines_is_named_by_its_line(
+    client: httpx.Client, topic: str, whole_topic: bool
+) -> None:
+    """Not by its place in the batch that it happened to be in."""
+    client.patch(topic, json={"config": {"message.timestamp.before.max.ms": 1000}}).raise_for_status()
+    path = f"{topic}/records" if whole_topic else f"{topic}/partitions/0/records"
+    good = '{"key":"k","value":"' + "v" * 2000 + '"}\n'
+    lines = good * 1000 + '{"key":"k","value":"old","timestamp":7}\n' + good * 3
+    answer = client.post(path, content=lines, headers={"Content-Type": "application/x-ndjson"})
+    last = json.loads(answer.text.splitlines()[-1])
+    problem = last if answer.status_code == 400 else last["error"]
+    assert problem["kafka_code"] == 32
+    assert [fault["pointer"] for fault in problem["errors"]] == ["/1000"]
+    answer = client.post(
+        path, content='{"key":"k","value":"old","timestamp":7}\n', headers={"Content-Type": "application/x-ndjson"}
+    )
+    assert [fault["pointer"] for fault in answer.json()["errors"]] == ["/0"]
+
+
+def test_json_records_that_the_log_refuses_are_named_by_their_place_in_the_request(
+    client: httpx.Client, topic: str
+) -> None:
+    client.patch(topic, json={"config": {"cleanup.policy": "compact"}}).raise_for_status()
+    records = [{"key": "a", "value": "1", "partition": 0}, {"value": "2", "partition": 1}, {"key": "b", "value": "3"}]
+    answer = client.post(f"{topic}/records", json={"records": records})
+    (failed,) = [result for result in answer.json()["results"] if "error" in result]
+    assert [fault["pointer"] for fault in failed["error"]["errors"]] == ["/records/1"]

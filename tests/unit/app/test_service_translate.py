@@ -24,14 +24,14 @@ from schemas.records import JsonRecordList, JsonRoutedRecord, ProducedRecord, Re
 NOW_MS = 1_700_000_000_000
 
 
-def parse(*records: Any, encoding: Encoding = "utf8", routed: bool = True) -> Any:
+def parse(*records: Any, encoding: Encoding = "utf8") -> Any:
     body = json.dumps({"records": list(records)}).encode()
-    return parse_record_list(body, encoding, routed=routed, now_ms=NOW_MS)
+    return parse_record_list(body, encoding, now_ms=NOW_MS)
 
 
-def refusal(body: bytes, encoding: Encoding = "utf8", *, routed: bool = False) -> Problem:
+def refusal(body: bytes, encoding: Encoding = "utf8") -> Problem:
     with pytest.raises(Problem) as refused:
-        parse_record_list(body, encoding, routed=routed, now_ms=NOW_MS)
+        parse_record_list(body, encoding, now_ms=NOW_MS)
     return refused.value
 
 
@@ -81,12 +81,15 @@ def test_columns_hold_the_rows_asked_for() -> None:
             "invalid_type",
         ),
         (b'{"records":[{"value":"a","headers":[{"name":"a"}]}]}', 422, "/records/0/headers/0/value", "missing"),
-        (b'{"records":[{"value":"a","timestamp":-1}]}', 422, "/records/0/timestamp", "invalid_value"),
+        (b'{"records":[{"value":"a","timestamp":-2}]}', 422, "/records/0/timestamp", "invalid_value"),
         (b'{"records":[{"value":"a","timestamp":1.0}]}', 422, "/records/0/timestamp", "invalid_type"),
         (b'{"records":[{"value":"a","timestamp":false}]}', 422, "/records/0/timestamp", "invalid_type"),
         (b'{"records":[{"value":"a","timestamp":9223372036854775808}]}', 422, "/records/0/timestamp", "invalid_value"),
         (b'{"records":[{"value":"a","timestamp":"now"}]}', 422, "/records/0/timestamp", "invalid_value"),
-        (b'{"records":[{"value":"a","partition":0}]}', 422, "/records/0/partition", "unknown_field"),
+        (b'{"records":[{"value":"a","partition":-1}]}', 422, "/records/0/partition", "invalid_value"),
+        (b'{"records":[{"value":"a","offset":-1}]}', 422, "/records/0/offset", "invalid_value"),
+        (b'{"records":[{"value":"a","offset":1,"offset":1}]}', 422, "/records/0/offset", "duplicate_field"),
+        (b'{"records":[{"value":"a","timestamp_type":"Now"}]}', 422, "/records/0/timestamp_type", "invalid_value"),
         (b'{"records":[{"value":"a","value":"b"}]}', 422, "/records/0/value", "duplicate_field"),
         (b'{"records":[{"value":"a","v\\u0061lue":"b"}]}', 422, "/records/0/value", "duplicate_field"),
         (b'{"records":[],"records":[]}', 422, "/records", "duplicate_field"),
@@ -120,7 +123,7 @@ def test_base64_encoding_takes_base64_for_keys_and_values() -> None:
 
 def test_json_encoding_stores_the_text_of_any_json() -> None:
     body = b'{"records":[{"value":{"a": [1, 2.50]},"key":7},{"value":null},{"value":"x"},{"value":{"base64":"AAE="}}]}'
-    parsed = parse_record_list(body, "json", routed=False, now_ms=NOW_MS)
+    parsed = parse_record_list(body, "json", now_ms=NOW_MS)
     assert parsed.values == [b'{"a": [1, 2.50]}', None, b'"x"', b"\x00\x01"]
     assert parsed.keys == [b"7", None, None, None]
     assert refusal(b'{"records":[{"value":{"base64":"A"}}]}', "json").errors[0]["pointer"] == "/records/0/value/base64"
@@ -128,10 +131,21 @@ def test_json_encoding_stores_the_text_of_any_json() -> None:
     assert refusal(b'{"records":[{"value":[1e999]}]}', "json").status == 422
 
 
+def test_records_for_another_partition_than_the_requests_are_named() -> None:
+    parsed = parse({"value": "a", "partition": 3}, {"value": "b"}, {"value": "c", "partition": 4})
+    with pytest.raises(Problem) as refused:
+        parsed.check_partition(3)
+    assert refused.value.status == 422
+    assert [fault["pointer"] for fault in refused.value.errors] == ["/records/2/partition"]
+    lines = b'{"value":"a","partition":3}\n' * 2
+    with pytest.raises(Problem) as refused:
+        parse_record_lines(lines, "utf8", now_ms=NOW_MS, first_line=7).check_partition(0)
+    assert [fault["pointer"] for fault in refused.value.errors] == ["/7/partition", "/8/partition"]
+    parse({"value": "a"}, {"value": "b", "partition": None}).check_partition(0)
+
+
 def test_lines_are_records_and_faults_point_at_their_line() -> None:
-    parsed = parse_record_lines(
-        b'{"value":"a"}\n\n  \r\n{"value":"b","partition":1}', "utf8", routed=True, now_ms=NOW_MS
-    )
+    parsed = parse_record_lines(b'{"value":"a"}\n\n  \r\n{"value":"b","partition":1}', "utf8", now_ms=NOW_MS)
     assert (parsed.values, parsed.partitions) == ([b"a", b"b"], [None, 1])
     for block, pointer in [
         (b'{"value":"a"}\n{"value":1}\n', "/11/value"),
@@ -140,7 +154,7 @@ def test_lines_are_records_and_faults_point_at_their_line() -> None:
         (b"[]\n", "/10"),
     ]:
         with pytest.raises(Problem) as refused:
-            parse_record_lines(block, "utf8", routed=False, now_ms=NOW_MS, first_line=10)
+            parse_record_lines(block, "utf8", now_ms=NOW_MS, first_line=10)
         assert [fault["pointer"] for fault in refused.value.errors] == [pointer]
     for block in (
         b'{"value":\n"a"}\n',
@@ -151,7 +165,7 @@ def test_lines_are_records_and_faults_point_at_their_line() -> None:
     ):
         for encoding in ("utf8", "json"):
             with pytest.raises(Problem) as refused:
-                parse_record_lines(block, encoding, routed=False, now_ms=NOW_MS)  # type: ignore[arg-type]
+                parse_record_lines(block, encoding, now_ms=NOW_MS)  # type: ignore[arg-type]
             assert refused.value.status == 400
 
 
@@ -169,8 +183,10 @@ FIELDS: dict[str, Any] = {
         max_size=2,
     )
     | JSON_VALUES,
-    "timestamp": st.integers(-1, 2**63) | TEXTS | JSON_VALUES,
+    "timestamp": st.integers(-2, 2**63) | TEXTS | JSON_VALUES,
     "partition": st.integers(-1, 2**31) | JSON_VALUES,
+    "offset": st.integers(-1, 2**63) | JSON_VALUES,
+    "timestamp_type": st.sampled_from(["CreateTime", "LogAppendTime", "createtime"]) | JSON_VALUES,
     "surprise": JSON_VALUES,
 }
 DOCUMENTS = st.fixed_dictionaries(
@@ -198,22 +214,22 @@ def parses(call: Any) -> bool:
 def test_coders_and_models_accept_and_refuse_the_same(document: dict[str, Any], routed: bool) -> None:
     body = json.dumps(document).encode()
     model = RoutedRecordList if routed else RecordList
-    read = parses(lambda: parse_record_list(body, "utf8", routed=routed, now_ms=NOW_MS))
+    read = parses(lambda: parse_record_list(body, "utf8", now_ms=NOW_MS))
     assert read == accepts(model, body)
     line_model = RoutedRecord if routed else ProducedRecord
     for record in document["records"]:
         line = json.dumps(record).encode() + b"\n"
-        read = parses(lambda line=line: parse_record_lines(line, "utf8", routed=routed, now_ms=NOW_MS))
+        read = parses(lambda line=line: parse_record_lines(line, "utf8", now_ms=NOW_MS))
         assert read == accepts(line_model, line)
 
 
 @given(st.fixed_dictionaries({"value": JSON_VALUES}, optional={"key": JSON_VALUES, "timestamp": JSON_VALUES}))
 def test_coders_and_models_agree_about_json_values(record: dict[str, Any]) -> None:
     line = json.dumps(record).encode() + b"\n"
-    read = parses(lambda: parse_record_lines(line, "json", routed=True, now_ms=NOW_MS))
+    read = parses(lambda: parse_record_lines(line, "json", now_ms=NOW_MS))
     assert read == accepts(JsonRoutedRecord, line)
     body = b'{"records":[%s]}' % line
-    read = parses(lambda: parse_record_list(body, "json", routed=False, now_ms=NOW_MS))
+    read = parses(lambda: parse_record_list(body, "json", now_ms=NOW_MS))
     assert read == accepts(JsonRecordList, body)
 
 
@@ -237,7 +253,7 @@ def meaning(data: bytes | None) -> object:
 
 
 @given(
-    st.lists(st.tuples(st.none() | BYTES, st.none() | BYTES, st.integers(0, 2**60)), max_size=5),
+    st.lists(st.tuples(st.none() | BYTES, st.none() | BYTES, st.integers(-1, 2**60)), max_size=5),
     st.sampled_from(["utf8", "base64", "json"]),
 )
 def test_what_comes_out_goes_in_again_unchanged(
@@ -258,14 +274,8 @@ def test_what_comes_out_goes_in_again_unchanged(
     columns = parse(*records).columns()
     documents = record_documents(columns, encoding=encoding, timestamp_type="CreateTime", partition=0)
     shown = json.loads(encode_document(documents))
-    again = parse_record_list(
-        encode_document(
-            {"records": [{name: record[name] for name in ("key", "value", "headers", "timestamp")} for record in shown]}
-        ),
-        encoding,
-        routed=False,
-        now_ms=NOW_MS,
-    )
+    again = parse_record_list(encode_document({"records": shown}), encoding, now_ms=NOW_MS)
+    again.check_partition(0)
     same = meaning if encoding == "json" else bytes_or_none
     assert list(map(same, again.keys)) == [same(key) for key, _, _ in rows]
     assert list(map(same, again.values)) == [same(value) for _, value, _ in rows]
