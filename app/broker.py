@@ -12,17 +12,17 @@ import functools
 import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 from app.fetch_waiters import FetchWaiters
 from app.fetching import Fetching, LogStartMoves
 from app.http import request_context
-from app.http.problems import Problem
 from app.metrics import Metrics
 from app.partition_writer import MailboxLimits, PartitionWriter, PendingAppend
 from app.partitioning import StickyPartitioner
 from app.pools import INLINE_BYTES_MAX, Pools, call_in
+from app.produce_waiters import Outcome, ProduceWaiters, timed_out
+from app.produce_waiters import ProduceOptions as ProduceOptions
 from app.producer_turns import ProducerTurns
 from app.quotas.control import QuotaControl
 from app.quotas.limits import QuotaKind
@@ -33,7 +33,7 @@ from app.settings import Settings
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.limits import TransactionLimits
 from storage.batch_validation import ValidBatch, validate_batches
-from storage.errors import InvalidTxnStateError, PolicyViolationError, UnknownTopicOrPartitionError
+from storage.errors import InvalidTxnStateError, PolicyViolationError, StorageError, UnknownTopicOrPartitionError
 from storage.file_names import PartitionName
 from storage.log_manager import LogManager
 from storage.message_conversion import convert_message_set
@@ -45,26 +45,8 @@ from storage.topic_registry import Topic, refuse_internal
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-Acks = Literal["0", "1", "all"]
-Durability = Literal["written", "fsynced"]
 
 NODE_ID = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ProduceOptions:
-    """What an append is asked to wait for. ``durability`` absent: what ``acks`` means for the topic."""
-
-    acks: Acks = "all"
-    durability: Durability | None = None
-    timeout_ms: int = 30_000
-    expected_offset: int | None = None
-
-    def waits_for_fsync(self, log: PartitionLog) -> bool:
-        """Whether the answer comes after the fsync (reliability: what an acknowledgement means)."""
-        if self.durability is not None:
-            return self.durability == "fsynced"
-        return self.acks == "all" and log.config.flush_policy == "group"
 
 
 class Broker:
@@ -78,6 +60,7 @@ class Broker:
         self.quotas = Quotas(manager.clock)
         self.quota_control = QuotaControl(self.quotas, QuotaStore(manager.file_system, manager.own_directory), pools)
         self.waiters = FetchWaiters(count_max=settings.waiter_count_max)
+        self.produce_waiters = ProduceWaiters(count_max=settings.waiter_count_max, refusal=self._refusal_of)
         self.moves = LogStartMoves()
         self.fetching = Fetching(self.waiters, self.moves, pools, metrics)
         self.sticky = StickyPartitioner()
@@ -204,33 +187,78 @@ class Broker:
         return pending
 
     async def outcome_of(self, pending: PendingAppend, options: ProduceOptions) -> AppendResult:
-        """Wait as long as the options say: for the file, or for the fsync.
+        """Wait as long as the options say: for the file, for the fsync, for all copies.
 
         Raises:
             Problem: request_timed_out; the append goes on.
             StorageError: what the log answered.
         """
-        future = pending.fsynced if pending.wants_fsync else pending.written
-        try:
-            async with asyncio.timeout(options.timeout_ms / 1000):
-                result = await future
-        except TimeoutError:
-            raise self._timed_out(pending, options) from None
-        self.metrics.produced_records.inc(result.record_count)
-        self.metrics.produced_bytes.inc(pending.size_bytes)
-        return result
+        (outcome,) = await self.outcomes_of((pending,), options)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
-    def _timed_out(self, pending: PendingAppend, options: ProduceOptions) -> Problem:
-        place: dict[str, Any] = {} if pending.result is None else {"base_offset": pending.result.base_offset}
-        return Problem(
-            504,
-            "request_timed_out",
-            f"not acknowledged within {options.timeout_ms} ms; the append goes on",
-            kafka_code=7,
-            retryable=True,
-            applied="unknown",
-            **place,
-        )
+    async def outcomes_of(self, pendings: Sequence[PendingAppend], options: ProduceOptions) -> list[Outcome]:
+        """Wait for all of these as ``outcome_of`` does, together no longer than the timeout; one outcome each.
+
+        Raises:
+            Problem: overloaded, too many requests wait for copies; the appends go on.
+        """
+        ends_at = asyncio.get_running_loop().time() + options.timeout_ms / 1000
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(ends_at):
+                for pending in pendings:
+                    # One after the other: they go on together whoever is waited for.
+                    with contextlib.suppress(StorageError):
+                        await (pending.fsynced if pending.wants_fsync else pending.written)
+        outcomes = [self._answered(pending, options) for pending in pendings]
+        await self._wait_for_copies(pendings, outcomes, options, ends_at)
+        for pending, outcome in zip(pendings, outcomes, strict=True):
+            if not isinstance(outcome, Exception):
+                self.metrics.produced_records.inc(outcome.record_count)
+                self.metrics.produced_bytes.inc(pending.size_bytes)
+        return outcomes
+
+    def _answered(self, pending: PendingAppend, options: ProduceOptions) -> Outcome:
+        """What the writer has answered by now."""
+        future = pending.fsynced if pending.wants_fsync else pending.written
+        if not future.done() or future.cancelled():
+            return timed_out(options, pending.result)
+        error = future.exception()
+        if error is None:
+            return future.result()
+        if isinstance(error, StorageError):
+            return error
+        raise error
+
+    async def _wait_for_copies(
+        self,
+        pendings: Sequence[PendingAppend],
+        outcomes: list[Outcome],
+        options: ProduceOptions,
+        ends_at: float,
+    ) -> None:
+        """Replace the outcomes of appends that other copies do not have yet (spec A5, A6)."""
+        if options.acks != "all":
+            return
+        waiting: dict[int, tuple[PartitionLog, AppendResult]] = {}
+        for place, (pending, outcome) in enumerate(zip(pendings, outcomes, strict=True)):
+            if isinstance(outcome, Exception):
+                continue
+            if not options.has_all_copies(pending.log, outcome) or not pending.log.replicas.has_enough:
+                waiting[place] = (pending.log, outcome)
+        if waiting:
+            wait_ms = 1000 * (ends_at - asyncio.get_running_loop().time())
+            waited = await self.produce_waiters.wait(tuple(waiting.values()), options, wait_ms)
+            for place, outcome in zip(waiting, waited, strict=True):
+                outcomes[place] = outcome
+
+    def _refusal_of(self, log: PartitionLog) -> StorageError | None:
+        """Why appends to ``log`` come to nothing more: it was deleted."""
+        topic = self.manager.topics.get(log.name.topic)
+        if topic is None or log not in topic.partitions:
+            return UnknownTopicOrPartitionError(f"topic {log.name.topic!r} was deleted")
+        return None
 
     def _count_dropped(self, written: asyncio.Future[AppendResult]) -> None:
         if written.cancelled() or written.exception() is not None:
@@ -258,6 +286,7 @@ class Broker:
     def published(self, log: PartitionLog) -> None:
         """Wake whom the new snapshot serves, once the writer has answered its own."""
         self.waiters.wake(log.name)
+        self.produce_waiters.look(log.name)
 
     def group_appended(self, request_count: int, seconds: float) -> None:
         """Count a written group."""
@@ -273,6 +302,7 @@ class Broker:
         self.metrics.partition_failures.inc()
         logger.error("partition %s is offline: %s", log.name, error)
         self.waiters.wake_failed(log.name)
+        self.produce_waiters.look(log.name)
 
     # Reading
 
@@ -345,6 +375,8 @@ class Broker:
                         writer.retire(lambda: UnknownTopicOrPartitionError(f"topic {name} was deleted"))
                 self.sticky.forget(name)
                 self.waiters.wake_gone([log.name for log in topic.partitions])
+                for log in topic.partitions:
+                    self.produce_waiters.look(log.name)
 
     @contextlib.asynccontextmanager
     async def _held(self, topic: Topic) -> AsyncIterator[None]:
@@ -416,6 +448,7 @@ class Broker:
     def release(self) -> None:
         """Answer every fetch that waits, end every stream of records; from now on none waits."""
         self.waiters.close()
+        self.produce_waiters.close()
         self.released.set()
 
     async def close(self) -> None:

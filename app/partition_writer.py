@@ -67,11 +67,17 @@ class PendingAppend:
     ``fsynced`` completes only if somebody asked: by the topic's ``flush.policy=group`` or by ``wants_fsync``.
     """
 
-    __slots__ = ("fsynced", "request", "result", "size_bytes", "wants_fsync", "written")
+    __slots__ = ("fsynced", "log", "request", "result", "size_bytes", "wants_fsync", "written")
 
     def __init__(
-        self, request: AppendRequest, size_bytes: int, wants_fsync: bool, loop: asyncio.AbstractEventLoop
+        self,
+        log: PartitionLog,
+        request: AppendRequest,
+        size_bytes: int,
+        wants_fsync: bool,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
+        self.log = log
         self.request = request
         self.size_bytes = size_bytes
         self.wants_fsync = wants_fsync
@@ -148,7 +154,7 @@ class PartitionWriter:
             StorageError: the partition is gone or the service is stopping.
         """
         self._admit(size_bytes)
-        pending = PendingAppend(request, size_bytes, wants_fsync, self._loop)
+        pending = PendingAppend(self._log, request, size_bytes, wants_fsync, self._loop)
         self._mailbox_bytes += size_bytes
         self._put(pending)
         return pending

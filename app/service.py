@@ -141,6 +141,7 @@ class Service:
     def _watch(self, broker: Broker) -> None:
         watch = self.metrics.watch
         watch("rollway_waiting_fetches", "Fetches that wait for records.", lambda: len(broker.waiters))
+        watch("rollway_waiting_produces", "Produce requests that wait for copies.", lambda: len(broker.produce_waiters))
         watch("rollway_topics", "Topics.", lambda: len(broker.manager.topics))
         watch("rollway_partitions", "Partitions.", lambda: sum(1 for _ in broker.partitions()))
         watch("rollway_offline_partitions", "Partitions that take no appends.", broker.offline_count)

@@ -156,6 +156,17 @@ class PartitionLog:
         self._writer.high_watermark = self.snapshot.high_watermark
         return self.snapshot
 
+    def copied_offset(self) -> Offset:
+        """Up to where all copies in sync have what readers may see or will: the local one by what is written.
+
+        Thread: any.
+        """
+        snapshot = self.snapshot
+        copied = self.replicas.high_watermark(
+            snapshot.log_end_metadata, snapshot.high_watermark_metadata, self._clock.elapsed_ms
+        )
+        return copied.offset
+
     def _make_snapshot(self, written: WrittenState, high_watermark: LogOffsetMetadata) -> LogSnapshot:
         base_offsets = written.base_offsets
         if high_watermark.segment_base_offset < base_offsets[0]:
