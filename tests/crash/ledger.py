@@ -16,6 +16,12 @@ from storage.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import Offset
 from storage.partition_log import AppendRequest, AppendResult, PartitionLog
 from tests.model.plain_log import ClientBatch, PlainLog, client_batch
+from tests.model.plain_transactions import (
+    aborted_entries,
+    committed_offsets,
+    kept_by_a_consumer,
+    last_stable_offset,
+)
 
 BALLAST_BYTES = 512
 DATA_DIR = Path("/data")
@@ -183,6 +189,23 @@ class PartitionCheck:
         self._check_ends(snapshot)
         self._check_content(snapshot)
         self._check_lookups(snapshot)
+        self._check_transactions(snapshot)
+
+    def _check_transactions(self, snapshot: LogSnapshot) -> None:
+        """The committed view: what a consumer keeps, from any offset on, is what was committed."""
+        log, start, end = self._expected.log, snapshot.log_start_offset, snapshot.last_stable_offset
+        log.truncate_to(snapshot.log_end_offset)
+        expected_end = last_stable_offset(log, snapshot.high_watermark)
+        require(end == expected_end, f"last stable offset {end}, not {expected_end}")
+        for offset, max_bytes in ((start, EVERYTHING), (self._source.randint(start, end), 600)):
+            fetched = snapshot.read(Offset(offset), max_bytes, isolation=Isolation.LAST_STABLE)
+            require(fetched.next_offset <= max(end, offset), f"a committed read went on to {fetched.next_offset}")
+            aborted = fetched.aborted or ()
+            kept = kept_by_a_consumer(content_of(fetched), aborted, offset)
+            expected = committed_offsets(log, offset, fetched.next_offset)
+            require(kept == expected, f"from {offset} on {kept} is committed, not {expected}")
+            entries = [entry for entry in aborted_entries(log) if entry[2] >= offset and entry[1] < fetched.next_offset]
+            require(not fetched.slices or list(map(tuple, aborted)) == entries, f"{aborted} was aborted, not {entries}")
 
     def _check_ends(self, snapshot: LogSnapshot) -> None:
         expected = self._expected
@@ -250,8 +273,11 @@ def append_group(
     group = []
     before = expected.log.copy()
     for batches in requests:
-        body = b"".join(batch.sent for batch in batches)
-        group.append(AppendRequest(tuple(validate_batches(body, log.config, clock.now_ms()))))
+        if batches[0].marker is not None:
+            group.append(AppendRequest.marker(batches[0].marker))
+        else:
+            body = b"".join(batch.sent for batch in batches)
+            group.append(AppendRequest(tuple(validate_batches(body, log.config, clock.now_ms()))))
         for batch in batches:
             expected.log.append(batch, log.leader_epoch)
     try:

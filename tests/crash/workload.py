@@ -24,6 +24,7 @@ from tests.crash.ledger import (
 )
 from tests.crash.simulated_disk import Fault, Operation, SimulatedDisk
 from tests.model.plain_log import ClientBatch, client_batch
+from tests.model.plain_transactions import PlainProducers
 
 TOPIC_CONFIG: dict[str, object] = {
     "segment.bytes": 2000,
@@ -93,8 +94,9 @@ class Workload:
 
     def _steps(self) -> list[tuple[Callable[[PartitionLog, PartitionLedger], None], int]]:
         return [
-            (self._append, 30),
-            (self._commit, 30),
+            (self._append, 25),
+            (self._commit, 25),
+            (self._append_transactions, 25),
             (self._append_beside_flush, 8),
             (self._flush, 4),
             (self._publish, 4),
@@ -170,6 +172,31 @@ class Workload:
         self._append(log, expected)
         flush(log, expected)
         publish(log, expected)
+
+    def _append_transactions(self, log: PartitionLog, expected: PartitionLedger) -> None:
+        """Batches of transactions and their markers, several of one producer in one group as well."""
+        self.clock.advance(self.source.choice((1, 100)))
+        producers = PlainProducers(expected.log)
+        group: list[list[ClientBatch]] = []
+        for _ in range(self.source.choice((1, 2, 4))):
+            kind = self.source.random()
+            if kind < 0.45:
+                group.append([producers.random_marker(self.source, self.clock.now_ms())])
+            elif kind < 0.9:
+                producer_id = self.source.choice((1, 2, 3))
+                count = self.source.choice((1, 1, 2))
+                group.append([self._transactional(producers, producer_id) for _ in range(count)])
+            else:
+                group.append([self._batch()])
+        append_group(log, expected, group, self.clock)
+        if self.source.random() < 0.5:
+            flush(log, expected)
+        publish(log, expected)
+
+    def _transactional(self, producers: PlainProducers, producer_id: int) -> ClientBatch:
+        self._mark += 1
+        timestamps = [self.clock.now_ms() - self.source.randint(0, 5000) for _ in range(self.source.choice((1, 3)))]
+        return producers.batch(producer_id, timestamps, self.source.choice((0, 60)), self._mark)
 
     def _append_beside_flush(self, log: PartitionLog, expected: PartitionLedger) -> None:
         """The flush of what came before runs, and is published, in the midst of an append (invariant 2)."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rollway.records import Record, columns_from_records, encode_batch, stamp
+from storage.transactions import TransactionMarker
 
 NO_TIMESTAMP = -1
 
@@ -17,6 +18,7 @@ class PlainBatch(NamedTuple):
     base_offset: int
     timestamps: tuple[int, ...]
     stored: bytes
+    marker: TransactionMarker | None = None
 
     @property
     def next_offset(self) -> int:
@@ -32,16 +34,19 @@ class ClientBatch(NamedTuple):
 
     timestamps: tuple[int, ...]
     sent: bytes
+    marker: TransactionMarker | None = None
+    """What the batch says, if it is a marker; it is alone in its request then."""
 
 
-def client_batch(timestamps: Sequence[int], value_bytes: int, mark: int = 0) -> ClientBatch:
-    """A batch of one record per timestamp; ``mark`` makes its bytes unlike those of other batches."""
+def client_batch(timestamps: Sequence[int], value_bytes: int, mark: int = 0, **fields: int) -> ClientBatch:
+    """A batch of one record per timestamp; ``mark`` makes its bytes unlike those of other batches, ``fields`` go to
+    ``encode_batch``."""
     values = [(b"%d/%d " % (mark, place)).ljust(value_bytes, b".") for place in range(len(timestamps))]
     records = [
         Record(place, timestamp, b"%d" % mark, value)
         for place, (timestamp, value) in enumerate(zip(timestamps, values, strict=True))
     ]
-    return ClientBatch(tuple(timestamps), encode_batch(columns_from_records(records)))
+    return ClientBatch(tuple(timestamps), encode_batch(columns_from_records(records), **fields))
 
 
 class FoundRecord(NamedTuple):
@@ -70,7 +75,7 @@ class PlainLog:
         """Store ``batch`` behind the last, stamped as the engine must stamp it (spec E16)."""
         stored = bytearray(batch.sent)
         stamp(stored, 0, self.end_offset, leader_epoch)
-        entry = PlainBatch(self.end_offset, batch.timestamps, bytes(stored))
+        entry = PlainBatch(self.end_offset, batch.timestamps, bytes(stored), batch.marker)
         self.batches.append(entry)
         self.end_offset = entry.next_offset
         return entry

@@ -26,6 +26,13 @@ from tests.crash.ledger import (
 )
 from tests.crash.workload import TOPIC_CONFIG, new_disk
 from tests.model.plain_log import PlainLog, client_batch
+from tests.model.plain_transactions import (
+    PlainProducers,
+    aborted_entries,
+    committed_offsets,
+    kept_by_a_consumer,
+    last_stable_offset,
+)
 
 TOPIC = "model"
 START_MS = 1_700_000_000_000
@@ -115,6 +122,26 @@ class LogMachine(RuleBasedStateMachine):
                 made.append(client_batch(timestamps, value_bytes, self.mark))
             requests.append(made)
         append_group(self.log, self.expected, requests, self.clock)
+        if durable:
+            flush(self.log, self.expected)
+        publish(self.log, self.expected)
+
+    @rule(
+        sends=st.lists(st.tuples(st.sampled_from([1, 2, 3]), st.integers(0, 3)), min_size=1, max_size=4),
+        commits=st.lists(st.booleans(), min_size=4, max_size=4),
+        durable=st.booleans(),
+    )
+    def append_transactions(self, sends: list[tuple[int, int]], commits: list[bool], durable: bool) -> None:
+        """Each sends a batch of so many records, or with 0 the marker of its transaction."""
+        producers, now_ms = PlainProducers(self.expected.log), self.clock.now_ms()
+        group = []
+        for (producer_id, count), commit in zip(sends, commits, strict=False):
+            self.mark += 1
+            if count:
+                group.append([producers.batch(producer_id, [now_ms] * count, 30, self.mark)])
+            else:
+                group.append([producers.marker(producer_id, commit=commit, now_ms=now_ms)])
+        append_group(self.log, self.expected, group, self.clock)
         if durable:
             flush(self.log, self.expected)
         publish(self.log, self.expected)
@@ -217,6 +244,18 @@ class LogMachine(RuleBasedStateMachine):
             assert fetched.next_offset == max(offset, bound)
             assert snapshot.available_bytes(Offset(offset), isolation) == len(answer)
 
+    @rule(place=fractions, max_bytes=sizes)
+    def read_committed(self, place: float, max_bytes: int) -> None:
+        """A consumer that goes by the list keeps what was committed, and the list is no longer than need be."""
+        snapshot, log = self.log.snapshot, self.expected.log
+        offset = log.start_offset + round((snapshot.last_stable_offset - log.start_offset) * place)
+        fetched = snapshot.read(Offset(offset), max_bytes, isolation=Isolation.LAST_STABLE)
+        assert fetched.aborted is not None
+        kept = kept_by_a_consumer(content_of(fetched), fetched.aborted, offset)
+        assert kept == committed_offsets(log, offset, fetched.next_offset)
+        entries = [entry for entry in aborted_entries(log) if entry[2] >= offset and entry[1] < fetched.next_offset]
+        assert list(fetched.aborted) == (entries if fetched.slices else [])
+
     @rule(place=fractions)
     def read_all_in_steps(self, place: float) -> None:
         """Following ``next_offset`` visits every batch once."""
@@ -284,6 +323,7 @@ class LogMachine(RuleBasedStateMachine):
         assert snapshot.log_start_offset == expected.log.start_offset
         assert snapshot.log_end_offset == expected.log.end_offset
         assert expected.seen_end <= snapshot.high_watermark <= snapshot.log_end_offset
+        assert snapshot.last_stable_offset == last_stable_offset(expected.log, snapshot.high_watermark)
         lowest = expected.durable_end if expected.group_flush else expected.log.end_offset
         assert snapshot.high_watermark >= lowest
 
