@@ -24,10 +24,15 @@ from storage.log_writer import AppendRequest, LogWriter
 from storage.offset_index import OffsetIndex
 from storage.offsets import LogOffsetMetadata, Offset, Position
 from storage.partition_log import PartitionLog
+from storage.producer_entry import ProducerEntry
 from storage.recovery import PartitionOpener
 from storage.segment import Segment
 from storage.segment_scan import SegmentScanner
+from storage.segment_transactions import SegmentTransactions
 from storage.time_index import TimeIndex
+from storage.transaction_checkpoint import TransactionCheckpoint
+from storage.transaction_index import TransactionIndex
+from storage.transactions import UnstableTransactions
 
 POWER_CUT = "power cut"
 DISK_ERRORS = "disk errors"
@@ -269,6 +274,65 @@ def index_cut_under_its_mapping(patch: pytest.MonkeyPatch) -> None:
         shrink(self, file)
 
     patch.setattr(IndexFile, "_shrink", cut_first)
+
+
+# Transactions
+
+
+@defect(MODEL)
+def last_stable_offset_ignores_open_transactions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(UnstableTransactions, "first_unstable", lambda self, high_watermark: None)
+
+
+@defect(MODEL)
+def a_marker_counts_before_the_high_watermark_is_above_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(UnstableTransactions, "first_unstable", lambda self, high_watermark: self.first_open)
+
+
+@defect(MODEL)
+def a_marker_does_not_end_its_transaction(patch: pytest.MonkeyPatch) -> None:
+    after = ProducerEntry.after
+    patch.setattr(ProducerEntry, "after", lambda self, header, now_ms, control=None: after(self, header, now_ms))
+
+
+@defect(MODEL)
+def an_aborted_transaction_is_looked_for_in_one_segment_only(patch: pytest.MonkeyPatch) -> None:
+    collect = SegmentTransactions.collect
+    patch.setattr(
+        SegmentTransactions, "collect", lambda self, offset, end: collect(self, offset, end)._replace(is_complete=True)
+    )
+
+
+@defect(POWER_CUT)
+def transaction_index_is_not_durable_at_the_roll(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TransactionIndex, "flush", lambda self: None)
+    patch.setattr(TransactionCheckpoint, "note", lambda self, base_offset, content, known: None)
+
+
+@defect(POWER_CUT)
+def transaction_index_is_not_made_anew_after_a_crash(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SegmentTransactions, "replace", lambda self, transactions: None)
+
+
+@defect(DISK_ERRORS)
+def an_aborted_entry_stays_after_a_full_disk(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SegmentTransactions, "undo", lambda self, log_end: None)
+
+
+@defect(RACE)
+def transaction_index_written_after_the_publish(patch: pytest.MonkeyPatch) -> None:
+    add, late = SegmentTransactions.add, list[Callable[[], None]]()
+    patch.setattr(SegmentTransactions, "add", lambda self, transaction: late.append(lambda: add(self, transaction)))
+    publish = PartitionLog.publish
+
+    def publish_and_add(self: PartitionLog) -> LogSnapshot:
+        snapshot = publish(self)
+        time.sleep(0)
+        while late:
+            late.pop(0)()
+        return snapshot
+
+    patch.setattr(PartitionLog, "publish", publish_and_add)
 
 
 # Readers beside the writer

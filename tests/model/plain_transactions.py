@@ -95,6 +95,18 @@ def kept_by_a_consumer(content: bytes, aborted: Iterable[AbortedTransaction], st
     return kept
 
 
+def marker_batch(marker: TransactionMarker, now_ms: int) -> ClientBatch:
+    """The batch that the log makes of a marker."""
+    sent = encode_control_batch(
+        ControlType.COMMIT if marker.commit else ControlType.ABORT,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        timestamp=now_ms,
+    )
+    return ClientBatch((now_ms,), sent, marker)
+
+
 class PlainProducers:
     """What the transactional producers of a plain log would send next, from what the log holds."""
 
@@ -124,14 +136,7 @@ class PlainProducers:
     def marker(self, producer_id: int, *, commit: bool, now_ms: int) -> ClientBatch:
         """The marker of a producer's transaction, if it has one open or not, appended at ``now_ms``."""
         self.opened.discard(producer_id)
-        sent = encode_control_batch(
-            ControlType.COMMIT if commit else ControlType.ABORT,
-            producer_id=producer_id,
-            producer_epoch=0,
-            coordinator_epoch=0,
-            timestamp=now_ms,
-        )
-        return ClientBatch((now_ms,), sent, TransactionMarker(producer_id, 0, 0, commit))
+        return marker_batch(TransactionMarker(producer_id, 0, 0, commit), now_ms)
 
     def random_marker(self, source: random.Random, now_ms: int) -> ClientBatch:
         """Mostly of a transaction that is open."""

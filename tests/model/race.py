@@ -17,7 +17,9 @@ from storage.log_manager import LogManager
 from storage.log_snapshot import Isolation, LogSnapshot
 from storage.offsets import Offset
 from storage.partition_log import AppendRequest, PartitionLog
-from tests.model.plain_log import PlainLog, client_batch
+from storage.transactions import TransactionMarker
+from tests.model.plain_log import ClientBatch, PlainLog, client_batch
+from tests.model.plain_transactions import kept_by_a_consumer, marker_batch
 
 READER_COUNT = 8
 GROUP_COUNT = 400
@@ -47,6 +49,11 @@ class Race:
         self.log = log
         self.plain = PlainLog()
         self.stored: dict[int, bytes] = {}
+        self.sequences: dict[int, int] = {}
+        self.opened: dict[int, list[int]] = {}
+        self.aborted: set[int] = set()
+        """Batches of aborted transactions, by their offset; there before their marker is published."""
+        self.aborted_seen_count = 0
         self.writer_done = threading.Event()
         self.out_of_range_count = 0
         self.read_counts: list[int] = []
@@ -72,13 +79,48 @@ class Race:
 
     def _append(self, source: random.Random, number: int) -> None:
         requests = []
+        if source.random() < 0.3:
+            requests.append(self._marker(source))
         for place in range(source.randint(1, 3)):
+            if source.random() < 0.3:
+                requests.append(self._transactional(source, number * 10 + place))
+                continue
             timestamps = [1_700_000_000_000 + number * 10 - source.randrange(200) for _ in range(source.randint(1, 9))]
             batch = client_batch(timestamps, source.choice((10, 100, 500)), number * 10 + place)
             requests.append(AppendRequest(tuple(validate_batches(batch.sent, self.log.config, 1_700_000_000_000))))
-            entry = self.plain.append(batch, self.log.leader_epoch)
-            self.stored[entry.base_offset] = entry.stored
+            self._note(batch)
         self.log.append(requests)
+
+    def _note(self, batch: ClientBatch) -> None:
+        entry = self.plain.append(batch, self.log.leader_epoch)
+        self.stored[entry.base_offset] = entry.stored
+
+    def _transactional(self, source: random.Random, mark: int) -> AppendRequest:
+        producer_id = source.choice((1, 2))
+        sequence = self.sequences.get(producer_id, 0)
+        self.sequences[producer_id] = sequence + 1
+        batch = client_batch(
+            [1_700_000_000_000],
+            50,
+            mark,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        self.opened.setdefault(producer_id, []).append(self.plain.end_offset)
+        self._note(batch)
+        return AppendRequest(tuple(validate_batches(batch.sent, self.log.config, 1_700_000_000_000)))
+
+    def _marker(self, source: random.Random) -> AppendRequest:
+        """Mostly an abort; what it ends is known to the readers before it is published."""
+        producer_id, commit = source.choice((1, 2)), source.random() < 0.3
+        marker = TransactionMarker(producer_id, 0, 0, commit)
+        offsets = self.opened.pop(producer_id, [])
+        if not commit:
+            self.aborted.update(offsets)
+        self._note(marker_batch(marker, 1_700_000_000_000))
+        return AppendRequest.marker(marker)
 
     def read(self, seed: int) -> int:
         """Read at random until the writer is done, and often enough; how often."""
@@ -86,7 +128,9 @@ class Race:
         count = 0
         while count < READS_PER_READER or not self.writer_done.is_set():
             snapshot = self.log.snapshot
-            step = source.choice((self._read_offset, self._read_offset, self._find_timestamp, self._read_held))
+            step = source.choice(
+                (self._read_offset, self._read_offset, self._read_committed, self._find_timestamp, self._read_held)
+            )
             step(source, snapshot)
             count += 1
         return count
@@ -99,6 +143,17 @@ class Race:
             assert not fetched.slices
         with pytest.raises(OffsetOutOfRangeError):
             snapshot.read(Offset(snapshot.log_end_offset + 1), 1)
+
+    def _read_committed(self, source: random.Random, snapshot: LogSnapshot) -> None:
+        """No aborted record is kept by a consumer that goes by the list, and no open one is read."""
+        offset = source.randint(snapshot.log_start_offset, snapshot.last_stable_offset)
+        fetched = snapshot.read(Offset(offset), source.choice((700, 9000)), isolation=Isolation.LAST_STABLE)
+        content = b"".join(piece.read() for piece in fetched.slices)
+        self._check(content, offset, fetched.next_offset)
+        assert fetched.next_offset <= snapshot.last_stable_offset
+        kept = set(kept_by_a_consumer(content, fetched.aborted or (), 0))
+        assert not kept & self.aborted, "an aborted record is not listed"
+        self.aborted_seen_count += len(fetched.aborted or ())
 
     def _read_held(self, source: random.Random, snapshot: LogSnapshot) -> None:
         """A snapshot, and a slice, that are held while the writer goes on."""

@@ -27,6 +27,7 @@ def test_readers_see_only_the_truth_under_rolls_and_retention(log: PartitionLog)
     assert len(race.read_counts) == READER_COUNT
     assert min(race.read_counts) >= READS_PER_READER
     assert race.out_of_range_count > 0, "retention must have overtaken some readers"
+    assert race.aborted_seen_count > 0, "readers must have met aborted transactions"
     snapshot = log.snapshot
     assert snapshot.log_end_offset == race.plain.end_offset
     content = b"".join(piece.read() for piece in snapshot.read(snapshot.log_start_offset, 1 << 30).slices)
