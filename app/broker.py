@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from app.fetch_sessions import FetchSessions
 from app.fetch_waiters import FetchWaiters
 from app.fetching import Fetching, LogStartMoves
 from app.http import request_context
@@ -30,6 +31,7 @@ from app.quotas.store import QuotaStore
 from app.quotas.throttling import Client, Quotas
 from app.record_batches import needs_codec
 from app.settings import Settings
+from app.topic_ids import TopicIds
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.limits import TransactionLimits
 from storage.batch_validation import ValidBatch, validate_batches
@@ -63,6 +65,13 @@ class Broker:
         self.produce_waiters = ProduceWaiters(count_max=settings.waiter_count_max, refusal=self._refusal_of)
         self.moves = LogStartMoves()
         self.fetching = Fetching(self.waiters, self.moves, pools, metrics)
+        self.topic_ids = TopicIds(manager.topics)
+        self.fetch_sessions = FetchSessions(
+            count_max=settings.fetch_session_count_max,
+            partition_count_max=settings.fetch_session_partition_count_max,
+            idle_ms=settings.fetch_session_idle_ms,
+            elapsed_ms=manager.clock.elapsed_ms,
+        )
         self.sticky = StickyPartitioner()
         self.turns = ProducerTurns()
         self.released = asyncio.Event()

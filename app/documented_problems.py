@@ -60,6 +60,47 @@ TRANSACTION = (
 )
 CONTROL = (*BODY, *NAMED, *WRITE, "invalid_config")
 READ = (*NAMED, "not_acceptable", "offset_out_of_range", "stored_data_corrupt", "overloaded")
+MULTI_FETCH = (
+    *BODY,
+    "not_acceptable",
+    "overloaded",
+    "fetch_session_not_found",
+    "invalid_fetch_session_epoch",
+    "fetch_session_topic_id_error",
+)
+
+
+def _offset(description: str) -> dict[str, Any]:
+    return {"type": "integer", "format": "int64", "minimum": 0, "description": description}
+
+
+_LOG_START = _offset("First readable offset.")
+_LOG_END = _offset("The offset the next record gets.")
+# Members that only some problems have; schemas.errors.Problem allows any.
+_OWN_MEMBERS: dict[tuple[int, str], dict[str, dict[str, Any]]] = {
+    (410, "offset_out_of_range"): {
+        "log_start_offset": _LOG_START,
+        "log_end_offset": _LOG_END,
+        "log_start_moved_ms": {
+            "type": ["integer", "null"],
+            "format": "int64",
+            "description": "When the log start last moved; null: not while this process ran.",
+        },
+        "log_start_moved_by": {"type": ["string", "null"], "description": "retention or delete-records."},
+    },
+    (416, "offset_out_of_range"): {"log_start_offset": _LOG_START, "log_end_offset": _LOG_END},
+    (412, "expected_offset_mismatch"): {
+        "expected_offset": _offset("What the request expected."),
+        "log_end_offset": _LOG_END,
+    },
+}
+_MEMBER_EXAMPLES = {
+    "log_start_offset": 40,
+    "log_end_offset": 60,
+    "log_start_moved_ms": 1372923600000,
+    "log_start_moved_by": "retention",
+    "expected_offset": 59,
+}
 
 
 def problems(*codes: str) -> dict[int | str, dict[str, Any]]:
@@ -69,7 +110,7 @@ def problems(*codes: str) -> dict[int | str, dict[str, Any]]:
     for (status, code), (_, _, kafka_code, retryable, applied, when) in _KINDS.items():
         if code not in wanted:
             continue
-        content = {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": {}}
+        content: dict[str, Any] = {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": {}}
         response = responses.setdefault(status, {"description": "", "content": {MEDIA_TYPE: content}})
         response["description"] = "; ".join(filter(None, (response["description"], title_of(code))))
         example = problem_example(
@@ -82,6 +123,11 @@ def problems(*codes: str) -> dict[int | str, dict[str, Any]]:
             retryable=retryable,
             applied=applied,
         )
+        members = _OWN_MEMBERS.get((status, code), {})
+        example |= {name: _MEMBER_EXAMPLES[name] for name in members}
+        if members:
+            shared: dict[str, Any] = {"$ref": "#/components/schemas/Problem"}
+            response["content"][MEDIA_TYPE]["schema"] = {"allOf": [shared, {"type": "object", "properties": members}]}
         response["content"][MEDIA_TYPE]["examples"][code] = {"summary": when, "value": example}
         if status == 503:
             response["headers"] = {

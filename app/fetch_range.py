@@ -14,21 +14,27 @@ import numpy as np
 
 from app.translate import Encoding, RecordDocument, record_documents
 from rollway.records import (
+    HEADER_BYTES,
     BatchHeader,
     RecordBatch,
     RecordColumns,
     RecordFormatError,
     TimestampType,
+    committed_batches,
     decode_batch,
+    parse_header,
     split_batches,
 )
 from storage.errors import CorruptionError
-from storage.log_snapshot import FetchData, LogSnapshot
+from storage.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import LogOffsetMetadata, Offset, Position
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 
 TIMESTAMP_TYPE_NAMES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
+
+ISOLATIONS = {"read_uncommitted": Isolation.HIGH_WATERMARK, "read_committed": Isolation.LAST_STABLE}
+"""Where a read of each kind of consumer ends (spec D12)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,8 @@ class FetchRequest:
     wait_ms: int = 0
     min_bytes: int = 1
     restart_at_earliest: bool = False
+    aborted_count_max: int | None = None
+    isolation: Isolation = Isolation.HIGH_WATERMARK
 
 
 class FetchRange(NamedTuple):
@@ -61,16 +69,24 @@ class ReadRecords(NamedTuple):
     next_offset: Offset
 
 
+class DecodedRecords(NamedTuple):
+    """Records for JSON, where they end, and how many bytes they hold; all that were allowed if some were left out."""
+
+    documents: list[RecordDocument]
+    next_offset: Offset
+    content_bytes: int
+
+
 def start_of(snapshot: LogSnapshot, request: FetchRequest) -> Offset:
     """The first offset the request means; outside the log when it names such a one.
 
     A timestamp later than every record means the end of what is visible.
     """
-    bound = snapshot.high_watermark
+    bound = snapshot.bound(request.isolation).offset
     if request.tail is not None:
         return max(snapshot.log_start_offset, Offset(bound - request.tail))
     if request.timestamp is not None:
-        found = snapshot.offset_for_timestamp(request.timestamp)
+        found = snapshot.offset_for_timestamp(request.timestamp, request.isolation)
         return bound if found is None else found.offset
     if request.offset == "earliest":
         return snapshot.log_start_offset
@@ -85,10 +101,10 @@ def range_of(snapshot: LogSnapshot, request: FetchRequest, start: Offset) -> Fet
 
     ``until`` ends the range at the first record of the log at or after that time, once there is one.
     """
-    bound = snapshot.high_watermark
+    bound = snapshot.bound(request.isolation).offset
     ends = [] if request.end_offset is None else [request.end_offset]
     if request.until is not None:
-        found = snapshot.offset_for_timestamp(request.until)
+        found = snapshot.offset_for_timestamp(request.until, request.isolation)
         if found is not None:
             ends.append(found.offset)
     end = min(ends, default=bound + 1)
@@ -104,7 +120,35 @@ def read_slices(snapshot: LogSnapshot, wanted: FetchRange, request: FetchRequest
     end = _end_of_read(wanted, request)
     if end is not None and end <= wanted.start:
         return FetchData((), wanted.start)
-    return _bounded(snapshot, end).read(wanted.start, request.max_bytes)
+    bounded = _bounded(snapshot, end, request.isolation)
+    return read_listable(bounded, wanted.start, request.max_bytes, request.isolation, request.aborted_count_max)
+
+
+def read_listable(
+    snapshot: LogSnapshot,
+    offset: Offset,
+    max_bytes: int,
+    isolation: Isolation,
+    aborted_count_max: int | None = None,
+    *,
+    min_one: bool = True,
+) -> FetchData:
+    """``LogSnapshot.read``, but fewer batches if they have more than ``aborted_count_max`` aborted transactions.
+
+    Of a single batch only those of its own producer are listed.
+
+    Raises:
+        StorageError: as ``LogSnapshot.read``.
+    """
+    data = snapshot.read(offset, max_bytes, isolation=isolation, min_one=min_one)
+    while data.aborted and aborted_count_max is not None and len(data.aborted) > aborted_count_max:
+        fewer = snapshot.read(offset, data.size_bytes // 2, isolation=isolation, min_one=min_one)
+        if fewer.size_bytes == data.size_bytes:
+            producer_id = parse_header(data.slices[0].read_part(0, HEADER_BYTES)).producer_id
+            own = [transaction for transaction in data.aborted if transaction.producer_id == producer_id]
+            return data._replace(aborted=tuple(own[:aborted_count_max]))
+        data = fewer
+    return data
 
 
 def read_records(
@@ -118,25 +162,12 @@ def read_records(
     """
     data = read_slices(snapshot, wanted, request)
     end = _end_of_read(wanted, request)
-    documents: list[RecordDocument] = []
-    next_offset = wanted.start
-    left_bytes = DECOMPRESSED_BYTES_MAX
-    for batch in _batches(data):
-        content = batch.header.size_bytes
-        if not batch.header.is_control:
-            found, content = _documents_of(batch, wanted.start, end, encoding, partition)
-            if documents and content > left_bytes:
-                break
-            documents += found
-        left_bytes -= content
-        next_offset = Offset(batch.header.next_offset)
-    else:
-        next_offset = data.next_offset
+    documents, next_offset, _ = records_of(data, wanted.start, end, encoding=encoding, partition=partition)
     return ReadRecords(documents, next_offset if end is None else min(next_offset, max(end, wanted.start)))
 
 
 class DecodedBatch(NamedTuple):
-    """A batch's records inside a range; none of a control batch. ``content_bytes``: what it takes decompressed."""
+    """A batch's records inside a range. ``content_bytes``: what it takes decompressed."""
 
     header: BatchHeader
     columns: RecordColumns
@@ -159,34 +190,76 @@ def read_columns(snapshot: LogSnapshot, wanted: FetchRange, request: FetchReques
     data = read_slices(snapshot, wanted, request)
     end = _end_of_read(wanted, request)
     next_offset = data.next_offset if end is None else min(data.next_offset, max(end, wanted.start))
-    return ColumnRead((_decoded_range(batch, wanted.start, end) for batch in _batches(data)), next_offset)
+    return ColumnRead((_decoded_range(batch, wanted.start, end) for batch in _visible(data)), next_offset)
 
 
 def _decoded_range(batch: RecordBatch, start: Offset, end: Offset | None) -> DecodedBatch:
     columns = _decoded(batch)
-    if batch.header.is_control:
-        return DecodedBatch(batch.header, columns.slice(0, 0), batch.header.size_bytes)
     first = int(np.searchsorted(columns.offsets, start))
     last = len(columns) if end is None else int(np.searchsorted(columns.offsets, end))
     content_bytes = columns.keys.size_bytes + columns.values.size_bytes
     return DecodedBatch(batch.header, columns.slice(first, max(first, last)), content_bytes)
 
 
-def read_record(snapshot: LogSnapshot, offset: Offset, *, encoding: Encoding, partition: int) -> RecordDocument | None:
-    """The record with this offset; ``None`` when the log has none there, as truncation may leave it."""
-    request = FetchRequest(offset=offset, max_bytes=0, max_records=1)
+def records_of(
+    data: FetchData,
+    start: Offset,
+    end: Offset | None,
+    *,
+    encoding: Encoding,
+    partition: int,
+    content_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    min_one: bool = True,
+) -> DecodedRecords:
+    """The records of ``[start, end)`` in ``data``, as many as ``content_bytes_max`` bytes of keys and values allow.
+
+    Control records never; nor those of the transactions that ``data`` calls aborted.
+
+    With ``min_one`` those of the first batch that has some come in any case.
+
+    Raises:
+        CorruptionError: stored bytes are damaged.
+    """
+    documents: list[RecordDocument] = []
+    next_offset = start
+    content_bytes = 0
+    for batch in _visible(data):
+        found, content = _documents_of(batch, start, end, encoding, partition)
+        if content_bytes + content > content_bytes_max and (documents or not min_one):
+            return DecodedRecords(documents, next_offset, content_bytes_max)
+        documents += found
+        content_bytes += content
+        next_offset = Offset(batch.header.next_offset)
+    return DecodedRecords(documents, data.next_offset, content_bytes)
+
+
+def read_record(
+    snapshot: LogSnapshot,
+    offset: Offset,
+    *,
+    encoding: Encoding,
+    partition: int,
+    isolation: Isolation = Isolation.HIGH_WATERMARK,
+) -> RecordDocument | None:
+    """The record with this offset; ``None`` when the log has none there, as truncation may leave it, or a marker,
+    or one that ``isolation`` does not show.
+    """
+    request = FetchRequest(offset=offset, max_bytes=0, max_records=1, isolation=isolation)
     wanted = FetchRange(offset, Offset(offset + 1))
     documents = read_records(snapshot, wanted, request, encoding=encoding, partition=partition).documents
     return documents[0] if documents else None
 
 
-def read_value(snapshot: LogSnapshot, offset: Offset) -> tuple[bytes | None, int] | None:
-    """A record's value, null or not, and its timestamp; ``None`` when there is no such record."""
+def read_value(
+    snapshot: LogSnapshot, offset: Offset, isolation: Isolation = Isolation.HIGH_WATERMARK
+) -> tuple[bytes | None, int] | None:
+    """A record's value, null or not, and its timestamp; ``None`` as for ``read_record``."""
     wanted = FetchRange(offset, Offset(offset + 1))
-    for batch in _batches(read_slices(snapshot, wanted, FetchRequest(offset=offset, max_bytes=0))):
+    request = FetchRequest(offset=offset, max_bytes=0, isolation=isolation)
+    for batch in _visible(read_slices(snapshot, wanted, request)):
         columns = _decoded(batch)
         (places,) = np.nonzero(columns.offsets == offset)
-        if len(places) and not batch.header.is_control:
+        if len(places):
             return columns.values[int(places[0])], int(columns.timestamps[places[0]])
     return None
 
@@ -199,14 +272,15 @@ def _end_of_read(wanted: FetchRange, request: FetchRequest) -> Offset | None:
     return counted if wanted.end is None else min(counted, wanted.end)
 
 
-def _bounded(snapshot: LogSnapshot, end: Offset | None) -> LogSnapshot:
-    """The same log as if it ended, for readers, with the batch that holds the record before ``end``."""
-    if end is None or end >= snapshot.high_watermark:
+def _bounded(snapshot: LogSnapshot, end: Offset | None, isolation: Isolation) -> LogSnapshot:
+    """The same log as if, for this isolation, it ended with the batch that holds the record before ``end``."""
+    visible = snapshot.bound(isolation)
+    if end is None or end >= visible.offset:
         return snapshot
     place = max(0, bisect_right(snapshot.base_offsets, end - 1) - 1)
     segment = snapshot.segments[place]
-    on_bound = segment.base_offset == snapshot.high_watermark_metadata.segment_base_offset
-    limit = snapshot.high_watermark_metadata.position if on_bound else segment.size_bytes
+    on_bound = segment.base_offset == visible.segment_base_offset
+    limit = visible.position if on_bound else segment.size_bytes
     last = segment.locate(Offset(end - 1), limit)
     if last is None:
         bound = LogOffsetMetadata(end, segment.base_offset, Position(limit))
@@ -215,7 +289,9 @@ def _bounded(snapshot: LogSnapshot, end: Offset | None) -> LogSnapshot:
     else:
         bound = LogOffsetMetadata(Offset(last.header.next_offset), segment.base_offset, last.end)
     stable = min(bound, snapshot.last_stable_metadata, key=lambda place: place.offset)
-    return replace(snapshot, high_watermark_metadata=bound, last_stable_metadata=stable)
+    if isolation is Isolation.LAST_STABLE:
+        return replace(snapshot, last_stable_metadata=stable)
+    return replace(snapshot, last_stable_metadata=stable, high_watermark_metadata=bound)
 
 
 def _batches(data: FetchData) -> list[RecordBatch]:
@@ -226,6 +302,11 @@ def _batches(data: FetchData) -> list[RecordBatch]:
         except RecordFormatError as error:
             raise CorruptionError(f"{piece.file.path}: {error}") from error
     return batches
+
+
+def _visible(data: FetchData) -> Iterator[RecordBatch]:
+    """Batches of records, without those of aborted transactions as far as ``data`` lists them."""
+    return committed_batches(_batches(data), [transaction[:2] for transaction in data.aborted or ()])
 
 
 def _decoded(batch: RecordBatch) -> RecordColumns:
@@ -240,12 +321,9 @@ def _documents_of(
     batch: RecordBatch, start: Offset, end: Offset | None, encoding: Encoding, partition: int
 ) -> tuple[list[RecordDocument], int]:
     """The batch's records inside the range, and how many bytes it holds decompressed."""
-    columns = _decoded(batch)
-    content = int(columns.keys.lengths().sum() + columns.values.lengths().sum())
-    first = int(np.searchsorted(columns.offsets, start))
-    last = len(columns) if end is None else int(np.searchsorted(columns.offsets, end))
+    _, columns, content = _decoded_range(batch, start, end)
     documents = record_documents(
-        columns.slice(first, max(first, last)),
+        columns,
         encoding=encoding,
         timestamp_type=TIMESTAMP_TYPE_NAMES[batch.header.timestamp_type],
         partition=partition,

@@ -20,7 +20,7 @@ __all__ = ["FetchWaiter", "FetchWaiters", "Wake", "available_bytes", "is_served"
 
 def known_place(snapshot: LogSnapshot, offset: Offset) -> LogOffsetMetadata | None:
     """Where ``offset`` lies in the log, if the snapshot tells it without a look at the disk: at one of its ends."""
-    for metadata in (snapshot.high_watermark_metadata, snapshot.log_end_metadata):
+    for metadata in (snapshot.last_stable_metadata, snapshot.high_watermark_metadata, snapshot.log_end_metadata):
         if metadata.offset == offset:
             return metadata
     return None

@@ -17,7 +17,7 @@ from app.metrics import Metrics
 from app.pools import Pools, call_in
 from storage.errors import UnknownTopicOrPartitionError
 from storage.file_names import PartitionName
-from storage.log_snapshot import LogSnapshot
+from storage.log_snapshot import Isolation, LogSnapshot
 from storage.offsets import Offset
 from storage.partition_log import PartitionLog
 
@@ -111,7 +111,7 @@ class Fetching:
                 raise UnknownTopicOrPartitionError(f"{begun.log.name} was deleted")
             snapshot = begun.log.snapshot
             start = self._inside(begun.log, snapshot, start, begun.request)
-        if start >= snapshot.high_watermark and begun.request.until is None:
+        if start >= snapshot.bound(begun.request.isolation).offset and begun.request.until is None:
             # Nothing there, no disk, no thread: the answer of thousands of long polls when the service stops.
             return _read(snapshot, begun.request, start, read)
         return await call_in(self._pools.read, functools.partial(_read, snapshot, begun.request, start, read))
@@ -132,7 +132,9 @@ class Fetching:
         if place is None and min_bytes > 1:
             place = await call_in(self._pools.read, functools.partial(snapshot.place_of, start))
         # Looks at the snapshot of now and registers, with no await between (invariant 7).
-        return self._waiters.register(log, place or start, min_bytes=min_bytes, wait_ms=request.wait_ms)
+        return self._waiters.register(
+            log, place or start, min_bytes=min_bytes, wait_ms=request.wait_ms, isolation=request.isolation
+        )
 
     def _inside(self, log: PartitionLog, snapshot: LogSnapshot, start: Offset, request: FetchRequest) -> Offset:
         if start < snapshot.log_start_offset and request.restart_at_earliest:
@@ -152,14 +154,22 @@ class Fetching:
             detail = f"offset {offset} is below the log start, {snapshot.log_start_offset}"
             raise self._out_of_range(log, snapshot, 410, detail)
 
-    def check_readable(self, log: PartitionLog, snapshot: LogSnapshot, offset: int) -> None:
-        """Refuse an offset whose record no consumer may read.
+    def check_readable(
+        self,
+        log: PartitionLog,
+        snapshot: LogSnapshot,
+        offset: int,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+    ) -> None:
+        """Refuse an offset whose record no consumer of this isolation may read.
 
         Raises:
-            Problem: 410 below the log start, 416 at or above the high watermark.
+            Problem: 410 below the log start, 416 at or above the end of what may be read.
         """
-        if offset >= snapshot.high_watermark:
-            detail = f"offset {offset} is not below the high watermark, {snapshot.high_watermark}"
+        end = snapshot.bound(isolation).offset
+        if offset >= end:
+            name = "last stable offset" if isolation is Isolation.LAST_STABLE else "high watermark"
+            detail = f"offset {offset} is not below the {name}, {end}"
             raise self._out_of_range(log, snapshot, 416, detail)
         self.check_offset(log, snapshot, offset, offset)
 

@@ -17,14 +17,38 @@ from app.http.parking import ParkedRequests
 from app.http.request_context import RequestContext
 from app.metrics import RequestMetrics
 from app.openapi import TAGS, make_document
-from app.routes import fetch, offsets, operations, producers, quotas, records, retention, topics, transactions
+from app.routes import (
+    fetch,
+    multi_fetch,
+    offsets,
+    operations,
+    producers,
+    quotas,
+    records,
+    retention,
+    single_record,
+    topics,
+    transactions,
+)
 from app.service import Service
 from app.settings import Settings
 from storage.clock import Clock
 
 ROUTERS = [
     routes.router
-    for routes in (topics, records, fetch, offsets, producers, transactions, retention, quotas, operations)
+    for routes in (
+        topics,
+        records,
+        fetch,
+        single_record,
+        multi_fetch,
+        offsets,
+        producers,
+        transactions,
+        retention,
+        quotas,
+        operations,
+    )
 ]
 TITLE = "Rollway"
 VERSION = "0.1.0"

@@ -20,6 +20,7 @@ from app.access.operations import ResourceKind
 from app.documented_problems import problems
 from app.http.problems import MEDIA_TYPE
 from schemas.errors import Problem
+from schemas.multi_fetch import MultiFetch
 from schemas.offsets import DeleteRecords, OffsetQueries
 from schemas.producers import ProducerRequest
 from schemas.quotas import QuotaLimits
@@ -56,6 +57,7 @@ TAGS = [
 _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     DeleteRecords,
     EndTransaction,
+    MultiFetch,
     OffsetQueries,
     ProducerRequest,
     QuotaLimits,

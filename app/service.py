@@ -142,6 +142,14 @@ class Service:
         watch = self.metrics.watch
         watch("rollway_waiting_fetches", "Fetches that wait for records.", lambda: len(broker.waiters))
         watch("rollway_waiting_produces", "Produce requests that wait for copies.", lambda: len(broker.produce_waiters))
+        sessions = broker.fetch_sessions
+        watch("rollway_fetch_sessions", "Fetch sessions.", lambda: len(sessions))
+        watch("rollway_fetch_session_partitions", "Partitions in fetch sessions.", lambda: sessions.partition_count)
+        watch(
+            "rollway_fetch_session_evictions",
+            "Fetch sessions that lost their place to another since the start.",
+            lambda: sessions.eviction_count,
+        )
         watch("rollway_topics", "Topics.", lambda: len(broker.manager.topics))
         watch("rollway_partitions", "Partitions.", lambda: sum(1 for _ in broker.partitions()))
         watch("rollway_offline_partitions", "Partitions that take no appends.", broker.offline_count)

@@ -163,6 +163,14 @@ class Settings(BaseSettings):
     fetch_bytes_max: int = _setting(
         _GIB, "Most bytes one fetch of raw record batches answers, and what max_bytes may ask for.", low=1, high=_GIB
     )
+    multi_fetch_bytes_max: int = _setting(
+        55 * _MIB, "Most bytes a fetch of many partitions answers, but for its first batch.", low=1, high=_GIB
+    )
+    fetch_session_count_max: int = _setting(1_000, "Most fetch sessions.", low=0, high=100_000)
+    fetch_session_partition_count_max: int = _setting(
+        200_000, "Most partitions in all fetch sessions together.", low=0, high=10_000_000
+    )
+    fetch_session_idle_ms: int = _interval_ms(120_000, "Time after which another fetch session may have its place.")
     mailbox_bytes_max: int = _setting(
         64 * _MIB, "Most bytes that wait to be appended to one partition.", low=_MIB, high=4 * _GIB
     )

@@ -15,8 +15,12 @@ EXTENSION = "http.response.zerocopysend"
 PIECE_BYTES = 256 * 1024
 
 
+Part = FileSlice | bytes
+"""A stretch of an answer: bytes of a file, or bytes."""
+
+
 class SliceResponse(Response):
-    """Sends slices of files one behind the other, with their exact length.
+    """Sends slices of files and bytes one behind the other, with their exact length.
 
     The slices keep their files open until the last byte is out, also when retention unlinks them meanwhile.
     On a server that offers ``http.response.zerocopysend`` the bytes go from the file to the socket by sendfile;
@@ -26,18 +30,18 @@ class SliceResponse(Response):
 
     def __init__(
         self,
-        slices: Sequence[FileSlice],
+        parts: Sequence[Part],
         headers: Mapping[str, str] | None = None,
         media_type: str | None = None,
         status: int = 200,
     ) -> None:
-        self.slices = [piece for piece in slices if piece.size_bytes]
-        self.size_bytes = sum(piece.size_bytes for piece in self.slices)
+        self.parts = [part for part in parts if _size_of(part)]
+        self.size_bytes = sum(map(_size_of, self.parts))
         super().__init__(None, status, {**(headers or {}), "Content-Length": str(self.size_bytes)}, media_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        if scope["method"] == "HEAD" or not self.slices:
+        if scope["method"] == "HEAD" or not self.parts:
             await send({"type": "http.response.body", "body": b""})
         elif EXTENSION in scope.get("extensions", {}):
             await self._send_files(send)
@@ -45,14 +49,17 @@ class SliceResponse(Response):
             await self._send_copies(receive, send)
 
     async def _send_files(self, send: Send) -> None:
-        last = len(self.slices) - 1
-        for number, piece in enumerate(self.slices):
+        last = len(self.parts) - 1
+        for number, part in enumerate(self.parts):
+            if isinstance(part, bytes):
+                await send({"type": "http.response.body", "body": part, "more_body": number < last})
+                continue
             await send(
                 {
                     "type": EXTENSION,
-                    "file": piece.file,
-                    "offset": int(piece.position),
-                    "count": piece.size_bytes,
+                    "file": part.file,
+                    "offset": int(part.position),
+                    "count": part.size_bytes,
                     "more_body": number < last,
                 }
             )
@@ -60,15 +67,22 @@ class SliceResponse(Response):
     async def _send_copies(self, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(_until_disconnect(receive))
         try:
-            for piece in self.slices:
-                for start in range(0, piece.size_bytes, PIECE_BYTES):
-                    part = await asyncio.to_thread(piece.read_part, start, PIECE_BYTES)
+            for part in self.parts:
+                for start in range(0, _size_of(part), PIECE_BYTES):
+                    if isinstance(part, bytes):
+                        piece = part[start : start + PIECE_BYTES]
+                    else:
+                        piece = await asyncio.to_thread(part.read_part, start, PIECE_BYTES)
                     if gone.done():
                         return
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
             gone.cancel()
+
+
+def _size_of(part: Part) -> int:
+    return len(part) if isinstance(part, bytes) else part.size_bytes
 
 
 async def _until_disconnect(receive: Receive) -> None:

@@ -13,27 +13,25 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
-from app.answers import json_answer
 from app.compression import plain_etag
-from app.dependencies import JSON, BrokerOf, LogOf, OffsetInPath
+from app.dependencies import JSON, BrokerOf, LogOf
 from app.documented_problems import READ, problems
-from app.fetch_range import FetchRange, FetchRequest, read_record, read_records, read_slices, read_value
+from app.fetch_range import ISOLATIONS, FetchRange, FetchRequest, read_records, read_slices
 from app.fetching import FetchAnswer, offset_headers
 from app.http.negotiation import accept
 from app.http.parking import until
 from app.http.problems import Problem
 from app.http.zero_copy import SliceResponse
 from app.message_sets import read_message_set
-from app.paths import RECORD, RECORD_VALUE, RECORDS
+from app.paths import RECORDS
 from app.record_stream import NDJSON
 from app.routes.records import MESSAGE_SET, RECORD_BATCHES
 from app.translate import FetchDocument, encode_document, encode_lines
-from app.value_range import requested_range
 from schemas.base import LONG_MAX, FlagParameter, TimestampParameter, WholeNumber
 from schemas.names import OffsetParameter
 from schemas.offsets import Isolation, OffsetOrPlaceParameter
-from schemas.records import Encoding, FetchedRecord, FetchResult
-from storage.log_snapshot import FileSlice, LogSnapshot
+from schemas.records import Encoding, FetchResult
+from storage.log_snapshot import FetchData, FileSlice, LogSnapshot
 from storage.offsets import Offset
 from storage.partition_log import PartitionLog
 
@@ -46,6 +44,8 @@ RECORDS_MAX = 1_000_000
 IMMUTABLE = "max-age=31536000, immutable"
 REVALIDATE = "no-cache"
 NO_STORE = "no-store"
+ABORTED_COUNT_MAX = 400
+"""Aborted transactions that a header lists: 16 KiB."""
 
 router = APIRouter(tags=["records"])
 
@@ -88,7 +88,11 @@ class FetchParameters(BaseModel):
         int, WholeNumber(1, 2**31 - 1), Field(description="With wait_ms: wait for so many bytes of batches.")
     ] = 1
     isolation: Annotated[
-        Isolation, Field(description="Both read up to the high watermark while there are no transactions.")
+        Isolation,
+        Field(
+            description="read_committed: up to the last stable offset, without records of aborted transactions; raw "
+            "answers hold those too and name their transactions in Aborted-Transactions."
+        ),
     ] = "read_uncommitted"
     on_truncated: Annotated[
         Literal["error", "earliest"],
@@ -145,6 +149,8 @@ class FetchParameters(BaseModel):
             wait_ms=self.wait_ms,
             min_bytes=self.min_bytes,
             restart_at_earliest=self.on_truncated == "earliest",
+            aborted_count_max=ABORTED_COUNT_MAX,
+            isolation=ISOLATIONS[self.isolation],
         )
 
 
@@ -169,6 +175,12 @@ OFFSET_HEADERS = {
     "First-Entry-Incomplete": {
         "description": "With hard_limit: whether max_bytes cut the first message.",
         "schema": {"type": "boolean"},
+    },
+    "Aborted-Transactions": {
+        "description": "Of raw answers with read_committed: producer id and first offset of each aborted transaction "
+        "whose records may be among the batches. It reaches to its producer's next control batch.",
+        "schema": {"type": "string"},
+        "example": "4711/38, 4712/40",
     },
     "Cache-Control": {
         "description": "A closed range from a numbered offset is immutable, another closed one is to be revalidated, "
@@ -270,7 +282,7 @@ def _prepare(
 ) -> _Prepared:
     if media_type == RECORD_BATCHES:
         data = read_slices(snapshot, wanted, request)
-        return _Prepared(data.next_offset, slices=data.slices)
+        return _Prepared(data.next_offset, slices=data.slices, headers=_aborted_header(data))
     records = read_records(snapshot, wanted, request, encoding=encoding, partition=partition)
     if media_type == NDJSON:
         return _Prepared(records.next_offset, content=encode_lines(records.documents))
@@ -285,6 +297,12 @@ def _prepare(
     return _Prepared(records.next_offset, content=encode_document(document))
 
 
+def _aborted_header(data: FetchData) -> dict[str, str]:
+    if data.aborted is None:
+        return {}
+    return {"Aborted-Transactions": ", ".join(f"{one.producer_id}/{one.first_offset}" for one in data.aborted)}
+
+
 def _prepare_message_set(
     request: FetchRequest, parameters: FetchParameters, snapshot: LogSnapshot, wanted: FetchRange
 ) -> _Prepared:
@@ -295,10 +313,12 @@ def _prepare_message_set(
 
 
 def _form(media_type: str, parameters: FetchParameters) -> str:
-    """What an ETag names beside the records: how they are written."""
-    if media_type == RECORD_BATCHES:
+    """What an ETag names beside the records: whose they are, and how they are written."""
+    if parameters.isolation == "read_committed":
+        media_type = f"{media_type};committed"
+    if media_type.startswith(RECORD_BATCHES):
         return media_type
-    if media_type == MESSAGE_SET:
+    if media_type.startswith(MESSAGE_SET):
         return f"{media_type};{1 if parameters.magic is None else parameters.magic}"
     return f"{media_type};{parameters.encoding}"
 
@@ -323,7 +343,7 @@ def _respond(
     if (
         answer.wanted.end is not None
         and not parameters.hard_limit
-        and _is_durable(log, max(answer.wanted.end, prepared.next_offset))
+        and is_durable(log, max(answer.wanted.end, prepared.next_offset))
     ):
         form = _form(media_type, parameters)
         etag = f'"{log.topic_id}-{log.name.partition}-{answer.wanted.start}-{prepared.next_offset}-{form}"'
@@ -345,7 +365,7 @@ def _respond(
     return response
 
 
-def _is_durable(log: PartitionLog, end: int) -> bool:
+def is_durable(log: PartitionLog, end: int) -> bool:
     """Whether records below ``end`` may be kept by caches: a power cut does not take them, to be written anew."""
     return end <= log.recovery_point
 
@@ -357,94 +377,3 @@ def is_match(request: Request, etag: str) -> bool:
         return False
     tags = [tag.strip().removeprefix("W/") for tag in header.split(",")]
     return "*" in tags or any(plain_etag(tag) == etag.removeprefix("W/") for tag in tags)
-
-
-_ONE_RECORD = (*READ, "record_not_found")
-
-
-@router.get(
-    RECORD,
-    operation_id="getRecord",
-    summary="Get one record",
-    response_model=FetchedRecord,
-    responses=problems(*_ONE_RECORD),
-)
-@needs(Operation.READ, ResourceKind.TOPIC)
-async def get_record(
-    log: LogOf,
-    offset: OffsetInPath,
-    broker: BrokerOf,
-    encoding: Annotated[Encoding, Query(description="How key and value are shown.")] = "utf8",
-) -> Response:
-    """The record at an offset that consumers may read."""
-    snapshot = log.snapshot
-    broker.fetching.check_readable(log, snapshot, offset)
-    read = functools.partial(read_record, snapshot, Offset(offset), encoding=encoding, partition=log.name.partition)
-    record = await broker.read(read)
-    if record is None:
-        raise _no_record(offset)
-    caching = IMMUTABLE if _is_durable(log, offset + 1) else NO_STORE
-    return json_answer(encode_document(record), headers={"Cache-Control": caching})
-
-
-@router.get(
-    RECORD_VALUE,
-    operation_id="getRecordValue",
-    summary="Get one record's value",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "The value's bytes.",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        },
-        204: {"description": "The value is null: a tombstone."},
-        206: {
-            "description": "The part that Range asks for.",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        },
-        304: {"description": "The value is as If-None-Match says."},
-        **problems(*_ONE_RECORD, "range_not_satisfiable"),
-    },
-    openapi_extra={
-        "parameters": [
-            {
-                "name": "Range",
-                "in": "header",
-                "required": False,
-                "description": "One range of bytes.",
-                "schema": {"type": "string"},
-                "example": "bytes=0-1023",
-            }
-        ]
-    },
-)
-@needs(Operation.READ, ResourceKind.TOPIC)
-async def get_record_value(request: Request, log: LogOf, offset: OffsetInPath, broker: BrokerOf) -> Response:
-    """The value as it is, with Range and ETag."""
-    snapshot = log.snapshot
-    broker.fetching.check_readable(log, snapshot, offset)
-    found = await broker.read(functools.partial(read_value, snapshot, Offset(offset)))
-    if found is None:
-        raise _no_record(offset)
-    value, timestamp = found
-    etag = f'"{log.topic_id}-{log.name.partition}-{offset}-value"'
-    headers = {
-        "ETag": etag,
-        "Cache-Control": IMMUTABLE if _is_durable(log, offset + 1) else NO_STORE,
-        "Accept-Ranges": "bytes",
-        "Record-Timestamp": str(timestamp),
-    }
-    if value is None:
-        return Response(status_code=204, headers=headers)
-    if is_match(request, etag):
-        return Response(status_code=304, headers=headers)
-    part = requested_range(request.headers.get("range"), request.headers.get("if-range"), etag, len(value))
-    media_type = "application/octet-stream"
-    if part is None:
-        return Response(value, headers=headers, media_type=media_type)
-    headers["Content-Range"] = part.content_range(len(value))
-    return Response(value[part.start : part.end], 206, headers, media_type)
-
-
-def _no_record(offset: int) -> Problem:
-    return Problem(404, "record_not_found", f"the log has no record at offset {offset}")

@@ -40,6 +40,7 @@ ROUTES = {
     "HEAD /v1/topics/{topic}/partitions/{partition}/records",
     "GET /v1/topics/{topic}/partitions/{partition}/records/{offset}",
     "GET /v1/topics/{topic}/partitions/{partition}/records/{offset}/value",
+    "POST /v1/fetch",
     "POST /v1/offsets",
     "GET /v1/topics/{topic}/partitions/{partition}/offsets",
     "POST /v1/producers",

@@ -30,6 +30,7 @@ from rollway.records.byte_entries import (
     read_entries,
 )
 from rollway.records.columns import BinaryColumn, HeaderColumns, RecordColumns
+from rollway.records.committed import committed_batches
 from rollway.records.control import ControlRecord, ControlType, decode_control_record, encode_control_batch
 from rollway.records.decode import decode_batch, decompress_batch
 from rollway.records.encode import encode_batch, encode_batches
@@ -89,6 +90,7 @@ __all__ = [
     "UnknownCodecError",
     "UnsupportedMagicError",
     "columns_from_records",
+    "committed_batches",
     "decode_batch",
     "decode_control_record",
     "decode_entries",

@@ -1,0 +1,148 @@
+"""Fetching many partitions in one request."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from app.access.needs import AccessOf, asks
+from app.access.operations import Operation, ResourceKind
+from app.answers import json_answer, request_body
+from app.broker import Broker
+from app.dependencies import JSON, BrokerOf
+from app.documented_problems import MULTI_FETCH, problems
+from app.http.body import read_body
+from app.http.negotiation import accept, content_type
+from app.http.parking import until
+from app.http.problems import instance_of
+from app.http.zero_copy import SliceResponse
+from app.multi_fetch import ManyFetch, decode_answers
+from app.multi_fetch_answer import (
+    ABORTED_COUNT_MAX,
+    ABORTED_TRANSACTIONS,
+    DIVERGING_EPOCHS,
+    FETCHED_PARTITIONS,
+    encode_json,
+    frame,
+)
+from app.multi_fetch_body import parse_multi_fetch
+from app.paths import FETCH
+from app.routes.fetch import DECODED_BYTES_MAX, NO_STORE
+from schemas.multi_fetch import MultiFetch, MultiFetchResult
+from schemas.records import Encoding
+
+_ALWAYS = {"Cache-Control": NO_STORE, "Vary": "Accept"}
+FRAMES = "application/vnd.rollway.multi-fetch"
+
+router = APIRouter(tags=["records"])
+
+
+def _text_header(description: str, example: str) -> dict[str, Any]:
+    return {"description": description, "schema": {"type": "string"}, "example": example}
+
+
+_HEADERS = {
+    "Cache-Control": {"description": "no-store.", "schema": {"type": "string"}},
+    "Fetch-Session-Id": {
+        "description": "Of frames: the session to go on with; 0: there is none.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "Throttle-Time-Ms": {"description": "Of frames.", "schema": {"type": "integer", "minimum": 0}},
+    FETCHED_PARTITIONS: _text_header(
+        "Of frames: for each, in order, topic (topic_id if the request has only that), partition, next offset, high "
+        "watermark, last stable offset and log start offset. At most 16 KiB: if there are more, those without records "
+        "are left out, then those at the end.",
+        "flights/0/42/50/50/0, flights/1/7/7/7/0",
+    ),
+    DIVERGING_EPOCHS: _text_header(
+        "Of frames: topic, partition, leader epoch and its end offset, where the client's log is not this one.",
+        "flights/0/3/41",
+    ),
+    ABORTED_TRANSACTIONS: _text_header(
+        "Of frames, with read_committed: topic, partition, producer id and first offset of each aborted transaction "
+        "whose records may be in the frame. It reaches to its producer's next control batch.",
+        "flights/0/4711/38",
+    ),
+}
+_FETCHED: dict[str, Any] = {
+    "headers": _HEADERS,
+    "content": {
+        FRAMES: {
+            "schema": {
+                "type": "string",
+                "format": "binary",
+                "description": "int32 length of all that follows, int16 error 0; then for each partition an int32 "
+                "length of what follows in the frame, its int16 error code, 0 without one, and whole record batches "
+                "as stored. Big-endian.",
+            }
+        }
+    },
+}
+
+
+@router.post(
+    FETCH,
+    operation_id="fetchMany",
+    summary="Fetch many partitions",
+    response_model=MultiFetchResult,
+    responses={
+        200: {"description": "The partitions, in the order they were read.", **_FETCHED},
+        207: {
+            "model": MultiFetchResult,
+            "description": "Some partitions have an error instead of records.",
+            **_FETCHED,
+        },
+        **problems(*MULTI_FETCH),
+    },
+    openapi_extra=request_body(
+        MultiFetch,
+        example={"max_wait_ms": 500, "partitions": [{"topic": "flights", "partition": 0, "fetch_offset": 0}]},
+    ),
+)
+@asks(Operation.READ, ResourceKind.TOPIC)
+async def fetch_many_partitions(request: Request, broker: BrokerOf, access: AccessOf) -> Response:
+    """Many partitions within one budget of bytes and one wait, with or without a session (Kafka Fetch)."""
+    media_type = accept(request, [JSON, FRAMES])
+    settings = broker.settings
+    body = await read_body(request, limit_bytes=min(settings.control_body_bytes_max, settings.request_body_bytes_max))
+    content_type(request, [JSON])
+    wanted = parse_multi_fetch(body)
+    context = broker.fetch_sessions.context(wanted, access.principal)
+    bytes_max = settings.multi_fetch_bytes_max
+    aborted_count_max: int | None = ABORTED_COUNT_MAX
+    if media_type == JSON:
+        bytes_max, aborted_count_max = min(bytes_max, DECODED_BYTES_MAX), None
+    many = ManyFetch(broker, wanted, context, access, bytes_max=bytes_max, aborted_count_max=aborted_count_max)
+    respond = _respond_json if media_type == JSON else _respond_frames
+    delayed = await many.begin()
+    if delayed is None:
+        return await respond(request, broker, many, wanted.encoding)
+
+    async def answer(request: Request) -> Response:
+        await many.finish()
+        return await respond(request, broker, many, wanted.encoding)
+
+    return await until(request, delayed, answer)
+
+
+async def _respond_json(request: Request, broker: Broker, many: ManyFetch, encoding: Encoding) -> Response:
+    await broker.read(functools.partial(decode_answers, many.answers, encoding))
+    news = many.context.news(many.answers)
+    session_id = many.context.sent(news)
+    content = await broker.read(functools.partial(encode_json, news, session_id, instance_of(request.scope)))
+    broker.fetching.count_fetched("json", len(content))
+    return json_answer(content, status=_status(news), headers=_ALWAYS)
+
+
+async def _respond_frames(_: Request, broker: Broker, many: ManyFetch, __: Encoding) -> Response:
+    framed = await broker.read(functools.partial(frame, many.context.news(many.answers)))
+    session_id = many.context.sent(framed.answers)
+    headers = {**_ALWAYS, "Fetch-Session-Id": str(session_id), "Throttle-Time-Ms": "0", **framed.headers}
+    broker.fetching.count_fetched("frames", sum(answer.size_bytes for answer in framed.answers))
+    return SliceResponse(framed.parts, headers, FRAMES, _status(framed.answers))
+
+
+def _status(answers: list[Any]) -> int:
+    return 207 if any(answer.error is not None for answer in answers) else 200

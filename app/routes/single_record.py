@@ -1,0 +1,152 @@
+"""One record, and its value as bytes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from app.access.needs import needs
+from app.access.operations import Operation, ResourceKind
+from app.answers import json_answer
+from app.dependencies import BrokerOf, LogOf, OffsetInPath
+from app.documented_problems import READ, problems
+from app.fetch_range import ISOLATIONS, read_record, read_value
+from app.http.problems import Problem
+from app.paths import RECORD, RECORD_VALUE
+from app.routes.fetch import IMMUTABLE, NO_STORE, is_durable, is_match
+from app.translate import encode_document
+from app.value_range import requested_range
+from schemas.offsets import Isolation
+from schemas.records import Encoding, FetchedRecord
+from storage.offsets import Offset
+
+router = APIRouter(tags=["records"])
+
+OneRecordIsolation = Annotated[
+    Isolation, Query(description="read_committed: 416 at and above the last stable offset, 404 if it was aborted.")
+]
+
+
+def _text_header(description: str) -> dict[str, Any]:
+    return {"description": description, "schema": {"type": "string"}}
+
+
+def _request_header(name: str, description: str, example: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": description,
+        "schema": {"type": "string"},
+        "example": example,
+    }
+
+
+_VALUE_HEADERS = {
+    "ETag": _text_header("Names the value."),
+    "Cache-Control": _text_header("immutable once it is durable, no-store before."),
+    "Accept-Ranges": _text_header("bytes."),
+    "Record-Timestamp": {
+        "description": "The record's timestamp in ms; -1: none.",
+        "schema": {"type": "integer", "format": "int64", "minimum": -1},
+    },
+}
+_ONE_RECORD = (*READ, "record_not_found")
+
+
+@router.get(
+    RECORD,
+    operation_id="getRecord",
+    summary="Get one record",
+    response_model=FetchedRecord,
+    responses=problems(*_ONE_RECORD),
+)
+@needs(Operation.READ, ResourceKind.TOPIC)
+async def get_record(
+    log: LogOf,
+    offset: OffsetInPath,
+    broker: BrokerOf,
+    encoding: Annotated[Encoding, Query(description="How key and value are shown.")] = "utf8",
+    isolation: OneRecordIsolation = "read_uncommitted",
+) -> Response:
+    """The record at an offset that consumers may read."""
+    snapshot = log.snapshot
+    bound = ISOLATIONS[isolation]
+    broker.fetching.check_readable(log, snapshot, offset, bound)
+    read = functools.partial(
+        read_record, snapshot, Offset(offset), encoding=encoding, partition=log.name.partition, isolation=bound
+    )
+    record = await broker.read(read)
+    if record is None:
+        raise _no_record(offset)
+    caching = IMMUTABLE if is_durable(log, offset + 1) else NO_STORE
+    return json_answer(encode_document(record), headers={"Cache-Control": caching})
+
+
+@router.get(
+    RECORD_VALUE,
+    operation_id="getRecordValue",
+    summary="Get one record's value",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The value's bytes.",
+            "headers": _VALUE_HEADERS,
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        204: {"description": "The value is null: a tombstone.", "headers": _VALUE_HEADERS},
+        206: {
+            "description": "The part that Range asks for.",
+            "headers": {**_VALUE_HEADERS, "Content-Range": _text_header("Which bytes, of how many.")},
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        304: {"description": "The value is as If-None-Match says.", "headers": _VALUE_HEADERS},
+        **problems(*_ONE_RECORD, "range_not_satisfiable"),
+    },
+    openapi_extra={
+        "parameters": [
+            _request_header("Range", "One range of bytes.", "bytes=0-1023"),
+            _request_header("If-Range", "The ETag Range is meant for; the whole value when it is another.", '"..."'),
+            _request_header("If-None-Match", "ETags of values that are known: 304 for one of them.", '"..."'),
+        ]
+    },
+)
+@needs(Operation.READ, ResourceKind.TOPIC)
+async def get_record_value(
+    request: Request,
+    log: LogOf,
+    offset: OffsetInPath,
+    broker: BrokerOf,
+    isolation: OneRecordIsolation = "read_uncommitted",
+) -> Response:
+    """The value as it is, with Range and ETag."""
+    snapshot = log.snapshot
+    bound = ISOLATIONS[isolation]
+    broker.fetching.check_readable(log, snapshot, offset, bound)
+    found = await broker.read(functools.partial(read_value, snapshot, Offset(offset), bound))
+    if found is None:
+        raise _no_record(offset)
+    value, timestamp = found
+    etag = f'"{log.topic_id}-{log.name.partition}-{offset}-value"'
+    headers = {
+        "ETag": etag,
+        "Cache-Control": IMMUTABLE if is_durable(log, offset + 1) else NO_STORE,
+        "Accept-Ranges": "bytes",
+        "Record-Timestamp": str(timestamp),
+    }
+    if value is None:
+        return Response(status_code=204, headers=headers)
+    if is_match(request, etag):
+        return Response(status_code=304, headers=headers)
+    part = requested_range(request.headers.get("range"), request.headers.get("if-range"), etag, len(value))
+    media_type = "application/octet-stream"
+    if part is None:
+        return Response(value, headers=headers, media_type=media_type)
+    headers["Content-Range"] = part.content_range(len(value))
+    return Response(value[part.start : part.end], 206, headers, media_type)
+
+
+def _no_record(offset: int) -> Problem:
+    return Problem(404, "record_not_found", f"the log has no record at offset {offset}")
