@@ -299,8 +299,8 @@ class PartitionOpener:
     def _cut(self, segment: Segment, result: SegmentScan) -> None:
         cut_bytes = self._file_system.size(segment.file.path) - result.valid_bytes
         segment.size_bytes = result.valid_bytes
-        if self._clean:
-            # Nothing was scanned: the last batch itself is what it should not be.
+        if self._clean or result.is_old_format:
+            # Nothing was scanned: the last batch itself is what it should not be. Or it is whole, of another format.
             self._report_damage(result.end_offset, Offset(result.end_offset + 1), result.problem or "")
             return
         if result.holes:

@@ -21,6 +21,7 @@ from storage.file_system import FileSystem
 from storage.leader_epochs import LeaderEpochs
 from storage.offset_index import OffsetIndex
 from storage.offsets import ByteRange, Offset, Position
+from storage.old_messages import old_message_at
 from storage.segment import RELATIVE_OFFSET_MAX, Segment
 
 _BATCH_BYTES_MAX = 256 * 1024 * 1024
@@ -44,12 +45,14 @@ class Hole(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
     """How far a segment's log is good: up to byte ``valid_bytes`` but for ``holes``, the next offset being
-    ``end_offset``. ``problem`` says why it ends there if more bytes follow."""
+    ``end_offset``. ``problem`` says why it ends there if more bytes follow; ``is_old_format`` that those are messages
+    of magic 0 or 1, whole and well."""
 
     valid_bytes: int
     end_offset: Offset
     problem: str | None
     holes: tuple[Hole, ...] = ()
+    is_old_format: bool = False
 
     def runs(self) -> Iterator[ByteRange]:
         """The ranges of good bytes, in order."""
@@ -100,10 +103,11 @@ class SegmentScanner:
             try:
                 header = self._check_batch(position, next_offset)
             except (CorruptionError, RecordFormatError) as error:
-                problem = f"no valid batch at byte {position}: {error}"
+                old = old_message_at(self._segment.file, position, self._segment.size_bytes)
+                problem = f"no valid batch at byte {position}: {old or error}"
                 found = self._find_behind(position, next_offset) if next_offset < self._durable_end else None
                 if found is None:
-                    return SegmentScan(position, next_offset, problem, tuple(holes))
+                    return SegmentScan(position, next_offset, problem, tuple(holes), is_old_format=old is not None)
                 end_offset = Offset(found.header.base_offset)
                 holes.append(Hole(ByteRange(position, found.position), next_offset, end_offset, problem))
                 position, next_offset = found.position, end_offset

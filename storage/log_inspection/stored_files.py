@@ -121,6 +121,12 @@ class ProducerEntry(NamedTuple):
     current_transaction_first_offset: int
 
 
+_HOW_TO_CONVERT = (
+    ", an older message format unless they are damaged; to convert the messages, produce these bytes as "
+    "application/vnd.kafka.message-set"
+)
+
+
 def read_batches(file: File, size_bytes: int) -> Iterator[StoredBatch]:
     """Yield the batches in the first ``size_bytes`` of a ``.log``, in order, a wrong CRC included.
 
@@ -142,8 +148,9 @@ def read_batches(file: File, size_bytes: int) -> Iterator[StoredBatch]:
                 f"the {remaining} bytes to the end are not batches: a batch cannot be {length} bytes long", position
             )
         if magic != 2:
+            how = _HOW_TO_CONVERT if magic in (0, 1) else ""
             raise StoredFileError(
-                f"the {remaining} bytes to the end are not batches of format 2: magic {magic}", position
+                f"the {remaining} bytes to the end are not batches of format 2: magic {magic}{how}", position
             )
         size = length + LOG_OVERHEAD_BYTES
         if size > remaining:

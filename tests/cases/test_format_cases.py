@@ -431,3 +431,38 @@ def test_e14_all_record_errors_are_collected(new_log: NewLog) -> None:
     with pytest.raises(InvalidRecordError) as raised:
         validate_batches(many, config, now_ms)
     assert [error.batch_index for error in raised.value.record_errors] == list(range(100))
+
+
+# Segments of an old Kafka
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+@pytest.mark.parametrize("before", [0, 3])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_an_old_kafka_in_a_segment_are_named_and_never_cut(
+    new_log: NewLog, magic: int, before: int, clean: bool
+) -> None:
+    """They are no torn tail, whatever the recovery point: the file stays, the partition is read-only, and produced as a
+    message set the same bytes are converted."""
+    log = new_log()
+    log.fill(before)
+    if clean:
+        log.stop()
+    else:
+        log.kill()
+    old = message_set(rows(4, base=before), magic)
+    start = log.file().stat().st_size if before else 0
+    content = log.file().read_bytes()[:start] + old
+    log.file().write_bytes(content)
+    log.start()
+    assert log.recovery.truncated_bytes == 0
+    assert log.file().read_bytes() == content
+    reason = log.partition.offline_reason
+    assert reason is not None
+    assert f"unsupported message format: magic {magic}" in " ".join(map(str, log.recovery.notes))
+    assert f"byte {start}" in " ".join(map(str, log.recovery.notes))
+    if before:
+        assert len(log.records()) == before
+    other = new_log()
+    assert send_messages(other, old).record_count == 4
+    assert [record.value for record in other.records()] == [record.value for record in rows(4)]
