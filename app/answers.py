@@ -9,10 +9,12 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from app.http.problems import Problem
+from schemas.epochs import Epoch, EpochEnd, EpochHistory
 from schemas.retention import PartitionPlan, PlannedSegment, RetentionPolicyInForce
 from schemas.topics import ConfigValue, PartitionDescription, SegmentDescription, TopicDescription
 from storage.config import TopicConfig
 from storage.log_snapshot import SegmentInfo
+from storage.offsets import LeaderEpoch
 from storage.partition_log import PartitionLog
 from storage.retention import RetentionEntry
 from storage.topic_registry import Topic
@@ -48,6 +50,25 @@ def describe_partition(log: PartitionLog) -> PartitionDescription:
         replicas=list(log.replicas.replicas),
         isr=list(log.replicas.in_sync),
         offline_reason=log.offline_reason,
+    )
+
+
+def describe_epochs(log: PartitionLog, asked: int | None) -> EpochHistory:
+    """The partition's leader epochs, and where the one asked for ends."""
+    entries, log_end = log.epochs.entries, log.snapshot.log_end_offset
+    ends = [*(entry.start_offset for entry in entries[1:]), log_end]
+    answer = None
+    if asked is not None:
+        found = log.epochs.end_offset_for(LeaderEpoch(asked), log_end)
+        answer = EpochEnd(epoch=found and found.epoch, end_offset=found and found.end_offset)
+    return EpochHistory(
+        partition=log.name.partition,
+        leader_epoch=log.leader_epoch,
+        epochs=[
+            Epoch(epoch=entry.epoch, start_offset=entry.start_offset, end_offset=max(end, entry.start_offset))
+            for entry, end in zip(entries, ends, strict=False)
+        ],
+        asked=answer,
     )
 
 

@@ -22,6 +22,7 @@ from schemas.names import (
     TOPIC_NAME_LENGTH_MAX,
     TOPIC_NAME_PATTERN,
     TRANSACTIONAL_ID_LENGTH_MAX,
+    LeaderEpochParameter,
     OffsetParameter,
     PartitionParameter,
     transactional_id_problem,
@@ -237,6 +238,11 @@ def json_body(model: type[Model], *, optional: bool = False) -> Callable[[Reques
 
     return read
 
+
+CurrentLeaderEpoch = Annotated[
+    LeaderEpochParameter | None,
+    Query(description="The leader epoch the client knows; another one than it is an error.", examples=[0]),
+]
 
 IsolationParameter = Annotated[
     Isolation, Query(description="Both read up to the high watermark while there are no transactions.")

@@ -26,6 +26,7 @@ BODY = (
     "invalid_request",
 )
 NAMED = ("unknown_topic_or_partition", "invalid_topic", "invalid_request")
+EPOCH = ("fenced_leader_epoch", "unknown_leader_epoch")
 WRITE = ("overloaded", "partition_offline", "append_outcome_unknown", "disk_full")
 PRODUCE = (
     *BODY,

@@ -18,6 +18,7 @@ from app.http.request_context import RequestContext
 from app.metrics import RequestMetrics
 from app.openapi import TAGS, make_document
 from app.routes import (
+    epochs,
     fetch,
     multi_fetch,
     offsets,
@@ -43,6 +44,7 @@ ROUTERS = [
         single_record,
         multi_fetch,
         offsets,
+        epochs,
         producers,
         transactions,
         retention,

@@ -3,37 +3,79 @@
 from __future__ import annotations
 
 import functools
+from typing import Literal
 
 from app.access.access import Access
 from app.access.operations import Operation, topic_resource
 from app.broker import Broker
 from app.http.problems import Problem, problem_for
 from schemas.errors import Problem as ProblemDocument
+from schemas.offsets import Isolation as IsolationName
 from schemas.offsets import OffsetAnswer, OffsetFailure, OffsetQuery, OffsetResult, SpecialTimestamp
-from storage.errors import StorageError
+from storage.errors import OffsetNotAvailableError, StorageError
+from storage.log_snapshot import Isolation, LogSnapshot
 from storage.partition_log import PartitionLog
+from storage.timestamped_records import TimestampedRecord
 
 
-async def find_offset(broker: Broker, log: PartitionLog, timestamp: int | SpecialTimestamp) -> OffsetAnswer:
-    """The offset of a time or a special place in one partition; nulls when no visible record is that late."""
+async def find_offset(
+    broker: Broker,
+    log: PartitionLog,
+    timestamp: int | SpecialTimestamp,
+    isolation: IsolationName = "read_uncommitted",
+    current_leader_epoch: int | None = None,
+) -> OffsetAnswer:
+    """The offset of a time or a special place in one partition; nulls when no visible record is that late.
+
+    Raises:
+        FencedLeaderEpochError, UnknownLeaderEpochError: the client knows another leader epoch (spec D11).
+        OffsetNotAvailableError: nobody can tell yet, since not all copies have come to the current epoch.
+    """
+    log.epochs.check_current(current_leader_epoch)
     snapshot = log.snapshot
     partition = log.name.partition
-    if timestamp == "earliest" or timestamp == "latest":
-        offset = snapshot.log_start_offset if timestamp == "earliest" else snapshot.high_watermark
-        return OffsetAnswer(partition=partition, offset=offset, timestamp=None, leader_epoch=log.leader_epoch)
-    if timestamp == "max_timestamp":
-        found = await broker.read(snapshot.max_timestamp)
-    else:
-        found = await broker.read(functools.partial(snapshot.offset_for_timestamp, timestamp))
+    if timestamp == "earliest":
+        start = snapshot.log_start_offset
+        epoch = log.epochs.epoch_for_offset(start)
+        return OffsetAnswer(partition=partition, offset=start, timestamp=None, leader_epoch=epoch)
+    bound = Isolation.LAST_STABLE if isolation == "read_committed" else Isolation.HIGH_WATERMARK
+    if timestamp == "latest":
+        if is_behind_epoch(log, snapshot):
+            raise _not_available(log, snapshot)
+        latest = snapshot.bound(bound).offset
+        return OffsetAnswer(partition=partition, offset=latest, timestamp=None, leader_epoch=log.leader_epoch)
+    found = await _find_record(broker, snapshot, timestamp, bound)
     if found is None:
+        if is_behind_epoch(log, snapshot) and await _find_record(broker, snapshot, timestamp, Isolation.LOG_END):
+            raise _not_available(log, snapshot)
         return OffsetAnswer(partition=partition, offset=None, timestamp=None, leader_epoch=None)
     return OffsetAnswer(
         partition=partition, offset=found.offset, timestamp=found.timestamp, leader_epoch=found.leader_epoch
     )
 
 
+async def _find_record(
+    broker: Broker, snapshot: LogSnapshot, timestamp: int | Literal["max_timestamp"], bound: Isolation
+) -> TimestampedRecord | None:
+    if timestamp == "max_timestamp":
+        return await broker.read(functools.partial(snapshot.max_timestamp, bound))
+    return await broker.read(functools.partial(snapshot.offset_for_timestamp, timestamp, bound))
+
+
+def is_behind_epoch(log: PartitionLog, snapshot: LogSnapshot) -> bool:
+    """Whether the high watermark has not come to the current leader epoch: an older leader may have shown more."""
+    latest = log.epochs.latest
+    return latest is not None and snapshot.high_watermark < latest.start_offset
+
+
+def _not_available(log: PartitionLog, snapshot: LogSnapshot) -> OffsetNotAvailableError:
+    return OffsetNotAvailableError(
+        f"the high watermark of {log.name}, {snapshot.high_watermark}, has not come to leader epoch {log.leader_epoch}"
+    )
+
+
 async def find_offsets(
-    broker: Broker, access: Access, queries: list[OffsetQuery], instance: str
+    broker: Broker, access: Access, queries: list[OffsetQuery], instance: str, isolation: IsolationName
 ) -> tuple[list[OffsetResult | OffsetFailure], list[Problem | None]]:
     """One answer or failure for each question, and the problems, in their order."""
     results: list[OffsetResult | OffsetFailure] = []
@@ -44,7 +86,7 @@ async def find_offsets(
             if refusal is not None:
                 raise refusal
             log = broker.partition(query.topic, query.partition)
-            answer = await find_offset(broker, log, query.timestamp)
+            answer = await find_offset(broker, log, query.timestamp, isolation, query.current_leader_epoch)
         except (StorageError, Problem) as error:
             problem = problem_for(error)
             document = ProblemDocument.model_validate(problem.document(instance))

@@ -84,3 +84,13 @@ OffsetParameter = Annotated[int, WholeNumber()]
 
 Offset = Annotated[Count, Field(description="Number of a record in its partition.", examples=[42])]
 """An offset in a body."""
+
+LEADER_EPOCH_MAX = 2**31 - 1
+
+LeaderEpoch = Annotated[
+    int, Field(ge=0, le=LEADER_EPOCH_MAX, description="Generation of the partition's leader.", examples=[0])
+]
+"""A leader epoch in a body."""
+
+LeaderEpochParameter = Annotated[int, WholeNumber(0, LEADER_EPOCH_MAX)]
+"""A leader epoch in a query."""

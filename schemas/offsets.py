@@ -17,7 +17,7 @@ from schemas.base import (
     timestamp_schema,
 )
 from schemas.errors import Problem
-from schemas.names import Offset, Partition, TopicName
+from schemas.names import LeaderEpoch, Offset, Partition, TopicName
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 SpecialTimestamp = Literal["earliest", "latest", "max_timestamp"]
@@ -87,6 +87,9 @@ class OffsetQuery(Schema):
     topic: TopicName
     partition: Partition
     timestamp: TimeOrPlace
+    current_leader_epoch: Annotated[
+        LeaderEpoch | None, Field(description="The leader epoch the client knows; another one than it is an error.")
+    ] = None
 
 
 class OffsetQueries(Schema):
@@ -102,9 +105,7 @@ class OffsetAnswer(Schema):
     partition: Partition
     offset: Offset | None
     timestamp: Annotated[Count | None, Field(description="Of the record found; null for earliest and latest.")]
-    leader_epoch: Annotated[
-        int | None, Field(ge=0, description="Of the record found, where it is known.", examples=[0])
-    ]
+    leader_epoch: Annotated[LeaderEpoch | None, Field(description="Of the place found, where it is known.")]
 
 
 class OffsetResult(OffsetAnswer):

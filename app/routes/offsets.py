@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from app.access.needs import AccessOf, asks, needs
 from app.access.operations import Operation, ResourceKind
 from app.answers import combined_problem, request_body
-from app.dependencies import BrokerOf, IsolationParameter, LogOf, json_body
-from app.documented_problems import BODY, NAMED, problems
+from app.dependencies import BrokerOf, CurrentLeaderEpoch, IsolationParameter, LogOf, json_body
+from app.documented_problems import BODY, EPOCH, NAMED, problems
 from app.http.problems import instance_of
 from app.offset_lookup import find_offset, find_offsets
 from app.paths import OFFSETS, PARTITION_OFFSETS
@@ -23,7 +23,7 @@ router = APIRouter(tags=["offsets"])
     PARTITION_OFFSETS,
     operation_id="getOffset",
     summary="Find an offset by time",
-    responses=problems(*NAMED, "stored_data_corrupt"),
+    responses=problems(*NAMED, *EPOCH, "offset_not_available", "stored_data_corrupt"),
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def get_offset(
@@ -33,10 +33,11 @@ async def get_offset(
         TimeOrPlaceParameter,
         Query(description="A time in ms or RFC 3339, or earliest, latest, max_timestamp.", examples=["earliest"]),
     ],
-    isolation: IsolationParameter = "read_uncommitted",  # noqa: ARG001 - both are the same without transactions
+    isolation: IsolationParameter = "read_uncommitted",
+    current_leader_epoch: CurrentLeaderEpoch = None,
 ) -> OffsetAnswer:
     """The first visible record at or after a time; nulls when there is none that late."""
-    return await find_offset(broker, log, timestamp)
+    return await find_offset(broker, log, timestamp, isolation, current_leader_epoch)
 
 
 @router.post(
@@ -45,7 +46,7 @@ async def get_offset(
     summary="Find many offsets by time",
     responses={
         207: {"model": OffsetResults, "description": "Some questions have no answer; each has a result or an error."},
-        **problems(*BODY, *NAMED, "stored_data_corrupt"),
+        **problems(*BODY, *NAMED, *EPOCH, "offset_not_available", "stored_data_corrupt"),
     },
     openapi_extra=request_body(
         OffsetQueries, example={"queries": [{"topic": "flights", "partition": 0, "timestamp": "2013-07-04T00:00:00Z"}]}
@@ -60,7 +61,9 @@ async def find_many_offsets(
     questions: Annotated[OffsetQueries, Depends(json_body(OffsetQueries))],
 ) -> OffsetResults:
     """One answer for each question, in their order. When all fail, the first error is the answer."""
-    results, failures = await find_offsets(broker, access, questions.queries, instance_of(request.scope))
+    results, failures = await find_offsets(
+        broker, access, questions.queries, instance_of(request.scope), questions.isolation
+    )
     if None not in failures:
         raise combined_problem(failures, [result.model_dump() for result in results])
     response.status_code = 207 if any(failures) else 200

@@ -48,6 +48,8 @@ ROUTES = {
     "POST /v1/transactions/{transactional_id}/abort",
     "GET /v1/transactions",
     "GET /v1/transactions/{transactional_id}",
+    "GET /v1/topics/{topic}/partitions/{partition}/epochs",
+    "POST /v1/topics/{topic}/partitions/{partition}/epochs",
     "GET /v1/topics/{topic}/retention",
     "PUT /v1/topics/{topic}/retention",
     "GET /v1/topics/{topic}/retention/plan",
