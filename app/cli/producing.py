@@ -6,6 +6,7 @@ Partitions are chosen here, as Kafka's producer does: so it is known which recor
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -45,8 +46,9 @@ class Progress:
 class RecordSender:
     """Sends batches of records one after the other, and knows which records are in.
 
-    A refusal that promises that nothing was applied and may pass is tried again; any other ends it. Order within a
-    partition is kept: nothing is sent to a partition after a failure there.
+    A refusal that may pass, and a connection that breaks, are tried again: each request has an Idempotency-Key, and is
+    sent whole every time, so nothing is appended twice. Any other refusal ends it. Order within a partition is kept:
+    nothing is sent to a partition after a failure there.
     """
 
     def __init__(
@@ -73,15 +75,21 @@ class RecordSender:
             CommandError: some were not; ``progress`` says which is the first.
         """
         waiting = self._assign(records)
+        content = msgspec.json.encode(
+            {"records": [record.as_json(number) for number, batch in waiting.items() for record in batch]}
+        )
+        key = str(uuid.uuid4())
+        is_unknown = False
         for attempt in range(ATTEMPTS_MAX):
-            error = self._attempt(waiting)
+            error = self._attempt(waiting, content, key)
             if error is None:
                 return
+            is_unknown = is_unknown or _is_unknown(error)
             waiting = {number: batch for number, batch in waiting.items() if batch}
             if not _may_pass(error) or attempt + 1 == ATTEMPTS_MAX:
                 lines = [record.line_number for batch in waiting.values() for record in batch]
                 self.progress.first_unacknowledged_line = min(lines)
-                if _is_unknown(error):
+                if is_unknown:
                     self.progress.unknown_count = len(lines)
                 raise error
             self._pause(_pause_ms(error, attempt) / 1000)
@@ -100,20 +108,22 @@ class RecordSender:
             assigned.setdefault(number, []).append(record)
         return assigned
 
-    def _attempt(self, waiting: dict[int, list[OutgoingRecord]]) -> CommandError | None:
-        """Send what waits, once; empties the lists of partitions that acknowledged. Returns the first failure."""
-        records = [record.as_json(number) for number, batch in waiting.items() for record in batch]
-        content = msgspec.json.encode({"records": records})
+    def _attempt(self, waiting: dict[int, list[OutgoingRecord]], content: bytes, key: str) -> CommandError | None:
+        """Send the request, once; empties the lists of partitions that acknowledged. Returns the first failure."""
+        headers = {"Content-Type": JSON, "Idempotency-Key": key}
         try:
-            response = self._session.request("POST", self._path, content=content, headers={"Content-Type": JSON})
+            response = self._session.request("POST", self._path, content=content, headers=headers)
         except (ServiceError, UnreachableError) as error:
             return error
         first: CommandError | None = None
         for result in response.json()["results"]:
             number = int(result["partition"])
             problem = result.get("error")
+            if not waiting.get(number):
+                # It was told before, when another partition failed.
+                continue
             if problem is None:
-                self._acknowledge(number, waiting.get(number, []), result)
+                self._acknowledge(number, waiting[number], result)
             elif first is None:
                 first = error_of_problem(problem, response.status_code)
         if first is None and any(waiting.values()):
@@ -132,9 +142,7 @@ class RecordSender:
 
 
 def _may_pass(error: CommandError) -> bool:
-    if isinstance(error, ServiceError):
-        return error.retryable and not error.is_applied_unknown
-    return isinstance(error, UnreachableError) and not error.was_sent
+    return error.retryable if isinstance(error, ServiceError) else isinstance(error, UnreachableError)
 
 
 def _is_unknown(error: CommandError) -> bool:

@@ -30,9 +30,13 @@ class Log:
         self._refuse = refuse
         self.partitions: dict[int, list[str]] = {}
         self.request_count = 0
+        self.keys: list[str] = []
+        self._known: dict[tuple[str, int], dict[str, object]] = {}
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         self.request_count += 1
+        key = request.headers["Idempotency-Key"]
+        self.keys.append(key)
         sent: dict[int, list[str]] = {}
         for record in json.loads(request.content)["records"]:
             sent.setdefault(record["partition"], []).append(record["value"])
@@ -42,12 +46,19 @@ class Log:
             if problem is not None:
                 results.append({"partition": number, "error": problem})
                 continue
+            if (key, number) in self._known:
+                results.append(self._known[key, number])
+                continue
             kept = self.partitions.setdefault(number, [])
             base = len(kept)
             kept += values
-            results.append(
-                {"partition": number, "base_offset": base, "last_offset": len(kept) - 1, "record_count": len(values)}
-            )
+            self._known[key, number] = {
+                "partition": number,
+                "base_offset": base,
+                "last_offset": len(kept) - 1,
+                "record_count": len(values),
+            }
+            results.append(self._known[key, number])
         failed = sum("error" in result for result in results)
         if failed == len(results):
             return httpx.Response(503, json=results[0]["error"])
@@ -96,6 +107,10 @@ def test_a_refusal_that_may_pass_is_tried_again_and_nothing_is_sent_twice() -> N
     assert {number: len(kept) for number, kept in log.partitions.items()} == {0: 2, 1: 3}
     assert log.request_count == 3
     assert len(log.pauses) == 2
+    assert len(set(log.keys)) == 1
+    assert sender.progress.record_count == 5
+    sender.send(records(1))
+    assert len(set(log.keys)) == 2
 
 
 def test_the_service_says_how_long_to_wait() -> None:
@@ -114,14 +129,31 @@ def test_it_gives_up_after_a_few_attempts() -> None:
     assert sender.progress.record_count == 0
 
 
-@pytest.mark.parametrize(("problem", "unknown"), [(offline(retryable=False), 0), (offline(applied="unknown"), 2)])
-def test_what_may_have_been_applied_or_cannot_pass_is_sent_once(problem: dict[str, object], unknown: int) -> None:
+@pytest.mark.parametrize(
+    ("problem", "requests", "unknown"),
+    [
+        (offline(retryable=False), 1, 0),
+        (offline(retryable=False, applied="unknown"), 1, 2),
+        (offline(applied="unknown"), ATTEMPTS_MAX, 2),
+    ],
+)
+def test_what_cannot_pass_is_sent_once_and_what_may_have_been_applied_again(
+    problem: dict[str, object], requests: int, unknown: int
+) -> None:
     log = Log(lambda _request, _number: problem)
     sender = log.sender()
     with pytest.raises(ServiceError):
         sender.send(records(2))
-    assert log.request_count == 1
+    assert log.request_count == requests
     assert sender.progress.unknown_count == unknown
+
+
+def test_what_was_unknown_once_stays_so_when_it_is_given_up() -> None:
+    log = Log(lambda request, _number: offline(applied="unknown" if request == 1 else "no"))
+    sender = log.sender()
+    with pytest.raises(ServiceError):
+        sender.send(records(2))
+    assert sender.progress.unknown_count == 2
 
 
 def test_a_part_that_failed_names_the_first_line_of_it() -> None:
