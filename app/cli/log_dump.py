@@ -31,6 +31,7 @@ from storage.log_inspection import (
     StoredFileError,
     read_batches,
     read_checkpoint,
+    read_control_record,
     read_epochs,
     read_offset_entries,
     read_producer_snapshot,
@@ -183,11 +184,16 @@ def _record_rows(file: File, batch: StoredBatch) -> Iterator[Row]:
         columns = decode_batch(stored)
     except RecordFormatError as error:
         raise StoredFileError(f"the records of this batch are broken: {error}", batch.position) from None
+    control = read_control_record(file, batch) if batch.is_control else None
+    marker: Row = (
+        {} if control is None else {"endTxnMarker": control.name, "coordinatorEpoch": control.coordinator_epoch}
+    )
     for number, (offset, timestamp) in enumerate(zip(columns.offsets, columns.timestamps, strict=True)):
         yield {
             "record": True,
             "offset": int(offset),
             "timestamp": int(timestamp),
+            **marker,
             "key": text_or_base64(columns.keys[number]),
             "value": text_or_base64(columns.values[number]),
         }

@@ -26,6 +26,7 @@ from storage.log_inspection.stored_files import (
     read_time_entries,
     read_transaction_entries,
 )
+from storage.log_inspection.transaction_check import read_control_record
 
 __all__ = [
     "DirectoryReport",
@@ -38,6 +39,7 @@ __all__ = [
     "TransactionEntry",
     "read_batches",
     "read_checkpoint",
+    "read_control_record",
     "read_epochs",
     "read_offset_entries",
     "read_producer_snapshot",

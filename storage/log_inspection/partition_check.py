@@ -28,6 +28,7 @@ from storage.log_inspection.stored_files import (
     read_properties,
     read_small_file,
 )
+from storage.log_inspection.transaction_check import TransactionWalk
 
 TOPIC_ID_LENGTH = 22
 _NO_TOPIC_ID = "A" * TOPIC_ID_LENGTH
@@ -99,6 +100,7 @@ class PartitionCheck:
             producer_entries=entries,
             decodes=self._state.decodes,
             next_offset=self._bases[0] if self._bases else 0,
+            transactions=TransactionWalk(self._opened_before()),
             on_batch=self._state.on_batch,
         )
         size_bytes = self._check_segments(walk)
@@ -204,6 +206,22 @@ class PartitionCheck:
                 elif entry.last_offset >= 0:
                     entries.setdefault(entry.last_offset, []).append((path, entry))
         return entries
+
+    def _opened_before(self) -> dict[int, int] | None:
+        """The transactions that were open where the log begins, by producer; ``None`` when that is not known."""
+        base = self._bases[0] if self._bases else 0
+        if self._state.compacted_topics.get(self._name.topic):
+            return None
+        try:
+            path = self._directory / f"{base:0{OFFSET_DIGITS}d}{PRODUCER_SNAPSHOT_SUFFIX}"
+            producers = read_producer_snapshot(read_small_file(self._file_system, path))
+        except (FileNotFoundError, StoredFileError):
+            return {} if base == 0 else None
+        return {
+            entry.producer_id: entry.current_transaction_first_offset
+            for entry in producers
+            if entry.current_transaction_first_offset >= 0
+        }
 
     def _check_segments(self, walk: PartitionWalk) -> int:
         size_bytes = 0

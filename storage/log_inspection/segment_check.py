@@ -29,6 +29,7 @@ from storage.log_inspection.stored_files import (
     read_batches,
     read_transaction_entries,
 )
+from storage.log_inspection.transaction_check import TransactionWalk
 
 SEGMENT_OFFSETS_MAX = 2**31 - 1
 DECODED_BATCH_BYTES_MAX = 64 << 20
@@ -64,6 +65,7 @@ class PartitionWalk:
     """Entries of producer snapshots by the last offset of the batch they speak of, until that batch is seen."""
     decodes: bool
     next_offset: int
+    transactions: TransactionWalk
     leader_epoch: int = -1
     batch_count: int = 0
     record_count: int = 0
@@ -147,6 +149,7 @@ class SegmentCheck:
                     if walk.decodes:
                         self._check_records(log, batch)
                 self._check_continuity(batch)
+                walk.transactions.see(log, batch)
                 if self._offset_index is not None:
                     self._offset_index.see(batch)
                 if self._time_index is not None:
@@ -155,6 +158,8 @@ class SegmentCheck:
                 walk.record_count += batch.record_count
                 walk.on_batch(batch.size_bytes, batch.record_count)
         except StoredFileError as error:
+            if not self._place.is_active:
+                walk.transactions.is_known = False
             self._report_tail(log, size, error)
 
     def _report_crc(self, batch: StoredBatch, size: int) -> None:
@@ -304,12 +309,17 @@ class SegmentCheck:
 
     def _check_transaction_index(self, stack: ExitStack) -> None:
         path = self._place.path(TRANSACTION_INDEX_SUFFIX)
+        report = self._index_report()
+        is_written = self._place.is_live and self._place.is_active
         try:
             file = self._file_system.open(path, writable=False)
         except FileNotFoundError:
+            self._walk.transactions.check_index(path, (), report, is_written=is_written)
             return
         stack.callback(file.close)
-        report = self._index_report()
+        self._walk.transactions.check_index(
+            path, list(read_transaction_entries(file, file.size())), report, is_written=is_written
+        )
         size = file.size()
         if size % TRANSACTION_ENTRY.size:
             report(path, f"{size} bytes are no whole number of entries of {TRANSACTION_ENTRY.size} bytes", None)
