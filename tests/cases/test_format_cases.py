@@ -9,19 +9,24 @@ from collections.abc import Callable
 
 import pytest
 
+from app.fetch_range import FetchRange, FetchRequest
+from app.message_sets import read_message_set
 from rollway.records import (
     Codec,
     Record,
     TimestampType,
     columns_from_records,
     decode_batch,
+    decode_message_set,
     encode_message_set,
     split_batches,
 )
 from rollway.records.compression import compress
 from storage.batch_validation import validate_batches
 from storage.errors import InvalidRecordError
+from storage.log_snapshot import Isolation
 from storage.message_conversion import convert_message_set
+from storage.offsets import Offset
 from storage.partition_log import AppendRequest, AppendResult
 from tests.cases.logs import START_MS, CaseLog, batch_of, patched, raw_batch, raw_record, refused, varint
 
@@ -267,6 +272,29 @@ def test_v_16_the_largest_timestamp_of_a_wrapper_is_its_messages(new_log: NewLog
     assert [record.timestamp for record in log.records()] == [5, 9, 7]
 
 
+# Message sets on their way out: spec E17
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_e17_old_readers_get_records_and_no_markers(new_log: NewLog, magic: int) -> None:
+    """Control batches are left out, aborted records too for those who read committed; offsets are the log's."""
+    log = new_log()
+    for producer_id, commit in ((1, True), (2, False)):
+        log.send(batch_of(2, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True))
+        log.end_transaction(producer_id, commit=commit, producer_epoch=0)
+    log.send(batch_of(1, codec=Codec.ZSTD))
+    log.send(batch_of(2, producer_id=3, producer_epoch=0, base_sequence=0, transactional=True))
+    for isolation, expected, next_offset in (
+        (Isolation.HIGH_WATERMARK, [0, 1, 3, 4, 6, 7, 8], 9),
+        (Isolation.LAST_STABLE, [0, 1, 6], 7),
+    ):
+        request = FetchRequest(offset=0, isolation=isolation)
+        wanted = FetchRange(Offset(0), None)
+        read = read_message_set(log.snapshot, wanted, request, magic=magic, hard_limit=False)
+        offsets = [offset for part in decode_message_set(read.content) for offset in part.columns.offsets.tolist()]
+        assert (offsets, read.next_offset) == (expected, next_offset)
+
+
 # compression.type: spec E12
 
 
@@ -323,8 +351,13 @@ def test_v_18_a_level_alone_rewrites_nothing(new_log: NewLog, codec: Codec, sett
 
 
 def test_v_18_control_batches_are_never_compressed(new_log: NewLog) -> None:
-    """Spec E12, E13: they come from the service alone, and it does not compress them; a client's is refused."""
+    """Spec E12, E13: the service writes its markers as they are, beside data that it compresses."""
     log = new_log({"compression.type": "gzip"})
+    log.send(batch_of(3, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    log.end_transaction(1, commit=True, producer_epoch=0)
+    data, marker = log.headers()
+    assert (data.codec, data.is_transactional, data.producer_id) == (Codec.GZIP, True, 1)
+    assert (marker.codec, marker.is_control, marker.size_bytes) == (Codec.NONE, True, 78)
     with refused(log, 87):
         log.send(patched(batch_of(), 21, ">h", 0x20))
 
