@@ -508,3 +508,19 @@ def test_c1_no_file_stays_of_an_entry_that_found_no_room(tmp_path: Path, operati
     assert stored_aborted(log) == [(1, 0, 2, 3)]
     log.restart(clean=True)
     assert log.aborted() == [(1, 0, 2, 3)]
+
+
+def test_a_damaged_checkpoint_of_transaction_indexes_costs_only_time(new_log: NewLog) -> None:
+    """Every index is made anew from the log, and the checkpoint with them."""
+    log = new_log()
+    mixed(log)
+    log.stop()
+    checkpoint = log.directory / "transaction-index-checkpoint"
+    content = checkpoint.read_text()
+    checkpoint.write_text("nonsense")
+    for base_offset in MIXED_ENTRIES:
+        log.file(base_offset, ".txnindex").unlink(missing_ok=True)
+    log.start()
+    assert {base: stored_aborted(log, base) for base in log.base_offsets} == MIXED_ENTRIES
+    log.stop()
+    assert checkpoint.read_text() == content
