@@ -352,6 +352,8 @@ class TransactionCoordinator:
         session.closing = True
         try:
             await session.drained()
+            if decided.commits:
+                await self._markers.make_records_durable(decided)
             await self._state_log.write(decided)
             self._table.put(decided)
         finally:

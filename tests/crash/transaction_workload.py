@@ -1,0 +1,257 @@
+"""Transactional producers on a simulated disk, with a ledger of what each transaction was promised."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from app.broker import Broker, ProduceOptions
+from app.metrics import Metrics
+from app.settings import Settings
+from app.transactions.state import ProducerIdentity
+from storage.clock import ManualClock
+from storage.log_manager import LogManager
+from storage.partition_log import PartitionLog
+from tests.crash.inline_pools import InlinePools
+from tests.crash.ledger import BALLAST_BYTES, DATA_DIR
+from tests.crash.simulated_disk import Operation, SimulatedDisk
+from tests.crash.workload import new_disk
+from tests.transactions import TestProducer, settled
+from tests.writers import valid_batches
+
+TIMEOUT_MS = 60_000
+PRODUCERS = ("one", "two", "three")
+CONFIG: dict[str, object] = {
+    "segment.bytes": 1500,
+    "index.interval.bytes": 150,
+    "segment.index.bytes": 240,
+    "file.delete.delay.ms": 1000,
+    "message.timestamp.after.max.ms": 2**63 - 1,
+}
+# The internal topic's too: a disk in memory with indexes of 10 MiB is slow.
+DEFAULTS: dict[str, object] = {"segment.index.bytes": 2400}
+
+_settings = Settings()
+_metrics = Metrics()
+
+
+def open_broker(disk: SimulatedDisk, clock: ManualClock) -> Broker:
+    """A broker over what is on this disk."""
+    manager = LogManager.open(
+        DATA_DIR, file_system=disk, clock=clock, ballast_bytes=BALLAST_BYTES, topic_defaults=DEFAULTS
+    )
+    return Broker(manager, _settings, _metrics, InlinePools())
+
+
+class Promise(Enum):
+    """What was said of a transaction; the two in between were asked for and not answered."""
+
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    ABORTING = "aborting"
+    ABORTED = "aborted"
+
+
+@dataclass
+class TransactionLedger:
+    """One transaction: what was sent in it, what of that was acknowledged, and what was said of its end."""
+
+    sent: dict[bytes, str] = field(default_factory=dict)
+    """Each value, and the topic it was sent to."""
+    acknowledged: set[bytes] = field(default_factory=set)
+    promise: Promise = Promise.OPEN
+
+
+@dataclass
+class Ledger:
+    """Everything that was promised. A topic is named once: none is made again under a name that was used."""
+
+    transactions: list[TransactionLedger] = field(default_factory=list)
+    plain: dict[bytes, str] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
+    given: dict[str, ProducerIdentity] = field(default_factory=dict)
+    largest_id: int = -1
+    now_ms: int = 0
+
+    def copy(self) -> Ledger:
+        return Ledger(
+            [TransactionLedger(dict(each.sent), set(each.acknowledged), each.promise) for each in self.transactions],
+            dict(self.plain),
+            set(self.topics),
+            dict(self.given),
+            self.largest_id,
+            self.now_ms,
+        )
+
+
+class TransactionWorkload:
+    """Does one random step after the other; ``observe`` is called before every operation of the disk."""
+
+    def __init__(self, seed: int, observe: Callable[[TransactionWorkload, Operation], None]) -> None:
+        self.source = random.Random(seed)
+        self.clock = ManualClock()
+        self.ledger = Ledger()
+        self.step_name = "start"
+        self._observe = observe
+        self._mark = 0
+        self._producers: dict[str, TestProducer] = {}
+        self._open: dict[str, TransactionLedger] = {}
+        self._use(new_disk(self.clock))
+        self.broker = open_broker(self.disk, self.clock)
+
+    def _use(self, disk: SimulatedDisk) -> None:
+        self.disk = disk
+        disk.before_operation = lambda operation: self._observe(self, operation)
+
+    async def step(self) -> None:
+        """Do the next thing."""
+        if len(self.ledger.topics) < 2:
+            self.step_name = "create topic"
+            await self._create_topic()
+            return
+        name = self.source.choice(PRODUCERS)
+        if name not in self._producers:
+            self.step_name = "initialise"
+            await self._initialise(name)
+            return
+        steps, weights = zip(*self._steps(), strict=True)
+        step = self.source.choices(steps, weights)[0]
+        self.step_name = step.__name__.strip("_").replace("_", " ")
+        await step(name)
+
+    def _steps(self) -> list[tuple[Callable[[str], object], int]]:
+        return [
+            (self._send, 34),
+            (self._commit, 26),
+            (self._abort, 12),
+            (self._initialise, 6),
+            (self._time_out, 3),
+            (self._append_plain, 4),
+            (self._roll, 3),
+            (self._checkpoint, 2),
+            (self._delete_topic, 3),
+            (self._allocate, 1),
+            (self._stop_and_start, 2),
+            (self._kill_and_start, 2),
+        ]
+
+    async def _create_topic(self) -> None:
+        self._mark += 1
+        name = f"t{self._mark}"
+        config = CONFIG | {"flush.policy": self.source.choice(("group", "group", "interval"))}
+        await self.broker.ensure_topic(name, self.source.choice((1, 2)), config)
+        self.ledger.topics.add(name)
+
+    def _logs(self) -> list[PartitionLog]:
+        return [log for name in sorted(self.ledger.topics) for log in self.broker.topic(name).partitions]
+
+    # Producers
+
+    async def _initialise(self, name: str) -> None:
+        """Another instance: what the last one left open is aborted."""
+        opened = self._open.pop(name, None)
+        if opened is not None:
+            opened.promise = Promise.ABORTING
+        producer = TestProducer(self.broker, name, TIMEOUT_MS)
+        await producer.initialise()
+        if opened is not None:
+            opened.promise = Promise.ABORTED
+        self._producers[name] = producer
+        self.ledger.given[name] = producer.identity
+        self.ledger.largest_id = max(self.ledger.largest_id, producer.identity.producer_id)
+
+    async def _allocate(self, _: str) -> None:
+        given = await self.broker.transactions.allocate()
+        self.ledger.largest_id = max(self.ledger.largest_id, given.producer_id)
+
+    async def _send(self, name: str) -> None:
+        """To some partitions at once; each answer counts when it arrives."""
+        transaction = self._open.get(name)
+        if transaction is None:
+            transaction = self._open[name] = TransactionLedger()
+            self.ledger.transactions.append(transaction)
+        logs = self._logs()
+        chosen = self.source.sample(logs, min(len(logs), self.source.choice((1, 1, 2, 3))))
+        await asyncio.gather(*(self._send_to(name, transaction, log) for log in chosen))
+
+    async def _send_to(self, name: str, transaction: TransactionLedger, log: PartitionLog) -> None:
+        values = [self._value() for _ in range(self.source.choice((1, 1, 3)))]
+        transaction.sent |= dict.fromkeys(values, log.name.topic)
+        await self._producers[name].send(log, *values)
+        transaction.acknowledged.update(values)
+
+    def _value(self) -> bytes:
+        self._mark += 1
+        return b"%d:" % self._mark + b"v" * self.source.choice((0, 20, 200))
+
+    async def _commit(self, name: str) -> None:
+        await self._end(name, commit=True)
+
+    async def _abort(self, name: str) -> None:
+        await self._end(name, commit=False)
+
+    async def _end(self, name: str, *, commit: bool) -> None:
+        transaction = self._open.pop(name, None)
+        if transaction is None:
+            return
+        transaction.promise = Promise.COMMITTING if commit else Promise.ABORTING
+        await self._producers[name].end(commit=commit)
+        transaction.promise = Promise.COMMITTED if commit else Promise.ABORTED
+
+    async def _time_out(self, _: str) -> None:
+        """Everything that is open becomes too old; its producers come again."""
+        doomed, self._open = self._open, {}
+        for transaction in doomed.values():
+            transaction.promise = Promise.ABORTING
+        self.clock.advance(TIMEOUT_MS + 1)
+        await self.broker.transactions.run_jobs()
+        await settled(self.broker)
+        for name, transaction in doomed.items():
+            transaction.promise = Promise.ABORTED
+            del self._producers[name]
+
+    # Around them
+
+    async def _append_plain(self, _: str) -> None:
+        log = self.source.choice(self._logs())
+        value = self._value()
+        options = ProduceOptions()
+        await self.broker.outcome_of(self.broker.submit(log, valid_batches(log, value), options), options)
+        if log.config.flush_policy == "group":
+            self.ledger.plain[value] = log.name.topic
+
+    async def _roll(self, _: str) -> None:
+        """A new segment, with a producer snapshot before it."""
+        log = self.source.choice(self._logs())
+        await self.broker.run_in_log(log, log.roll)
+
+    async def _checkpoint(self, _: str) -> None:
+        self.broker.manager.checkpoint()
+        self.broker.manager.checkpoint_high_watermarks()
+
+    async def _delete_topic(self, _: str) -> None:
+        """Whatever is open in it."""
+        name = self.source.choice(sorted(self.ledger.topics))
+        self.ledger.topics.discard(name)
+        await self.broker.delete_topic(name)
+        self.clock.advance(2000)
+        self.broker.manager.delete_due_files()
+
+    async def _stop_and_start(self, _: str) -> None:
+        await self.broker.close()
+        await self._start()
+
+    async def _kill_and_start(self, _: str) -> None:
+        await self._start()
+
+    async def _start(self) -> None:
+        self._use(self.disk.killed())
+        self.broker = open_broker(self.disk, self.clock)
+        await self.broker.transactions.start()
+        await settled(self.broker)
+        for producer in self._producers.values():
+            producer.broker = self.broker
