@@ -34,6 +34,7 @@ RECONNECT_SECONDS = 1.0
 
 NEXT_OFFSET = "Next-Offset"
 HIGH_WATERMARK = "High-Watermark"
+LAST_STABLE_OFFSET = "Last-Stable-Offset"
 
 
 class OutputFormat(StrEnum):
@@ -92,6 +93,19 @@ def start_params(offset: str | None, timestamp: str | None, tail: int | None, de
     if where not in ("earliest", "latest") and not (where.isascii() and where.isdecimal()):
         raise UsageProblem(f"--offset must be a number, earliest or latest, not {where!r}.")
     return {"offset": where}
+
+
+class IsolationLevel(StrEnum):
+    """Which records of transactions are read."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+Isolation = Annotated[
+    IsolationLevel,
+    typer.Option("--isolation", help="read_committed: no records of transactions that are open or aborted."),
+]
 
 
 class RecordWriter:
@@ -166,6 +180,7 @@ def fetch_records(
     ] = None,
     count: Count = None,
     output_format: Format = OutputFormat.JSON,
+    isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     server: options.Server = options.DEFAULT_SERVER,
     as_json: options.AsJson = False,
 ) -> None:
@@ -182,7 +197,7 @@ def fetch_records(
       rollway fetch flights -p 0 --format raw > batches.bin
     """
     start = start_params(offset, timestamp, tail, default="earliest")
-    limits: dict[str, str | int] = {}
+    limits: dict[str, str | int] = {"isolation": isolation.value}
     if until is not None:
         try:
             limits["until"] = parse_timestamp(until)
@@ -206,8 +221,10 @@ def _fetch_partition(
     limits: dict[str, str | int],
     writer: RecordWriter,
 ) -> None:
-    """Read from ``start`` to the high watermark that the first answer reports, or to ``end``."""
+    """Read from ``start`` to the end of what may be read, as the first answer reports it, or to ``end``."""
     place = start
+    bound = LAST_STABLE_OFFSET if limits["isolation"] == IsolationLevel.READ_COMMITTED else HIGH_WATERMARK
+    before = -1
     while not writer.is_full:
         params = {**place, **limits, "max_bytes": FETCH_BYTES}
         if end is not None:
@@ -215,19 +232,19 @@ def _fetch_partition(
         if writer.remaining is not None:
             params["max_records"] = writer.remaining
         with session.stream(path, params, writer.accept) as response:
-            written_bytes = _copy(response, writer)
+            _copy(response, writer)
             next_offset = int(response.headers[NEXT_OFFSET])
-            end = int(response.headers[HIGH_WATERMARK]) if end is None else end
-        if written_bytes == 0 or next_offset >= end:
+            end = int(response.headers[bound]) if end is None else end
+        # An answer may be empty and yet go on: behind markers and aborted transactions.
+        if next_offset >= end or next_offset <= before:
             return
+        before = next_offset
         place = {"offset": next_offset}
 
 
-def _copy(response: httpx.Response, writer: RecordWriter) -> int:
-    copied_bytes = 0
+def _copy(response: httpx.Response, writer: RecordWriter) -> None:
     lines = LineSplitter()
     for piece in response.iter_bytes():
-        copied_bytes += len(piece)
         if writer.accept == RECORD_BATCHES:
             writer.write_raw(piece)
             continue
@@ -235,7 +252,6 @@ def _copy(response: httpx.Response, writer: RecordWriter) -> int:
             writer.write_line(line)
     for line in lines.finish():
         writer.write_line(line)
-    return copied_bytes
 
 
 def tail_records(
