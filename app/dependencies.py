@@ -196,9 +196,22 @@ async def within_produce_quota(request: Request) -> None:
     Raises:
         Problem: 429.
     """
+    _admit(request, QuotaKind.PRODUCE)
+
+
+async def within_fetch_quota(request: Request) -> None:
+    """Let nothing be fetched by a client that was told to wait.
+
+    Raises:
+        Problem: 429.
+    """
+    _admit(request, QuotaKind.FETCH)
+
+
+def _admit(request: Request, kind: QuotaKind) -> None:
     service: Service = request.app.state.service
     if service.is_ready:
-        service.broker.quotas.admit(QuotaKind.PRODUCE, Client.of_request())
+        service.broker.quotas.admit(kind, Client.of_request())
 
 
 _known_parameters: dict[Callable[..., Any], frozenset[str]] = {}

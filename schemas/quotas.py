@@ -41,6 +41,9 @@ class QuotaLimits(Schema):
     producer_byte_rate: Annotated[
         Rate | None, Field(description="Bytes of record batches produced a second.", examples=[1048576])
     ] = None
+    consumer_byte_rate: Annotated[
+        Rate | None, Field(description="Bytes of answers with records a second.", examples=[2097152])
+    ] = None
     request_rate: Annotated[Rate | None, Field(description="Requests a second.", examples=[100])] = None
 
 

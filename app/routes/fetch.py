@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
 from app.compression import plain_etag
-from app.dependencies import JSON, BrokerOf, LogOf
+from app.dependencies import JSON, BrokerOf, LogOf, within_fetch_quota
 from app.documented_problems import READ, problems
 from app.fetch_range import ISOLATIONS, FetchRange, FetchRequest, read_records, read_slices
 from app.fetching import FetchAnswer, offset_headers
+from app.http import request_context
 from app.http.negotiation import accept
 from app.http.parking import until
 from app.http.problems import Problem
 from app.http.zero_copy import SliceResponse
 from app.message_sets import read_message_set
 from app.paths import RECORDS
+from app.quotas.throttling import Client
 from app.record_stream import NDJSON
 from app.routes.records import MESSAGE_SET, RECORD_BATCHES
 from app.translate import FetchDocument, encode_document, encode_lines
@@ -162,6 +164,10 @@ class _Prepared(NamedTuple):
     content: bytes = b""
     headers: Mapping[str, str] = MappingProxyType({})
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self.content) + sum(piece.size_bytes for piece in self.slices)
+
 
 def _header(description: str) -> dict[str, Any]:
     return {"description": description, "schema": {"type": "integer", "format": "int64", "minimum": 0}}
@@ -230,6 +236,7 @@ _FETCHED: dict[int | str, dict[str, Any]] = {
     summary="Fetch records",
     response_model=FetchResult,
     responses={**_FETCHED, **problems(*READ)},
+    dependencies=[Depends(within_fetch_quota)],
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_records(
@@ -238,7 +245,8 @@ async def fetch_records(
     """Records from one place on, in the form Accept asks for; with wait_ms the request waits until there are some."""
     media_type = accept(request, [JSON, NDJSON, RECORD_BATCHES, MESSAGE_SET])
     parameters.check_media_type(media_type)
-    wanted = parameters.request(broker.settings.fetch_bytes_max)
+    quotas, client = broker.quotas, Client.of_request()
+    wanted = parameters.request(quotas.fetch_bytes_max(client, broker.settings.fetch_bytes_max))
     if media_type != RECORD_BATCHES:
         wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
     if media_type == MESSAGE_SET:
@@ -249,6 +257,11 @@ async def fetch_records(
 
     async def answer(request: Request) -> Response:
         fetched = await broker.fetching.finish(begun, prepare)
+        size_bytes = fetched.read.size_bytes if request.method != "HEAD" else 0
+        throttle_ms = quotas.charge_fetch(client, size_bytes)
+        if throttle_ms:
+            request_context.throttle(throttle_ms)
+            fetched = _without_records(fetched, prepare)
         return _respond(request, log, parameters, media_type, fetched, broker.fetching.count_fetched)
 
     return await answer(request) if begun.waiter is None else await until(request, begun.waiter, answer)
@@ -263,6 +276,7 @@ async def fetch_records(
         304: _FETCHED[304],
         **problems(*READ),
     },
+    dependencies=[Depends(within_fetch_quota)],
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def head_records(
@@ -270,6 +284,14 @@ async def head_records(
 ) -> Response:
     """What fetchRecords would answer, without the records."""
     return await fetch_records(request, log, broker, parameters)
+
+
+def _without_records(
+    fetched: FetchAnswer[_Prepared], prepare: Callable[[LogSnapshot, FetchRange], _Prepared]
+) -> FetchAnswer[_Prepared]:
+    """The same answer but empty: the client is to come again. It tells nothing of the range, so nobody may keep it."""
+    start = fetched.wanted.start
+    return FetchAnswer(fetched.snapshot, FetchRange(start, None), prepare(fetched.snapshot, FetchRange(start, start)))
 
 
 def _prepare(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind
 from app.answers import json_answer, request_body
 from app.broker import Broker
-from app.dependencies import JSON, BrokerOf
+from app.dependencies import JSON, BrokerOf, within_fetch_quota
 from app.documented_problems import MULTI_FETCH, problems
+from app.http import request_context
 from app.http.body import read_body
 from app.http.negotiation import accept, content_type
 from app.http.parking import until
@@ -29,6 +30,7 @@ from app.multi_fetch_answer import (
 )
 from app.multi_fetch_body import parse_multi_fetch
 from app.paths import FETCH
+from app.quotas.throttling import Client
 from app.routes.fetch import DECODED_BYTES_MAX, NO_STORE
 from schemas.multi_fetch import MultiFetch, MultiFetchResult
 from schemas.records import Encoding
@@ -100,6 +102,7 @@ _FETCHED: dict[str, Any] = {
         MultiFetch,
         example={"max_wait_ms": 500, "partitions": [{"topic": "flights", "partition": 0, "fetch_offset": 0}]},
     ),
+    dependencies=[Depends(within_fetch_quota)],
 )
 @asks(Operation.READ, ResourceKind.TOPIC)
 async def fetch_many_partitions(request: Request, broker: BrokerOf, access: AccessOf) -> Response:
@@ -110,7 +113,7 @@ async def fetch_many_partitions(request: Request, broker: BrokerOf, access: Acce
     content_type(request, [JSON])
     wanted = parse_multi_fetch(body)
     context = broker.fetch_sessions.context(wanted, access.principal)
-    bytes_max = settings.multi_fetch_bytes_max
+    bytes_max = broker.quotas.fetch_bytes_max(Client.of_request(), settings.multi_fetch_bytes_max)
     aborted_count_max: int | None = ABORTED_COUNT_MAX
     if media_type == JSON:
         bytes_max, aborted_count_max = min(bytes_max, DECODED_BYTES_MAX), None
@@ -128,20 +131,32 @@ async def fetch_many_partitions(request: Request, broker: BrokerOf, access: Acce
 
 
 async def _respond_json(request: Request, broker: Broker, many: ManyFetch, encoding: Encoding) -> Response:
+    throttle_ms = _charge(broker, many)
     await broker.read(functools.partial(decode_answers, many.answers, encoding))
     news = many.context.news(many.answers)
     session_id = many.context.sent(news)
-    content = await broker.read(functools.partial(encode_json, news, session_id, instance_of(request.scope)))
+    encode = functools.partial(encode_json, news, session_id, instance_of(request.scope), throttle_time_ms=throttle_ms)
+    content = await broker.read(encode)
     broker.fetching.count_fetched("json", len(content))
     return json_answer(content, status=_status(news), headers=_ALWAYS)
 
 
 async def _respond_frames(_: Request, broker: Broker, many: ManyFetch, __: Encoding) -> Response:
+    throttle_ms = _charge(broker, many)
     framed = await broker.read(functools.partial(frame, many.context.news(many.answers)))
     session_id = many.context.sent(framed.answers)
-    headers = {**_ALWAYS, "Fetch-Session-Id": str(session_id), "Throttle-Time-Ms": "0", **framed.headers}
+    headers = {**_ALWAYS, "Fetch-Session-Id": str(session_id), "Throttle-Time-Ms": str(throttle_ms), **framed.headers}
     broker.fetching.count_fetched("frames", sum(answer.size_bytes for answer in framed.answers))
     return SliceResponse(framed.parts, headers, FRAMES, _status(framed.answers))
+
+
+def _charge(broker: Broker, many: ManyFetch) -> int:
+    """Count what was read against the client's quota. If that breaks it, nothing of it is told (spec D4)."""
+    throttle_ms = broker.quotas.charge_fetch(Client.of_request(), sum(answer.size_bytes for answer in many.answers))
+    if throttle_ms:
+        request_context.throttle(throttle_ms)
+        many.answers = []
+    return throttle_ms
 
 
 def _status(answers: list[Any]) -> int:

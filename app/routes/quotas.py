@@ -19,7 +19,7 @@ from schemas.quotas import ClientId, Quota, QuotaLimits, QuotaList, User
 
 router = APIRouter(tags=["quotas"])
 
-_KINDS = {kind: kind.value for kind in QuotaKind if kind is not QuotaKind.FETCH}
+_KINDS = {kind: kind.value for kind in QuotaKind}
 _User = Annotated[User | None, Query(description='Whose quota; "<default>" is every principal that none names.')]
 _ClientId = Annotated[ClientId | None, Query(description='Which client\'s; "<default>" is every one that none names.')]
 
@@ -59,7 +59,7 @@ def _shown(broker: Broker) -> list[Quota]:
     operation_id="setQuota",
     summary="Set a quota",
     responses=problems(*BODY, "quota_limit_reached", "disk_full"),
-    openapi_extra=request_body(QuotaLimits, example={"producer_byte_rate": 1048576}),
+    openapi_extra=request_body(QuotaLimits, example={"producer_byte_rate": 1048576, "consumer_byte_rate": 2097152}),
 )
 @needs(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
 async def set_quota(

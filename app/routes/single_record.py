@@ -5,16 +5,20 @@ from __future__ import annotations
 import functools
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
 from app.answers import json_answer
-from app.dependencies import BrokerOf, LogOf, OffsetInPath
+from app.broker import Broker
+from app.dependencies import BrokerOf, LogOf, OffsetInPath, within_fetch_quota
 from app.documented_problems import READ, problems
 from app.fetch_range import ISOLATIONS, read_record, read_value
+from app.http import request_context
 from app.http.problems import Problem
 from app.paths import RECORD, RECORD_VALUE
+from app.quotas.limits import QuotaKind
+from app.quotas.throttling import Client
 from app.routes.fetch import IMMUTABLE, NO_STORE, is_durable, is_match
 from app.translate import encode_document
 from app.value_range import requested_range
@@ -62,6 +66,7 @@ _ONE_RECORD = (*READ, "record_not_found")
     summary="Get one record",
     response_model=FetchedRecord,
     responses=problems(*_ONE_RECORD),
+    dependencies=[Depends(within_fetch_quota)],
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def get_record(
@@ -82,7 +87,9 @@ async def get_record(
     if record is None:
         raise _no_record(offset)
     caching = IMMUTABLE if is_durable(log, offset + 1) else NO_STORE
-    return json_answer(encode_document(record), headers={"Cache-Control": caching})
+    content = encode_document(record)
+    _charge(broker, len(content))
+    return json_answer(content, headers={"Cache-Control": caching})
 
 
 @router.get(
@@ -112,6 +119,7 @@ async def get_record(
             _request_header("If-None-Match", "ETags of values that are known: 304 for one of them.", '"..."'),
         ]
     },
+    dependencies=[Depends(within_fetch_quota)],
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def get_record_value(
@@ -143,9 +151,16 @@ async def get_record_value(
     part = requested_range(request.headers.get("range"), request.headers.get("if-range"), etag, len(value))
     media_type = "application/octet-stream"
     if part is None:
+        _charge(broker, len(value))
         return Response(value, headers=headers, media_type=media_type)
     headers["Content-Range"] = part.content_range(len(value))
+    _charge(broker, part.end - part.start)
     return Response(value[part.start : part.end], 206, headers, media_type)
+
+
+def _charge(broker: Broker, size_bytes: int) -> None:
+    """Count an answer that cannot be empty: who breaks the quota with it waits before the next."""
+    request_context.throttle(broker.quotas.charge(QuotaKind.FETCH, Client.of_request(), size_bytes))
 
 
 def _no_record(offset: int) -> Problem:

@@ -12,6 +12,7 @@ from storage.log_manager import OWN_DIRECTORY
 from tests.servers import ServerProcess, ThreadedServer, http_client
 
 QUOTAS = "/v1/quotas"
+RAW = "application/vnd.kafka.record-batch.v2"
 
 
 def test_a_quota_is_listed_replaced_and_removed(tmp_path: Path) -> None:
@@ -21,7 +22,7 @@ def test_a_quota_is_listed_replaced_and_removed(tmp_path: Path) -> None:
         assert answer.status_code == 200, answer.text
         client.put(QUOTAS, params={"user": "<default>", "client_id": "loader"}, json={"request_rate": 2.5})
         client.put(QUOTAS, params={"user": "alice"}, json={"request_rate": 7})
-        unset = {"producer_byte_rate": None, "request_rate": None}
+        unset = {"producer_byte_rate": None, "consumer_byte_rate": None, "request_rate": None}
         assert client.get(QUOTAS).json()["data"] == [
             {**unset, "user": "<default>", "client_id": "loader", "request_rate": 2.5},
             {**unset, "user": "alice", "client_id": None, "request_rate": 7},
@@ -148,3 +149,69 @@ def test_q_1_produce_over_http(tmp_path: Path) -> None:
         assert end == 1 + 10 + 6
         clock.advance(throttle_ms)
         assert client.post(path, json=body).status_code == 200
+
+
+def _topic_with_batches(client: httpx.Client, count: int) -> int:
+    """A topic of ``count`` equal batches; the size of one."""
+    client.put("/v1/topics/a", json={"partitions": 1})
+    for _ in range(count):
+        client.post("/v1/topics/a/partitions/0/records", json={"records": [{"value": "x" * 400, "timestamp": 0}]})
+    return int(client.get("/v1/topics/a/partitions/0").json()["size_bytes"]) // count
+
+
+def test_q_1_fetch_over_http(tmp_path: Path) -> None:
+    """Kafka's numbers: a fetch that breaks the quota is empty, not counted, and says how long to wait."""
+    clock = ManualClock()
+    with ThreadedServer(tmp_path / "data", clock=clock) as server, http_client(server.url) as client:
+        unit = _topic_with_batches(client, 30)
+        bound = unit * 500 / 400
+        client.put(QUOTAS, params={"user": "ANONYMOUS"}, json={"consumer_byte_rate": bound})
+        path = "/v1/topics/a/partitions/0/records"
+        raw = {"Accept": RAW}
+        for number in range(10):
+            answer = client.get(path, params={"offset": number, "max_bytes": unit}, headers=raw)
+            assert len(answer.content) == unit
+            clock.advance(1000)
+        clock.advance(500)
+        answer = client.get(path, params={"offset": 10, "max_bytes": 6 * unit, "end_offset": 16}, headers=raw)
+        throttle_ms = round(((10 + 6) * unit / 10.5 / bound - 1) * 10_500)
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert answer.headers["Throttle-Time-Ms"] == str(throttle_ms)
+        assert answer.headers["Next-Offset"] == "10"
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert "ETag" not in answer.headers
+        assert client.get(path, params={"offset": 10}).status_code == 429
+        clock.advance(throttle_ms)
+        assert len(client.get(path, params={"offset": 10, "max_bytes": unit}, headers=raw).content) == unit
+
+
+def test_a_throttled_fetch_of_many_partitions_is_empty_and_keeps_its_session(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with ThreadedServer(tmp_path / "data", clock=clock) as server, http_client(server.url) as client:
+        unit = _topic_with_batches(client, 30)
+        wanted = {"topic": "a", "partition": 0, "fetch_offset": 0, "max_bytes": unit}
+        begun = client.post("/v1/fetch", json={"session_epoch": 0, "partitions": [wanted]}).json()
+        session = {"session_id": begun["session_id"]}
+        assert session["session_id"] > 0
+        client.put(QUOTAS, params={"user": "ANONYMOUS"}, json={"consumer_byte_rate": unit / 10})
+        moved = {**session, "session_epoch": 1, "partitions": [{**wanted, "fetch_offset": 1}]}
+        assert len(client.post("/v1/fetch", json=moved).json()["partitions"]) == 1
+        clock.advance(10_000)
+        moved = {**session, "session_epoch": 2, "partitions": [{**wanted, "fetch_offset": 2}]}
+        answer = client.post("/v1/fetch", json=moved)
+        assert (answer.status_code, answer.json()["partitions"]) == (200, [])
+        throttle_ms = answer.json()["throttle_time_ms"]
+        assert answer.headers["Throttle-Time-Ms"] == str(throttle_ms)
+        assert throttle_ms > 0
+        clock.advance(11_000)
+        answer = client.post("/v1/fetch", json={**session, "session_epoch": 3}).json()
+        assert [record["offset"] for record in answer["partitions"][0]["records"]] == [2]
+
+
+def test_single_records_count_too(tmp_path: Path) -> None:
+    with ThreadedServer(tmp_path / "data", clock=ManualClock()) as server, http_client(server.url) as client:
+        _topic_with_batches(client, 1)
+        client.put(QUOTAS, params={"user": "ANONYMOUS"}, json={"consumer_byte_rate": 60})
+        path = "/v1/topics/a/partitions/0/records/0/value"
+        assert [client.get(path).status_code for _ in range(3)] == [200, 200, 429]
+        assert client.get("/v1/topics/a/partitions/0/records/0").status_code == 429
