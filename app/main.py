@@ -8,7 +8,8 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 
-from app.access.needs import check_needs
+from app.access.authentication import Authentication
+from app.access.needs import check_needs, open_paths
 from app.compression import AnswerCompression
 from app.dependencies import only_known_parameters, within_request_quota
 from app.http import problems
@@ -18,6 +19,7 @@ from app.http.request_context import RequestContext
 from app.metrics import RequestMetrics
 from app.openapi import TAGS, make_document
 from app.routes import (
+    access,
     epochs,
     fetch,
     multi_fetch,
@@ -49,6 +51,7 @@ ROUTERS = [
         transactions,
         retention,
         quotas,
+        access,
         operations,
     )
 ]
@@ -106,6 +109,9 @@ def create_app(
     problems.install(app)
     app.add_middleware(AnswerCompression, pool=service.pools.read)
     app.add_middleware(HeadOfGet)
+    if settings.authentication:
+        routes = [route for router in ROUTERS for route in router.routes]
+        app.add_middleware(Authentication, authenticator=lambda: service.authenticator, open_paths=open_paths(routes))
     app.add_middleware(RequestMetrics, metrics=service.metrics)
     app.add_middleware(RequestContext)
 

@@ -56,6 +56,9 @@ class Metrics:
         self.dropped_appends = Counter(
             "rollway_unacknowledged_failures_total", "Failed appends with acks=0.", registry=self.registry
         )
+        self.authentication_failures = Counter(
+            "rollway_authentication_failures_total", "Credentials that were not believed.", registry=self.registry
+        )
         self.job_last_run = Gauge(
             "rollway_job_last_run_timestamp_seconds",
             "When a background job last ended.",

@@ -19,6 +19,7 @@ from app.access.needs import Declaration, declaration_of
 from app.access.operations import ResourceKind
 from app.documented_problems import problems
 from app.http.problems import MEDIA_TYPE
+from schemas.access import KeySpecification, NewAcls, TokenSpecification
 from schemas.errors import Problem
 from schemas.multi_fetch import MultiFetch
 from schemas.offsets import DeleteRecords, OffsetQueries
@@ -51,10 +52,14 @@ TAGS = [
     {"name": "transactions", "description": "Producers with an identity, and their transactions."},
     {"name": "retention", "description": "What is kept, and what is deleted."},
     {"name": "quotas", "description": "How fast principals and clients may go."},
+    {"name": "access", "description": "Who may come in, and what they may do."},
     {"name": "operations", "description": "Health and metrics."},
 ]
 # Bodies the routes read themselves, and shapes that only examples and lines refer to.
 _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
+    KeySpecification,
+    NewAcls,
+    TokenSpecification,
     DeleteRecords,
     EndTransaction,
     MultiFetch,

@@ -25,6 +25,12 @@ RETENTION = f"{TOPIC}/retention"
 RETENTION_PLAN = f"{RETENTION}/plan"
 RETENTION_RUN = f"{RETENTION}/run"
 
+KEYS = f"{API}/keys"
+KEY = f"{KEYS}/{{number}}"
+ACLS = f"{API}/acls"
+TOKENS = f"{API}/tokens"
+TOKEN = f"{TOKENS}/{{number}}"
+
 HEALTH = "/healthz"
 READINESS = "/readyz"
 METRICS = "/metrics"

@@ -18,7 +18,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from app import log_output
+from app.access.jwt_verifier import KeyFileError
 from app.http.protocol import protocol_class
+from app.http.tls import TlsError, server_context
 from app.main import create_app
 from app.settings import Settings, is_loopback
 from storage.errors import DirectoryLockedError, StorageError
@@ -61,13 +63,14 @@ def serve(settings: Settings) -> int:
         sockets = bind(settings)
     except CannotServeError as error:
         return _refuse(error)
-    if not is_loopback(settings.host):
+    if not is_loopback(settings.host) and not settings.authentication:
         logger.warning(
             "listening on %s: whoever reaches this address can read, write and delete everything, "
-            "as this release has no authentication",
+            "as there is no authentication",
             settings.host,
         )
-    url = url_of(settings.host, sockets[0].getsockname()[1])
+    scheme = "https" if settings.tls_certificate else "http"
+    url = url_of(settings.host, sockets[0].getsockname()[1], scheme)
     server: Server | None = None
 
     def announce() -> None:
@@ -80,8 +83,13 @@ def serve(settings: Settings) -> int:
         server.failure = error
         server.should_exit = True
 
-    app = create_app(settings, on_ready=announce, on_failure=stop)
-    server = Server(app, settings)
+    try:
+        app = create_app(settings, on_ready=announce, on_failure=stop)
+        server = Server(app, settings)
+    except (KeyFileError, TlsError) as error:
+        for listener in sockets:
+            listener.close()
+        return _refuse(CannotServeError(f"{error}."))
     try:
         server.run(sockets)
     finally:
@@ -118,6 +126,8 @@ class Server(uvicorn.Server):
     """uvicorn's server, stopping in our order: long polls, connections, logs."""
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
+        """Raises TlsError when a certificate cannot be used."""
+        tls = server_context(settings)
         config = uvicorn.Config(
             app,
             http=protocol_class(settings),
@@ -127,6 +137,7 @@ class Server(uvicorn.Server):
             interface="asgi3",
             log_config=None,
             access_log=settings.access_log,
+            ssl_context_factory=None if tls is None else lambda *_: tls,
             proxy_headers=False,
             server_header=False,
             backlog=settings.backlog,
@@ -159,10 +170,10 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(host: str, port: int, scheme: str = "http") -> str:
     """The URL people can open; an address that means all of them is shown as this machine's own."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
-    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    return f"{scheme}://[{shown}]:{port}" if ":" in shown else f"{scheme}://{shown}:{port}"
 
 
 def bind(settings: Settings) -> list[socket.socket]:

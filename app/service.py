@@ -7,6 +7,9 @@ import functools
 import logging
 from collections.abc import Callable
 
+from app.access.authentication import Authenticator
+from app.access.control import AccessControl, jwt_verifier
+from app.access.registry import AccessRegistry
 from app.broker import NODE_ID, Broker
 from app.http.problems import Problem
 from app.metrics import Metrics
@@ -49,6 +52,8 @@ class Service:
         self._clock = clock or SystemClock()
         self._on_ready = on_ready
         self._on_failure = on_failure
+        self._jwts = jwt_verifier(settings, self._clock)
+        self._access: AccessControl | None = None
         self._broker: Broker | None = None
         self._quota_table = QuotaTable()
         self._opening: asyncio.Task[None] | None = None
@@ -70,18 +75,34 @@ class Service:
             raise self.unready()
         return self._broker
 
-    def unready(self) -> Problem:
-        """Why the service does not answer now."""
+    @property
+    def access(self) -> AccessControl:
+        """Keys, tokens and ACLs.
+
+        Raises:
+            Problem: 503, as the data directory is not open yet.
+        """
+        if self._access is None:
+            raise self.unready(with_progress=False)
+        return self._access
+
+    @property
+    def authenticator(self) -> Authenticator:
+        """Who tells where requests come from. Raises as ``access``."""
+        return self.access.authenticator
+
+    def unready(self, *, with_progress: bool = True) -> Problem:
+        """Why the service does not answer now; without its progress for who is not known."""
         if self._stopping:
             return Problem(503, "shutting_down", "the service is stopping", retryable=True)
-        progress = self.progress
+        progress = self.progress if with_progress else None
         counted = "the first of them"
         if progress is not None:
             counted = f"{progress.partitions_done} of {progress.partition_count} partitions are open"
         return Problem(
             503,
             "starting",
-            f"the logs are being opened and recovered: {counted}",
+            f"the logs are being opened and recovered: {counted}" if with_progress else "the service is starting",
             retryable=True,
             retry_after_ms=STARTING_RETRY_AFTER_MS,
             progress=None if progress is None else progress._asdict(),
@@ -105,12 +126,15 @@ class Service:
 
     async def _open(self) -> None:
         try:
-            manager = await call_in(self.pools.control, self._open_logs)
+            manager, registry = await call_in(self.pools.control, self._open_directory)
         except Exception as error:  # noqa: BLE001 - told to whoever started the service
             self.failure = error
             if self._on_failure is not None:
                 self._on_failure(error)
             return
+        self._access = AccessControl(
+            registry, self.settings, self._clock, self.pools.control, self.metrics.authentication_failures, self._jwts
+        )
         broker = Broker(manager, self.settings, self.metrics, self.pools)
         broker.quotas.table = self._quota_table
         await broker.transactions.start()
@@ -122,6 +146,18 @@ class Service:
         self.scheduler.start()
         if self._on_ready is not None:
             self._on_ready()
+
+    def _open_directory(self) -> tuple[LogManager, AccessRegistry]:
+        manager = self._open_logs()
+        try:
+            # Under the directory's lock, which is the manager's.
+            own_directory = self.settings.data_dir / OWN_DIRECTORY
+            return manager, AccessRegistry.open(
+                own_directory, LocalFileSystem(), self._clock.now_ms, self.settings.super_users
+            )
+        except BaseException:
+            manager.close()
+            raise
 
     def _open_logs(self) -> LogManager:
         self._quota_table = QuotaStore(LocalFileSystem(), self.settings.data_dir / OWN_DIRECTORY).load()

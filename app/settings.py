@@ -30,12 +30,15 @@ from storage.errors import InvalidConfigError
 ENVIRONMENT_PREFIX = "ROLLWAY_"
 FILE_VARIABLE = "ROLLWAY_CONFIG"
 # Settings of the commands that talk to a service, not of the service.
-_VARIABLES_OF_CLIENTS = frozenset({"ROLLWAY_SERVER"})
+_VARIABLES_OF_CLIENTS = frozenset({"ROLLWAY_SERVER", "ROLLWAY_API_KEY"})
 
 _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
 _DAY_MS = 86_400_000
+
+JWT_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures of public keys alone: with a shared secret whoever verifies could also sign."""
 
 _NEXT_PAIR = re.compile(r",(?=[^,=]+=)")
 
@@ -82,6 +85,13 @@ def _flattened(table: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def parse_list(value: object) -> object:
+    """A list from text with ``;`` between its items; distinguished names have commas of their own."""
+    if isinstance(value, str):
+        return [item.strip() for item in value.split(";") if item.strip()]
+    return value
+
+
 class Settings(BaseSettings):
     """The settings of one service. Immutable; ``load_settings`` turns what is wrong into a sentence."""
 
@@ -91,10 +101,41 @@ class Settings(BaseSettings):
 
     config: Path | None = _setting(None, "TOML file with any of these settings.")
     data_dir: Path = _setting(Path("rollway-data"), "Directory of everything the service stores; made when absent.")
-    host: str = _setting("127.0.0.1", "Address to listen on; others than loopback need insecure_no_authentication.")
+    host: str = _setting("127.0.0.1", "Address to listen on; others than loopback need authentication, and TLS.")
     port: int = _setting(8080, "Port to listen on; 0 picks a free one.", low=0, high=65_535)
     insecure_no_authentication: bool = _setting(
         False, "Allow an address that other machines reach, though nobody is asked who they are."
+    )
+    authentication: bool = _setting(
+        False, "Ask every request who it comes from, and let it do what ACLs allow; health routes apart."
+    )
+    super_users: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
+        default_factory=list,
+        description="Principals that may do everything, such as User:admin; in the environment separated by ;.",
+    )
+    jwt_keys_file: Path | None = _setting(
+        None, "JWK set or PEM public key that verifies JWTs; read again when it changes. Absent: no JWTs."
+    )
+    jwt_issuer: str = _setting("", "The iss that a JWT must have.")
+    jwt_audience: str = _setting("", "The aud that a JWT must have.")
+    jwt_algorithms: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
+        default=["RS256", "ES256"], description="Algorithms that a JWT may be signed with; only ones of public keys."
+    )
+    authentication_failures_per_minute: int = _setting(
+        60, "Wrong credentials of one address that are answered 401; more are 429.", low=1, high=1_000_000
+    )
+    trusted_proxies: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
+        default_factory=list,
+        description="Addresses or networks of proxies that speak TLS with clients: secrets may come from them without "
+        "TLS, and X-Forwarded-For is believed from them alone.",
+    )
+    tls_certificate: Path | None = _setting(None, "PEM file of the service's certificate and its chain: speak TLS.")
+    tls_key: Path | None = _setting(None, "PEM file of the certificate's private key.")
+    tls_client_ca: Path | None = _setting(
+        None, "PEM file of the authorities whose client certificates say who a request comes from."
+    )
+    tls_client_certificates: Literal["optional", "required"] = _setting(
+        "optional", "With tls_client_ca: whether a client without a certificate may connect."
     )
     log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "Least serious message that is logged.")
     log_format: Literal["text", "json"] = _setting("text", "Form of a log line: text for people, or a JSON object.")
@@ -236,14 +277,45 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:
-        if not self.insecure_no_authentication and not is_loopback(self.host):
-            raise ValueError(
-                f"host {self.host} can be reached from other machines and this release asks nobody who they are: "
-                "listen on 127.0.0.1, or accept that with insecure_no_authentication"
-            )
+        reason = access_problem(self)
+        if reason is not None:
+            raise ValueError(reason)
         if self.file_delete_delay_ms is not None:
             self.topic_defaults.setdefault("file.delete.delay.ms", self.file_delete_delay_ms)
         return self
+
+
+def access_problem(settings: Settings) -> str | None:
+    """Why the settings of access do not fit together, as a sentence; ``None`` when they do."""
+    if settings.authentication and settings.insecure_no_authentication:
+        return "authentication and insecure_no_authentication exclude each other"
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        return "tls_certificate and tls_key belong together"
+    if settings.tls_client_ca is not None and not (settings.tls_certificate and settings.authentication):
+        return "tls_client_ca needs tls_certificate, tls_key and authentication"
+    if settings.jwt_keys_file is not None and not (settings.jwt_issuer and settings.jwt_audience):
+        return "jwt_keys_file needs jwt_issuer and jwt_audience: a JWT for somebody else is not for this service"
+    unfit = [name for name in settings.jwt_algorithms if name not in JWT_ALGORITHMS]
+    if unfit or not settings.jwt_algorithms:
+        return f"jwt_algorithms may be {', '.join(JWT_ALGORITHMS)}, not {', '.join(unfit) or 'none at all'}"
+    for proxy in settings.trusted_proxies:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError:
+            return f"trusted_proxies: {proxy!r} is no address and no network"
+    if is_loopback(settings.host) or settings.insecure_no_authentication:
+        return None
+    if not settings.authentication:
+        return (
+            f"host {settings.host} can be reached from other machines and nobody is asked who they are: turn on "
+            "authentication, listen on 127.0.0.1, or accept that with insecure_no_authentication"
+        )
+    if settings.tls_certificate is None and not settings.trusted_proxies:
+        return (
+            f"host {settings.host} can be reached from other machines and secrets would travel in the clear: set "
+            "tls_certificate and tls_key, or name the proxy that speaks TLS in trusted_proxies"
+        )
+    return None
 
 
 def _refuse_unknown_variables(known: Mapping[str, object]) -> None:

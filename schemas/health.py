@@ -19,5 +19,9 @@ class Readiness(Schema):
     """Recovery is done and every route answers."""
 
     status: Literal["ready"] = "ready"
-    partitions: Annotated[Count, Field(description="Partitions that are open.", examples=[6])]
-    offline_partitions: Annotated[Count, Field(description="Partitions that take no appends.", examples=[0])]
+    partitions: Annotated[
+        Count | None, Field(description="Partitions that are open; null for who may not know.", examples=[6])
+    ] = None
+    offline_partitions: Annotated[
+        Count | None, Field(description="Partitions that take no appends; null for who may not know.", examples=[0])
+    ] = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from app.access.credentials import TOKEN_PREFIX
 from app.access.operations import (
     CLUSTER,
     Operation,
@@ -48,12 +49,21 @@ class Access:
     Thread: the event loop.
     """
 
-    __slots__ = ("_rights", "is_authenticated", "principal")
+    __slots__ = ("_rights", "credential", "is_authenticated", "principal")
 
-    def __init__(self, principal: str, rights: Rights | None, *, is_authenticated: bool = True) -> None:
+    def __init__(
+        self, principal: str, rights: Rights | None, *, is_authenticated: bool = True, credential: str | None = None
+    ) -> None:
+        """``credential`` is the public half of the key or token, for what is made with it."""
         self.principal = principal
         self.is_authenticated = is_authenticated
+        self.credential = credential
         self._rights = rights
+
+    @property
+    def is_token(self) -> bool:
+        """Whether it has only a scoped token."""
+        return self.credential is not None and self.credential.startswith(TOKEN_PREFIX)
 
     def allows(self, operation: Operation, resource: Resource) -> bool:
         """Whether it may. Writes no audit line: for lists that show only what may be seen."""

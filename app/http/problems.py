@@ -395,6 +395,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
         "A secret came over a connection without TLS; it was not looked at.",
     ),
     (404, "not_found", -1, False, "no", "There is no such route."),
+    (404, "credential_not_found", -1, False, "no", "There is no such key or token, or not for who asks."),
     (404, "record_not_found", -1, False, "no", "The log has no record at this offset."),
     (404, "transactional_id_not_found", 105, False, "no", "Nobody has initialised this transactional id."),
     (

@@ -24,6 +24,7 @@ from uvicorn.protocols.utils import get_remote_addr
 from app.http.parking import EXTENSION as PARKING
 from app.http.problems import Problem
 from app.http.response_cycle import EdgeCycle
+from app.http.tls import subject_of
 from app.http.zero_copy import EXTENSION as ZERO_COPY
 from app.settings import Settings
 
@@ -38,7 +39,6 @@ LINGER_SECONDS = 2.0
 _FRAMING_BYTES_PER_BODY_BYTE = 16
 
 # One for all requests: nobody changes it.
-_EXTENSIONS_OF_TLS: dict[str, dict[object, object]] = {PARKING: {}}
 _EXTENSIONS: dict[str, dict[object, object]] = {ZERO_COPY: {}, PARKING: {}}
 
 # What the classes here lean on beyond uvicorn's documented interface.
@@ -158,6 +158,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._deaf = False
         self._last_words: Problem | None = None
         self._counted_as: str | None = None
+        self._tls_extensions: dict[str, dict[object, object]] = {}
         # Of the request that is being parsed.
         self._message_number = 0
         self._header_bytes = 0
@@ -183,6 +184,8 @@ class EdgeProtocol(HttpToolsProtocol):
             self._counted_as = address
             self.peers[address] += 1
             super().connection_made(transport)
+            if self.scheme == "https":
+                self._tls_extensions = tls_extensions(transport.get_extra_info("peercert"))
             self._head_timer = self.loop.call_later(self.limits.header_timeout_ms / 1000, self._head_is_late)
 
     def _turn_away(self, transport: asyncio.Transport, detail: str) -> None:
@@ -329,7 +332,7 @@ class EdgeProtocol(HttpToolsProtocol):
         if self.scheme == "http":
             self.scope["extensions"] = _EXTENSIONS
         else:
-            self.scope["extensions"] = _EXTENSIONS_OF_TLS
+            self.scope["extensions"] = self._tls_extensions
 
     def on_url(self, url: bytes) -> None:
         self._count_header(len(url))
@@ -453,6 +456,11 @@ class EdgeProtocol(HttpToolsProtocol):
             self._close_timer = self.loop.call_later(LINGER_SECONDS, self._close)
         else:
             self._close()
+
+
+def tls_extensions(certificate: dict[str, Any] | None) -> dict[str, dict[object, object]]:
+    """What a connection of TLS offers, and the name in its client's verified certificate, as ASGI's TLS extension."""
+    return {PARKING: {}, "tls": {"client_cert_name": subject_of(certificate)}}
 
 
 def check_framing(http_version: str, headers: list[tuple[bytes, bytes]]) -> int | None:

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.access.needs import needs
-from app.access.operations import Operation, ResourceKind
+from app.access.needs import access_of, needs
+from app.access.operations import Operation, ResourceKind, topic_resource
 from app.compression import plain_etag
 from app.dependencies import JSON, BrokerOf, LogOf, within_fetch_quota
 from app.documented_problems import READ, problems
@@ -256,6 +256,8 @@ async def fetch_records(
     begun = await broker.fetching.begin(log, wanted)
 
     async def answer(request: Request) -> Response:
+        # Rights may have changed while it waited.
+        (await access_of(request)).require(Operation.READ, topic_resource(log.name.topic))
         fetched = await broker.fetching.finish(begun, prepare)
         size_bytes = fetched.read.size_bytes if request.method != "HEAD" else 0
         throttle_ms = quotas.charge_fetch(client, size_bytes)

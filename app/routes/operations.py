@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
-from app.access.needs import needs, needs_authentication, open_to_all
-from app.access.operations import Operation, ResourceKind
+from app.access.needs import AccessOf, needs, needs_authentication, open_to_all
+from app.access.operations import CLUSTER, Operation, ResourceKind
 from app.answers import json_answer
 from app.dependencies import ServiceOf
 from app.docs_page import render_page
@@ -28,8 +28,16 @@ async def get_health() -> Health:
 
 @router.get(READINESS, operation_id="getReadiness", summary="Is the service ready", responses=problems())
 @open_to_all
-async def get_readiness(service: ServiceOf) -> Readiness:
-    """200 once all logs are recovered; 503 with the progress until then, and when the service is stopping."""
+async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
+    """200 once all logs are recovered; 503 with the progress until then, and when the service is stopping.
+
+    With authentication the numbers are shown only to who may DESCRIBE the cluster.
+    """
+    sees_numbers = access.allows(Operation.DESCRIBE, CLUSTER)
+    if not service.is_ready:
+        raise service.unready(with_progress=sees_numbers)
+    if not sees_numbers:
+        return Readiness()
     broker = service.broker
     return Readiness(partitions=sum(1 for _ in broker.partitions()), offline_partitions=broker.offline_count())
 

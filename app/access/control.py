@@ -1,0 +1,90 @@
+"""Access while the service runs: changes one at a time, off the event loop, with errors that HTTP can answer."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from prometheus_client import Counter
+
+from app.access.access import audit
+from app.access.authentication import Authenticator
+from app.access.failures import FailureLimit
+from app.access.jwt_verifier import JwtVerifier
+from app.access.registry import AccessChangeError, AccessRegistry
+from app.http.problems import Problem
+from app.settings import Settings
+from storage.clock import Clock
+from storage.errors import DiskFullError
+
+Result = TypeVar("Result")
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+
+def jwt_verifier(settings: Settings, clock: Clock) -> JwtVerifier | None:
+    """The verifier of the settings; ``None`` when no JWT is taken.
+
+    Raises:
+        KeyFileError: the file of keys cannot be used.
+    """
+    if settings.jwt_keys_file is None or not settings.authentication:
+        return None
+    return JwtVerifier(
+        settings.jwt_keys_file,
+        settings.jwt_algorithms,
+        settings.jwt_issuer,
+        settings.jwt_audience,
+        clock.now_ms,
+        clock.elapsed_ms,
+    )
+
+
+class AccessControl:
+    """The registry and who asks it. Thread: the event loop."""
+
+    def __init__(
+        self,
+        registry: AccessRegistry,
+        settings: Settings,
+        clock: Clock,
+        pool: Executor,
+        failed: Counter,
+        jwts: JwtVerifier | None,
+    ) -> None:
+        self.registry = registry
+        self.authenticator = Authenticator(
+            registry,
+            FailureLimit(settings.authentication_failures_per_minute, clock.elapsed_ms),
+            failed,
+            jwts,
+            [ipaddress.ip_network(proxy) for proxy in settings.trusted_proxies],
+        )
+        self._pool = pool
+        self._lock = asyncio.Lock()
+
+    async def change(self, call: Callable[[], Result]) -> Result:
+        """Run one of the registry's changes; what it changed is durable and in force when this returns.
+
+        Raises:
+            Problem: 422, the change makes no sense; nothing was changed.
+            DiskFullError: nothing was changed.
+        """
+        async with self._lock:
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+            except AccessChangeError as error:
+                fault = {"pointer": "", "code": "invalid_value", "detail": str(error)}
+                raise Problem(422, "invalid_request", str(error), errors=[fault]) from None
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                raise DiskFullError(f"the change could not be written down: {error.strerror}") from error
+
+    def note(self, who: str, what: str) -> None:
+        """An audit line about a change."""
+        audit.info("%s by %s", what, who)

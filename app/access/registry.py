@@ -1,0 +1,278 @@
+"""Who may come in and what they may do: keys, tokens and ACLs, in memory and on the disk."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from app.access.access import ANONYMOUS
+from app.access.access_files import AccessFiles
+from app.access.acls import Acl, Acls
+from app.access.credentials import (
+    KEY_PREFIX,
+    TOKEN_PREFIX,
+    Grant,
+    Key,
+    Token,
+    hash_secret,
+    new_number,
+    new_secret,
+    written,
+)
+from app.access.operations import (
+    OFFERED,
+    WILDCARD,
+    Operation,
+    Pattern,
+    PatternKind,
+    Resource,
+    ResourceKind,
+    implied_by,
+)
+from storage.file_system import FileSystem
+
+ACCESS_DIRECTORY = "access"
+KEYS_MAX = 10_000
+TOKENS_MAX = 10_000
+ACLS_MAX = 10_000
+GRANTS_MAX = 100
+TOKEN_LIFETIME_MS_MAX = 366 * 86_400_000
+DESCRIPTION_LENGTH_MAX = 200
+
+_KEY_PRINCIPAL = re.compile(r"User:[A-Za-z0-9._@+=-]{1,200}", re.ASCII)
+_ACL_PRINCIPAL = re.compile(r"\*|(?:User|Jwt|Certificate):.{1,500}")
+_RESOURCE_NAME_LENGTH_MAX = 249
+
+
+class AccessChangeError(ValueError):
+    """A change that makes no sense or does not fit; the message is for people. Nothing was changed."""
+
+
+class AccessRegistry:
+    """The keys, tokens and ACLs of one data directory.
+
+    Thread: reading: any. Changing: one at a time; each change is durable first and then visible, in one assignment.
+    """
+
+    def __init__(self, files: AccessFiles, now_ms: Callable[[], int], super_users: Iterable[str] = ()) -> None:
+        """Read what is stored.
+
+        Raises:
+            CorruptionError, OSError
+        """
+        stored = files.load()
+        self._files = files
+        self.now_ms = now_ms
+        self.keys = {key.number: key for key in stored.keys}
+        self.tokens = {token.number: token for token in stored.tokens}
+        self.acls = Acls(stored.acls, super_users)
+
+    @classmethod
+    def open(
+        cls, own_directory: Path, file_system: FileSystem, now_ms: Callable[[], int], super_users: Iterable[str] = ()
+    ) -> AccessRegistry:
+        """The registry in ``<data>/rollway``. Raises as the constructor."""
+        return cls(AccessFiles(file_system, own_directory / ACCESS_DIRECTORY), now_ms, super_users)
+
+    # Keys
+
+    def create_key(self, principal: str, description: str = "", expires_ms: int | None = None) -> tuple[Key, str]:
+        """Make a key for ``principal``; the second value is the whole key, which nobody can ask for again.
+
+        Raises:
+            AccessChangeError: the principal cannot have keys, it expires in the past, or there are too many.
+            OSError: the disk refused.
+        """
+        if _KEY_PRINCIPAL.fullmatch(principal) is None or principal == ANONYMOUS:
+            raise AccessChangeError("the principal of a key is User:name, with letters, digits and . _ @ + = - in name")
+        self._check_times(description, expires_ms)
+        if len(self.keys) >= KEYS_MAX:
+            raise AccessChangeError(f"there are {KEYS_MAX} keys already; revoke some")
+        secret = new_secret()
+        key = Key(new_number(), principal, hash_secret(secret), self.now_ms(), expires_ms, description)
+        self._set_keys({**self.keys, key.number: key})
+        return key, written(KEY_PREFIX, key.number, secret)
+
+    def revoke_key(self, number: str) -> Key | None:
+        """Forget a key, and with it the tokens that were made with it; ``None`` when there is none.
+
+        Raises:
+            OSError: the disk refused; the key is still good.
+        """
+        key = self.keys.get(number)
+        if key is not None:
+            self._set_keys({name: other for name, other in self.keys.items() if name != number})
+        return key
+
+    def _set_keys(self, keys: dict[str, Key]) -> None:
+        self._files.save_keys(keys.values())
+        self.keys = keys
+
+    # Tokens
+
+    def create_token(
+        self,
+        principal: str,
+        grants: Sequence[Grant],
+        *,
+        issuer_key: str | None,
+        expires_ms: int,
+        description: str = "",
+    ) -> tuple[Token, str]:
+        """Make a token for some of what ``principal`` may do; the second value is the whole token.
+
+        Raises:
+            AccessChangeError: it would be wider than its issuer, live too long, or there are too many.
+            OSError: the disk refused.
+        """
+        self._check_times(description, expires_ms)
+        if expires_ms - self.now_ms() > TOKEN_LIFETIME_MS_MAX:
+            raise AccessChangeError("a token lives for a year at most")
+        if not 1 <= len(grants) <= GRANTS_MAX:
+            raise AccessChangeError(f"a token has 1 to {GRANTS_MAX} grants")
+        for grant in grants:
+            if grant.pattern.kind is ResourceKind.CLUSTER:
+                raise AccessChangeError("a token is for topics, groups and transactional ids, never for the cluster")
+            check_pattern(grant.operation, grant.pattern)
+            if not self.acls.covers(principal, grant.operation, grant.pattern):
+                raise AccessChangeError(f"{principal} may not {grant.operation} {grant.pattern}, so its token may not")
+        now_ms = self.now_ms()
+        alive = {number: token for number, token in self.tokens.items() if not token.is_expired(now_ms)}
+        if len(alive) >= TOKENS_MAX:
+            raise AccessChangeError(f"there are {TOKENS_MAX} tokens already; revoke some")
+        secret = new_secret()
+        token = Token(
+            new_number(), principal, hash_secret(secret), now_ms, expires_ms, description, issuer_key, tuple(grants)
+        )
+        self._set_tokens({**alive, token.number: token})
+        return token, written(TOKEN_PREFIX, token.number, secret)
+
+    def revoke_token(self, number: str) -> Token | None:
+        """Forget a token; ``None`` when there is none.
+
+        Raises:
+            OSError: the disk refused; the token is still good.
+        """
+        token = self.tokens.get(number)
+        if token is not None:
+            self._set_tokens({name: other for name, other in self.tokens.items() if name != number})
+        return token
+
+    def _set_tokens(self, tokens: dict[str, Token]) -> None:
+        self._files.save_tokens(tokens.values())
+        self.tokens = tokens
+
+    # ACLs
+
+    def add_acls(self, acls: Iterable[Acl]) -> list[Acl]:
+        """Add these; those that were not there yet.
+
+        Raises:
+            AccessChangeError: one makes no sense, or there are too many; none was added.
+            OSError: the disk refused; none was added.
+        """
+        wanted = list(dict.fromkeys(acls))
+        for acl in wanted:
+            check_acl(acl)
+        added = [acl for acl in wanted if acl not in self.acls.acls]
+        if len(self.acls.acls) + len(added) > ACLS_MAX:
+            raise AccessChangeError(f"there may be {ACLS_MAX} ACLs; a prefix or * does the work of many")
+        if added:
+            self._set_acls(self.acls.acls | set(added))
+        return added
+
+    def remove_acls(self, is_wanted: Callable[[Acl], bool]) -> list[Acl]:
+        """Remove those that are wanted away; which they were.
+
+        Raises:
+            OSError: the disk refused; none was removed.
+        """
+        removed = sorted(filter(is_wanted, self.acls.acls))
+        if removed:
+            self._set_acls(self.acls.acls - set(removed))
+        return removed
+
+    def _set_acls(self, acls: frozenset[Acl]) -> None:
+        self._files.save_acls(acls)
+        self.acls = Acls(acls, self.acls.super_users)
+
+    def _check_times(self, description: str, expires_ms: int | None) -> None:
+        if len(description) > DESCRIPTION_LENGTH_MAX or not description.isprintable():
+            raise AccessChangeError(f"a description has at most {DESCRIPTION_LENGTH_MAX} printable characters")
+        if expires_ms is not None and expires_ms <= self.now_ms():
+            raise AccessChangeError("it would have expired already")
+
+
+def check_acl(acl: Acl) -> None:
+    """Return when the ACL makes sense.
+
+    Raises:
+        AccessChangeError: it does not.
+    """
+    if _ACL_PRINCIPAL.fullmatch(acl.principal) is None or not acl.principal.isprintable():
+        raise AccessChangeError(
+            "the principal of an ACL is User:name, Jwt:subject, Certificate:distinguished-name, one of these with * "
+            "for all of them, or * for everybody"
+        )
+    check_pattern(acl.operation, acl.pattern)
+
+
+def check_pattern(operation: Operation, pattern: Pattern) -> None:
+    """Return when such an operation exists on such a resource.
+
+    Raises:
+        AccessChangeError: it does not.
+    """
+    if operation not in OFFERED[pattern.kind]:
+        offered = ", ".join(sorted(OFFERED[pattern.kind]))
+        raise AccessChangeError(f"a {pattern.kind} knows {offered}, not {operation}")
+    if not 1 <= len(pattern.name) <= _RESOURCE_NAME_LENGTH_MAX or not pattern.name.isprintable():
+        raise AccessChangeError(f"a resource's name has 1 to {_RESOURCE_NAME_LENGTH_MAX} printable characters")
+    if pattern.pattern is PatternKind.PREFIXED and pattern.name == WILDCARD:
+        raise AccessChangeError("* with prefixed would be a name that begins with *; use literal for everything")
+    if pattern.kind is ResourceKind.CLUSTER and (
+        pattern.name not in ("kafka-cluster", WILDCARD) or pattern.pattern is PatternKind.PREFIXED
+    ):
+        raise AccessChangeError("the cluster's name is kafka-cluster")
+
+
+class PrincipalRights:
+    """What a principal may do at the moment it is asked."""
+
+    __slots__ = ("_principal", "_registry")
+
+    def __init__(self, registry: AccessRegistry, principal: str) -> None:
+        self._registry = registry
+        self._principal = principal
+
+    def allows(self, operation: Operation, resource: Resource) -> bool:
+        return self._registry.acls.allows(self._principal, operation, resource)
+
+    def allows_any(self, operation: Operation, kind: ResourceKind) -> bool:
+        return self._registry.acls.allows_any(self._principal, operation, kind)
+
+
+class TokenRights:
+    """What a token may do at the moment it is asked: what it was made for, as far as its issuer may still do that."""
+
+    __slots__ = ("_registry", "_token")
+
+    def __init__(self, registry: AccessRegistry, token: Token) -> None:
+        self._registry = registry
+        self._token = token
+
+    def allows(self, operation: Operation, resource: Resource) -> bool:
+        sufficient = implied_by(operation)
+        return any(
+            grant.operation in sufficient and grant.pattern.matches(resource) for grant in self._token.grants
+        ) and self._registry.acls.allows(self._token.principal, operation, resource)
+
+    def allows_any(self, operation: Operation, kind: ResourceKind) -> bool:
+        sufficient = implied_by(operation)
+        allowed = list(self._registry.acls.allowed_patterns(self._token.principal, operation, kind))
+        return any(
+            grant.operation in sufficient and (pattern.covers(grant.pattern) or grant.pattern.covers(pattern))
+            for grant in self._token.grants
+            for pattern in allowed
+        )

@@ -1,0 +1,154 @@
+"""Keys, tokens and access control lists."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from schemas.base import Count, Schema, Timestamp
+
+AclOperation = Literal[
+    "ALL",
+    "READ",
+    "WRITE",
+    "CREATE",
+    "DELETE",
+    "ALTER",
+    "DESCRIBE",
+    "CLUSTER_ACTION",
+    "DESCRIBE_CONFIGS",
+    "ALTER_CONFIGS",
+    "IDEMPOTENT_WRITE",
+]
+AclResourceType = Literal["topic", "group", "cluster", "transactional_id"]
+AclPatternType = Literal["literal", "prefixed"]
+AclPermission = Literal["allow", "deny"]
+
+Principal = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=600,
+        description="User:name of an API key, Jwt:subject, or Certificate:distinguished-name.",
+        examples=["User:orders"],
+    ),
+]
+Description = Annotated[str, Field(max_length=200, description="What it is for.", examples=["the order service"])]
+Created = Annotated[Count, Field(description="When it was made, in ms.", examples=[1372923600000])]
+Expires = Annotated[Count | None, Field(description="When it ends, in ms; null: never.", examples=[1404459600000])]
+ResourceName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=249,
+        description='The name, or with prefixed its beginning; "*" with literal is every name. '
+        "The cluster's is kafka-cluster.",
+        examples=["orders"],
+    ),
+]
+
+
+class KeySpecification(Schema):
+    """What a new API key shall be."""
+
+    principal: Principal
+    description: Description = ""
+    expires_at: Annotated[Timestamp | None, Field(description="When it ends; absent: never.")] = None
+
+
+class KeyDescription(Schema):
+    """An API key, without its secret."""
+
+    key_id: Annotated[str, Field(examples=["3f9c1e6b5a7d8042"])]
+    principal: Principal
+    description: Description
+    created_at: Created
+    expires_at: Expires
+
+
+class NewKey(KeyDescription):
+    """A new API key. Its secret is shown here and never again."""
+
+    api_key: Annotated[
+        str, Field(description="Send it as Authorization: Bearer.", examples=["rwk_3f9c1e6b5a7d8042_(43 characters)"])
+    ]
+
+
+class KeyList(Schema):
+    """All API keys, without their secrets."""
+
+    data: list[KeyDescription]
+
+
+class AclEntry(Schema):
+    """One entry: who may, or may not, do what to which resources. A deny wins over every allow."""
+
+    principal: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=600,
+            description="A principal, Type:* for all of its type, or * for everybody who is known.",
+            examples=["User:orders"],
+        ),
+    ]
+    permission: AclPermission = "allow"
+    operation: Annotated[AclOperation, Field(examples=["WRITE"])]
+    resource_type: AclResourceType
+    resource_name: ResourceName
+    pattern_type: AclPatternType = "literal"
+
+
+class AclList(Schema):
+    """Entries."""
+
+    data: Annotated[list[AclEntry], Field(max_length=10_000)]
+
+
+class NewAcls(Schema):
+    """Entries to add, all of them or none."""
+
+    acls: Annotated[list[AclEntry], Field(min_length=1, max_length=1_000)]
+
+
+class TokenGrant(Schema):
+    """What a token may be used for."""
+
+    operations: Annotated[list[AclOperation], Field(min_length=1, max_length=20, examples=[["READ"]])]
+    resource_type: Literal["topic", "group", "transactional_id"] = "topic"
+    resource_name: ResourceName
+    pattern_type: AclPatternType = "literal"
+
+
+class TokenSpecification(Schema):
+    """What a new token shall be: some of what its issuer may do, for a time."""
+
+    grants: Annotated[list[TokenGrant], Field(min_length=1, max_length=100)]
+    expires_at: Annotated[Timestamp, Field(description="When it ends; within a year.")]
+    description: Description = ""
+
+
+class TokenDescription(Schema):
+    """A token, without its secret."""
+
+    token_id: Annotated[str, Field(examples=["b07a4d2c91e35f68"])]
+    principal: Annotated[str, Field(description="Whoever made it; the token acts for them.", examples=["User:orders"])]
+    description: Description
+    created_at: Created
+    expires_at: Expires
+    grants: list[TokenGrant]
+
+
+class NewToken(TokenDescription):
+    """A new token. Its secret is shown here and never again."""
+
+    token: Annotated[
+        str, Field(description="Send it as Authorization: Bearer.", examples=["rwt_b07a4d2c91e35f68_(43 characters)"])
+    ]
+
+
+class TokenList(Schema):
+    """Tokens, without their secrets."""
+
+    data: list[TokenDescription]
