@@ -314,11 +314,6 @@ def transaction_index_is_not_made_anew_after_a_crash(patch: pytest.MonkeyPatch) 
     patch.setattr(SegmentTransactions, "replace", lambda self, transactions: None)
 
 
-@defect(DISK_ERRORS)
-def an_aborted_entry_stays_after_a_full_disk(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SegmentTransactions, "undo", lambda self, log_end: None)
-
-
 @defect(RACE)
 def transaction_index_written_after_the_publish(patch: pytest.MonkeyPatch) -> None:
     add, late = SegmentTransactions.add, list[Callable[[], None]]()
