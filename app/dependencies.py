@@ -258,5 +258,6 @@ CurrentLeaderEpoch = Annotated[
 ]
 
 IsolationParameter = Annotated[
-    Isolation, Query(description="Both read up to the high watermark while there are no transactions.")
+    Isolation,
+    Query(description="The end is the last stable offset (read_committed) or the high watermark."),
 ]

@@ -9,8 +9,12 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
+from app.http.problems import Problem
+from app.multi_fetch_body import parse_multi_fetch
 from rollway.records import MultiFrame, RecordBatch, decode_multi_frame, split_batches
+from schemas.multi_fetch import MultiFetch
 from tests.http.test_long_poll import until, waiting_count
 from tests.servers import ThreadedServer
 from tests.writers import record_batch
@@ -314,6 +318,45 @@ def test_hostile_bodies(client: httpx.Client, body: str, pointer: str) -> None:
     answer = client.post("/v1/fetch", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["pointer"].startswith(pointer)
+
+
+@pytest.mark.parametrize("body", [*(body for body, _ in HOSTILE[:20]), "{}", f'{{"partitions": [{_ONE}]}}'])
+def test_the_documented_model_takes_what_the_coder_takes(body: str) -> None:
+    taken = []
+    for read in (MultiFetch.model_validate_json, parse_multi_fetch):
+        try:
+            read(body.encode())
+            taken.append(True)
+        except (Problem, ValidationError):
+            taken.append(False)
+    # What no schema can say: names twice, and which of topic and topic_id.
+    only_the_coder = '"min_bytes": 1, "min_bytes"' in body or ("topic" not in body and '"partition": 0' in body)
+    assert taken == ([True, False] if only_the_coder else [taken[1]] * 2)
+
+
+def test_leader_epochs_are_held_against_the_client(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
+    """Spec D11, E2, case LE-4."""
+    produce(client, topic, 0, b"a", b"b", b"c")
+    broker, loop = server.service.broker, server.service.loop
+    log = broker.partition(name_of(topic), 0)
+    old = log.leader_epoch
+    waiting = Waiting(server, asked(topic, 0, 3, current_leader_epoch=old))
+    until(lambda: waiting_count(server) == 1)
+    assert loop is not None
+    asyncio.run_coroutine_threadsafe(broker.run_in_log(log, log.promote), loop).result(30)
+    assert waiting.result().json()["partitions"][0]["error"]["kafka_code"] == 74
+    produce(client, topic, 0, b"d")
+    new = log.leader_epoch
+    fenced, good = fetch(client, asked(topic, 0, current_leader_epoch=old), asked(topic, 1))
+    assert (fenced["error"]["code"], good["error"]) == ("fenced_leader_epoch", None)
+    (good,) = fetch(client, asked(topic, 0, 3, current_leader_epoch=new, last_fetched_epoch=old))
+    assert (len(good["records"]), good.get("diverging_epoch")) == (1, None)
+    diverging = asked(topic, 0, 4, last_fetched_epoch=old)
+    (one,) = fetch(client, diverging, max_wait_ms=60_000)
+    assert (one["diverging_epoch"], one["records"], one["error"]) == ({"epoch": old, "end_offset": 3}, [], None)
+    answer, whole = frames(client, diverging)
+    assert answer.headers["diverging-epochs"] == f"{name_of(topic)}/0/{old}/3"
+    assert [len(frame.content) for frame in whole.frames] == [0]
 
 
 def test_bodies_that_are_none(client: httpx.Client) -> None:
