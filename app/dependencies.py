@@ -105,7 +105,10 @@ async def transactional_id(
 async def transactional_id_header(
     transactional_id: Annotated[
         str | None,
-        Header(description="Whose transaction the transactional batches of a raw body are: 409 if it is another's."),
+        Header(
+            description="Makes the records part of this producer's transaction; with Producer-Id, Producer-Epoch and "
+            "Base-Sequence. Transactional record batches need no header; with it, 409 if they are of another producer."
+        ),
     ] = None,
 ) -> str | None:
     """The transactional id in a header, as UTF-8.

@@ -47,6 +47,7 @@ from storage.recompression import recompress
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 RECORD_ERRORS_MAX = 100
 _LOG_APPEND_TIME_BIT = 0x08
+_TRANSACTIONAL_BIT = 0x10
 
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
@@ -94,6 +95,13 @@ class ValidBatch:
     def set_producer(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Make it the batch of an idempotent producer; the CRC is computed anew (spec E19)."""
         struct.pack_into(">qhi", self.head, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+        self._set_crc()
+        self.header = parse_header(self.head)
+
+    def set_transactional(self) -> None:
+        """Make it part of its producer's transaction; the CRC is computed anew (spec E22)."""
+        (attributes,) = struct.unpack_from(">h", self.head, _ATTRIBUTES_AT)
+        struct.pack_into(">h", self.head, _ATTRIBUTES_AT, attributes | _TRANSACTIONAL_BIT)
         self._set_crc()
         self.header = parse_header(self.head)
 

@@ -203,6 +203,8 @@ async def produce_records(
     media_type = content_type(request, [JSON, NDJSON, RECORD_BATCHES, MESSAGE_SET])
     is_lines = media_type == NDJSON
     instance = instance_of(request.scope)
+    if is_lines and transactional_id is not None:
+        raise refused_header("Transactional-Id", "a stream of lines is appended piece by piece; send JSON")
     if is_lines and isinstance(idempotence, ProducerStamp):
         lines = ProducerStream(broker, log, options, parameters.encoding, instance, idempotence)
         return await _streamed(request, lines, options)
@@ -226,14 +228,17 @@ async def produce_records(
     else:
         parsed = await parse_records(broker, body, parameters.encoding)
         batches = await batches_of(broker, log, parsed)
+    if isinstance(idempotence, ProducerStamp):
+        await stamp_batches(broker, idempotence, batches)
+        if transactional_id is not None:
+            for batch in batches:
+                batch.set_transactional()
     owner = transactional_id_of(broker, batches, transactional_id)
     if owner is not None:
         access.require(Operation.WRITE, transactional_id_resource(owner))
     if isinstance(idempotence, RequestKey):
         result = await produce_keyed(broker, log, batches, options, idempotence.stamp_for(log.name.topic), timed)
         return _answer(result, is_lines=is_lines, is_keyed=True)
-    if idempotence is not None:
-        await stamp_batches(broker, idempotence, batches)
     return _answer(await produce(broker, log, batches, options, owner))
 
 

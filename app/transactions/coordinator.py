@@ -18,6 +18,7 @@ from app.transactions.duplicates import find_duplicate
 from app.transactions.limits import TransactionLimits
 from app.transactions.logs import Logs
 from app.transactions.markers import RETRY_MS_MAX, MarkerWriter
+from app.transactions.pool import ProducerPool
 from app.transactions.sessions import Enlistment, Session
 from app.transactions.state import ProducerIdentity, Transaction, TransactionState, TransactionTable
 from app.transactions.state_log import StateLog
@@ -64,6 +65,8 @@ class TransactionCoordinator:
         self._loading: asyncio.Task[None] | None = None
         self._failure: str | None = None
         self._stopping = False
+        self.pool = ProducerPool(self.initialise)
+        """Producers for requests that are a transaction each."""
 
     # The life of it
 

@@ -113,6 +113,28 @@ def test_a_stranger_writes_nothing(client: httpx.Client, topic: str, name: str) 
     end(client, name, "abort", producer)
 
 
+def test_json_records_of_a_transaction(client: httpx.Client, topic: str, name: str, server: ThreadedServer) -> None:
+    """Any HTTP client can: the producer is in headers, and a repeated request changes nothing."""
+    producer = initialise(client, name)
+    headers = {
+        "Transactional-Id": name.encode(),
+        "Producer-Id": str(producer.producer_id),
+        "Producer-Epoch": str(producer.producer_epoch),
+        "Base-Sequence": "0",
+    }
+    answers = [
+        client.post(
+            f"{topic}/partitions/0/records", json={"records": [{"value": "a"}, {"value": "b"}]}, headers=headers
+        ).json()
+        for _ in range(2)
+    ]
+    assert [(answer["base_offset"], answer["duplicate"]) for answer in answers] == [(0, False), (0, True)]
+    assert limits(client, topic)["last_stable_offset"] == 0
+    assert end(client, name, "commit", producer).status_code == 200
+    log = server.service.broker.partition(topic.rpartition("/")[2], 0)
+    assert committed_values(log.snapshot) == [b"a", b"b"]
+
+
 def test_a_transaction_is_not_named_for_nothing(client: httpx.Client, topic: str) -> None:
     answer = client.post(
         f"{topic}/partitions/0/records", json={"records": [{"value": "x"}]}, headers={"Transactional-Id": "t"}

@@ -7,6 +7,7 @@ import errno
 
 import pytest
 
+from app.atomic_produce import produce_atomically
 from app.broker import Broker, ProduceOptions
 from app.enlisting import PartitionAppend, submit_appends
 from app.http.problems import Problem
@@ -16,7 +17,7 @@ from app.settings import Settings
 from app.transactions import state_log
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.limits import TransactionLimits
-from app.transactions.state import ProducerIdentity
+from app.transactions.state import ProducerIdentity, Transaction
 from storage.errors import (
     ConcurrentTransactionsError,
     DiskFullError,
@@ -26,14 +27,16 @@ from storage.errors import (
     InvalidTransactionTimeoutError,
     InvalidTxnStateError,
     OutOfOrderSequenceError,
+    PartitionOfflineError,
     ProducerFencedError,
     UnknownTopicOrPartitionError,
 )
 from storage.log_manager import LogManager
+from storage.partition_log import AppendResult, PartitionLog
 from tests.brokers import Stand, on_stand
 from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
 from tests.transactions import TestProducer, all_values, settled, valid_transactional, visible
-from tests.writers import DATA, append_request, eventually
+from tests.writers import DATA, append_request, eventually, valid_batches
 
 
 async def producer_on(made: Stand, name: str = "t", **options: int) -> TestProducer:
@@ -496,6 +499,84 @@ def test_after_the_stop_began_nothing_begins():
         await made.broker.transactions.close()
         with pytest.raises(Exception, match="stopping"):
             await producer.initialise()
+
+    on_stand(scenario)
+
+
+def plain_appends(made: Stand, logs: tuple[PartitionLog, ...], *values: bytes) -> list[PartitionAppend]:
+    return [PartitionAppend(log, valid_batches(log, *values)) for log in logs]
+
+
+def test_an_atomic_request_is_visible_in_all_partitions_or_in_none():
+    async def scenario(made: Stand) -> None:
+        logs = await made.topic("orders", 3)
+        for value in (b"a", b"b"):
+            done = await produce_atomically(made.broker, plain_appends(made, logs, value, value), ProduceOptions())
+            assert done.is_committed
+        assert visible(logs) == [[b"a", b"a", b"b", b"b"]] * 3
+        # The same producer both times, with sequences that count on.
+        assert made.broker.transactions.id_count() == 1
+        refusing = ProduceOptions(expected_offset=logs[0].snapshot.log_end_offset)
+        await made.append(logs[1], b"moves the end")
+        refused = await produce_atomically(made.broker, plain_appends(made, logs, b"no"), refusing)
+        assert not refused.is_committed
+        assert [isinstance(result, AppendResult) for result in refused.results] == [True, False, True]
+        after = await produce_atomically(made.broker, plain_appends(made, logs, b"c"), ProduceOptions())
+        assert after.is_committed
+        assert [values[-1] for values in visible(logs)] == [b"c"] * 3
+        assert not any(b"no" in values for values in visible(logs))
+
+    on_stand(scenario)
+
+
+def test_atomic_requests_beside_each_other():
+    async def scenario(made: Stand) -> None:
+        logs = await made.topic("orders", 2)
+        values = [b"%d" % number for number in range(20)]
+        done = await asyncio.gather(
+            *(produce_atomically(made.broker, plain_appends(made, logs, value), ProduceOptions()) for value in values)
+        )
+        assert all(each.is_committed for each in done)
+        assert [sorted(seen) for seen in visible(logs)] == [sorted(values)] * 2
+
+    on_stand(scenario)
+
+
+def test_a_commit_makes_records_durable_that_were_not():
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders", flush_policy="interval")
+        producer = await producer_on(made)
+        await producer.send(log, b"a")
+        assert log.unflushed_count == 1
+        durable: list[int] = []
+        write = made.broker.transactions._state_log.write
+
+        async def look_and_write(transaction: Transaction) -> None:
+            durable.append(log.unflushed_count)
+            await write(transaction)
+
+        made.broker.transactions._state_log.write = look_and_write
+        await producer.end(commit=True)
+        assert durable == [0]
+
+    on_stand(scenario)
+
+
+def test_a_transaction_with_an_offline_partition_can_only_be_aborted():
+    async def scenario(made: Stand) -> None:
+        logs = await made.topic("orders", 2)
+        producer = await producer_on(made)
+        for log in logs:
+            await producer.send(log, b"a")
+        logs[0].take_offline("a test says so")
+        with pytest.raises(PartitionOfflineError):
+            await producer.end(commit=True)
+        with pytest.raises(Problem) as late:
+            await producer.end(commit=False, wait_ms=100)
+        assert late.value.code == "request_timed_out"
+        assert list(made.broker.transactions.waits_of("t")) == [logs[0].name]
+        assert visible(logs)[1] == []
+        assert logs[1].snapshot.last_stable_offset == logs[1].snapshot.log_end_offset
 
     on_stand(scenario)
 

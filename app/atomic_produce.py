@@ -1,0 +1,72 @@
+"""One request, several partitions, all or nothing: a transaction of the service's own around it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from app.broker import Broker, ProduceOptions
+from app.enlisting import PartitionAppend, Submitted, submit_appends
+from app.http.problems import Problem
+from app.transactions.pool import PooledProducer
+from storage.errors import StorageError
+from storage.file_names import PartitionName
+from storage.partition_log import AppendResult
+
+TRANSACTION_TIMEOUT_MS = 60_000
+
+
+class AtomicOutcome(NamedTuple):
+    """What became of the appends, in their order. Not committed: those with a result are aborted like the others."""
+
+    results: list[AppendResult | StorageError | Problem]
+    is_committed: bool
+
+
+async def produce_atomically(
+    broker: Broker, appends: Sequence[PartitionAppend], options: ProduceOptions
+) -> AtomicOutcome:
+    """Append to all these partitions, or, for readers of committed records, to none.
+
+    The batches are without a producer; each partition occurs once. Durable: on return, if committed.
+
+    Raises:
+        Problem: overloaded; or request_timed_out, and then the outcome is unknown.
+        StorageError: there can be no transaction now; nothing is committed.
+    """
+    async with broker.transactions.pool.producer(TRANSACTION_TIMEOUT_MS, options.timeout_ms) as producer:
+        _stamp(producer, appends)
+        # The commit waits for an fsync of every partition; nothing is won by waiting for it twice.
+        written = dataclasses.replace(options, acks="1", durability="written")
+        submitted = await submit_appends(broker, appends, written, producer.name)
+        results = await asyncio.gather(*(_outcome(broker, each, written) for each in submitted))
+        is_committed = all(isinstance(result, AppendResult) for result in results)
+        if is_committed or any(isinstance(result, AppendResult) for result in results):
+            await broker.transactions.end(
+                producer.name, producer.identity, commit=is_committed, wait_ms=options.timeout_ms
+            )
+        if is_committed:
+            producer.keep()
+        return AtomicOutcome(results, is_committed)
+
+
+def _stamp(producer: PooledProducer, appends: Sequence[PartitionAppend]) -> None:
+    for append in appends:
+        name = PartitionName(*append.log.name)
+        for batch in append.batches:
+            sequence = producer.take_sequences(name, batch.header.record_count)
+            batch.set_producer(producer.identity.producer_id, producer.identity.producer_epoch, sequence)
+            batch.set_transactional()
+
+
+async def _outcome(
+    broker: Broker, submitted: Submitted, options: ProduceOptions
+) -> AppendResult | StorageError | Problem:
+    if isinstance(submitted, AppendResult | StorageError | Problem):
+        return submitted
+    try:
+        return await broker.outcome_of(submitted, options)
+    except (StorageError, Problem) as error:
+        return error

@@ -1,0 +1,69 @@
+"""Transactional producers of the service's own, for requests that want to be one transaction each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from app.transactions.state import ProducerIdentity
+from storage.file_names import PartitionName
+
+PRODUCER_COUNT_MAX = 64
+"""Requests that are carried out at a time; others wait their turn."""
+
+_NAME = "__rollway_atomic_{}"
+_SEQUENCE_COUNT = 2**31
+
+Initialise = Callable[[str, int, int], Awaitable[ProducerIdentity]]
+
+
+class PooledProducer:
+    """A producer for one transaction at a time. One that is not kept comes back as another instance."""
+
+    def __init__(self, name: str, identity: ProducerIdentity) -> None:
+        self.name = name
+        self.identity = identity
+        self.is_kept = False
+        self._sequences: dict[PartitionName, int] = {}
+
+    def take_sequences(self, partition: PartitionName, count: int) -> int:
+        """The first of the next ``count`` sequences in this partition."""
+        first = self._sequences.get(partition, 0)
+        self._sequences[partition] = (first + count) % _SEQUENCE_COUNT
+        return first
+
+    def keep(self) -> None:
+        """Its transaction has ended, and all that it sent is in the logs: it can be used again as it is."""
+        self.is_kept = True
+
+
+class ProducerPool:
+    """Names that are free, and producers that wait for work. Thread: the event loop."""
+
+    def __init__(self, initialise: Initialise, count_max: int = PRODUCER_COUNT_MAX) -> None:
+        self._initialise = initialise
+        self._turns = asyncio.Semaphore(count_max)
+        self._names = [_NAME.format(number) for number in reversed(range(count_max))]
+        self._idle: list[PooledProducer] = []
+
+    @contextlib.asynccontextmanager
+    async def producer(self, timeout_ms: int, wait_ms: int) -> AsyncIterator[PooledProducer]:
+        """A producer without a transaction; unless it is kept, whatever it leaves open is aborted later.
+
+        Raises:
+            as ``TransactionCoordinator.initialise``.
+        """
+        async with self._turns:
+            producer = self._idle.pop() if self._idle else None
+            name = self._names.pop() if producer is None else producer.name
+            try:
+                if producer is None:
+                    producer = PooledProducer(name, await self._initialise(name, timeout_ms, wait_ms))
+                producer.is_kept = False
+                yield producer
+            finally:
+                if producer is not None and producer.is_kept:
+                    self._idle.append(producer)
+                else:
+                    self._names.append(name)
