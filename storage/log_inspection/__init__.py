@@ -25,6 +25,7 @@ from storage.log_inspection.stored_files import (
     read_small_file,
     read_time_entries,
     read_transaction_entries,
+    read_truncation_gaps,
 )
 from storage.log_inspection.transaction_check import read_control_record
 
@@ -47,5 +48,6 @@ __all__ = [
     "read_small_file",
     "read_time_entries",
     "read_transaction_entries",
+    "read_truncation_gaps",
     "verify_directory",
 ]

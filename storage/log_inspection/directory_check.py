@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +21,19 @@ from storage.file_names import (
 from storage.file_system import FileSystem, LocalFileSystem
 from storage.log_inspection.findings import Finding, Findings, Severity
 from storage.log_inspection.partition_check import DirectoryState, PartitionCheck, PartitionReport
-from storage.log_inspection.stored_files import StoredFileError, read_checkpoint, read_properties, read_small_file
+from storage.log_inspection.stored_files import (
+    StoredFileError,
+    read_checkpoint,
+    read_properties,
+    read_small_file,
+    read_truncation_gaps,
+)
 from storage.log_inspection.topic_files import check_topic_files, read_topic_files
 
 LOGS_DIRECTORY = "logs"
 OWN_DIRECTORY = "rollway"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+TRUNCATION_GAPS = "truncation-gaps"
 
 _KNOWN_DIRECTORIES = {"remote-log-index-cache", "lost+found"}
 
@@ -139,6 +146,7 @@ class _DirectoryCheck:
             is_clean=self.is_clean,
             recovery_points=recovery_points,
             log_start_offsets=log_starts,
+            truncation_gaps=self._read_gaps(),
             compacted_topics={name: noted.is_compacted for name, noted in topics.items()},
             decodes=self._decodes,
             on_batch=self._on_batch,
@@ -175,6 +183,16 @@ class _DirectoryCheck:
         path = self._place.logs / file_name
         try:
             return read_checkpoint(read_small_file(self._file_system, path))
+        except FileNotFoundError:
+            return {}
+        except StoredFileError as error:
+            self.findings.damage(path, str(error), error.position)
+            return {}
+
+    def _read_gaps(self) -> Mapping[tuple[str, int], Collection[tuple[int, int]]]:
+        path = self._place.topics / TRUNCATION_GAPS
+        try:
+            return read_truncation_gaps(read_small_file(self._file_system, path))
         except FileNotFoundError:
             return {}
         except StoredFileError as error:

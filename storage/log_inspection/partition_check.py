@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,8 @@ class DirectoryState:
     is_clean: bool
     recovery_points: Mapping[tuple[str, int], int]
     log_start_offsets: Mapping[tuple[str, int], int]
+    truncation_gaps: Mapping[tuple[str, int], Collection[tuple[int, int]]]
+    """Offsets ``[start, end)`` that a truncation inside a batch took, by partition; a segment begins at each end."""
     compacted_topics: Mapping[str, bool]
     """Whether a topic is compacted, for the topics whose configuration is known."""
     decodes: bool
@@ -242,6 +244,9 @@ class PartitionCheck:
                     log_path,
                     f"the segment begins at offset {base_offset}, but the one before it ends at {walk.next_offset}",
                 )
+            elif (walk.next_offset, base_offset) in self._state.truncation_gaps.get(self._name, ()):
+                walk.next_offset = base_offset
+            batch_count = walk.batch_count
             try:
                 size_bytes += SegmentCheck(self._file_system, place, walk).run()
             except FileNotFoundError:
@@ -249,6 +254,8 @@ class PartitionCheck:
                     raise
                 self._findings.note(log_path, "retention deleted the segment while it was to be read")
             if following is None:
+                if walk.batch_count == batch_count:
+                    walk.report_gap(log_path, base_offset, "this segment")
                 walk.next_offset = max(walk.next_offset, base_offset)
         return size_bytes
 

@@ -74,6 +74,16 @@ class PartitionWalk:
     missing_indexes: list[Path] = field(default_factory=list)
     on_batch: Callable[[int, int], None] = field(default=lambda _size, _records: None)
 
+    def report_gap(self, path: Path, offset: int, before: str, position: int | None = None) -> None:
+        """Say that offsets are missing if ``offset``, which was found, is not the next."""
+        if offset <= self.next_offset:
+            return
+        missing = f"offsets {self.next_offset} to {offset - 1} are missing before {before}"
+        if self.is_compacted is False:
+            self.findings.damage(path, missing, position)
+        elif self.is_compacted is None:
+            self.findings.note(path, f"{missing}, which is normal in a compacted topic and a loss in another", position)
+
 
 class SegmentCheck:
     """Walks one segment's log once and reports everything that does not hold."""
@@ -256,23 +266,12 @@ class SegmentCheck:
                 f"a batch begins with offset {batch.base_offset}, but offset {walk.next_offset} should follow",
                 batch.position,
             )
-        elif batch.base_offset > walk.next_offset:
-            self._report_gap(batch)
+        walk.report_gap(self._log_path, batch.base_offset, "this batch", batch.position)
         if batch.last_offset - self._place.base_offset > SEGMENT_OFFSETS_MAX:
             report(self._log_path, f"offset {batch.last_offset} is too far from the segment's base", batch.position)
         self._check_epoch(batch)
         self._check_producer(batch)
         walk.next_offset = max(walk.next_offset, batch.last_offset + 1)
-
-    def _report_gap(self, batch: StoredBatch) -> None:
-        walk = self._walk
-        missing = f"offsets {walk.next_offset} to {batch.base_offset - 1} are missing before this batch"
-        if walk.is_compacted is False:
-            walk.findings.damage(self._log_path, missing, batch.position)
-        elif walk.is_compacted is None:
-            walk.findings.note(
-                self._log_path, f"{missing}, which is normal in a compacted topic and a loss in another", batch.position
-            )
 
     def _check_epoch(self, batch: StoredBatch) -> None:
         walk = self._walk

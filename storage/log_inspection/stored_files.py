@@ -6,6 +6,7 @@ what cannot be read raises ``StoredFileError`` with the position, or ends the it
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -317,6 +318,33 @@ def read_properties(content: bytes, separator: str = "=") -> dict[str, str]:
             raise StoredFileError(f"line {number} is not a name and a value")
         values[name.strip()] = value.strip()
     return values
+
+
+def read_truncation_gaps(content: bytes) -> dict[tuple[str, int], set[tuple[int, int]]]:
+    """Gaps ``[start, end)`` by (topic, partition) from the service's own ``truncation-gaps``.
+
+    JSON: ``{"version": 1, "truncation_gaps": [[topic, partition, start, end], ...], "crc32c": "<8 hex digits>"}``, the
+    checksum being that of the other members in compact JSON with sorted names. One written by hand has none.
+
+    Raises:
+        StoredFileError: something else, or the checksum is wrong.
+    """
+    try:
+        stored = json.loads(content)
+        checksum = stored.pop("crc32c", None)
+        if stored.keys() != {"version", "truncation_gaps"} or stored["version"] != 1:
+            raise ValueError
+        gaps: dict[tuple[str, int], set[tuple[int, int]]] = {}
+        for topic, partition, start, end in stored["truncation_gaps"]:
+            if type(topic) is not str or any(type(number) is not int for number in (partition, start, end)):
+                raise ValueError
+            gaps.setdefault((topic, partition), set()).add((start, end))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise StoredFileError("it is no list of truncation gaps") from None
+    actual = crc32c.crc32c(json.dumps(stored, sort_keys=True, separators=(",", ":")).encode())
+    if checksum is not None and checksum != f"{actual:08x}":
+        raise StoredFileError("the checksum of the list of truncation gaps is wrong")
+    return gaps
 
 
 def read_small_file(file_system: FileSystem, path: Path) -> bytes:
