@@ -59,7 +59,7 @@ class Broker:
         self.settings = settings
         self.metrics = metrics
         self.pools = pools
-        self.quotas = Quotas(manager.clock)
+        self.quotas = Quotas(manager.clock, on_throttled=metrics.count_throttled)
         self.quota_control = QuotaControl(self.quotas, QuotaStore(manager.file_system, manager.own_directory), pools)
         self.waiters = FetchWaiters(count_max=settings.waiter_count_max)
         self.produce_waiters = ProduceWaiters(count_max=settings.waiter_count_max, refusal=self._refusal_of)

@@ -59,6 +59,9 @@ class Metrics:
         self.authentication_failures = Counter(
             "rollway_authentication_failures_total", "Credentials that were not believed.", registry=self.registry
         )
+        self.throttled_requests = Counter(
+            "rollway_throttled_requests_total", "Requests that broke a quota.", ("quota",), registry=self.registry
+        )
         self.job_last_run = Gauge(
             "rollway_job_last_run_timestamp_seconds",
             "When a background job last ended.",
@@ -88,6 +91,10 @@ class Metrics:
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """A gauge whose value is asked for when the metrics are."""
         Gauge(name, text, registry=self.registry).set_function(value)
+
+    def count_throttled(self, quota: str) -> None:
+        """Count a request that broke a quota of this kind."""
+        self.throttled_requests.labels(quota).inc()
 
     def render(self) -> bytes:
         """All of it in Prometheus' text format."""

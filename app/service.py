@@ -13,6 +13,7 @@ from app.access.registry import AccessRegistry
 from app.broker import NODE_ID, Broker
 from app.http.problems import Problem
 from app.metrics import Metrics
+from app.partition_metrics import PartitionCollector
 from app.pools import Pools, call_in
 from app.quotas.limits import QuotaTable
 from app.quotas.store import QuotaStore
@@ -194,6 +195,7 @@ class Service:
         watch("rollway_mailbox_bytes", "Bytes that wait to be written.", broker.mailbox_bytes)
         watch("rollway_transactional_ids", "Transactional ids that are known.", broker.transactions.id_count)
         watch("rollway_open_transactions", "Transactions without an end.", broker.transactions.open_count)
+        self.metrics.registry.register(PartitionCollector(broker.partitions, self.settings.partition_metrics_max))
         recovery = broker.manager.recovery
         self.metrics.recovered_bytes.set(sum(report.scanned_bytes for report in recovery))
         self.metrics.truncated_bytes.set(sum(report.truncated_bytes for report in recovery))

@@ -175,6 +175,9 @@ class Settings(BaseSettings):
         10_000, "How often transactions are checked against their timeouts, and idle transactional ids are forgotten."
     )
 
+    partition_metrics_max: int = _setting(
+        1_000, "Partitions that /metrics shows one by one; 0 for none.", low=0, high=1_000_000
+    )
     request_body_bytes_max: int = _setting(32 * _MIB, "Largest body of a request as sent.", low=1, high=2 * _GIB)
     control_body_bytes_max: int = _setting(
         _MIB, "Largest body of a request that carries no records.", low=1 * _KIB, high=64 * _MIB

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from app.http import request_context
@@ -47,12 +48,15 @@ class Quotas:
     Thread: the event loop.
     """
 
-    def __init__(self, clock: Clock, table: QuotaTable | None = None) -> None:
+    def __init__(
+        self, clock: Clock, table: QuotaTable | None = None, *, on_throttled: Callable[[str], None] | None = None
+    ) -> None:
+        """``on_throttled`` is called with the quota's name for every request that breaks a quota or comes too early."""
         self.table = table or QuotaTable()
         self._clock = clock
+        self._on_throttled = on_throttled or (lambda _: None)
         # Longest idle first.
         self._accounts: OrderedDict[tuple[QuotaKind, QuotaEntity], _Account] = OrderedDict()
-        self.throttled_count = dict.fromkeys(QuotaKind, 0)
 
     def admit(self, kind: QuotaKind, client: Client) -> None:
         """Refuse a client that was told to wait and does not.
@@ -68,7 +72,7 @@ class Quotas:
             return
         left_ms = account.muted_until_ms - self._clock.elapsed_ms()
         if left_ms > 0:
-            self.throttled_count[kind] += 1
+            self._on_throttled(kind.value)
             raise Problem(
                 429,
                 "throttled",
@@ -131,7 +135,7 @@ class Quotas:
     def _throttle(self, kind: QuotaKind, account: _Account, limit: Limit, now_ms: int) -> int:
         throttle_ms = account.rate.throttle_ms(limit.per_second, now_ms)
         if throttle_ms:
-            self.throttled_count[kind] += 1
+            self._on_throttled(kind.value)
             account.muted_until_ms = now_ms + throttle_ms
         return throttle_ms
 

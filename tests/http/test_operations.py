@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.main import create_app
 from app.openapi import PATH
 from app.settings import Settings
+from storage.clock import ManualClock
 from storage.errors import DirectoryLockedError
 from storage.log_manager import LogManager, RecoveryProgress
 from tests.servers import ServerProcess, ThreadedServer, http_client
@@ -71,6 +72,8 @@ def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
             "checkpoint",
             "high_watermark_checkpoint",
             "file_delete_check",
+            "producer_id_expiration_check",
+            "transaction_check",
         )
     }
     with ThreadedServer(tmp_path / "data", **intervals) as server, http_client(server.url) as client:
@@ -83,6 +86,7 @@ def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
             "checkpoint_high_watermarks",
             "delete_files",
             "expire_producers",
+            "transactions",
         }
         seen: set[str] = set()
         while seen != jobs:
@@ -207,3 +211,21 @@ def test_rc_12_a_second_process_on_a_directory_refuses(tmp_path: Path) -> None:
         assert second.wait() == 2
         assert str(tmp_path / "data") in second.errors()
         assert "Traceback" not in second.errors()
+
+
+def test_metrics_of_single_partitions(tmp_path: Path) -> None:
+    with ThreadedServer(tmp_path / "data", partition_metrics_max=2) as server, http_client(server.url) as client:
+        client.put("/v1/topics/a", json={"partitions": 3})
+        client.post("/v1/topics/a/partitions/1/records", json={"records": [{"value": "x"}] * 5})
+        text = client.get("/metrics").text
+        assert 'rollway_partition_high_watermark{partition="1",topic="a"} 5.0' in text
+        assert 'rollway_partition_log_start_offset{partition="0",topic="a"} 0.0' in text
+        assert 'rollway_partition_unflushed_records{partition="1",topic="a"} 0.0' in text
+        assert 'partition="2"' not in text
+
+
+def test_metrics_count_what_quotas_refuse(tmp_path: Path) -> None:
+    with ThreadedServer(tmp_path / "data", clock=ManualClock()) as server, http_client(server.url) as client:
+        client.put("/v1/quotas", params={"user": "ANONYMOUS"}, json={"request_rate": 0.001})
+        assert [client.get("/v1/topics").status_code for _ in range(3)] == [200, 429, 429]
+        assert 'rollway_throttled_requests_total{quota="request_rate"} 3.0' in client.get("/metrics").text

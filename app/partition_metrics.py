@@ -1,0 +1,54 @@
+"""Metrics of single partitions, asked for when they are scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from storage.log_snapshot import LogSnapshot
+from storage.partition_log import PartitionLog
+
+_Value = Callable[[PartitionLog, LogSnapshot], float]
+
+_GAUGES: dict[str, tuple[str, _Value]] = {
+    "rollway_partition_log_start_offset": ("First readable offset.", lambda _, snapshot: snapshot.log_start_offset),
+    "rollway_partition_last_stable_offset": (
+        "End of what read_committed consumers may read.",
+        lambda _, snapshot: snapshot.last_stable_offset,
+    ),
+    "rollway_partition_high_watermark": (
+        "End of what consumers may read.",
+        lambda _, snapshot: snapshot.high_watermark,
+    ),
+    "rollway_partition_log_end_offset": ("Offset of the next record.", lambda _, snapshot: snapshot.log_end_offset),
+    "rollway_partition_bytes": ("Bytes of record batches.", lambda _, snapshot: snapshot.size_bytes),
+    "rollway_partition_segments": ("Segments.", lambda _, snapshot: len(snapshot.segments)),
+    "rollway_partition_unflushed_records": ("Records that no fsync covers yet.", lambda log, _: log.unflushed_count),
+    "rollway_partition_offline": (
+        "1 when the partition takes no appends.",
+        lambda log, _: float(log.offline_reason is not None),
+    ),
+}
+
+
+class PartitionCollector(Collector):
+    """A gauge of each kind for each of the first ``count_max`` partitions."""
+
+    def __init__(self, partitions: Callable[[], Iterable[PartitionLog]], count_max: int) -> None:
+        self._partitions = partitions
+        self._count_max = count_max
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """All values of one partition are those of one moment."""
+        families = {
+            name: GaugeMetricFamily(name, text, labels=("topic", "partition")) for name, (text, _) in _GAUGES.items()
+        }
+        for log in islice(self._partitions(), self._count_max):
+            snapshot = log.snapshot
+            labels = (log.name.topic, str(log.name.partition))
+            for name, (_, value) in _GAUGES.items():
+                families[name].add_metric(labels, value(log, snapshot))
+        return families.values()
