@@ -38,14 +38,15 @@ class ProducerStamp:
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    is_transactional: bool = False
 
     def stamp(self, batches: Sequence[ValidBatch]) -> ProducerStamp:
         """Put it into ``batches``, counting on; return the stamp of what comes behind them."""
         sequence = self.base_sequence
         for batch in batches:
-            batch.set_producer(self.producer_id, self.producer_epoch, sequence)
+            batch.set_producer(self.producer_id, self.producer_epoch, sequence, is_transactional=self.is_transactional)
             sequence = (sequence + batch.header.last_offset_delta + 1) % SEQUENCE_COUNT
-        return ProducerStamp(self.producer_id, self.producer_epoch, sequence)
+        return ProducerStamp(self.producer_id, self.producer_epoch, sequence, self.is_transactional)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,18 @@ def _parse_key(text: str) -> str:
     return key
 
 
+async def no_idempotence_headers(request: Request) -> None:
+    """Refuse these headers where the body says who produces: ignored, they would let a retry append twice.
+
+    Raises:
+        Problem: 422.
+    """
+    for name, _ in request.scope["headers"]:
+        if name in _BY_LOWER_NAME:
+            detail = "not taken here; give producer_id, producer_epoch and base_sequence in the body"
+            raise refused_header(_BY_LOWER_NAME[name], detail, code="unsupported_header")
+
+
 def refused_header(name: str, detail: str, *, code: str = "invalid_header") -> Problem:
     """The 422 for a header that is wrong here."""
     return Problem(

@@ -25,6 +25,7 @@ from app.routes import (
     multi_fetch,
     offsets,
     operations,
+    produce,
     producers,
     quotas,
     records,
@@ -42,6 +43,7 @@ ROUTERS = [
     for routes in (
         topics,
         records,
+        produce,
         fetch,
         single_record,
         multi_fetch,

@@ -23,6 +23,7 @@ from schemas.access import KeySpecification, NewAcls, TokenSpecification
 from schemas.errors import Problem
 from schemas.multi_fetch import MultiFetch
 from schemas.offsets import DeleteRecords, OffsetQueries
+from schemas.produce import JsonPartsToProduce, PartsToProduce
 from schemas.producers import ProducerRequest
 from schemas.quotas import QuotaLimits
 from schemas.records import (
@@ -77,6 +78,8 @@ _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     JsonRoutedRecordList,
     JsonProducedRecord,
     JsonRoutedRecord,
+    PartsToProduce,
+    JsonPartsToProduce,
 )
 _ANSWERED_BY_ROUTES: tuple[type[BaseModel], ...] = (FetchedRecord, Problem, ProduceFailure, ProduceResult)
 _SECURITY_SCHEMES = {

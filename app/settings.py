@@ -224,6 +224,9 @@ class Settings(BaseSettings):
     group_bytes_max: int = _setting(
         8 * _MIB, "Most bytes that are written with one write; one larger request still is.", low=1, high=_GIB
     )
+    produce_part_count_max: int = _setting(
+        1_000, "Most topic-partitions of one request to /v1/produce.", low=1, high=100_000
+    )
     group_count_max: int = _setting(1_000, "Most requests that are written with one write.", low=1, high=100_000)
     write_threads: int = _setting(4, "Threads that append.", low=1, high=256)
     flush_threads: int = _setting(4, "Threads that fsync.", low=1, high=256)

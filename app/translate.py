@@ -43,7 +43,7 @@ class _Header(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     value: str | Base64Bytes | None
 
 
-class _Record(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=True):
+class ProducedRecord(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=True):
     """A record to append; ``offset`` and ``timestamp_type`` are there for records that were fetched, and ignored."""
 
     value: Data
@@ -56,21 +56,21 @@ class _Record(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=Tru
 
 
 class _RecordList(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=True):
-    records: list[_Record[Data]]
+    records: list[ProducedRecord[Data]]
 
 
-_Text = str | Base64Bytes | None
-_Encoded = bytes | Base64Bytes | None
+Text = str | Base64Bytes | None
+Encoded = bytes | Base64Bytes | None
 _Decoders = dict[Encoding, msgspec.json.Decoder[Any]]
 _LIST_DECODERS: _Decoders = {
-    "utf8": msgspec.json.Decoder(_RecordList[_Text]),
-    "base64": msgspec.json.Decoder(_RecordList[_Encoded]),
+    "utf8": msgspec.json.Decoder(_RecordList[Text]),
+    "base64": msgspec.json.Decoder(_RecordList[Encoded]),
     "json": msgspec.json.Decoder(_RecordList[msgspec.Raw]),
 }
 _LINE_DECODERS: _Decoders = {
-    "utf8": msgspec.json.Decoder(_Record[_Text]),
-    "base64": msgspec.json.Decoder(_Record[_Encoded]),
-    "json": msgspec.json.Decoder(_Record[msgspec.Raw]),
+    "utf8": msgspec.json.Decoder(ProducedRecord[Text]),
+    "base64": msgspec.json.Decoder(ProducedRecord[Encoded]),
+    "json": msgspec.json.Decoder(ProducedRecord[msgspec.Raw]),
 }
 
 _FIELD_TOKENS = [b'"%s"' % name for name in (b"key", b"value", b"headers", b"timestamp", b"name", b"base64")]
@@ -138,7 +138,7 @@ def parse_record_list(body: bytes | bytearray, encoding: Encoding, *, now_ms: in
     if encoding == "json":
         check(body)
     records = decode(_LIST_DECODERS[encoding], body).records
-    parsed = _parsed(records, encoding, now_ms, "/records/{}".format)
+    parsed = parsed_records(records, encoding, now_ms, "/records/{}".format)
     if encoding != "json" and (body.count(_LIST_TOKEN) != 1 or _names_may_repeat(body, records)):
         refuse_duplicates(body)
     return parsed
@@ -166,7 +166,7 @@ def parse_record_lines(
     def pointer(row: int) -> str:
         return f"/{first_line + row}"
 
-    parsed = _parsed(records, encoding, now_ms, pointer)
+    parsed = parsed_records(records, encoding, now_ms, pointer)
     if encoding != "json" and _names_may_repeat(block, records):
         for row, line in enumerate(line for line in block.splitlines() if line.strip()):
             refuse_duplicates(line, pointer(row))
@@ -213,7 +213,12 @@ def _present(values: list[Any]) -> int:
     return len(values) - values.count(UNSET)
 
 
-def _parsed(records: list[Any], encoding: Encoding, now_ms: int, pointer: Callable[[int], str]) -> ParsedRecords:
+def parsed_records(records: list[Any], encoding: Encoding, now_ms: int, pointer: Callable[[int], str]) -> ParsedRecords:
+    """Records of a body that was read, in columns; ``pointer`` says where in the body each of them is.
+
+    Raises:
+        Problem: 422 for what is no base64 or no time.
+    """
     to_bytes = _TO_BYTES[encoding]
     headers: list[Sequence[tuple[str, bytes | None]]] | None = None
     if any(record.headers for record in records):

@@ -53,6 +53,8 @@ _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 _PRODUCER_AT = 43
+# In the second of the two bytes of the attributes.
+TRANSACTIONAL_BIT = 0x10
 
 
 @dataclass(slots=True)
@@ -92,8 +94,12 @@ class ValidBatch:
         """Replace a wrong maximum timestamp by the records' own (spec E15)."""
         self._set_max_timestamp(max_timestamp)
 
-    def set_producer(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Make it the batch of an idempotent producer; the CRC is computed anew (spec E19)."""
+    def set_producer(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
+    ) -> None:
+        """Make it the batch of an idempotent producer, or of its transaction; the CRC is computed anew (spec E19)."""
+        if is_transactional:
+            self.head[_ATTRIBUTES_AT + 1] |= TRANSACTIONAL_BIT
         struct.pack_into(">qhi", self.head, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
         self._set_crc()
         self.header = parse_header(self.head)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -152,7 +153,9 @@ _REPLAYED = {
         "schema": {"type": "string", "enum": ["true"]},
     }
 }
-_ACCEPTED: dict[int | str, dict[str, Any]] = {202: {"description": "Accepted, with acks=0; no result."}}
+_ACCEPTED: dict[int | str, dict[str, Any]] = {
+    202: {"description": "Accepted, with acks=0; no result. With Connection: close when a part has failed already."}
+}
 _ACKNOWLEDGED = {
     "description": "Appended. NDJSON is answered with one line per appended batch; a line with an error ends it. "
     "With an Idempotency-Key it is one request, and has one line per partition.",
@@ -303,7 +306,7 @@ async def produce_records_to_topic(
         refused = [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes]
         raise combined_problem(failures, refused)
     if options.acks == "0":
-        return Response(status_code=202)
+        return accepted(failures)
     results = [outcome.document(instance) for outcome in outcomes]
     status = 207 if any(failures) else 200
     headers = None if idempotence is None else replay_headers([outcome.result for outcome in outcomes])
@@ -312,6 +315,11 @@ async def produce_records_to_topic(
         return Response(content, status, headers, media_type=NDJSON)
     document = TopicProduceDocument(results, request_context.throttle_time_ms.get())
     return json_answer(encode_document(document), status=status, headers=headers)
+
+
+def accepted(failures: Sequence[Problem | None]) -> Response:
+    """The answer to ``acks=0``, which has no results: a part that has failed by now closes the connection (spec A4)."""
+    return Response(status_code=202, headers={"Connection": "close"} if any(failures) else None)
 
 
 async def read_limited(request: Request, broker: Broker) -> bytearray:

@@ -42,6 +42,7 @@ ROUTES = {
     "GET /v1/topics/{topic}/partitions/{partition}/records/{offset}/value",
     "POST /v1/fetch",
     "POST /v1/offsets",
+    "POST /v1/produce",
     "GET /v1/topics/{topic}/partitions/{partition}/offsets",
     "POST /v1/producers",
     "POST /v1/transactions/{transactional_id}/commit",
