@@ -76,7 +76,8 @@ class PartitionLog:
         self._closed = False
         if parts.damage:
             ranges = ", ".join(f"{damaged.start} to {damaged.end}" for damaged in parts.damage)
-            self.offline_reason = f"offsets {ranges} are damaged on disk; the partition is read-only"
+            hint = "" if parts.damage_hint is None else f"; {parts.damage_hint}"
+            self.offline_reason = f"offsets {ranges} are damaged on disk; the partition is read-only{hint}"
         self.snapshot = self._make_snapshot(self._writer.written, self._first_high_watermark(parts))
         self._writer.high_watermark = self.snapshot.high_watermark
 

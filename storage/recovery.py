@@ -95,6 +95,7 @@ class PartitionOpener:
         self._epochs = LeaderEpochs(file_system, directory / LEADER_EPOCH_CHECKPOINT)
         self._epochs_known = False
         self._found_gaps: list[TruncationGap] = []
+        self._damage_hint: str | None = None
         self._transactions = TransactionCheckpoint(file_system, directory)
         self.report = PartitionRecovery(name, clean)
 
@@ -142,6 +143,7 @@ class PartitionOpener:
                 transaction_checkpoint=self._transactions,
                 recovery_point=log_end if self._clean and not self.report.damage else recovery_point,
                 damage=tuple(self.report.damage),
+                damage_hint=self._damage_hint,
                 high_watermark=self._checkpoints.high_watermarks.get(self._name),
                 random=self._random,
             )
@@ -271,7 +273,7 @@ class PartitionOpener:
             if result.problem is None and self._may_skip(result.end_offset, following):
                 return following
             segment.size_bytes = result.valid_bytes
-            why = result.problem or "they are missing"
+            why = result.problem or self._why_missing()
             # A damaged header may claim offsets that the next segment has.
             self._report_damage(min(result.end_offset, Offset(following - 1)), following, why)
             return following
@@ -295,6 +297,12 @@ class PartitionOpener:
             self._found_gaps.append(gap)
             return True
         return False
+
+    def _why_missing(self) -> str:
+        gaps = self._checkpoints.gaps
+        if gaps.is_lost:
+            self._damage_hint = f"{gaps.path} is damaged too, which says what truncations took: restore or correct it"
+        return "they are missing" if self._damage_hint is None else f"they are missing; {self._damage_hint}"
 
     def _cut(self, segment: Segment, result: SegmentScan) -> None:
         cut_bytes = self._file_system.size(segment.file.path) - result.valid_bytes

@@ -1,11 +1,13 @@
 """Which offsets are missing because a truncation cut inside a batch, and not because a file was lost.
 
 Such a gap and a lost segment file look the same: a segment ends below where the next one begins. So every gap is
-written down before it comes to be, with a checksum, and recovery takes any other for damage (reliability rule 5).
+written down before it comes to be, twice and with a checksum, and recovery takes any other for damage (reliability
+rule 5).
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Iterable, Mapping
@@ -23,6 +25,7 @@ _logger = logging.getLogger(__name__)
 _VERSION = 1
 _MEMBERS = frozenset({"version", "truncation_gaps"})
 _FILE_BYTES_MAX = 64 * 1024 * 1024
+_COPY = "-copy"
 
 
 class TruncationGap(NamedTuple):
@@ -44,26 +47,43 @@ class TruncationGaps:
     def __init__(self, file_system: FileSystem, path: Path, ballast: Ballast) -> None:
         """Know nothing until ``read``."""
         self._file_system = file_system
-        self._path = path
+        self.path = path
+        self.is_lost = False
+        """Whether neither copy could be read, so that there may have been gaps that nobody vouches for."""
         self._ballast = ballast
         self._writing = threading.Lock()
         self._gaps: dict[PartitionName, frozenset[TruncationGap]] = {}
+        self._is_stale = False
 
     def read(self) -> None:
-        """Read the file. A damaged one says nothing: then gaps are reported as damage, which hides nothing."""
+        """Read both copies and believe the first that is whole. At every moment each has every gap that was made, so
+        either may be lost; without both, gaps are reported as damage, which hides nothing."""
+        copies = [self._read_copy(path) for path in self._paths()]
+        whole = [gaps for gaps, _ in copies if gaps is not None]
+        self._gaps = whole[0] if whole else {}
+        self.is_lost = not whole and any(is_damaged for _, is_damaged in copies)
+        # Two damaged copies stay as they are for whoever repairs them, until there is a gap to write.
+        self._is_stale = bool(whole) and any(gaps != self._gaps for gaps, _ in copies)
+
+    def _paths(self) -> tuple[Path, Path]:
+        return self.path, self.path.with_name(self.path.name + _COPY)
+
+    def _read_copy(self, path: Path) -> tuple[dict[PartitionName, frozenset[TruncationGap]] | None, bool]:
+        """What a copy says, if it is there and whole, and whether it is damaged."""
+        found: dict[PartitionName, frozenset[TruncationGap]] = {}
         try:
-            content = parse_checked(read_file(self._file_system, self._path, _FILE_BYTES_MAX), _MEMBERS)
+            content = parse_checked(read_file(self._file_system, path, _FILE_BYTES_MAX), _MEMBERS)
             if content["version"] != _VERSION:
                 raise ValueError(f"its version is {content['version']!r}")
-            self._gaps = {}
             for topic, partition, start, end in content["truncation_gaps"]:
                 name = PartitionName(topic, partition)
-                self._gaps[name] = self.of(name) | {TruncationGap(Offset(start), Offset(end))}
+                found[name] = found.get(name, frozenset()) | {TruncationGap(Offset(start), Offset(end))}
         except FileNotFoundError:
-            self._gaps = {}
+            return None, False
         except (ValueError, TypeError, RecursionError) as error:
-            _logger.warning("%s is damaged and taken as absent: %s", self._path, error)
-            self._gaps = {}
+            _logger.warning("%s is damaged and taken as absent: %s", path, error)
+            return None, True
+        return found, False
 
     def of(self, name: PartitionName) -> frozenset[TruncationGap]:
         """The gaps of one partition."""
@@ -87,11 +107,13 @@ class TruncationGaps:
 
     def _write(self, gaps: Mapping[PartitionName, frozenset[TruncationGap]]) -> None:
         wanted = {name: found for name, found in gaps.items() if found}
-        if wanted == self._gaps:
+        if wanted == self._gaps and not self._is_stale:
             return
         entries = [
             [name.topic, name.partition, *gap] for name, found in sorted(wanted.items()) for gap in sorted(found)
         ]
         content = dump_checked({"version": _VERSION, "truncation_gaps": entries})
-        self._ballast.run(lambda: write_file_atomically(self._file_system, self._path, content))
-        self._gaps = wanted
+        self._is_stale = True
+        for path in self._paths():
+            self._ballast.run(functools.partial(write_file_atomically, self._file_system, path, content))
+        self._gaps, self._is_stale = wanted, False

@@ -75,6 +75,8 @@ class LogParts:
     recovery_point: Offset
     transaction_checkpoint: TransactionCheckpoint
     damage: tuple[OffsetRange, ...] = ()
+    damage_hint: str | None = None
+    """What may help with the damage, for operators."""
     replicas: ReplicaSet = field(default_factory=ReplicaSet)
     high_watermark: Offset | None = None
     """As checkpointed; it counts where there are other copies."""

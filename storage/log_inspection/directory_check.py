@@ -33,7 +33,7 @@ from storage.log_inspection.topic_files import check_topic_files, read_topic_fil
 LOGS_DIRECTORY = "logs"
 OWN_DIRECTORY = "rollway"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
-TRUNCATION_GAPS = "truncation-gaps"
+TRUNCATION_GAPS = ("truncation-gaps", "truncation-gaps-copy")
 
 _KNOWN_DIRECTORIES = {"remote-log-index-cache", "lost+found"}
 
@@ -190,14 +190,17 @@ class _DirectoryCheck:
             return {}
 
     def _read_gaps(self) -> Mapping[tuple[str, int], Collection[tuple[int, int]]]:
-        path = self._place.topics / TRUNCATION_GAPS
-        try:
-            return read_truncation_gaps(read_small_file(self._file_system, path))
-        except FileNotFoundError:
-            return {}
-        except StoredFileError as error:
-            self.findings.damage(path, str(error), error.position)
-            return {}
+        """As the first whole copy has them; the second may differ after a crash between the two."""
+        copies = []
+        for file_name in TRUNCATION_GAPS:
+            path = self._place.topics / file_name
+            try:
+                copies.append(read_truncation_gaps(read_small_file(self._file_system, path)))
+            except FileNotFoundError:
+                continue
+            except StoredFileError as error:
+                self.findings.damage(path, str(error), error.position)
+        return copies[0] if copies else {}
 
     def _check_partitions(self, state: DirectoryState, topic: str | None) -> dict[PartitionName, PartitionReport]:
         reports: dict[PartitionName, PartitionReport] = {}

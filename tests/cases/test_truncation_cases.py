@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from storage.log_snapshot import Isolation
+from storage.log_snapshot import Isolation, OffsetRange
+from storage.offsets import Offset
 from tests.cases.logs import START_MS, TOPIC, CaseLog, assert_whole, batch_of, refused
 from tests.kafka_directory import KafkaDirectory, Segment, batch
 
@@ -260,3 +262,29 @@ def test_e21_truncation_after_a_restart(new_log: NewLog, clean: bool) -> None:
     assert log.snapshot.max_timestamp().timestamp == START_MS + 90
     assert_whole(log)
     restarts(log)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_lost_segment_may_be_accepted(new_log: NewLog, clean: bool) -> None:
+    """As docs/how-to/repair.md says: who writes the gap down has the partition back, without those records."""
+    log = new_log()
+    for _ in range(3):
+        log.fill(2)
+        log.roll()
+    log.fill(1)
+    log.stop()
+    log.file(2).unlink()
+    log.start()
+    assert log.recovery.damage == [OffsetRange(Offset(2), Offset(4))]
+    log.kill()
+    noted = log.path / "rollway" / "truncation-gaps"
+    noted.write_text(json.dumps({"version": 1, "truncation_gaps": [[TOPIC, 0, 2, 4]]}))
+    log.start()
+    assert log.partition.offline_reason is None
+    log.fill(1)
+    for _ in range(2):
+        assert log.offsets() == [0, 1, 4, 5, 6, 7]
+        assert [record.offset for record in log.records(2)] == [4, 5, 6, 7]
+        log.restart(clean=clean)
+    assert json.loads(noted.read_text())["truncation_gaps"] == [[TOPIC, 0, 2, 4]]
+    assert noted.with_name("truncation-gaps-copy").read_bytes() == noted.read_bytes()

@@ -196,23 +196,71 @@ def test_a_gap_that_never_came_to_be_is_forgotten() -> None:
     assert found.damage == ((RECORDS, 2 * RECORDS),)
 
 
+LISTS = [DATA_DIR / "rollway" / name for name in ("truncation-gaps", "truncation-gaps-copy")]
+
+
+def damaged(content: bytes, gap: TruncationGap, variant: str) -> bytes | None:
+    flipped = bytearray(content)
+    flipped[content.index(b"%d" % gap.end)] ^= 1
+    return {"flipped bit": bytes(flipped), "cut": content[:-9], "emptied": b"", "deleted": None}[variant]
+
+
 @pytest.mark.parametrize("variant", ["flipped bit", "cut", "emptied", "deleted"])
-def test_a_damaged_list_of_gaps_hides_nothing(variant: str) -> None:
-    """A gap that nobody vouches for is reported, and the records around it are served."""
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_damaged_list_of_gaps_is_made_good_by_the_other(number: int, variant: str) -> None:
     clock = ManualClock()
     manager, expected, disk = epochs_and_a_gap(new_disk(clock), clock)
-    path = DATA_DIR / "rollway" / "truncation-gaps"
-    content = bytearray(disk.tree()[str(path)])
     (gap,) = manager._checkpoints.gaps.of(manager.partition(TOPIC, 0).name)
-    content[content.index(b"%d" % gap.end)] ^= 1
+    content = disk.tree()[str(LISTS[number])]
     disk = disk.killed()
-    disk.damage(
-        path, {"flipped bit": bytes(content), "cut": bytes(content[:-9]), "emptied": b"", "deleted": None}[variant]
-    )
+    disk.damage(LISTS[number], damaged(content, gap, variant))
+    check(open_directory(disk, clock), expected)
+    assert disk.tree()[str(LISTS[0])] == disk.tree()[str(LISTS[1])] == content
+
+
+@pytest.mark.parametrize("variant", ["flipped bit", "cut", "emptied", "deleted"])
+def test_two_damaged_lists_of_gaps_hide_nothing(variant: str) -> None:
+    """A gap that nobody vouches for is reported, and the records around it are served. Who corrects the list, or
+    writes the gap down by hand, has the partition back."""
+    clock = ManualClock()
+    manager, expected, disk = epochs_and_a_gap(new_disk(clock), clock)
+    name = manager.partition(TOPIC, 0).name
+    (gap,) = manager._checkpoints.gaps.of(name)
+    content = damaged(disk.tree()[str(LISTS[0])], gap, variant)
+    disk = disk.killed()
+    for path in LISTS:
+        disk.damage(path, content)
     log = open_directory(disk, clock).partition(TOPIC, 0)
     assert log.damage == (tuple(gap),)
+    assert log.offline_reason is not None
+    assert ("truncation-gaps" in log.offline_reason) == (variant != "deleted")
     assert log.snapshot.log_end_offset == expected.log.end_offset
     assert content_of(log.snapshot.read(gap.end, EVERYTHING)) == expected.log.read(gap.end, EVERYTHING, 1 << 40)
+    disk = disk.killed()
+    assert [disk.tree().get(str(path)) for path in LISTS] == [content, content]
+    disk.damage(LISTS[0], b'{"version": 1, "truncation_gaps": [["%s", 0, %d, %d]]}' % (TOPIC.encode(), *gap))
+    check(open_directory(disk, clock), expected)
+
+
+def test_power_cut_between_the_two_lists() -> None:
+    """Whatever a crash leaves of a truncation, either list alone vouches for every gap that came to be."""
+    operations = 0
+    while True:
+        clock = ManualClock()
+        disk = new_disk(clock)
+        manager, _, disk = epochs_and_a_gap(disk, clock)
+        log = manager.partition(TOPIC, 0)
+        disk.crash_at = len(disk.operations) + operations
+        with suppress(SimulatedCrash):
+            log.truncate_to(log.written_end_offset - 2)
+            return
+        operations += 1
+        for image in disk.images(operations, 4):
+            for path in LISTS:
+                one_lost = image.disk.killed()
+                one_lost.damage(path, b"")
+                found = open_directory(one_lost, clock).partition(TOPIC, 0)
+                assert found.offline_reason is None, f"{operations} {image.label} {path}: {found.offline_reason}"
 
 
 def test_a_deleted_topic_takes_its_gaps_along() -> None:

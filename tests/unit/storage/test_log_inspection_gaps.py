@@ -96,6 +96,18 @@ def test_a_damaged_list_is_found_and_vouches_for_nothing(directory: KafkaDirecto
     assert any("offsets 10 to 14 are missing" in finding.sentence for finding in findings)
 
 
+def test_the_copy_vouches_when_the_list_is_damaged(directory: KafkaDirectory) -> None:
+    path = note_gaps(directory, ("orders", 0, 10, 15))
+    copy = path.with_name("truncation-gaps-copy")
+    copy.write_bytes(path.read_bytes())
+    path.write_text("{")
+    assert [finding.path for finding in found(directory.path)] == [path]
+    path.unlink()
+    assert found(directory.path) == []
+    copy.write_text("{")
+    assert {finding.path for finding in found(directory.path)} > {copy}
+
+
 def test_a_list_written_by_hand_counts(directory: KafkaDirectory) -> None:
     """To accept a loss, an operator writes it down; nobody computes a checksum for that."""
     path = note_gaps(directory)
