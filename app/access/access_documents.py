@@ -81,3 +81,12 @@ def acl_of(entry: AclEntry) -> Acl:
 
 def _pattern(kind: str, name: str, pattern: str) -> Pattern:
     return Pattern(ResourceKind(kind), name, PatternKind(pattern))
+
+
+def acl_from(entry: dict[str, str]) -> Acl:
+    """The entry of a command line.
+
+    Raises:
+        ValueError: it names an operation or a kind that does not exist.
+    """
+    return acl_of(AclEntry.model_validate(entry))

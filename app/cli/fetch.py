@@ -6,7 +6,7 @@ import asyncio
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import httpx
 import msgspec
@@ -182,6 +182,7 @@ def fetch_records(
     output_format: Format = OutputFormat.JSON,
     isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Read records up to the end the partition has now.
@@ -204,7 +205,7 @@ def fetch_records(
         except ValueError as error:
             raise UsageProblem(f"--until: {error}.") from None
     writer = RecordWriter(OutputFormat.JSON if as_json else output_format, count)
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         numbers = [partition] if partition is not None else session.partition_numbers(topic)
         for number in numbers:
             if writer.is_full:
@@ -263,6 +264,7 @@ def tail_records(
     count: Count = None,
     output_format: Format = OutputFormat.JSON,
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Follow a topic: print records as they come, until Ctrl-C.
@@ -278,16 +280,21 @@ def tail_records(
     """
     start = start_params(offset, timestamp, tail, default="latest")
     writer = RecordWriter(OutputFormat.JSON if as_json else output_format, count)
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         numbers = [partition] if partition is not None else session.partition_numbers(topic)
-    asyncio.run(_follow_all(server, topic, numbers, start, writer))
+    asyncio.run(_follow_all(client_settings(server, api_key), server, topic, numbers, start, writer))
 
 
 async def _follow_all(
-    server: str, topic: str, numbers: list[int], start: dict[str, str | int], writer: RecordWriter
+    settings: dict[str, Any],
+    server: str,
+    topic: str,
+    numbers: list[int],
+    start: dict[str, str | int],
+    writer: RecordWriter,
 ) -> None:
     limits = httpx.Limits(max_connections=len(numbers) + 1)
-    async with httpx.AsyncClient(**client_settings(server), limits=limits) as client:
+    async with httpx.AsyncClient(**settings, limits=limits) as client:
         follower = _Follower(client, server, writer)
         tasks = [
             asyncio.create_task(follower.follow(topic_path(topic, "partitions", number, "records"), start))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import re
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +19,8 @@ from storage.file_names import topic_name_problem
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 90.0
 """Longer than the longest long poll (60 s)."""
+
+_KEY_FORM = re.compile(r"[A-Za-z0-9._~+/=-]+", re.ASCII)
 
 ERROR_BODY_BYTES_MAX = 1 << 20
 
@@ -38,11 +43,11 @@ def topic_path(topic: str, *parts: str | int) -> str:
     return "/".join(["/v1/topics", quote(topic, safe=""), *(quote(str(part), safe="") for part in parts)])
 
 
-def client_settings(server: str) -> dict[str, Any]:
-    """Arguments for an httpx client of either kind.
+def client_settings(server: str, api_key: str | None = None) -> dict[str, Any]:
+    """Arguments for an httpx client of either kind; the key goes to this server alone, and nowhere in the clear.
 
     Raises:
-        UsageProblem: ``server`` is not an HTTP address.
+        UsageProblem: ``server`` is not an HTTP address, or the key would travel without TLS.
     """
     try:
         url = httpx.URL(server if "://" in server else f"http://{server}")
@@ -51,13 +56,21 @@ def client_settings(server: str) -> dict[str, Any]:
     if url.scheme not in ("http", "https") or not url.host:
         raise UsageProblem(f"{server!r} is not the address of a service; an example is http://127.0.0.1:8080.")
     is_near = _is_loopback(url.host)
+    # To compress for a wire that is none costs more than it saves.
+    headers = {"Accept-Encoding": "identity"} if is_near else {}
+    if api_key:
+        if url.scheme != "https" and not is_near:
+            raise UsageProblem("The API key would travel without TLS; name the service with https://.")
+        if _KEY_FORM.fullmatch(api_key) is None:
+            raise UsageProblem("The API key has characters that no key has.")
+        headers["Authorization"] = f"Bearer {api_key}"
     return {
         "base_url": url,
         "timeout": httpx.Timeout(ANSWER_TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
         # A proxy of the environment cannot reach this machine's own services.
         "trust_env": not is_near,
-        # To compress for a wire that is none costs more than it saves.
-        "headers": {"Accept-Encoding": "identity"} if is_near else {},
+        "verify": ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE")) if url.scheme == "https" else True,
+        "headers": headers,
     }
 
 
@@ -177,11 +190,11 @@ class Session:
 
 
 @contextmanager
-def open_session(server: str) -> Iterator[Session]:
+def open_session(server: str, api_key: str | None = None) -> Iterator[Session]:
     """A session with the service at ``server``; its connections close at the end.
 
     Raises:
-        UsageProblem: ``server`` is not an HTTP address.
+        UsageProblem: as ``client_settings``.
     """
-    with httpx.Client(**client_settings(server)) as client:
+    with httpx.Client(**client_settings(server, api_key)) as client:
         yield Session(client, server)

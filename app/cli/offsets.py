@@ -29,6 +29,7 @@ def show_offsets(
         ),
     ] = None,
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show offsets by time: earliest, latest, latest timestamp, or the first record at or after a time.
@@ -42,7 +43,7 @@ def show_offsets(
       rollway offsets flights -p 0 -t 1372910400000 -t latest --json
     """
     points = [_point(text) for text in timestamp or SPECIAL_POINTS]
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         numbers = [partition] if partition is not None else session.partition_numbers(topic)
         queries = [(number, point) for number in numbers for point in points]
         results = _ask(session, topic, queries)

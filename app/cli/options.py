@@ -3,16 +3,47 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
+
+from app.cli.command_errors import UsageProblem
+from app.cli.timestamps import parse_timestamp
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 
 Server = Annotated[
     str, typer.Option("--server", "-s", envvar="ROLLWAY_SERVER", metavar="URL", help="Address of the service.")
 ]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key",
+        envvar="ROLLWAY_API_KEY",
+        metavar="KEY",
+        help="An API key, token or JWT; better in ROLLWAY_API_KEY, as others see command lines.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)]
 Partition = Annotated[
     int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="This partition alone.", show_default=False)
 ]
+
+
+def quoted(part: str) -> str:
+    """One part of a path."""
+    return quote(part, safe="")
+
+
+def moment(text: str) -> int:
+    """A time of an option, in ms.
+
+    Raises:
+        UsageProblem: it is none.
+    """
+    try:
+        return parse_timestamp(text)
+    except ValueError as error:
+        raise UsageProblem(f"{error}.") from None

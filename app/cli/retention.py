@@ -16,7 +16,10 @@ commands = typer.Typer(help="See what retention would delete, and run it now.", 
 
 @commands.command("plan")
 def plan_retention(
-    topic: options.Topic, server: options.Server = options.DEFAULT_SERVER, as_json: options.AsJson = False
+    topic: options.Topic,
+    server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show which segments retention would delete, by which rule, and what holds the others.
 
@@ -25,7 +28,7 @@ def plan_retention(
       rollway retention plan flights
       rollway retention plan flights --json
     """
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         plan = session.get(topic_path(topic, "retention", "plan"))
     if as_json:
         print_json(plan)
@@ -48,7 +51,10 @@ def _plan_row(partition: dict[str, Any], segment: dict[str, Any]) -> tuple[objec
 
 @commands.command("run")
 def run_retention(
-    topic: options.Topic, server: options.Server = options.DEFAULT_SERVER, as_json: options.AsJson = False
+    topic: options.Topic,
+    server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Apply the topic's retention now instead of at the next check.
 
@@ -57,7 +63,7 @@ def run_retention(
       rollway retention run flights
       rollway topics alter flights -c retention.bytes=10485760 && rollway retention run flights
     """
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         answer = session.send("POST", topic_path(topic, "retention", "run"))
     if as_json:
         print_json(answer)

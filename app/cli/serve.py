@@ -51,6 +51,18 @@ def serve_command(
         Path | None,
         typer.Option("--config", metavar="FILE", help="TOML file with any of the settings.", show_default=False),
     ] = None,
+    authentication: Annotated[
+        bool, typer.Option("--authentication", help="Ask every request who it comes from; ACLs say what it may.")
+    ] = False,
+    super_user: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--super-user",
+            metavar="PRINCIPAL",
+            help="Who may do everything, such as User:admin; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     insecure_no_authentication: Annotated[
         bool, typer.Option("--insecure-no-authentication", help="Allow a host that other machines reach.")
     ] = False,
@@ -78,6 +90,8 @@ def serve_command(
         "log_format": log_format,
         "topic_defaults": parse_config(topic_default, "--topic-default") or None,
         "config": config,
+        "authentication": authentication or None,
+        "super_users": super_user or None,
         "insecure_no_authentication": insecure_no_authentication or None,
     }
     try:

@@ -50,6 +50,7 @@ def create_topic(
     ] = 1,
     config: Config = None,
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Create a topic, or make sure that it exists just so.
@@ -61,7 +62,7 @@ def create_topic(
       rollway topics create orders
       rollway topics create flights --partitions 6 --config retention.ms=-1 --config segment.bytes=1048576
     """
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         answer = session.request(
             "PUT", topic_path(topic), body={"partitions": partitions, "config": parse_config(config)}
         )
@@ -78,6 +79,7 @@ def create_topic(
 def list_topics(
     prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")] = "",
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """List the topics.
@@ -89,7 +91,7 @@ def list_topics(
     """
     topics: list[dict[str, Any]] = []
     cursor = ""
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         while True:
             params: dict[str, str | int] = {"limit": PAGE_LIMIT}
             params |= {"prefix": prefix} if prefix else {}
@@ -120,6 +122,7 @@ def describe_topic(
     topic: options.Topic,
     all_settings: Annotated[bool, typer.Option("--all", help="Show settings that have Kafka's default too.")] = False,
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show a topic's partitions and settings.
@@ -130,7 +133,7 @@ def describe_topic(
       rollway topics describe flights --all
       rollway topics describe flights --json | jq '.partitions[].high_watermark'
     """
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         answer = session.get(topic_path(topic))
     if as_json:
         print_json(answer)
@@ -190,6 +193,7 @@ def alter_topic(
         typer.Option("--partitions", "-p", min=1, metavar="N", help="Grow to N partitions.", show_default=False),
     ] = None,
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Change a topic's settings, or add partitions.
@@ -214,7 +218,7 @@ def alter_topic(
         body["config"] = changes
     if partitions is not None:
         body["partitions"] = partitions
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         answer = session.send("PATCH", topic_path(topic), body)
     if as_json:
         print_json(answer)
@@ -227,6 +231,7 @@ def delete_topic(
     topic: options.Topic,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Delete a topic with all its records.
@@ -242,7 +247,7 @@ def delete_topic(
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise UsageProblem(f"Deleting {topic} with all its records needs --yes here.")
         typer.confirm(f"Delete topic {topic} with all its records?", abort=True, err=True)
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         session.send("DELETE", topic_path(topic))
     if as_json:
         print_json({"deleted": topic})

@@ -1,0 +1,45 @@
+"""Keys and ACLs of a data directory that no service uses: how the first one comes to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from app.access.registry import AccessChangeError, AccessRegistry
+from app.cli.command_errors import CommandError
+from storage.clock import SystemClock
+from storage.errors import StorageError
+from storage.file_names import LOCK
+from storage.file_system import LocalFileSystem
+
+_LOGS = "logs"
+_OWN = "rollway"
+
+
+@contextmanager
+def open_registry(data_dir: Path) -> Iterator[AccessRegistry]:
+    """The registry of a data directory, made when absent, held against every service meanwhile.
+
+    Raises:
+        CommandError: a service uses the directory, a file is damaged, or a change makes no sense.
+        OSError: the disk refused.
+    """
+    disk = LocalFileSystem()
+    for directory in (*reversed([path for path in data_dir.parents if not path.exists()]), data_dir):
+        disk.make_directory(directory)
+    for name in (_LOGS, _OWN):
+        disk.make_directory(data_dir / name)
+    disk.sync_directory(data_dir)
+    try:
+        lock = disk.lock(data_dir / _LOGS / LOCK)
+    except BlockingIOError:
+        raise CommandError(
+            f"The data directory {data_dir} is in use by a service: ask that one with --server and --api-key."
+        ) from None
+    try:
+        yield AccessRegistry.open(data_dir / _OWN, disk, SystemClock().now_ms)
+    except (AccessChangeError, StorageError) as error:
+        raise CommandError(f"{str(error).rstrip('.')}.") from None
+    finally:
+        lock.release()
