@@ -20,6 +20,8 @@ PRINCIPAL_TYPE = "Jwt"
 LEEWAY_SECONDS = 30
 _TOKEN_LENGTH_MAX = 8_192
 _SUBJECT_LENGTH_MAX = 200
+# The end of the year 9999.
+_EXPIRES_MS_MAX = 253_402_300_800_000
 _VERIFIED_MAX = 10_000
 _FILE_BYTES_MAX = 1024 * 1024
 _FILE_CHECK_INTERVAL_MS = 1_000
@@ -106,6 +108,8 @@ class JwtVerifier:
                 raise JwtError("its algorithm is not one of the service's")
             claims = self._claims(token, algorithm, header.get("kid"))
             expires_ms = (int(claims["exp"]) + LEEWAY_SECONDS) * 1000
+            if expires_ms > _EXPIRES_MS_MAX:
+                raise JwtError("its expiry is no time that comes")
         except jwt.ExpiredSignatureError:
             raise JwtError("it has expired") from None
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:

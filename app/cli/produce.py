@@ -24,6 +24,7 @@ from rollway.records import HEADER_BYTES
 
 REQUEST_BYTES = 512 << 10
 REQUEST_RECORDS_MAX = 10_000
+_SEGMENT_BYTES_UNKNOWN = 16 << 10
 
 
 def _path_option(name: str, what: str) -> Any:
