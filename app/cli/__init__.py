@@ -14,7 +14,20 @@ from typing import Annotated
 
 import typer
 
-from app.cli import acls, fetch, keys, log_dump, log_verify, offsets, produce, retention, serve, tokens, topics
+from app.cli import (
+    acls,
+    fetch,
+    keys,
+    log_dump,
+    log_verify,
+    offsets,
+    produce,
+    retention,
+    serve,
+    tokens,
+    topics,
+    transactions,
+)
 from app.cli.command_errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, CommandError
 
 application = typer.Typer(
@@ -35,6 +48,7 @@ application.add_typer(retention.commands, name="retention")
 application.add_typer(keys.commands, name="keys")
 application.add_typer(acls.commands, name="acls")
 application.add_typer(tokens.commands, name="tokens")
+application.add_typer(transactions.commands, name="transactions")
 application.add_typer(log_commands, name="log")
 log_commands.command("dump")(log_dump.dump_log)
 log_commands.command("verify")(log_verify.verify_log)

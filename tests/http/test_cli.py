@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from app.cli import run
@@ -391,3 +392,23 @@ def test_errors_are_on_stderr_when_the_command_runs_on_its_own(service: Service)
     assert done.stdout == b""
     assert done.stderr.startswith(b"rollway: ")
     assert done.stderr.count(b"\n") == 1
+
+
+def test_transactions_are_listed_described_and_aborted(rollway: Rollway, service: Service, topic: str) -> None:
+    with httpx.Client(base_url=service.url) as client:
+        producer = client.post("/v1/producers", json={"transactional_id": "cli loader"}).json()
+        headers = {
+            "Transactional-Id": "cli loader",
+            "Producer-Id": str(producer["producer_id"]),
+            "Producer-Epoch": "0",
+            "Base-Sequence": "0",
+        }
+        path = f"/v1/topics/{topic}/partitions/0/records"
+        assert client.post(path, json={"records": [{"value": "a"}]}, headers=headers).status_code == 200
+    assert "cli loader" in rollway("transactions", "list")
+    assert json.loads(rollway("transactions", "list", "--json"))["transactions"][0]["state"] == "ongoing"
+    assert topic in rollway("transactions", "describe", "cli loader")
+    assert rollway("transactions", "abort", "cli loader") == "The transaction of cli loader is aborted.\n"
+    assert rollway("transactions", "list") == "No transaction is open.\n"
+    rollway("transactions", "describe", "nobody", status=1, error="nobody")
+    rollway("transactions", "list", "--state", "no-such", status=1, error="state")

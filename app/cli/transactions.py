@@ -1,0 +1,117 @@
+"""``rollway transactions``: what is open, what it waits for, and ending it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from app.cli import options
+from app.cli.http_session import open_session
+from app.cli.rendering import print_json, print_table, say
+from app.cli.timestamps import format_timestamp
+
+commands = typer.Typer(help="List, describe and abort transactions.", rich_markup_mode=None)
+
+PAGE_LIMIT = 1000
+
+TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="Transactional id of the producer.")]
+
+
+def _path(transactional_id: str, *parts: str) -> str:
+    return "/".join(["/v1/transactions", quote(transactional_id, safe=""), *parts])
+
+
+@commands.command("list")
+def list_transactions(
+    state: Annotated[
+        str, typer.Option("--state", metavar="STATE", help="open, all, or one state, such as ongoing.")
+    ] = "open",
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """List the transactions that are open.
+
+    \b
+    Examples:
+      rollway transactions list
+      rollway transactions list --state all --json
+    """
+    found: list[dict[str, Any]] = []
+    cursor = ""
+    with open_session(server) as session:
+        while True:
+            params: dict[str, str | int] = {"limit": PAGE_LIMIT, "state": state}
+            page = session.get("/v1/transactions", params | ({"start_after": cursor} if cursor else {}))
+            found += page["data"]
+            cursor = page.get("next_cursor") or ""
+            if not cursor:
+                break
+    if as_json:
+        print_json({"transactions": found})
+    elif not found:
+        say("No transaction is open." if state == "open" else f"There is no transaction: {state}.")
+    else:
+        print_table(
+            ["TRANSACTIONAL ID", "STATE", "PRODUCER ID", "EPOCH", "PARTITIONS", "SINCE"],
+            [
+                (
+                    each["transactional_id"],
+                    each["state"],
+                    each["producer_id"],
+                    each["producer_epoch"],
+                    each["partition_count"],
+                    format_timestamp(each["last_update_timestamp"]),
+                )
+                for each in found
+            ],
+        )
+
+
+@commands.command("describe")
+def describe_transaction(
+    transactional_id: TransactionalId,
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show one transaction, its partitions, and what it waits for.
+
+    \b
+    Examples:
+      rollway transactions describe orders-loader
+    """
+    with open_session(server) as session:
+        found = session.get(_path(transactional_id))
+    if as_json:
+        print_json(found)
+        return
+    say(
+        f"{transactional_id} is {found['state']}: producer {found['producer_id']}, epoch {found['producer_epoch']}, "
+        f"timeout {found['transaction_timeout_ms']} ms."
+    )
+    if found["partitions"]:
+        rows = [(each["topic"], each["partition"], each.get("waits_for")) for each in found["partitions"]]
+        print_table(["TOPIC", "PARTITION", "WAITS FOR"], rows)
+
+
+@commands.command("abort")
+def abort_transaction(
+    transactional_id: TransactionalId,
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Abort an open transaction, as its producer would.
+
+    \b
+    Examples:
+      rollway transactions abort orders-loader
+    """
+    with open_session(server) as session:
+        found = session.get(_path(transactional_id))
+        producer = {name: found[name] for name in ("producer_id", "producer_epoch")}
+        ended = session.send("POST", _path(transactional_id, "abort"), producer)
+    if as_json:
+        print_json(ended)
+    else:
+        say(f"The transaction of {transactional_id} is aborted.")
