@@ -202,10 +202,20 @@ class Broker:
             Problem: request_timed_out; the append goes on.
             StorageError: what the log answered.
         """
-        (outcome,) = await self.outcomes_of((pending,), options)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+        ends_at = asyncio.get_running_loop().time() + options.timeout_ms / 1000
+        try:
+            async with asyncio.timeout_at(ends_at):
+                result = await (pending.fsynced if pending.wants_fsync else pending.written)
+        except TimeoutError:
+            raise timed_out(options, pending.result) from None
+        if options.lacks_copies(pending.log, result):
+            outcomes: list[Outcome] = [result]
+            await self._wait_for_copies((pending,), outcomes, options, ends_at)
+            if isinstance(outcomes[0], Exception):
+                raise outcomes[0]
+        self.metrics.produced_records.inc(result.record_count)
+        self.metrics.produced_bytes.inc(pending.size_bytes)
+        return result
 
     async def outcomes_of(self, pendings: Sequence[PendingAppend], options: ProduceOptions) -> list[Outcome]:
         """Wait for all of these as ``outcome_of`` does, together no longer than the timeout; one outcome each.
@@ -248,13 +258,9 @@ class Broker:
         ends_at: float,
     ) -> None:
         """Replace the outcomes of appends that other copies do not have yet (spec A5, A6)."""
-        if options.acks != "all":
-            return
         waiting: dict[int, tuple[PartitionLog, AppendResult]] = {}
         for place, (pending, outcome) in enumerate(zip(pendings, outcomes, strict=True)):
-            if isinstance(outcome, Exception):
-                continue
-            if not options.has_all_copies(pending.log, outcome) or not pending.log.replicas.has_enough:
+            if not isinstance(outcome, Exception) and options.lacks_copies(pending.log, outcome):
                 waiting[place] = (pending.log, outcome)
         if waiting:
             wait_ms = 1000 * (ends_at - asyncio.get_running_loop().time())

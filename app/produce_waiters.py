@@ -37,6 +37,10 @@ class ProduceOptions:
             return self.durability == "fsynced"
         return self.acks == "all" and log.config.flush_policy == "group"
 
+    def lacks_copies(self, log: PartitionLog, result: AppendResult) -> bool:
+        """Whether an append is not acknowledged yet, or cannot be: too few copies have it, or too few are in sync."""
+        return self.acks == "all" and not (self.has_all_copies(log, result) and log.replicas.has_enough)
+
     def has_all_copies(self, log: PartitionLog, result: AppendResult) -> bool:
         """Whether every copy in sync has what was appended: the high watermark has passed it.
 

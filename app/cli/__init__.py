@@ -1,17 +1,20 @@
 """The ``rollway`` command: the service, its topics and records, and data directories without a service.
 
 ``main`` is the door. Commands print answers to stdout and everything else to stderr. Exit status: 0 done, 1 refused
-or damaged (one sentence says why), 2 a wrong command line, 130 Ctrl-C, 141 a reader that went away.
+or damaged (one sentence says why), 2 a wrong command line, 130 Ctrl-C, 141 a reader that went away. With ``--json``
+the sentence comes in a line of JSON, with the service's problem document if there is one.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from itertools import takewhile
 from typing import Annotated
 
+import msgspec
 import typer
 
 from app.cli import (
@@ -82,13 +85,14 @@ def _root(
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit status. No exception that people cause leaves here."""
+    as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
     try:
         status = application(list(arguments) or ["--help"], prog_name="rollway", standalone_mode=False)
         sys.stdout.flush()
     except CommandError as error:
-        return _fail(str(error), error.exit_status)
+        return _fail(str(error), error.exit_status, as_json=as_json, problem=error.problem)
     except typer.TyperException as error:
-        return _fail(error.format_message(), error.exit_code)
+        return _fail(error.format_message(), error.exit_code, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -96,12 +100,16 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except OSError as error:
-        return _fail(f"{error.filename or 'A file'}: {error.strerror}.", EXIT_FAILED)
+        return _fail(f"{error.filename or 'A file'}: {error.strerror}.", EXIT_FAILED, as_json=as_json)
     return status if isinstance(status, int) else 0
 
 
-def _fail(sentence: str, status: int) -> int:
-    typer.echo(f"rollway: {sentence}", err=True)
+def _fail(sentence: str, status: int, *, as_json: bool, problem: Mapping[str, object] | None = None) -> int:
+    if as_json:
+        document = {"error": sentence, "exit_status": status, "problem": problem}
+        typer.echo(msgspec.json.encode(document).decode(), err=True)
+    else:
+        typer.echo(f"rollway: {sentence}", err=True)
     return status
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -9,9 +11,13 @@ EXIT_BROKEN_PIPE = 141
 
 
 class CommandError(Exception):
-    """The command cannot do what was asked; the message is a sentence for people."""
+    """The command cannot do what was asked; the message is a sentence for people.
+
+    ``problem`` is the service's own document, where it is the service that refused.
+    """
 
     exit_status = EXIT_FAILED
+    problem: Mapping[str, object] | None = None
 
 
 class UsageProblem(CommandError):  # noqa: N818 - it is not the command that failed
@@ -33,6 +39,7 @@ class ServiceError(CommandError):
         is_applied_unknown: bool = False,
         retry_after_ms: int | None = None,
         log_start_offset: int | None = None,
+        problem: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -41,6 +48,7 @@ class ServiceError(CommandError):
         self.is_applied_unknown = is_applied_unknown
         self.retry_after_ms = retry_after_ms
         self.log_start_offset = log_start_offset
+        self.problem = problem
 
 
 class UnreachableError(CommandError):

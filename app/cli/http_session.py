@@ -125,6 +125,7 @@ def error_of_problem(problem: object, status: int, reason: str = "") -> ServiceE
         is_applied_unknown=problem.get("applied") == "unknown",
         retry_after_ms=_integer_or_none(problem.get("retry_after_ms")),
         log_start_offset=_integer_or_none(problem.get("log_start_offset")),
+        problem=problem,
     )
 
 

@@ -207,7 +207,9 @@ def _produce(run: _Run, topic: str, *, size_bytes: int | None, quiet: bool, as_j
     if as_json:
         print_json(_summary(topic, progress, elapsed_ms, run.next_line if failure or interrupted else None))
     if failure is not None:
-        raise CommandError(f"{failure} {_where_it_stopped(run)}")
+        stopped = CommandError(f"{failure} {_where_it_stopped(run)}")
+        stopped.problem = failure.problem
+        raise stopped
     if not as_json:
         say(_report(topic, progress, elapsed_ms))
     if interrupted:

@@ -412,3 +412,23 @@ def test_transactions_are_listed_described_and_aborted(rollway: Rollway, service
     assert rollway("transactions", "list") == "No transaction is open.\n"
     rollway("transactions", "describe", "nobody", status=1, error="nobody")
     rollway("transactions", "list", "--state", "no-such", status=1, error="state")
+
+
+def test_with_json_errors_are_json_too(service: Service) -> None:
+    for arguments, status, code in (
+        (["topics", "describe", "nowhere", "--json"], 1, "unknown_topic_or_partition"),
+        (["topics", "describe", "--json"], 2, None),
+        (["topics", "list", "--json", "--server", "http://127.0.0.1:1"], 1, None),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", "from app.cli import main; main()", *arguments],
+            capture_output=True,
+            env={**os.environ, "ROLLWAY_SERVER": service.url},
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (status, b"", 1)
+        failure = json.loads(done.stderr)
+        assert failure["exit_status"] == status
+        assert failure["error"].endswith(".")
+        problem = failure["problem"]
+        assert (problem and problem["code"]) == code
