@@ -36,7 +36,7 @@ from storage.offsets import ByteRange, LeaderEpoch, Offset
 from storage.partition_log import PartitionLog
 from storage.producer_state import ProducerState
 from storage.segment import Segment
-from storage.segment_scan import SegmentScan, SegmentScanner, last_indexed_position
+from storage.segment_scan import SegmentScan, SegmentScanner, indexed_position, leads_to
 from storage.topic_metadata import read_partition_metadata
 from storage.transaction_checkpoint import TransactionCheckpoint
 from storage.transaction_recovery import restore_producers
@@ -94,6 +94,7 @@ class PartitionOpener:
         self._producer_limits = producer_limits
         self._epochs = LeaderEpochs(file_system, directory / LEADER_EPOCH_CHECKPOINT)
         self._epochs_known = False
+        self._log_start = Offset(0)
         self._found_gaps: list[TruncationGap] = []
         self._damage_hint: str | None = None
         self._transactions = TransactionCheckpoint(file_system, directory)
@@ -105,7 +106,7 @@ class PartitionOpener:
         self._load_epochs()
         clear_leftovers(self._file_system, self._directory, clean=self._clean)
         segments = self._find_segments()
-        expected_start = self._expected_start()
+        expected_start = self._log_start = self._expected_start()
         if segments:
             segments = self._drop_below_log_start(segments, expected_start)
             self._check_first(segments[0], expected_start)
@@ -280,7 +281,8 @@ class PartitionOpener:
         if result.end_offset < durable_end:
             segment.size_bytes = result.valid_bytes
             self._report_damage(result.end_offset, durable_end, result.problem or "the log ends too early")
-            return durable_end
+            # With nothing left but what was deleted, the log begins anew at its start.
+            return durable_end if durable_end > self._log_start else result.end_offset
         if result.problem is not None:
             self._cut(segment, result)
         return result.end_offset
@@ -311,7 +313,7 @@ class PartitionOpener:
             # Nothing was scanned: the last batch itself is what it should not be. Or it is whole, of another format.
             self._report_damage(result.end_offset, Offset(result.end_offset + 1), result.problem or "")
             return
-        if result.holes:
+        if any(hole.end_offset > self._log_start for hole in result.holes):
             # The tail of a crash behind damage: who repairs the one shall find the other as it was.
             self._note(f"{cut_bytes} bytes behind offset {result.end_offset} are not shown: {result.problem}")
             return
@@ -326,7 +328,9 @@ class PartitionOpener:
 
         The index is read as a plain file here: it stays unmapped until somebody reads the segment (spec C4).
         """
-        position = last_indexed_position(self._file_system, segment)
+        if segment.base_offset < self._log_start and not leads_to(self._file_system, segment, self._log_start):
+            return None
+        position = indexed_position(self._file_system, segment)
         end_offset = segment.base_offset
         try:
             for batch in segment.walk(position, segment.size_bytes):
@@ -416,6 +420,10 @@ class PartitionOpener:
         return producers
 
     def _report_damage(self, start: Offset, end: Offset, why: str) -> None:
+        if end <= self._log_start:
+            # These records are deleted: nobody asks for them, and their file goes with its other records.
+            self._note(f"offsets {start} to {end} are damaged, below the log start {self._log_start}: {why}")
+            return
         self.report.damage.append(OffsetRange(start, end))
         _logger.error("%s: offsets %d to %d are damaged on disk: %s", self._name, start, end, why)
         self.report.notes.append(f"offsets {start} to {end} are damaged: {why}")

@@ -8,6 +8,7 @@ batches too.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 from rollway.records import HEADER_BYTES, BatchHeader, RecordBatch, RecordFormatError, parse_header
 from storage.batch_walk import StoredBatch
 from storage.errors import CorruptionError
-from storage.file_system import FileSystem
+from storage.file_system import File, FileSystem
 from storage.leader_epochs import LeaderEpochs
 from storage.offset_index import OffsetIndex
 from storage.offsets import ByteRange, Offset, Position
@@ -218,8 +219,9 @@ class SegmentScanner:
             yield from (piece_at + int(found) for found in np.flatnonzero(likely))
 
 
-def last_indexed_position(file_system: FileSystem, segment: Segment) -> Position:
-    """Where the batch of a segment's last index entry begins, if the log confirms it; the segment's beginning if not.
+def indexed_position(file_system: FileSystem, segment: Segment, offset: Offset | None = None) -> Position:
+    """Where the batch of a segment's last index entry, or of the last at or below ``offset``, begins if the log
+    confirms it; the segment's beginning if not. The index is read as a plain file.
 
     Raises:
         OSError: the disk refused.
@@ -229,18 +231,48 @@ def last_indexed_position(file_system: FileSystem, segment: Segment) -> Position
         return Position(0)
     file = file_system.open(path, writable=False)
     try:
-        size = file.size() - file.size() % OffsetIndex.ENTRY_BYTES
-        if size <= 0:
-            return Position(0)
-        entry = file.read(size - OffsetIndex.ENTRY_BYTES, OffsetIndex.ENTRY_BYTES)
+        entry = _last_entry(file, RELATIVE_OFFSET_MAX if offset is None else offset - segment.base_offset)
     finally:
         file.close()
-    relative, position = OffsetIndex.ENTRY.unpack(entry)
-    if not 0 < position < segment.size_bytes:
+    if entry is None or not 0 < entry[1] < segment.size_bytes:
         return Position(0)
+    relative, position = entry
     try:
         batch = next(segment.walk(position, segment.size_bytes), None)
     except CorruptionError:
         return Position(0)
     known = batch is not None and batch.header.last_offset == segment.base_offset + relative
     return Position(position) if known else Position(0)
+
+
+def _last_entry(file: File, relative_max: int) -> tuple[int, int] | None:
+    """The last entry of an offset index with a relative offset of at most ``relative_max``."""
+
+    def entry_at(number: int) -> tuple[int, int]:
+        relative, position = OffsetIndex.ENTRY.unpack(
+            file.read(number * OffsetIndex.ENTRY_BYTES, OffsetIndex.ENTRY_BYTES)
+        )
+        return relative, position
+
+    count = file.size() // OffsetIndex.ENTRY_BYTES
+    if count and entry_at(count - 1)[0] > relative_max:
+        count = bisect_right(range(count), relative_max, key=lambda number: entry_at(number)[0])
+    return entry_at(count - 1) if count else None
+
+
+def leads_to(file_system: FileSystem, segment: Segment, offset: Offset) -> bool:
+    """Whether readers get to ``offset``: by headers that are whole, from the index entry before it.
+
+    The segment's first batch counts too: it tells when to roll.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    try:
+        next(segment.walk(0, segment.size_bytes), None)
+        for batch in segment.walk(indexed_position(file_system, segment, offset), segment.size_bytes):
+            if batch.header.last_offset >= offset:
+                break
+    except CorruptionError:
+        return False
+    return True

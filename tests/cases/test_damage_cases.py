@@ -224,6 +224,77 @@ def test_a_compacted_log(new_log: NewLog) -> None:
     assert [record.offset for record in log.records(0)] == [0, 1, 3]
 
 
+@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize(("number", "log_start"), [(0, 1), (3, 4), (3, 7), (COUNT - 2, COUNT - 1), (COUNT - 1, COUNT)])
+def test_below_the_log_start_it_harms_nobody(new_log: NewLog, name: str, number: int, log_start: int) -> None:
+    """Those records are deleted: the partition takes appends, also after every later stop."""
+    log = new_log()
+    for place in range(COUNT):
+        log.send(batch_of(value=b"%d" % place, first_timestamp=START_MS + place))
+    log.delete_records(log_start)
+    log.flush()
+    log.manager.checkpoint()
+    log.kill()
+    damage(log, number, DAMAGES[name])
+    log.start()
+    assert log.recovery.damage == []
+    # What is known of leader epochs begins at the log start.
+    assert name == "the epoch" or f"below the log start {log_start}" in " ".join(log.recovery.notes)
+    for end, clean in enumerate((False, True, True, False, True), start=COUNT + 1):
+        log.send(batch_of(value=b"x", first_timestamp=START_MS + end))
+        for offset in range(log_start, end):
+            assert log.records(offset)[0].value == (b"%d" % offset if offset < COUNT else b"x")
+        found = log.snapshot.offset_for_timestamp(START_MS)
+        assert found is not None
+        assert found.offset == log_start
+        log.restart(clean=clean)
+        assert log.partition.offline_reason is None
+        assert (log.snapshot.log_start_offset, log.end_offset) == (log_start, end)
+    log.roll()
+    log.send(batch_of())
+    log.restart(clean=True)
+    assert log.records(log_start)[0].offset == log_start
+    log.delete_records(log.end_offset - 1)
+    oldest = log.base_offsets[0]
+    assert log.run_retention() == [oldest]
+
+
+def test_damage_that_reaches_over_the_log_start(new_log: NewLog) -> None:
+    """What is not deleted is damaged still."""
+    log = new_log()
+    log.fill(3)
+    log.send(batch_of(4))
+    log.fill(3)
+    log.delete_records(5)
+    log.flush()
+    log.manager.checkpoint()
+    log.kill()
+    content = bytearray(log.file().read_bytes())
+    content[3 * SIZE + 70] ^= 1
+    log.file().write_bytes(content)
+    log.start()
+    assert log.recovery.damage == [OffsetRange(Offset(3), Offset(7))]
+    assert [record.offset for record in log.records(7)] == [7, 8, 9]
+
+
+def test_a_torn_tail_is_cut_though_there_is_damage_below_the_log_start(new_log: NewLog) -> None:
+    log = new_log()
+    log.fill(6)
+    log.delete_records(4)
+    log.flush()
+    log.manager.checkpoint()
+    log.fill(4)
+    log.kill()
+    damage(log, 3, DAMAGES["a record"])
+    damage(log, 8, DAMAGES["a record"])
+    log.start()
+    assert log.recovery.damage == []
+    assert (log.end_offset, log.file().stat().st_size) == (8, 8 * SIZE)
+    log.fill(2)
+    log.restart(clean=False)
+    assert log.offsets(4) == [4, 5, 6, 7, 8, 9]
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_damage(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
