@@ -8,6 +8,7 @@ from typing import NamedTuple
 from app.broker import Broker, ProduceOptions
 from app.http.problems import Problem
 from app.partition_writer import PendingAppend
+from app.transactions.duplicates import merged
 from app.transactions.sessions import Enlistment
 from app.transactions.state import ProducerIdentity
 from rollway.records import BatchHeader
@@ -118,9 +119,13 @@ def _submit(
 ) -> Submitted:
     name = append.log.name
     if enlistment is not None:
-        known = enlistment.refused.get(name) or enlistment.duplicates.get(name)
-        if known is not None:
-            return known
+        if name in enlistment.refused:
+            return enlistment.refused[name]
+        if name in enlistment.duplicates:
+            # A partition may occur twice in a request: each takes the answers to its own batches.
+            answers = enlistment.duplicates[name]
+            own = [answers.pop(0) for _ in append.batches]
+            return merged(own)
     try:
         return broker.submit(append.log, append.batches, options, enlisted=enlistment is not None)
     except (StorageError, Problem) as error:

@@ -15,6 +15,7 @@ import msgspec
 
 from app.access.access import Access
 from app.access.operations import Operation, topic_resource, transactional_id_resource
+from app.atomic_produce import produce_atomically
 from app.broker import Broker, ProduceOptions
 from app.enlisting import PartitionAppend, submit_appends, transactional_id_of
 from app.http.problems import Problem, problem_for
@@ -34,6 +35,9 @@ _HIDES_LOG_START = frozenset({2, 3, 6, 10, 17, 18, 29, 53, 56})
 """Kafka codes whose failures do not tell where the log begins (spec A7; 29 and 53 tell nothing at all)."""
 
 _RECORD_ERRORS_MAX = 100
+
+TRANSACTION_ABORTED = "transaction_aborted"
+"""The code of parts that nothing is wrong with, when another was refused."""
 
 
 class PartResultDocument(ProduceResultDocument, gc=False, kw_only=True):
@@ -155,6 +159,46 @@ async def produce_parts(
     for place, reached in zip(pendings, states, strict=True):
         _settle(outcomes[place], place, reached)
     return outcomes
+
+
+async def produce_parts_atomically(
+    broker: Broker, access: Access, request: ProduceRequest, options: ProduceOptions
+) -> tuple[list[PartOutcome], bool]:
+    """Append every part or, for readers of committed records, none; and whether it is every part.
+
+    Raises:
+        Problem: overloaded; or request_timed_out, and then the outcome is unknown.
+        StorageError: there can be no transaction now; nothing is committed.
+    """
+    outcomes = [PartOutcome(part) for part in request.parts]
+    appends: dict[int, PartitionAppend] = {}
+    for place, outcome in enumerate(outcomes):
+        try:
+            append = await _prepared(broker, access, request, outcome)
+            if any(batch.header.producer_id >= 0 for batch in append.batches):
+                raise InvalidRecordError("with atomic=true batches are of no producer: the request is a transaction")
+        except (StorageError, RecordFormatError, Problem) as error:
+            outcome.fail(error, place)
+        else:
+            if append.batches:
+                appends[place] = append
+            else:
+                outcome.result = nothing_appended(append.log)
+    is_committed = all(outcome.problem is None for outcome in outcomes)
+    if is_committed and appends:
+        results, is_committed = await produce_atomically(broker, list(appends.values()), options)
+        for place, state in zip(appends, results, strict=True):
+            _settle(outcomes[place], place, state)
+    if not is_committed:
+        for outcome in outcomes:
+            if outcome.problem is None:
+                outcome.problem = _aborted()
+    return outcomes, is_committed
+
+
+def _aborted() -> Problem:
+    detail = "another part of the request was refused, and so none is committed"
+    return Problem(409, TRANSACTION_ABORTED, detail, retryable=True)
 
 
 def _settle(outcome: PartOutcome, place: int, state: AppendResult | Exception) -> None:

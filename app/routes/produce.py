@@ -11,6 +11,7 @@ from pydantic import Field
 from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind
 from app.answers import combined_problem, json_answer
+from app.broker import ProduceOptions
 from app.dependencies import JSON, BrokerOf
 from app.documented_problems import PRODUCE, TRANSACTION, problems
 from app.http import request_context
@@ -18,7 +19,14 @@ from app.http.negotiation import content_type
 from app.http.problems import Problem, instance_of
 from app.idempotence_headers import no_idempotence_headers
 from app.paths import PRODUCE as PRODUCE_PATH
-from app.produce_dispatch import PartsProduceDocument, parse_request, produce_parts
+from app.produce_body import ProduceRequest
+from app.produce_dispatch import (
+    TRANSACTION_ABORTED,
+    PartsProduceDocument,
+    parse_request,
+    produce_parts,
+    produce_parts_atomically,
+)
 from app.routes.records import ProduceParameters, accepted, read_limited
 from app.translate import encode_document
 from schemas.base import FlagParameter
@@ -32,7 +40,10 @@ class PartsProduceParameters(ProduceParameters):
 
     atomic: Annotated[
         FlagParameter,
-        Field(description="Append to all partitions or to none, as one transaction. Not offered yet."),
+        Field(
+            description="Append to all partitions or, for readers of committed records, to none: the request is a "
+            "transaction. Not with acks=0, and not in a producer's own transaction."
+        ),
     ] = False
 
 
@@ -71,7 +82,7 @@ _BODY: dict[str, Any] = {
             "description": "Accepted, with acks=0; no result. With Connection: close when a part has failed already."
         },
         207: {"model": PartsProduceResult, "description": "Some parts failed; each has a result or an error."},
-        **problems(*PRODUCE, *TRANSACTION),
+        **problems(*PRODUCE, *TRANSACTION, TRANSACTION_ABORTED),
     },
     openapi_extra=_BODY,
     dependencies=[Depends(no_idempotence_headers)],
@@ -89,15 +100,23 @@ async def produce(
     The records of a part are appended whole or not at all. When all parts fail, the first error is the answer, with
     all of them in `results`. `timeout_ms` is for all parts together: what is not acknowledged by then is answered with
     `request_timed_out`, and stays.
+
+    With `atomic=true` the request is a transaction: committed in all partitions when answered 200, and otherwise in
+    none; then the first refusal is the answer, with all parts in `results`.
     """
     options = parameters.options()
-    if parameters.atomic:
-        raise _no_atomic_requests()
     content_type(request, [JSON])
     instance = instance_of(request.scope)
     parts = await parse_request(broker, await read_limited(request, broker), parameters.encoding)
-    outcomes = await produce_parts(broker, access, parts, options)
+    if parameters.atomic:
+        _check_atomic(parts, options)
+        outcomes, is_committed = await produce_parts_atomically(broker, access, parts, options)
+    else:
+        outcomes, is_committed = await produce_parts(broker, access, parts, options), True
     failures = [outcome.problem for outcome in outcomes]
+    if not is_committed:
+        # What was refused comes before what suffers from that.
+        failures.sort(key=lambda problem: problem is not None and problem.code == TRANSACTION_ABORTED)
     if outcomes and None not in failures:
         raise combined_problem(failures, [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes])
     if options.acks == "0":
@@ -108,8 +127,17 @@ async def produce(
     return json_answer(encode_document(document), status=207 if any(failures) else 200)
 
 
-def _no_atomic_requests() -> Problem:
-    """The hook of ``atomic=true``: a transaction of its own around ``produce_parts``."""
-    detail = "not offered yet; use a transactional_id"
-    fault = {"pointer": "atomic", "code": "invalid_value", "detail": detail}
-    return Problem(422, "invalid_request", f"atomic: {detail}", errors=[fault])
+def _check_atomic(parts: ProduceRequest, options: ProduceOptions) -> None:
+    """Refuse what cannot be a transaction of its own.
+
+    Raises:
+        Problem: 422.
+    """
+    detail = None
+    if options.acks == "0":
+        detail = "acks=0 waits for nothing, but only the answer tells whether the request was committed"
+    elif parts.transactional_id is not None or any(part.stamp is not None for part in parts.parts):
+        detail = "the request has a producer; its own transaction is the atomic one then"
+    if detail is not None:
+        fault = {"pointer": "atomic", "code": "invalid_value", "detail": detail}
+        raise Problem(422, "invalid_request", f"atomic: {detail}", errors=[fault])

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from app.http.problems import Problem
 from app.transactions import state
-from app.transactions.duplicates import find_duplicate
+from app.transactions.duplicates import find_duplicates
 from app.transactions.limits import TransactionLimits
 from app.transactions.logs import Logs
 from app.transactions.markers import RETRY_MS_MAX, MarkerWriter
@@ -261,14 +261,14 @@ class TransactionCoordinator:
         # Before anything else: the producer must be the one, and the transaction must take records.
         state.enlist(transaction, producer, (), self._logs.now_ms())
         present = transaction.partitions
-        duplicates: dict[PartitionName, AppendResult] = {}
+        duplicates: dict[PartitionName, list[AppendResult]] = {}
         refused: dict[PartitionName, StorageError] = {}
         fresh = []
         for partition in appends:
             if partition in present:
                 continue
             try:
-                known = await find_duplicate(self._logs, self._logs.partition(*partition), appends[partition])
+                known = await find_duplicates(self._logs, self._logs.partition(*partition), appends[partition])
             except RefusedError as error:
                 refused[partition] = error
                 continue

@@ -10,8 +10,8 @@ from storage.offsets import NO_TIMESTAMP
 from storage.partition_log import AppendResult, PartitionLog
 
 
-async def find_duplicate(logs: Logs, log: PartitionLog, headers: Sequence[BatchHeader]) -> AppendResult | None:
-    """What the log answered to these batches when they came first, if they did.
+async def find_duplicates(logs: Logs, log: PartitionLog, headers: Sequence[BatchHeader]) -> list[AppendResult] | None:
+    """What the log answered to each of these batches when they came first, if all of them did.
 
     Raises:
         RefusedError: they cannot follow what is there.
@@ -20,20 +20,30 @@ async def find_duplicate(logs: Logs, log: PartitionLog, headers: Sequence[BatchH
     if not headers or log.producers.check(headers[0]) is None:
         return None
     # Again, in the writer's turn: what is judged to be there must be there, or it would be appended unlisted.
-    return await logs.writer_of(log).run(lambda: _find_duplicate(log, headers))
+    return await logs.writer_of(log).run(lambda: _find_duplicates(log, headers))
 
 
-def _find_duplicate(log: PartitionLog, headers: Sequence[BatchHeader]) -> AppendResult | None:
-    known = [log.producers.check(header) for header in headers]
-    originals = [batch for batch in known if batch is not None]
-    if len(originals) < len(known):
-        return None
+def merged(results: Sequence[AppendResult]) -> AppendResult:
+    """The answer to an append of several batches, from those to each of them."""
+    first = results[0]
+    return first._replace(last_offset=results[-1].last_offset, record_count=sum(each.record_count for each in results))
+
+
+def _find_duplicates(log: PartitionLog, headers: Sequence[BatchHeader]) -> list[AppendResult] | None:
     stamped = log.config.message_timestamp_type == "LogAppendTime"
-    return AppendResult(
-        originals[0].first_offset,
-        originals[-1].last_offset,
-        sum(header.record_count for header in headers),
-        originals[0].timestamp if stamped else NO_TIMESTAMP,
-        log.snapshot.log_start_offset,
-        duplicate=True,
-    )
+    results = []
+    for header in headers:
+        known = log.producers.check(header)
+        if known is None:
+            return None
+        results.append(
+            AppendResult(
+                known.first_offset,
+                known.last_offset,
+                header.record_count,
+                known.timestamp if stamped else NO_TIMESTAMP,
+                log.snapshot.log_start_offset,
+                duplicate=True,
+            )
+        )
+    return results

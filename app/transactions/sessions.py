@@ -53,8 +53,8 @@ class Session:
 class Enlistment:
     """Leave to append to the partitions of one request, held until they were submitted: ``with`` it.
 
-    ``duplicates`` are in the log already and need not be appended, ``refused`` must not be; of both nothing was
-    enlisted. While it is held no marker is written, so hold it across nothing that waits.
+    ``duplicates`` are in the log already, batch by batch, and need not be appended, ``refused`` must not be; of both
+    nothing was enlisted. While it is held no marker is written, so hold it across nothing that waits.
     """
 
     __slots__ = ("_session", "duplicates", "refused")
@@ -62,7 +62,7 @@ class Enlistment:
     def __init__(
         self,
         session: Session,
-        duplicates: Mapping[PartitionName, AppendResult],
+        duplicates: Mapping[PartitionName, list[AppendResult]],
         refused: Mapping[PartitionName, StorageError],
     ) -> None:
         self._session: Session | None = session

@@ -135,6 +135,55 @@ def test_json_records_of_a_transaction(client: httpx.Client, topic: str, name: s
     assert committed_values(log.snapshot) == [b"a", b"b"]
 
 
+def atomic(client: httpx.Client, topic: str, *parts: dict[str, Any], **more: Any) -> httpx.Response:
+    name = topic.rpartition("/")[2]
+    body = {"partitions": [{"topic": name, **part} for part in parts], **more}
+    return client.post("/v1/produce", params={"atomic": "true"}, json=body)
+
+
+def values(server: ThreadedServer, topic: str) -> list[list[bytes]]:
+    logs = server.service.broker.topic(topic.rpartition("/")[2]).partitions
+    return [committed_values(log.snapshot) for log in logs]
+
+
+def test_an_atomic_request(client: httpx.Client, topic: str, server: ThreadedServer) -> None:
+    parts = [{"partition": number, "records": [{"value": f"v{place}"}]} for place, number in enumerate((0, 1, 0))]
+    answer = atomic(client, topic, *parts)
+    assert answer.status_code == 200, answer.text
+    assert [result["base_offset"] for result in answer.json()["results"]] == [0, 0, 1]
+    assert values(server, topic) == [[b"v0", b"v2"], [b"v1"]]
+    assert limits(client, topic)["last_stable_offset"] == 3
+
+
+def test_an_atomic_request_that_is_refused_in_one_place_is_nowhere(
+    client: httpx.Client, topic: str, server: ThreadedServer
+) -> None:
+    """Before anything is appended, and after."""
+    good = {"partition": 0, "records": [{"value": "good"}]}
+    refused = atomic(client, topic, good, {"partition": 9, "records": [{"value": "x"}]})
+    assert problem(refused) == (404, "unknown_topic_or_partition", 3)
+    assert [result["error"]["code"] for result in refused.json()["results"]] == [
+        "transaction_aborted",
+        "unknown_topic_or_partition",
+    ]
+    log = server.service.broker.partition(topic.rpartition("/")[2], 1)
+    log.take_offline("a test says so")
+    refused = atomic(client, topic, good, {"partition": 1, "records": [{"value": "x"}]})
+    assert refused.status_code in {503, 504}
+    assert values(server, topic) == [[], []]
+
+
+def test_what_cannot_be_atomic(client: httpx.Client, topic: str, name: str) -> None:
+    producer = initialise(client, name)
+    part = {"partition": 0, "records": [{"value": "a"}]}
+    mine = atomic(client, topic, {**part, "base_sequence": 0}, transactional_id=name, **producer._asdict())
+    assert problem(mine) == (422, "invalid_request", -1)
+    body = {"partitions": [{"topic": topic.rpartition("/")[2], **part}]}
+    answer = client.post("/v1/produce", params={"atomic": "true", "acks": "0"}, json=body)
+    assert problem(answer) == (422, "invalid_request", -1)
+    assert limits(client, topic)["log_end_offset"] == 0
+
+
 def test_a_transaction_is_not_named_for_nothing(client: httpx.Client, topic: str) -> None:
     answer = client.post(
         f"{topic}/partitions/0/records", json={"records": [{"value": "x"}]}, headers={"Transactional-Id": "t"}
