@@ -48,6 +48,7 @@ NEEDS: dict[str, Any] = {
     "listSegments": [(T, "DESCRIBE")],
     "produceRecords": [(T, "WRITE")],
     "produceRecordsToTopic": [(T, "WRITE")],
+    "produce": [(T, "WRITE")],
     "fetchRecords": [(T, "READ")],
     "headRecords": [(T, "READ")],
     "getRecord": [(T, "READ")],
@@ -81,11 +82,12 @@ NEEDS: dict[str, Any] = {
     "revokeToken": KNOWN,
 }
 # Routes that answer 403 about a topic that cannot be seen, and not 404: creating it, and asking about many.
-SHOWN = {"ensureTopic", "findOffsets"}
+SHOWN = {"ensureTopic", "findOffsets", "produce"}
 BODIES: dict[str, Any] = {
     "alterTopic": {"partitions": 1},
     "produceRecords": {"records": [{"value": "v"}]},
     "produceRecordsToTopic": {"records": [{"value": "v"}]},
+    "produce": {"partitions": [{"topic": TOPIC, "partition": 0, "records": [{"value": "v"}]}]},
     "fetchMany": {"partitions": [{"topic": TOPIC, "partition": 0, "fetch_offset": 0}]},
     "findOffsets": {"queries": [{"topic": TOPIC, "partition": 0, "timestamp": "earliest"}]},
     "initialiseProducer": {"transactional_id": LOADER},
@@ -395,6 +397,32 @@ def test_routes_of_many_resources_answer_each_by_itself(stand: Stand) -> None:
     answered = httpx.post(f"{stand.url}/v1/offsets", json={"queries": queries}, headers=bearer(reader.credential))
     assert answered.status_code == 207
     assert [(each.get("error") or {}).get("kafka_code") for each in answered.json()["results"]] == [None, 29]
+
+
+def test_a_2_a_produce_request_is_split_by_what_may_be_written(stand: Stand) -> None:
+    """Spec A2: one answer of 0, 29 and 3, and only the first grows; all 53 without the transactional id."""
+    (writer,) = [caller for caller in stand.callers if caller.name == "topic WRITE literal"]
+    assert writer.credential is not None
+    places = [(TOPIC, 0), ("orders-forbidden", 0), (TOPIC, 9)]
+    parts = [{"topic": name, "partition": number, "records": [{"value": "v"}]} for name, number in places]
+
+    def end_of(client: httpx.Client, topic: str) -> int:
+        path = f"/v1/topics/{topic}/partitions/0"
+        return int(client.get(path, headers=bearer(stand.super_key)).json().get("log_end_offset", -1))
+
+    with http_client(stand.url) as client:
+        before = [end_of(client, topic) for topic in (TOPIC, "orders-forbidden")]
+        answer = client.post("/v1/produce", json={"partitions": parts}, headers=bearer(writer.credential))
+        assert answer.status_code == 207, answer.text
+        results = answer.json()["results"]
+        assert [(each.get("error") or {}).get("kafka_code") for each in results] == [None, 29, 3]
+        assert [(each["base_offset"], each["log_start_offset"]) for each in results[1:]] == [(-1, -1)] * 2
+        assert [end_of(client, topic) for topic in (TOPIC, "orders-forbidden")] == [before[0] + 1, before[1]]
+        body = {"partitions": [part | {"base_sequence": 0} for part in parts], "transactional_id": LOADER}
+        body |= {"producer_id": 1, "producer_epoch": 0}
+        refused = client.post("/v1/produce", json=body, headers=bearer(writer.credential))
+        assert refused.status_code == 403
+        assert {each["error"]["kafka_code"] for each in refused.json()["results"]} == {53}
 
 
 def test_a_producer_id_needs_write_on_some_topic_or_idempotent_write(stand: Stand) -> None:
