@@ -47,7 +47,8 @@ class ThreadedServer:
         self._sockets = bind(self.settings)
         self._thread = threading.Thread(target=self._server.run, args=(self._sockets,), name="server under test")
         self.failure: Exception | None = None
-        self.url = f"http://127.0.0.1:{self._sockets[0].getsockname()[1]}"
+        scheme = "https" if self.settings.tls_certificate else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._sockets[0].getsockname()[1]}"
 
     @property
     def service(self) -> Service:

@@ -53,6 +53,7 @@ NEEDS: dict[str, Any] = {
     "headRecords": [(T, "READ")],
     "getRecord": [(T, "READ")],
     "getRecordValue": [(T, "READ")],
+    "produce": [(T, "WRITE")],
     "fetchMany": KNOWN,  # errors are the partitions'; see test_routes_of_many_resources_answer_each_by_itself
     "getOffset": [(T, "DESCRIBE")],
     "findOffsets": [(T, "DESCRIBE")],
