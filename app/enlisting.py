@@ -16,6 +16,7 @@ from storage.batch_validation import ValidBatch
 from storage.errors import InvalidPidMappingError, InvalidRecordError, InvalidTxnStateError, RefusedError, StorageError
 from storage.file_names import PartitionName
 from storage.partition_log import AppendResult, PartitionLog
+from storage.topic_registry import refuse_internal
 
 
 def transactional_id_of(broker: Broker, batches: Sequence[ValidBatch], named: str | None) -> str | None:
@@ -59,7 +60,7 @@ async def submit_appends(
     is refused there stops no other partition, except that one transaction is one producer's: a request for two of
     them is refused whole.
     """
-    outcomes: list[Submitted | None] = [_mixed(append.batches) for append in appends]
+    outcomes: list[Submitted | None] = [_refusal(append) for append in appends]
     wanted = {
         place: append
         for place, append in enumerate(appends)
@@ -132,10 +133,16 @@ def _submit(
         return error
 
 
-def _mixed(batches: Sequence[ValidBatch]) -> RefusedError | None:
-    """Why these batches cannot be one append: some are transactional and others are not, or of another producer."""
+def _refusal(append: PartitionAppend) -> RefusedError | None:
+    """Why these batches cannot be one append: the topic is internal, and must not get as much as a marker; or some
+    are transactional and others are not, or of another producer."""
+    try:
+        refuse_internal(append.log.name.topic)
+    except RefusedError as error:
+        return error
     kinds = {
-        (batch.header.is_transactional, batch.header.producer_id, batch.header.producer_epoch) for batch in batches
+        (batch.header.is_transactional, batch.header.producer_id, batch.header.producer_epoch)
+        for batch in append.batches
     }
     if len(kinds) > 1 and any(is_transactional for is_transactional, _, _ in kinds):
         return InvalidRecordError("the batches of one partition belong to one transaction, or all of them to none")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from app.http.problems import Problem
@@ -103,9 +103,12 @@ class TransactionCoordinator:
             raise ShuttingDownError("the service is stopping")
         if self._loading is None or not self._loading.done():
             await self.start()
+        self._check_known()
+        self._state_log.check_online()
+
+    def _check_known(self) -> None:
         if self._failure is not None:
             raise PartitionOfflineError(f"there are no transactions: {self._failure}")
-        self._state_log.check_online()
 
     # Looking
 
@@ -114,7 +117,12 @@ class TransactionCoordinator:
         return self._table.find(transactional_id)
 
     def name_of(self, producer_id: int) -> str | None:
-        """The transactional id that has this producer id now."""
+        """The transactional id that has this producer id now.
+
+        Raises:
+            PartitionOfflineError: nobody can tell, as the log of transactions could not be read.
+        """
+        self._check_known()
         return self._table.find_name(producer_id)
 
     def waits_of(self, transactional_id: str) -> Mapping[PartitionName, str]:
@@ -224,7 +232,7 @@ class TransactionCoordinator:
 
         Given are the headers of what shall be appended. Free of charge for partitions that are part of it. A batch
         that is in its log already, or that cannot follow what is there, enlists nothing: a request of a transaction
-        long ended that arrives late opens no other.
+        long ended that arrives late opens no other. Nor does a partition that is offline.
 
         Raises:
             InvalidPidMappingError: the producer belongs to no transactional id, or to another one than given.
@@ -268,14 +276,18 @@ class TransactionCoordinator:
             if partition in present:
                 continue
             try:
-                known = await find_duplicates(self._logs, self._logs.partition(*partition), appends[partition])
+                log = self._logs.partition(*partition)
+                known = await find_duplicates(self._logs, log, appends[partition])
             except RefusedError as error:
                 refused[partition] = error
                 continue
-            if known is None:
-                fresh.append(partition)
-            else:
+            if known is not None:
                 duplicates[partition] = known
+            elif log.offline_reason is not None:
+                # Its marker could not be written either: the transaction would never end.
+                refused[partition] = PartitionOfflineError(f"{log.name} takes no appends: {log.offline_reason}")
+            else:
+                fresh.append(partition)
         if fresh:
             enlisted = state.enlist(transaction, producer, fresh, self._logs.now_ms())
             if len(enlisted.partitions) > self._limits.partition_count_max:
@@ -442,7 +454,7 @@ class TransactionCoordinator:
         await self._state_log.shorten(self._live())
         return True
 
-    async def _live(self) -> AsyncIterator[Sequence[Transaction]]:
+    async def _live(self) -> AsyncGenerator[Sequence[Transaction], None]:
         for transaction in self._table:
             name = transaction.transactional_id
             session = self._session_of(name)

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 
 from app.partition_writer import PendingAppend
 from app.transactions.logs import Logs
 from app.transactions.records import decode_key, decode_value, encode_key, encode_value
 from app.transactions.state import Transaction
-from rollway.records import Record, columns_from_records, decode_batch, encode_batch, split_batches
+from rollway.records import Record, RecordFormatError, columns_from_records, decode_batch, encode_batch, split_batches
 from storage.batch_validation import validate_batches
-from storage.errors import PartitionOfflineError, UnknownTopicOrPartitionError
+from storage.errors import CorruptionError, PartitionOfflineError, UnknownTopicOrPartitionError
 from storage.log_snapshot import Isolation, LogSnapshot
 from storage.partition_log import AppendRequest, PartitionLog
 
@@ -42,6 +43,8 @@ SHORTEN_ABOVE_RATIO = 10
 
 _READ_BYTES = 1024 * 1024
 _BATCH_COUNT = 100
+_PENDING_COUNT_MAX = 500
+"""Appends of ``shorten`` that are on their way at a time: ids are more than a mailbox takes."""
 
 
 class StateLog:
@@ -120,7 +123,7 @@ class StateLog:
         """Whether most of the log is old news."""
         return self.record_count > max(SHORTEN_ABOVE_COUNT, SHORTEN_ABOVE_RATIO * live_count)
 
-    async def shorten(self, live: AsyncIterator[Sequence[Transaction]]) -> None:
+    async def shorten(self, live: AsyncGenerator[Sequence[Transaction], None]) -> None:
         """Write all of ``live`` again and forget what is before. Durable: on return.
 
         ``live`` gives every transaction that counts, each while nobody can change it; a change that comes later
@@ -132,13 +135,14 @@ class StateLog:
         log = await self._opened()
         start = log.written_end_offset
         pending: list[PendingAppend] = []
-        async for transactions in live:
-            pending += [
-                self._append(log, [(transaction.transactional_id, transaction) for transaction in few])
-                for few in _pieces(transactions)
-            ]
-        for appended in pending:
-            await appended.fsynced
+        # Closed whatever happens: it holds the lock of an id while that id's transaction is written.
+        async with aclosing(live):
+            async for transactions in live:
+                for few in _pieces(transactions):
+                    pending.append(self._append(log, [(each.transactional_id, each) for each in few]))
+                    if len(pending) >= _PENDING_COUNT_MAX:
+                        await _durable(pending)
+        await _durable(pending)
         await self._logs.writer_of(log).run(lambda: log.delete_records(min(start, log.snapshot.high_watermark)))
 
     def check_online(self) -> None:
@@ -149,6 +153,13 @@ class StateLog:
         """
         if self._log is not None and self._log.offline_reason is not None:
             raise PartitionOfflineError(f"{TOPIC} is offline: {self._log.offline_reason}")
+
+
+async def _durable(pending: list[PendingAppend]) -> None:
+    """Wait for all of them, and leave none."""
+    for appended in pending:
+        await appended.fsynced
+    pending.clear()
 
 
 def _pieces(transactions: Sequence[Transaction]) -> Iterable[Sequence[Transaction]]:
@@ -172,16 +183,24 @@ def _replay(snapshot: LogSnapshot) -> list[Transaction]:
     while offset < snapshot.log_end_offset:
         found = snapshot.read(offset, _READ_BYTES, isolation=Isolation.LOG_END)
         content = b"".join(piece.read() for piece in found.slices)
-        for batch in split_batches(content):
-            batch.check_crc()
-            columns = decode_batch(batch)
-            rows = zip(columns.offsets.tolist(), columns.keys.to_list(), columns.values.to_list(), strict=True)
-            for place, key, value in rows:
-                if place < offset:
-                    continue
-                name = decode_key(key)
-                known.pop(name, None)
-                if value is not None:
-                    known[name] = decode_value(name, value)
+        for place, key, value in _rows(content):
+            if place < offset:
+                continue
+            name = decode_key(key)
+            known.pop(name, None)
+            if value is not None:
+                known[name] = decode_value(name, value)
         offset = found.next_offset
     return list(known.values())
+
+
+def _rows(content: bytes) -> Iterable[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of each record; control records say nothing about transactional ids."""
+    try:
+        for batch in split_batches(content):
+            batch.check_crc()
+            if not batch.header.is_control:
+                columns = decode_batch(batch)
+                yield from zip(columns.offsets.tolist(), columns.keys.to_list(), columns.values.to_list(), strict=True)
+    except RecordFormatError as error:
+        raise CorruptionError(f"a batch of {TOPIC} is damaged: {error}") from error
