@@ -115,6 +115,7 @@ def revoke_key(
     data_dir: DataDir = None,
     server: options.Server = options.DEFAULT_SERVER,
     api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Revoke an API key, and the tokens that were made with it, at once.
 
@@ -132,7 +133,10 @@ def revoke_key(
     else:
         with open_session(server, api_key) as session:
             session.send("DELETE", f"/v1/keys/{options.quoted(key_id)}")
-    say(f"Revoked key {key_id}.")
+    if as_json:
+        print_json({"revoked": key_id})
+    else:
+        say(f"Revoked key {key_id}.")
 
 
 def ending(expires_at: int | None) -> str:

@@ -19,6 +19,28 @@ LogFormat = Annotated[
     typer.Option("--log-format", metavar="FORMAT", help="text, or json: an object per line.", show_default="text"),
 ]
 
+TopicDefaults = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic-default",
+        metavar="NAME=VALUE",
+        help="Default of a topic setting, by Kafka's name; repeatable.",
+        show_default=False,
+    ),
+]
+Authentication = Annotated[
+    bool, typer.Option("--authentication", help="Ask every request who it comes from; ACLs say what it may.")
+]
+SuperUsers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--super-user",
+        metavar="PRINCIPAL",
+        help="Who may do everything, such as User:admin; repeatable.",
+        show_default=False,
+    ),
+]
+
 
 def serve_command(
     data_dir: Annotated[
@@ -38,31 +60,13 @@ def serve_command(
     ] = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
-    topic_default: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic-default",
-            metavar="NAME=VALUE",
-            help="Default of a topic setting, by Kafka's name; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    topic_default: TopicDefaults = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="TOML file with any of the settings.", show_default=False),
     ] = None,
-    authentication: Annotated[
-        bool, typer.Option("--authentication", help="Ask every request who it comes from; ACLs say what it may.")
-    ] = False,
-    super_user: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--super-user",
-            metavar="PRINCIPAL",
-            help="Who may do everything, such as User:admin; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    authentication: Authentication = False,
+    super_user: SuperUsers = None,
     insecure_no_authentication: Annotated[
         bool, typer.Option("--insecure-no-authentication", help="Allow a host that other machines reach.")
     ] = False,

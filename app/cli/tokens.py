@@ -80,6 +80,7 @@ def revoke_token(
     token_id: Annotated[str, typer.Argument(metavar="TOKEN_ID", help="As tokens list shows it.", show_default=False)],
     server: options.Server = options.DEFAULT_SERVER,
     api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Revoke a token at once.
 
@@ -89,4 +90,7 @@ def revoke_token(
     """
     with open_session(server, api_key) as session:
         session.send("DELETE", f"/v1/tokens/{options.quoted(token_id)}")
-    say(f"Revoked token {token_id}.")
+    if as_json:
+        print_json({"revoked": token_id})
+    else:
+        say(f"Revoked token {token_id}.")

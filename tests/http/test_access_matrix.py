@@ -48,7 +48,6 @@ NEEDS: dict[str, Any] = {
     "listSegments": [(T, "DESCRIBE")],
     "produceRecords": [(T, "WRITE")],
     "produceRecordsToTopic": [(T, "WRITE")],
-    "produce": [(T, "WRITE")],
     "fetchRecords": [(T, "READ")],
     "headRecords": [(T, "READ")],
     "getRecord": [(T, "READ")],
