@@ -65,7 +65,7 @@ class TransactionCoordinator:
         self._loading: asyncio.Task[None] | None = None
         self._failure: str | None = None
         self._stopping = False
-        self.pool = ProducerPool(self.initialise)
+        self.pool = ProducerPool(self.initialise, self._is_current)
         """Producers for requests that are a transaction each."""
 
     # The life of it
@@ -115,6 +115,10 @@ class TransactionCoordinator:
     def find(self, transactional_id: str) -> Transaction | None:
         """What is known of an id."""
         return self._table.find(transactional_id)
+
+    def _is_current(self, transactional_id: str, producer: ProducerIdentity) -> bool:
+        transaction = self._table.find(transactional_id)
+        return transaction is not None and transaction.producer == producer
 
     def name_of(self, producer_id: int) -> str | None:
         """The transactional id that has this producer id now.
@@ -414,11 +418,18 @@ class TransactionCoordinator:
     async def abort_timed_out(self) -> int:
         """Abort every transaction that is older than its timeout, and fence its producer; how many those were."""
         count = 0
+        failure: StorageError | Problem | None = None
         for transaction in self._table:
             if not transaction.is_timed_out(self._logs.now_ms()):
                 continue
             name = transaction.transactional_id
-            count += await self._in_turn(name, lambda session, name=name: self._abort_timed_out(session, name))  # type: ignore[misc]
+            try:
+                count += await self._in_turn(name, lambda session, name=name: self._abort_timed_out(session, name))  # type: ignore[misc]
+            except (StorageError, Problem) as error:
+                # One that cannot be aborted now keeps no other open.
+                failure = error
+        if failure is not None:
+            raise failure
         return count
 
     async def _abort_timed_out(self, session: Session, name: str) -> bool:

@@ -16,6 +16,7 @@ _NAME = "__rollway_atomic_{}"
 _SEQUENCE_COUNT = 2**31
 
 Initialise = Callable[[str, int, int], Awaitable[ProducerIdentity]]
+IsCurrent = Callable[[str, ProducerIdentity], bool]
 
 
 class PooledProducer:
@@ -41,8 +42,10 @@ class PooledProducer:
 class ProducerPool:
     """Names that are free, and producers that wait for work. Thread: the event loop."""
 
-    def __init__(self, initialise: Initialise, count_max: int = PRODUCER_COUNT_MAX) -> None:
+    def __init__(self, initialise: Initialise, is_current: IsCurrent, count_max: int = PRODUCER_COUNT_MAX) -> None:
+        """``is_current`` tells whether a producer's name is still known, and its own."""
         self._initialise = initialise
+        self._is_current = is_current
         self._turns = asyncio.Semaphore(count_max)
         self._names = [_NAME.format(number) for number in reversed(range(count_max))]
         self._idle: list[PooledProducer] = []
@@ -58,7 +61,8 @@ class ProducerPool:
             producer = self._idle.pop() if self._idle else None
             name = self._names.pop() if producer is None else producer.name
             try:
-                if producer is None:
+                if producer is None or not self._is_current(name, producer.identity):
+                    # Never made yet, or forgotten while it was idle.
                     producer = PooledProducer(name, await self._initialise(name, timeout_ms, wait_ms))
                 producer.is_kept = False
                 yield producer

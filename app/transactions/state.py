@@ -74,6 +74,11 @@ class Transaction:
     updated_ms: int = NO_TIME
 
     @property
+    def producer(self) -> ProducerIdentity:
+        """Who may write in it."""
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
+
+    @property
     def is_ongoing(self) -> bool:
         """Whether it takes records."""
         return self.state is TransactionState.ONGOING
@@ -192,7 +197,7 @@ def _check_producer(transaction: Transaction, producer: ProducerIdentity) -> Non
     name = transaction.transactional_id
     if producer.producer_id != transaction.producer_id:
         raise InvalidPidMappingError(f"{name!r} belongs to another producer than {producer.producer_id}")
-    if producer.producer_epoch != transaction.producer_epoch:
+    if producer.producer_epoch != transaction.producer_epoch or producer.producer_epoch > PRODUCER_EPOCH_MAX:
         raise ProducerFencedError(
             f"producer {producer.producer_id} with epoch {producer.producer_epoch} is fenced: "
             f"the epoch of {name!r} is {transaction.producer_epoch}"

@@ -50,3 +50,16 @@ def test_atomic_requests_beside_each_other():
         assert [sorted(seen) for seen in visible(logs)] == [sorted(values)] * 2
 
     on_stand(scenario)
+
+
+def test_a_producer_that_was_forgotten_while_idle_is_made_anew():
+    async def scenario(made: Stand) -> None:
+        logs = await made.topic("orders", 2)
+        assert (await produce_atomically(made.broker, plain_appends(made, logs, b"a"), ProduceOptions())).is_committed
+        made.clock.advance(made.broker.settings.transactional_id_expiration_ms)
+        await made.scheduler.run("transactions")
+        assert made.broker.transactions.id_count() == 0
+        assert (await produce_atomically(made.broker, plain_appends(made, logs, b"b"), ProduceOptions())).is_committed
+        assert visible(logs) == [[b"a", b"b"]] * 2
+
+    on_stand(scenario)

@@ -152,6 +152,33 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_shut_out(
     on_stand(scenario)
 
 
+def test_a_transaction_that_cannot_be_aborted_now_keeps_no_other_open():
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        producers = [await producer_on(made, f"t{number}", timeout_ms=1_000) for number in range(3)]
+        for producer in producers:
+            await producer.send(log, b"slow")
+        made.clock.advance(1_001)
+        write = made.broker.transactions._state_log.write
+
+        async def refuse_the_first(transaction: Transaction) -> None:
+            if transaction.transactional_id == "t0":
+                raise DiskFullError("no room for this one")
+            await write(transaction)
+
+        made.broker.transactions._state_log.write = refuse_the_first
+        await made.scheduler.run("transactions")
+        await settled(made.broker)
+        states = {each.transactional_id: each.state.name for each in made.broker.transactions._table}
+        assert states == {"t0": "ONGOING", "t1": "COMPLETE_ABORT", "t2": "COMPLETE_ABORT"}
+        made.broker.transactions._state_log.write = write
+        await made.scheduler.run("transactions")
+        await settled(made.broker)
+        assert made.broker.transactions.open_count() == 0
+
+    on_stand(scenario)
+
+
 def test_who_was_never_initialised_writes_nothing():
     """49, whether nobody has the producer id, or it is not a transactional one, or another id is named."""
 

@@ -63,7 +63,11 @@ def test_the_last_epoch_is_followed_by_another_producer_id():
     open_one = state.enlist(last, producer_of(last), (A,), NOW)
     fenced = state.fence(open_one, NOW)
     assert fenced.producer_epoch == 2**15 - 1
-    assert producer_of(given_id(state.complete(fenced, NOW), 8)) == (8, 0)
+    complete = state.complete(fenced, NOW)
+    assert producer_of(given_id(complete, 8)) == (8, 0)
+    # Whoever counts on from its own epoch is shut out like the rest: no epoch is left to fence it with.
+    with pytest.raises(ProducerFencedError):
+        state.enlist(complete, producer_of(complete), (A,), NOW)
 
 
 def test_an_open_transaction_keeps_its_id_from_a_new_instance():
