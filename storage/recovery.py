@@ -30,7 +30,7 @@ from storage.file_names import (
 from storage.file_system import File, FileSystem
 from storage.index_builder import IndexSettings
 from storage.leader_epochs import LeaderEpochs
-from storage.leftover_files import clear_leftovers, remove_segment_files
+from storage.leftover_files import LostSegment, clear_leftovers, find_lost_segments, remove_segment_files
 from storage.log_snapshot import OffsetRange
 from storage.offsets import ByteRange, LeaderEpoch, Offset
 from storage.partition_log import PartitionLog
@@ -95,6 +95,7 @@ class PartitionOpener:
         self._epochs = LeaderEpochs(file_system, directory / LEADER_EPOCH_CHECKPOINT)
         self._epochs_known = False
         self._log_start = Offset(0)
+        self._lost: list[LostSegment] = []
         self._found_gaps: list[TruncationGap] = []
         self._damage_hint: str | None = None
         self._transactions = TransactionCheckpoint(file_system, directory)
@@ -104,9 +105,11 @@ class PartitionOpener:
         """Recover what must be recovered and return the log, with everything in it durable."""
         self._check_topic_id()
         self._load_epochs()
-        clear_leftovers(self._file_system, self._directory, clean=self._clean)
-        segments = self._find_segments()
         expected_start = self._log_start = self._expected_start()
+        self._lost = find_lost_segments(self._file_system, self._directory, expected_start)
+        witnesses = [lost.base_offset for lost in self._lost]
+        clear_leftovers(self._file_system, self._directory, clean=self._clean, witnesses=witnesses)
+        segments = self._find_segments()
         if segments:
             segments = self._drop_below_log_start(segments, expected_start)
             self._check_first(segments[0], expected_start)
@@ -117,9 +120,11 @@ class PartitionOpener:
             self._remove(segments, f"the log ends at {log_end}, below the log start {log_start}")
             segments = []
         if not segments:
-            log_end = max(log_start, self._checkpoints.recovery_points.get(self._name, Offset(0)))
+            log_end = max(log_start, self._durable_end([]))
             if log_end > log_start:
-                self._report_damage(log_start, log_end, "their segment files are missing")
+                self._report_damage(
+                    log_start, log_end, self._why_short() if self._lost else "their segment files are missing"
+                )
             segments = [self._first_segment(log_end)]
         if self.report.damage:
             log_end = max(log_end, self.report.damage[-1].end, log_start)
@@ -258,7 +263,8 @@ class PartitionOpener:
     def _durable_end(self, segments: list[Segment]) -> Offset:
         """Everything below was made durable: a new segment is only begun when the one before it is (rule 7)."""
         recovery_point = self._checkpoints.recovery_points.get(self._name, Offset(0))
-        return max([recovery_point, *(segment.base_offset for segment in segments[-1:])])
+        lost = (segment.end_offset for segment in self._lost)
+        return max([recovery_point, *lost, *(segment.base_offset for segment in segments[-1:])])
 
     def _scan_from(self, segments: list[Segment]) -> Offset:
         recovery_point = self._checkpoints.recovery_points.get(self._name, Offset(0))
@@ -280,7 +286,7 @@ class PartitionOpener:
             return following
         if result.end_offset < durable_end:
             segment.size_bytes = result.valid_bytes
-            self._report_damage(result.end_offset, durable_end, result.problem or "the log ends too early")
+            self._report_damage(result.end_offset, durable_end, result.problem or self._why_short())
             # With nothing left but what was deleted, the log begins anew at its start.
             return durable_end if durable_end > self._log_start else result.end_offset
         if result.problem is not None:
@@ -305,6 +311,13 @@ class PartitionOpener:
         if gaps.is_lost:
             self._damage_hint = f"{gaps.path} is damaged too, which says what truncations took: restore or correct it"
         return "they are missing" if self._damage_hint is None else f"they are missing; {self._damage_hint}"
+
+    def _why_short(self) -> str:
+        if not self._lost:
+            return "the log ends too early"
+        path = self._directory / offset_file_name(self._lost[0].base_offset, LOG_SUFFIX)
+        self._damage_hint = f"{path} is missing, though its indexes are there: restore it"
+        return self._damage_hint
 
     def _cut(self, segment: Segment, result: SegmentScan) -> None:
         cut_bytes = self._file_system.size(segment.file.path) - result.valid_bytes

@@ -23,6 +23,7 @@ from storage.log_inspection.segment_check import PartitionWalk, SegmentCheck, Se
 from storage.log_inspection.stored_files import (
     ProducerEntry,
     StoredFileError,
+    is_zero,
     read_epochs,
     read_producer_snapshot,
     read_properties,
@@ -122,7 +123,7 @@ class PartitionCheck:
         )
 
     def _sort_files(self) -> None:
-        orphans: dict[int, str] = {}
+        orphans: list[tuple[int, str]] = []
         set_aside: list[Path] = []
         for file_name in self._file_system.list_directory(self._directory):
             path = self._directory / file_name
@@ -143,13 +144,28 @@ class PartitionCheck:
             elif parsed.suffix == PRODUCER_SNAPSHOT_SUFFIX:
                 self._snapshots.append(parsed.offset)
             else:
-                orphans[parsed.offset] = file_name
+                orphans.append((parsed.offset, file_name))
         self._note_all(set_aside, "marked as deleted or unfinished, and not part of the log")
         self._bases.sort()
         self._snapshots.sort()
-        for base_offset, file_name in orphans.items():
+        marked = {parsed.offset for parsed in map(parse_offset_file_name, (path.name for path in set_aside)) if parsed}
+        for base_offset, file_name in orphans:
             if base_offset not in self._bases:
-                self._findings.note(self._directory / file_name, "the index has no log; the next start removes it")
+                self._report_orphan(self._directory / file_name, base_offset, is_marked=base_offset in marked)
+
+    def _report_orphan(self, path: Path, base_offset: int, *, is_marked: bool) -> None:
+        """An index without a log: of a segment that was being deleted, or begun; with entries, of one that is lost."""
+        lowest = max(self._state.log_start_offsets.get(self._name, 0), *(base + 1 for base in self._bases), 0)
+        if base_offset >= lowest and not is_marked and not self._state.is_live:
+            file = self._file_system.open(path, writable=False)
+            try:
+                is_empty = is_zero(file, 0, file.size())
+            finally:
+                file.close()
+            if not is_empty:
+                self._findings.damage(path, "the index has entries, but the log they speak of is missing")
+                return
+        self._findings.note(path, "the index has no log; the next start removes it")
 
     def _note_all(self, paths: Sequence[Path], what: str) -> None:
         """One note for many files, which are nothing to worry about."""
