@@ -39,6 +39,10 @@ class Rights(Protocol):
         """Whether this is allowed on some resource of the kind."""
         ...
 
+    def are_alive(self) -> bool:
+        """Whether the credential that they come from still is believed."""
+        ...
+
 
 class Access:
     """What one request may do.
@@ -107,6 +111,15 @@ class Access:
         ):
             raise problem_for(UnknownTopicOrPartitionError(f"there is no topic {resource.name!r}"))
         raise refusal
+
+    def require_alive(self) -> None:
+        """Return while the credential still is believed; for a request that goes on for long.
+
+        Raises:
+            Problem: 401.
+        """
+        if self._rights is not None and not self._rights.are_alive():
+            raise Problem(401, "unauthenticated", "the credential was revoked or has expired meanwhile")
 
     def require_create(self, topic: str) -> None:
         """Return when it may create this topic: CREATE on the topic, or on the cluster, as in Kafka.

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access import credentials
 from app.access.access import ANONYMOUS, Access, audit
-from app.access.credentials import KEY_PREFIX, Credential, Token
+from app.access.credentials import KEY_PREFIX, Credential, Key, Token
 from app.access.failures import FailureLimit
 from app.access.jwt_verifier import JwtError, JwtVerifier
 from app.access.needs import SCOPE_KEY
@@ -88,15 +88,13 @@ class Authenticator:
         prefix, number, secret = found
         if prefix == KEY_PREFIX:
             key = self._checked(self.registry.keys.get(number), secret)
-            return Access(
-                key.principal, PrincipalRights(self.registry, key.principal), credential=KEY_PREFIX + key.number
-            )
+            assert isinstance(key, Key)
+            rights = PrincipalRights(self.registry, key.principal, key)
+            return Access(key.principal, rights, credential=KEY_PREFIX + key.number)
         token = self._checked(self.registry.tokens.get(number), secret)
         assert isinstance(token, Token)
-        if token.issuer_key is not None:
-            issuer = self.registry.keys.get(token.issuer_key)
-            if issuer is None or issuer.is_expired(self.registry.now_ms()):
-                raise _Disbelief("the key that this token was made with is revoked or has expired")
+        if not self.registry.is_token_good(token.number):
+            raise _Disbelief("the key that this token was made with is revoked or has expired")
         return Access(
             token.principal,
             TokenRights(self.registry, token),
@@ -167,6 +165,9 @@ class _Nothing:
         return False
 
     allows_any = allows
+
+    def are_alive(self) -> bool:
+        return True
 
 
 def _address(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

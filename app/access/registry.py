@@ -105,6 +105,18 @@ class AccessRegistry:
             self._set_keys({name: other for name, other in self.keys.items() if name != number})
         return key
 
+    def is_key_good(self, number: str | None) -> bool:
+        """Whether there is this key, and it has not expired."""
+        key = None if number is None else self.keys.get(number)
+        return key is not None and not key.is_expired(self.now_ms())
+
+    def is_token_good(self, number: str) -> bool:
+        """Whether there is this token, it has not expired, and the key it was made with is good."""
+        token = self.tokens.get(number)
+        if token is None or token.is_expired(self.now_ms()):
+            return False
+        return token.issuer_key is None or self.is_key_good(token.issuer_key)
+
     def _set_keys(self, keys: dict[str, Key]) -> None:
         self._files.save_keys(keys.values())
         self.keys = keys
@@ -240,11 +252,16 @@ def check_pattern(operation: Operation, pattern: Pattern) -> None:
 class PrincipalRights:
     """What a principal may do at the moment it is asked."""
 
-    __slots__ = ("_principal", "_registry")
+    __slots__ = ("_key", "_principal", "_registry")
 
-    def __init__(self, registry: AccessRegistry, principal: str) -> None:
+    def __init__(self, registry: AccessRegistry, principal: str, key: Key | None = None) -> None:
+        """``key`` is what the principal came with, if it was one."""
         self._registry = registry
         self._principal = principal
+        self._key = key
+
+    def are_alive(self) -> bool:
+        return self._key is None or self._registry.is_key_good(self._key.number)
 
     def allows(self, operation: Operation, resource: Resource) -> bool:
         return self._registry.acls.allows(self._principal, operation, resource)
@@ -261,6 +278,9 @@ class TokenRights:
     def __init__(self, registry: AccessRegistry, token: Token) -> None:
         self._registry = registry
         self._token = token
+
+    def are_alive(self) -> bool:
+        return self._registry.is_token_good(self._token.number)
 
     def allows(self, operation: Operation, resource: Resource) -> bool:
         sufficient = implied_by(operation)

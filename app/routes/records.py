@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.access.needs import AccessOf, asks, needs
-from app.access.operations import Operation, ResourceKind, transactional_id_resource
+from app.access.needs import AccessOf, access_of, asks, needs
+from app.access.operations import Operation, ResourceKind, topic_resource, transactional_id_resource
 from app.answers import combined_problem, json_answer
 from app.broker import Broker, ProduceOptions
 from app.dependencies import JSON, BrokerOf, LogOf, TopicName, TransactionalIdHeader, within_produce_quota
@@ -332,8 +332,22 @@ async def read_limited(request: Request, broker: Broker) -> bytearray:
     )
 
 
+async def _allowed_body(request: Request) -> AsyncIterator[bytes]:
+    """A body of any length, for as long as its sender may send it: rights may change before it ends.
+
+    Raises:
+        Problem: as ``iterate_body``; 401, 403 or 404 once the sender may not.
+    """
+    access = await access_of(request)
+    resource = topic_resource(request.path_params["topic"])
+    async for piece in iterate_body(request, None):
+        access.require_alive()
+        access.require(Operation.WRITE, resource)
+        yield piece
+
+
 async def _streamed(request: Request, stream: RecordStream, options: ProduceOptions) -> Response:
-    running = asyncio.ensure_future(stream.run(iterate_body(request, None)))
+    running = asyncio.ensure_future(stream.run(_allowed_body(request)))
     if options.acks == "0":
         await running
     problem = await stream.first()

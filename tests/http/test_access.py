@@ -254,6 +254,35 @@ def test_a_long_poll_that_waits_is_refused_when_its_key_or_right_is_gone(tmp_pat
         assert "secret" not in answers[0].text
 
 
+@pytest.mark.parametrize("lost", ["key", "right"])
+def test_a_stream_of_records_ends_when_its_key_or_right_is_gone(tmp_path: Path, lost: str) -> None:
+    with secured(tmp_path, "User:admin", "User:w") as (server, [admin, writer]), http_client(server.url) as client:
+        assert client.put("/v1/topics/a", headers=bearer(admin)).status_code == 201
+        allow(server.url, admin, "User:w", "WRITE", "a")
+        place = "/v1/topics/a/partitions/0"
+
+        def end_offset() -> int:
+            found: int = client.get(place, headers=bearer(admin)).json()["log_end_offset"]
+            return found
+
+        def lines() -> Iterator[bytes]:
+            yield b'{"value":"before"}\n'
+            while end_offset() < 1:
+                pass
+            if lost == "key":
+                assert client.delete(f"/v1/keys/{writer.split('_')[1]}", headers=bearer(admin)).status_code == 204
+            else:
+                assert client.delete("/v1/acls", params={"principal": "User:w"}, headers=bearer(admin)).is_success
+            yield b'{"value":"after"}\n'
+
+        headers = {**bearer(writer), "Content-Type": "application/x-ndjson"}
+        with http_client(server.url) as other:
+            answer = other.post(f"{place}/records", content=lines(), headers=headers)
+        *_, last = answer.text.splitlines()
+        assert json.loads(last)["error"]["status"] == (401 if lost == "key" else 404)
+        assert end_offset() == 1
+
+
 def test_revoking_while_many_ask(tmp_path: Path) -> None:
     """No answer after the revocation's is a success."""
     with secured(tmp_path, "User:admin", "User:busy") as (server, [admin, busy]):
