@@ -138,7 +138,7 @@ def clean_marker_before_the_last_flush(patch: pytest.MonkeyPatch) -> None:
     close = LogManager.close
 
     def close_late(self: LogManager) -> bool:
-        write_file_atomically(self._file_system, self.logs_directory / CLEAN_SHUTDOWN_MARKER, b"{}")
+        write_file_atomically(self.file_system, self.logs_directory / CLEAN_SHUTDOWN_MARKER, b"{}")
         return close(self)
 
     patch.setattr(LogManager, "close", close_late)
@@ -194,7 +194,7 @@ def no_directory_fsync_after_an_unclean_stop(patch: pytest.MonkeyPatch) -> None:
     load = LogManager._load
 
     def load_without(self: LogManager, *arguments: Any) -> None:
-        with _swapped(self, "_file_system", _NoDirectorySync(self._file_system)):
+        with _swapped(self, "file_system", _NoDirectorySync(self.file_system)):
             load(self, *arguments)
 
     patch.setattr(LogManager, "_load", load_without)
@@ -366,7 +366,7 @@ def two_step_publish(patch: pytest.MonkeyPatch) -> None:
 
 @defect(RACE)
 def eager_close_of_retired_files(patch: pytest.MonkeyPatch) -> None:
-    retire = LogWriter._retire
+    retire = LogWriter.retire
 
     def retire_and_close(self: LogWriter, doomed: Iterable[Segment]) -> None:
         doomed = list(doomed)
@@ -374,4 +374,4 @@ def eager_close_of_retired_files(patch: pytest.MonkeyPatch) -> None:
         for segment in doomed:
             segment.file.close()
 
-    patch.setattr(LogWriter, "_retire", retire_and_close)
+    patch.setattr(LogWriter, "retire", retire_and_close)
