@@ -51,8 +51,16 @@ class SegmentTransactions:
             self.index.get().flush()
 
     def collect(self, fetch_offset: Offset, upper_bound: Offset) -> AbortedTransactions:
-        """The transactions that overlap ``[fetch_offset, upper_bound)`` (spec E23)."""
-        return self.index.get().collect_aborted(fetch_offset, upper_bound)
+        """The transactions that overlap ``[fetch_offset, upper_bound)`` (spec E23).
+
+        Raises:
+            CorruptionError: the topic was deleted, and the index with it, before anybody had opened it.
+        """
+        try:
+            index = self.index.get()
+        except FileNotFoundError as error:
+            raise CorruptionError(f"{self.index.path} is gone: nobody can tell which transactions ended how") from error
+        return index.collect_aborted(fetch_offset, upper_bound)
 
     def checked_content(self, end: Offset) -> bytes:
         """What the index of a segment that ends below ``end`` holds, without leaving it open.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -63,10 +64,15 @@ class TransactionIndex:
         """Open the index of the segment that starts at ``base_offset``; without a file it is empty.
 
         All whole entries count; see ``sanity_check``.
+
+        Raises:
+            FileNotFoundError: the directory is gone, so that nobody can tell whether there was a file.
         """
         index = cls(file_system, path, base_offset)
         if file_system.exists(path):
             index._attach(file_system.open(path, writable=writable))
+        elif not file_system.is_directory(path.parent):
+            raise FileNotFoundError(errno.ENOENT, "its directory is gone", str(path))
         return index
 
     def _attach(self, file: File) -> None:
@@ -129,12 +135,26 @@ class TransactionIndex:
         may have more (spec E23).
         """
         found: list[AbortedTransaction] = []
-        for transaction in self.entries():
-            if transaction.last_offset >= fetch_offset and transaction.first_offset < upper_bound:
+        # Those before end below ``fetch_offset``; nor is one of them the last: it leaves nothing stable behind its end.
+        for _version, transaction in self._entries_from(self._slot_of(fetch_offset)):
+            if transaction.first_offset < upper_bound:
                 found.append(transaction)
             if transaction.last_stable_offset >= upper_bound:
                 return AbortedTransactions(found, is_complete=True)
         return AbortedTransactions(found, is_complete=False)
+
+    def _slot_of(self, offset: Offset) -> int:
+        """The first entry whose last offset is not below ``offset``; last offsets rise."""
+        file, low, high = self._file, 0, self.entry_count
+        while file is not None and low < high:
+            middle = (low + high) // 2
+            piece = file.read(middle * self.ENTRY_BYTES, self.ENTRY_BYTES)
+            # Short when it was truncated meanwhile.
+            if len(piece) == self.ENTRY_BYTES and _ENTRY.unpack(piece)[3] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def truncate_to(self, offset: Offset) -> None:
         """Remove the transactions whose last offset is at or above ``offset``."""

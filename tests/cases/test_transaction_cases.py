@@ -17,14 +17,14 @@ from rollway.records import (
     split_batches,
 )
 from storage.batch_validation import validate_batches
-from storage.errors import DiskFullError, OffsetOutOfRangeError
+from storage.errors import CorruptionError, DiskFullError, OffsetOutOfRangeError
 from storage.file_system import LocalFileSystem
 from storage.log_snapshot import Isolation
 from storage.offsets import Offset
 from storage.partition_log import AppendRequest
 from storage.producer_snapshot import read_snapshot
 from storage.transactions import TransactionMarker
-from tests.cases.logs import CaseLog, batch_of, refused
+from tests.cases.logs import TOPIC, CaseLog, batch_of, refused
 from tests.recording_file_system import RecordingFileSystem
 
 NewLog = Callable[..., CaseLog]
@@ -486,6 +486,20 @@ def test_e7_retention_takes_the_transaction_index_along(new_log: NewLog) -> None
     assert log.file_names(".deleted") == []
     fetched = before.read(Offset(0), 1 << 20, isolation=Isolation.LAST_STABLE)
     assert list(fetched.aborted or ()) == [entry for entries in MIXED_ENTRIES.values() for entry in entries]
+
+
+def test_e23_a_topic_deleted_under_a_reader_shows_it_no_aborted_records(new_log: NewLog) -> None:
+    """E23: omission is not allowed; a list that is gone is not an empty one."""
+    log = new_log({"file.delete.delay.ms": 0})
+    mixed(log)
+    log.restart(clean=True)
+    before = log.snapshot
+    # As a reader of everything had opened it, who needs no list of transactions.
+    before.read(Offset(0), 1 << 20)
+    log.manager.delete_topic(TOPIC)
+    log.manager.delete_due_files()
+    with pytest.raises(CorruptionError, match="gone"):
+        before.read(Offset(0), 1 << 20, isolation=Isolation.LAST_STABLE)
 
 
 @pytest.mark.parametrize("operation", ["create", "write"])

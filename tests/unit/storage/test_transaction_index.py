@@ -70,6 +70,30 @@ def test_more_entries_than_one_read_takes(tmp_path):
     assert list(open_index(tmp_path).entries()) == entries
 
 
+def test_a_fetch_at_the_end_of_a_long_index_reads_little(tmp_path):
+    class Counting:
+        read_bytes = 0
+
+        def __init__(self, file):
+            self.file = file
+
+        def read(self, position, length):
+            self.read_bytes += length
+            return self.file.read(position, length)
+
+    index = filled(tmp_path, [(number, number, number + 1, number + 2) for number in range(0, 10_000, 2)])
+    counting = index._file = Counting(index._file)
+    found = index.collect_aborted(Offset(9_990), Offset(9_994))
+    assert [entry.first_offset for entry in found.transactions] == [9_990, 9_992]
+    assert found.is_complete
+    assert counting.read_bytes < 34 * 30
+
+
+def test_without_its_directory_nobody_can_tell_whether_there_was_one(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        open_index(tmp_path / "gone")
+
+
 @pytest.mark.parametrize("last_offset", [10, 9, 0])
 def test_last_offsets_rise(tmp_path, last_offset):
     index = filled(tmp_path, ABORTED[:1])
@@ -238,4 +262,5 @@ def test_no_overlapping_transaction_is_omitted(tmp_path_factory, steps, fetch_of
     answer = index.collect_aborted(Offset(fetch_offset), Offset(upper_bound))
     overlapping = [found for found in aborted if found.last_offset >= fetch_offset and found.first_offset < upper_bound]
     assert answer.transactions == overlapping
-    assert answer.is_complete == any(found.last_stable_offset >= upper_bound for found in aborted)
+    if upper_bound > fetch_offset:
+        assert answer.is_complete == any(found.last_stable_offset >= upper_bound for found in aborted)
