@@ -32,11 +32,12 @@ from storage.index_builder import IndexSettings
 from storage.leader_epochs import LeaderEpochs
 from storage.leftover_files import LostSegment, clear_leftovers, find_lost_segments, remove_segment_files
 from storage.log_snapshot import OffsetRange
-from storage.offsets import ByteRange, LeaderEpoch, Offset
+from storage.offsets import ByteRange, LeaderEpoch, Offset, Position
 from storage.partition_log import PartitionLog
 from storage.producer_state import ProducerState
 from storage.segment import Segment
 from storage.segment_scan import SegmentScan, SegmentScanner, indexed_position, leads_to
+from storage.segment_split import find_overflow, split_segment
 from storage.topic_metadata import read_partition_metadata
 from storage.transaction_checkpoint import TransactionCheckpoint
 from storage.transaction_recovery import restore_producers
@@ -109,7 +110,7 @@ class PartitionOpener:
         self._lost = find_lost_segments(self._file_system, self._directory, expected_start)
         witnesses = [lost.base_offset for lost in self._lost]
         clear_leftovers(self._file_system, self._directory, clean=self._clean, witnesses=witnesses)
-        segments = self._find_segments()
+        segments = self._split_far(self._find_segments())
         if segments:
             segments = self._drop_below_log_start(segments, expected_start)
             self._check_first(segments[0], expected_start)
@@ -196,6 +197,30 @@ class PartitionOpener:
             )
             for base in bases
         ]
+
+    def _split_far(self, segments: list[Segment]) -> list[Segment]:
+        """Split segments whose offsets lie further apart than an index can say; only compaction makes such."""
+        place = 0
+        while self._config.compacts and place < len(segments):
+            segment = segments[place]
+            following = segments[place + 1].base_offset if place + 1 < len(segments) else self._durable_end(segments)
+            far = find_overflow(segment, following)
+            if far is not None and self._split(segment, *far):
+                segments = self._find_segments()
+            segment.close_file()
+            place += 1
+        return segments
+
+    def _split(self, segment: Segment, position: Position, base_offset: Offset) -> bool:
+        try:
+            split_segment(self._file_system, segment, position, base_offset)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS:
+                raise
+            self._note(f"segment {segment.base_offset} spans too many offsets and is not split: {error.strerror}")
+            return False
+        self._note(f"segment {segment.base_offset} is split at {base_offset}: it spans too many offsets for an index")
+        return True
 
     def _expected_start(self) -> Offset:
         """Where the log must begin: its start offset is durable before anything below it goes."""
