@@ -13,6 +13,7 @@ JOBS ?= auto
 # How much more the long tests do than CI: cycles of kill -9, and how many times CI's simulated crashes.
 KILL_CYCLES ?= 500
 CRASH_SCALE ?= 10
+HISTORY_SECONDS ?= 600
 RETRY_ROUNDS ?= 100
 
 PYTEST := $(BIN)/python -m pytest
@@ -24,7 +25,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-all kill-test retry-test crash-test check format bench docs openapi lock clean
+.PHONY: help setup run demo test test-all kill-test history-test retry-test crash-test check format bench docs openapi lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -64,6 +65,9 @@ kill-test: setup ## kill -9 a real server under load, 500 times (KILL_CYCLES=...
 
 retry-test: setup ## send every request several times over breaking connections, 100 kills (RETRY_ROUNDS=...)
 	RETRY_ROUNDS=$(RETRY_ROUNDS) $(PYTEST) tests/http/test_retries.py -s
+
+history-test: setup ## ten minutes of load and kill -9, judged as Jepsen judges (HISTORY_SECONDS=...)
+	HISTORY_SECONDS=$(HISTORY_SECONDS) $(PYTEST) tests/histories/test_service.py -s -k promises
 
 crash-test: setup ## crash the log on a simulated disk, ten times as often as CI does (CRASH_SCALE=...)
 	CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL) tests/crash

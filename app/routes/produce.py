@@ -12,7 +12,7 @@ from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind
 from app.answers import combined_problem, json_answer
 from app.broker import ProduceOptions
-from app.dependencies import JSON, BrokerOf
+from app.dependencies import JSON, BrokerOf, within_produce_quota
 from app.documented_problems import PRODUCE, TRANSACTION, problems
 from app.http import request_context
 from app.http.negotiation import content_type
@@ -85,7 +85,7 @@ _BODY: dict[str, Any] = {
         **problems(*PRODUCE, *TRANSACTION, TRANSACTION_ABORTED),
     },
     openapi_extra=_BODY,
-    dependencies=[Depends(no_idempotence_headers)],
+    dependencies=[Depends(within_produce_quota), Depends(no_idempotence_headers)],
 )
 @asks(Operation.WRITE, ResourceKind.TOPIC)
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)

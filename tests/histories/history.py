@@ -78,3 +78,5 @@ class History:
     transactions: dict[str, TransactionOutcome] = field(default_factory=dict)
     polls: list[Poll] = field(default_factory=list)
     final: dict[int, FinalLog] = field(default_factory=dict)
+    refusals: list[str] = field(default_factory=list)
+    """Answers that no healthy service gives to these clients."""

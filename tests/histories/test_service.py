@@ -1,0 +1,62 @@
+"""Eight producers, half of them transactional, and eight consumers on six partitions, with kill -9 every few seconds.
+
+HISTORY_SECONDS sets how long; `make history-test` takes ten minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.histories.checker import Checker, count_by_kind
+from tests.histories.defective_service import DEFECTS, FOUND_AS
+from tests.histories.scenario import Scenario, command_of
+
+SECONDS = float(os.environ.get("HISTORY_SECONDS", "60"))
+DEFECT_SECONDS = 6.0
+ATTEMPTS_MAX = 6
+SEED = int(os.environ.get("HISTORY_SEED", "1"))
+
+
+def test_a_service_that_is_killed_again_and_again_keeps_its_promises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = Scenario(tmp_path / "data", seed=SEED, seconds=SECONDS)
+    history = scenario.run()
+    anomalies = Checker(history).check()
+    outcomes = list(history.transactions.values())
+    with capsys.disabled():
+        print(
+            f"\n{SECONDS:g} s, {scenario.kill_count} stops: {len(history.sends)} sends, {len(outcomes)} transactions "
+            f"({outcomes.count('committed')} committed, {outcomes.count('aborted')} aborted), "
+            f"{len(history.polls)} polls, {sum(len(log.uncommitted) for log in history.final.values())} records; "
+            f"anomalies: {count_by_kind(anomalies)}"
+        )
+    assert anomalies == []
+    assert history.refusals == []
+    assert scenario.kill_count > 0
+    assert "committed" in outcomes
+    assert "aborted" in outcomes
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_planted_defect_is_found(tmp_path: Path, name: str) -> None:
+    command = command_of("tests.histories.defective_service", name)
+    found: set[str] = set()
+    for seed in range(ATTEMPTS_MAX):
+        scenario = Scenario(
+            tmp_path / str(seed),
+            seed=seed,
+            seconds=DEFECT_SECONDS,
+            command=command,
+            patience_seconds=3,
+            signals=[signal.SIGKILL],
+        )
+        history = scenario.run()
+        found = {kind for kind, count in count_by_kind(Checker(history).check()).items() if count}
+        if found & FOUND_AS[name]:
+            return
+    raise AssertionError(f"looked for {FOUND_AS[name]}, found {found}")
