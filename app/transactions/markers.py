@@ -17,7 +17,7 @@ from storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from storage.file_names import PartitionName
-from storage.partition_log import AppendRequest
+from storage.partition_log import AppendRequest, PartitionLog
 from storage.transactions import TransactionMarker
 
 logger = logging.getLogger(__name__)
@@ -114,6 +114,8 @@ class MarkerWriter:
     async def _write_once(self, name: PartitionName, marker: TransactionMarker) -> None:
         try:
             log = self._logs.partition(*name)
+            if await self._is_untouched(log, marker.producer_id):
+                return
             request = AppendRequest.marker(marker)
             await self._logs.writer_of(log).append(request, size_bytes=MARKER_BYTES, wants_fsync=True).fsynced
         except UnknownTopicOrPartitionError:
@@ -122,3 +124,12 @@ class MarkerWriter:
         except (ProducerFencedError, CoordinatorFencedError) as error:
             # A later epoch has ended it there already.
             logger.warning("%s needs no marker of producer %d: %s", name, marker.producer_id, error)
+
+    async def _is_untouched(self, log: PartitionLog, producer_id: int) -> bool:
+        """Whether nothing of the producer is in the log: what it sent was refused, or the topic was deleted and made
+        anew. A marker would only make the log expect sequence 0 of a producer that counts on."""
+        if log.offline_reason is not None or log.producers.find(producer_id) is not None:
+            return False
+        # Behind everything that was submitted before.
+        found = await self._logs.writer_of(log).run(lambda: log.producers.find(producer_id))
+        return found is None and log.offline_reason is None

@@ -366,6 +366,26 @@ def test_a_topic_deleted_under_an_open_transaction_does_not_hold_up_its_end():
     on_stand(scenario)
 
 
+@pytest.mark.parametrize("writes_to_the_new_one", [False, True])
+def test_a_topic_made_anew_under_an_open_transaction_gets_a_marker_for_its_own_records_alone(writes_to_the_new_one):
+    async def scenario(made: Stand) -> None:
+        (old,) = await made.topic("orders")
+        producer = await producer_on(made)
+        await producer.send(old, b"a", b"b")
+        await made.broker.delete_topic("orders")
+        (new,) = await made.topic("orders")
+        if writes_to_the_new_one:
+            await producer.send(new, b"c")
+            assert visible([new]) == [[]]
+        assert await producer.end(commit=True) == "COMPLETE_COMMIT"
+        assert new.snapshot.log_end_offset == (2 if writes_to_the_new_one else 0)
+        await producer.send(new, b"d")
+        await producer.end(commit=True)
+        assert visible([new]) == [[b"c", b"d"] if writes_to_the_new_one else [b"d"]]
+
+    on_stand(scenario)
+
+
 def test_idle_ids_are_forgotten_and_open_ones_are_not():
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
