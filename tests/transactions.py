@@ -24,6 +24,7 @@ from storage.batch_validation import ValidBatch, validate_batches
 from storage.file_names import PartitionName
 from storage.log_snapshot import Isolation, LogSnapshot
 from storage.partition_log import AppendResult, PartitionLog
+from tests.brokers import Stand
 
 EVERYTHING = 1 << 30
 NOBODY = ProducerIdentity(-1, -1)
@@ -138,3 +139,10 @@ async def settled(broker: Broker) -> None:
 def visible(logs: Sequence[PartitionLog]) -> list[list[bytes]]:
     """The committed values of each log."""
     return [committed_values(log.snapshot) for log in logs]
+
+
+async def producer_on(made: Stand, name: str = "t", **options: int) -> TestProducer:
+    """A producer that is initialised."""
+    producer = TestProducer(made.broker, name, **options)
+    await producer.initialise()
+    return producer
