@@ -48,7 +48,8 @@ async def commit_transaction(
 ) -> TransactionDescription:
     """All records of the transaction, in all partitions, become visible to readers of committed records.
 
-    Send it again when the answer was lost: committing twice is a success. After 504 it is decided, and being ended.
+    Send it again when the answer was lost: committing twice is a success. Also after 504:
+    that goes on, is decided soon if it is not yet, and the answer then tells how it ended.
     """
     return await _end(broker, transactional_id, body, commit=True, timeout_ms=timeout_ms)
 

@@ -317,7 +317,7 @@ class TransactionCoordinator:
             InvalidPidMappingError: nobody knows the transactional id, or it belongs to another producer.
             ProducerFencedError: a newer instance was initialised, or the transaction timed out.
             InvalidTxnStateError: there is nothing to end, or it has ended the other way.
-            Problem: request_timed_out; it is decided, and goes on being ended.
+            Problem: request_timed_out; that goes on, and may yet fail while it is not decided.
             StorageError: it could not be written down.
         """
         await self._check_ready()
@@ -507,8 +507,7 @@ class TransactionCoordinator:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if undo is not None:
-                task.add_done_callback(lambda done: _undo(done, undo))
+            task.add_done_callback(lambda done: _undo(done, undo))
             raise
 
     async def _locked(self, name: str, session: Session, work: Callable[[Session], Awaitable[Result]]) -> Result:
@@ -541,6 +540,8 @@ def _set_done(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _undo(done: asyncio.Task[Result], undo: Callable[[Result], None]) -> None:
-    if not done.cancelled() and done.exception() is None:
+def _undo(done: asyncio.Task[Result], undo: Callable[[Result], None] | None) -> None:
+    if not done.cancelled() and done.exception() is not None:
+        logger.warning("%s failed, and nobody waits for it any more: %s", done.get_name(), done.exception())
+    elif not done.cancelled() and undo is not None:
         undo(done.result())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 
 import pytest
 
@@ -267,6 +268,31 @@ def test_a_client_that_goes_away_gives_its_enlistment_back():
         assert await producer.end(commit=False) == "COMPLETE_ABORT"
 
     on_stand(scenario)
+
+
+def test_a_commit_that_fails_when_nobody_waits_any_more_is_logged(caplog):
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("orders")
+        producer = await producer_on(made)
+        await producer.send(log, b"a")
+        is_time = asyncio.Event()
+
+        async def fail_late(_: Transaction) -> None:
+            await is_time.wait()
+            raise PartitionOfflineError("the disk is gone")
+
+        made.broker.transactions._markers.make_records_durable = fail_late
+        with pytest.raises(Problem) as late:
+            await producer.end(commit=True, wait_ms=1)
+        assert late.value.code == "request_timed_out"
+        is_time.set()
+        await settled(made.broker)
+        assert made.broker.transactions.open_count() == 1
+
+    on_stand(scenario)
+    gc.collect()
+    assert [record.name for record in caplog.records] == ["app.transactions.coordinator"]
+    assert "the disk is gone" in caplog.text
 
 
 def test_an_enlisted_partition_costs_nothing():
