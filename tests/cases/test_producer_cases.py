@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from rollway.records import RecordBatch, split_batches
+from rollway.records.batch import build_batch
 from storage.batch_validation import validate_batches
 from storage.offsets import Offset
 from storage.partition_log import AppendRequest, AppendResult
-from tests.cases.logs import START_MS, CaseLog, batch_of, refused
+from tests.cases.logs import START_MS, CaseLog, batch_of, raw_record, refused
 
 NewLog = Callable[..., CaseLog]
 DAY_MS = 86_400_000
@@ -255,3 +257,36 @@ def test_e19_a_duplicate_comes_before_the_expected_offset(new_log: NewLog) -> No
     (again,) = log.partition.append([AppendRequest(batches, Offset(0))])
     assert isinstance(first, AppendResult)
     assert again == first._replace(duplicate=True)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+def test_tx_11_what_kafka_compacted_still_knows_its_producers(new_log: NewLog, clean: bool) -> None:
+    """A log whose last batches Kafka's cleaner has thinned out or emptied: every batch keeps its producer's numbers."""
+    log = new_log({"cleanup.policy": "compact"})
+    log.send(sent_by(1, 0, 3))
+    log.send(sent_by(1, 3, 3))
+    log.send(sent_by(1, 6, 2))
+    log.send(sent_by(2, 0, 4))
+    (log.stop if clean else log.kill)()
+    batches = split_batches(log.file().read_bytes())
+    kept = [[1], [0], [0, 1], []]
+    log.file().write_bytes(b"".join(_compacted(batch, deltas) for batch, deltas in zip(batches, kept, strict=True)))
+    for path in [*log.directory.glob("*.snapshot"), *log.directory.glob("*index")]:
+        path.unlink()
+    log.start()
+    assert not log.partition.damage
+    assert log.offsets() == [1, 3, 6, 7]
+    assert [header.last_offset for header in log.headers()] == [2, 5, 7, 11]
+    assert log.end_offset == 12
+    for body, base_offset in ((sent_by(1, 6, 2), 6), (sent_by(2, 0, 4), 8)):
+        again = log.send(body)
+        assert (again.base_offset, again.duplicate) == (base_offset, True)
+    assert log.send(sent_by(1, 8)).base_offset == 12
+    assert log.send(sent_by(2, 4)).base_offset == 13
+
+
+def _compacted(batch: RecordBatch, deltas: list[int]) -> bytes:
+    """The batch with only these records left, by offset delta; its header keeps both ends and the producer."""
+    section = b"".join(raw_record(delta, timestamp_delta=delta) for delta in deltas)
+    emptied = {} if deltas else {"base_timestamp": -1}
+    return build_batch(batch.header._replace(record_count=len(deltas), **emptied), section)
