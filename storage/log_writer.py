@@ -173,8 +173,7 @@ class LogWriter(WrittenLog):
             known.check_marker(request.transaction_marker)
             return None
         headers = [batch.header for batch in request.batches]
-        entry = known.find(headers[0].producer_id)
-        repeated = find_repeated(entry, headers, self._header_at, self.written.base_offsets[0])
+        repeated = self.find_repeated(headers, known)
         if repeated is not None:
             return self._first_answer(request, repeated, repeated)
         draft = known.draft()
@@ -189,6 +188,11 @@ class LogWriter(WrittenLog):
         if len(stored) < len(originals):
             raise OutOfOrderSequenceError("some batches of the request are in the log already, others are not")
         return self._first_answer(request, stored[0], stored[-1])
+
+    def find_repeated(self, headers: Sequence[BatchHeader], known: ProducerDraft | None = None) -> ProducerBatch | None:
+        """The request in the log that these batches repeat; see ``repeated_requests.find_repeated``."""
+        entry = (known or self.producers).find(headers[0].producer_id)
+        return find_repeated(entry, headers, self._header_at, self.written.base_offsets[0])
 
     def _first_answer(self, request: AppendRequest, first: ProducerBatch, last: ProducerBatch) -> AppendResult:
         stamps_time = self.config.message_timestamp_type == "LogAppendTime"

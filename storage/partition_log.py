@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from rollway.records import BatchHeader
 from storage.append_request import AppendRequest, AppendResult
 from storage.config import TopicConfig
 from storage.copied_append import CopiedAppend
@@ -25,6 +26,7 @@ from storage.log_snapshot import LogSnapshot
 from storage.log_truncation import LogTruncation
 from storage.log_writer import LogWriter
 from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
+from storage.producer_entry import ProducerBatch
 from storage.producer_state import ProducerState
 from storage.replica_set import restored_high_watermark
 from storage.retention import RetainedSegment, RetentionEntry, find_reasons, plan_retention
@@ -308,6 +310,10 @@ class PartitionLog:
         return waited_ms >= self.config.flush_ms or self.unflushed_count >= self.config.flush_messages
 
     # Producers
+
+    def find_repeated(self, headers: Sequence[BatchHeader]) -> ProducerBatch | None:
+        """The request in the log that these batches repeat, as if it were one batch. Thread: the writer."""
+        return self._writer.find_repeated(headers)
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that were idle for too long; return how many (spec E19, case PS-6). Thread: the writer."""
