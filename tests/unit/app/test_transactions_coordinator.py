@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 
 import pytest
 
@@ -150,33 +149,6 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_shut_out(
     on_stand(scenario)
 
 
-def test_a_transaction_that_cannot_be_aborted_now_keeps_no_other_open():
-    async def scenario(made: Stand) -> None:
-        (log,) = await made.topic("orders")
-        producers = [await producer_on(made, f"t{number}", timeout_ms=1_000) for number in range(3)]
-        for producer in producers:
-            await producer.send(log, b"slow")
-        made.clock.advance(1_001)
-        write = made.broker.transactions._state_log.write
-
-        async def refuse_the_first(transaction: Transaction) -> None:
-            if transaction.transactional_id == "t0":
-                raise DiskFullError("no room for this one")
-            await write(transaction)
-
-        made.broker.transactions._state_log.write = refuse_the_first
-        await made.scheduler.run("transactions")
-        await settled(made.broker)
-        states = {each.transactional_id: each.state.name for each in made.broker.transactions._table}
-        assert states == {"t0": "ONGOING", "t1": "COMPLETE_ABORT", "t2": "COMPLETE_ABORT"}
-        made.broker.transactions._state_log.write = write
-        await made.scheduler.run("transactions")
-        await settled(made.broker)
-        assert made.broker.transactions.open_count() == 0
-
-    on_stand(scenario)
-
-
 def test_who_was_never_initialised_writes_nothing():
     """49, whether nobody has the producer id, or it is not a transactional one, or another id is named."""
 
@@ -268,31 +240,6 @@ def test_a_client_that_goes_away_gives_its_enlistment_back():
         assert await producer.end(commit=False) == "COMPLETE_ABORT"
 
     on_stand(scenario)
-
-
-def test_a_commit_that_fails_when_nobody_waits_any_more_is_logged(caplog):
-    async def scenario(made: Stand) -> None:
-        (log,) = await made.topic("orders")
-        producer = await producer_on(made)
-        await producer.send(log, b"a")
-        is_time = asyncio.Event()
-
-        async def fail_late(_: Transaction) -> None:
-            await is_time.wait()
-            raise PartitionOfflineError("the disk is gone")
-
-        made.broker.transactions._markers.make_records_durable = fail_late
-        with pytest.raises(Problem) as late:
-            await producer.end(commit=True, wait_ms=1)
-        assert late.value.code == "request_timed_out"
-        is_time.set()
-        await settled(made.broker)
-        assert made.broker.transactions.open_count() == 1
-
-    on_stand(scenario)
-    gc.collect()
-    assert [record.name for record in caplog.records] == ["app.transactions.coordinator"]
-    assert "the disk is gone" in caplog.text
 
 
 def test_an_enlisted_partition_costs_nothing():
