@@ -64,7 +64,7 @@ class Broker:
         self.waiters = FetchWaiters(count_max=settings.waiter_count_max)
         self.produce_waiters = ProduceWaiters(count_max=settings.waiter_count_max, refusal=self._refusal_of)
         self.moves = LogStartMoves()
-        self.fetching = Fetching(self.waiters, self.moves, pools, metrics)
+        self.fetching = Fetching(self.waiters, self.moves, pools, metrics, self.is_there)
         self.topic_ids = TopicIds(manager.topics)
         self.fetch_sessions = FetchSessions(
             count_max=settings.fetch_session_count_max,
@@ -118,6 +118,11 @@ class Broker:
             UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
         """
         return self.manager.partition(topic, number)
+
+    def is_there(self, log: PartitionLog) -> bool:
+        """Whether the log is still that of its partition; not once its topic is deleted, and made anew or not."""
+        topic = self.manager.topics.get(log.name.topic)
+        return topic is not None and log in topic.partitions[log.name.partition : log.name.partition + 1]
 
     def partitions(self) -> Iterator[PartitionLog]:
         """Every partition of every topic."""

@@ -73,7 +73,16 @@ class BegunFetch:
 class Fetching:
     """Reads of one partition for HTTP: what they mean, how long they wait, and what an offset outside is told."""
 
-    def __init__(self, waiters: FetchWaiters, moves: LogStartMoves, pools: Pools, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        waiters: FetchWaiters,
+        moves: LogStartMoves,
+        pools: Pools,
+        metrics: Metrics,
+        is_there: Callable[[PartitionLog], bool],
+    ) -> None:
+        """``is_there`` says whether a log is still that of its partition: nobody wakes who waits for a deleted one."""
+        self._is_there = is_there
         self._waiters = waiters
         self._moves = moves
         self._pools = pools
@@ -84,6 +93,7 @@ class Fetching:
 
         Raises:
             Problem: offset_out_of_range, overloaded.
+            UnknownTopicOrPartitionError: the topic was deleted meanwhile.
             StorageError: stored bytes are not what they should be.
         """
         snapshot = log.snapshot
@@ -131,6 +141,8 @@ class Fetching:
         place = known_place(snapshot, start)
         if place is None and min_bytes > 1:
             place = await call_in(self._pools.read, functools.partial(snapshot.place_of, start))
+        if not self._is_there(log):
+            raise UnknownTopicOrPartitionError(f"{log.name} was deleted")
         # Looks at the snapshot of now and registers, with no await between (invariant 7).
         return self._waiters.register(
             log, place or start, min_bytes=min_bytes, wait_ms=request.wait_ms, isolation=request.isolation

@@ -24,7 +24,6 @@ from storage.errors import (
     InconsistentTopicIdError,
     StorageError,
     UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
 )
 from storage.log_snapshot import FetchData, Isolation
 from storage.offsets import LogOffsetMetadata, Offset
@@ -117,7 +116,7 @@ class ManyFetch:
         # What was read is not kept: it would keep files open that retention has deleted meanwhile.
         self.answers = []
         delayed = DelayedFetch(watched, self._min_bytes, self._isolation)
-        if not self._are_all_there(watched):
+        if not all(self._broker.is_there(log) for log, _, _ in watched):
             # Deleted since it was read: nobody would tell.
             delayed.done.set_result(Wake.GONE)
             return delayed
@@ -131,12 +130,6 @@ class ManyFetch:
         await self._broker.read(
             functools.partial(read_partitions, self.answers, self._max_bytes, self._isolation, self._aborted_count_max)
         )
-
-    def _are_all_there(self, watched: Sequence[Watched]) -> bool:
-        try:
-            return all(self._broker.partition(log.name.topic, log.name.partition) is log for log, _, _ in watched)
-        except UnknownTopicOrPartitionError:
-            return False
 
 
 def _resolve(broker: Broker, access: Access, partitions: Iterable[FetchPartition]) -> list[PartitionAnswer]:

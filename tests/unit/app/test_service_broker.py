@@ -186,3 +186,19 @@ def test_a_deleted_log_gets_no_writer_beside_its_successors() -> None:
         assert made.broker.writer_of(new) is writer
 
     on_stand(scenario)
+
+
+def test_a_fetch_does_not_wait_for_a_topic_that_was_deleted_before_it_could() -> None:
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        await made.broker.delete_topic("t")
+        request = FetchRequest(offset=0, wait_ms=60_000)
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await made.broker.fetching.begin(log, request)
+        # A new topic of that name wakes nobody who asks for the old one either.
+        await made.topic("t")
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await made.broker.fetching.begin(log, request)
+        assert len(made.broker.waiters) == 0
+
+    on_stand(scenario)
