@@ -82,9 +82,13 @@ def write_checkpoint(file_system: FileSystem, path: Path, entries: Iterable[Iter
 
     Durable: on return. After a crash before that, the file is the old one or the new one.
     """
+    write_file_atomically(file_system, path, checkpoint_content(entries))
+
+
+def checkpoint_content(entries: Iterable[Iterable[object]]) -> bytes:
+    """A checkpoint of these entries."""
     lines = [" ".join(map(str, fields)) for fields in entries]
-    content = "".join(f"{line}\n" for line in (_VERSION, str(len(lines)), *lines))
-    write_file_atomically(file_system, path, content.encode())
+    return "".join(f"{line}\n" for line in (_VERSION, str(len(lines)), *lines)).encode()
 
 
 def parse_number(text: str, number_max: int) -> int:

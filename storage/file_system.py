@@ -165,6 +165,24 @@ def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -
     file_system.sync_directory(path.parent)
 
 
+def write_new_file(file_system: FileSystem, path: Path, content: bytes) -> None:
+    """Make a file that nobody relies on yet. Durable: after ``sync_new_file`` and a sync of its directory."""
+    file = file_system.open(path, create=True)
+    try:
+        file.write(0, [content])
+    finally:
+        file.close()
+
+
+def sync_new_file(file_system: FileSystem, path: Path) -> None:
+    """Make what ``write_new_file`` wrote durable, but for its name."""
+    file = file_system.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
 class LocalFile:
     """A file of the machine. The descriptor closes with ``close`` or when the last holder lets the object go."""
 

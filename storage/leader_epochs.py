@@ -8,9 +8,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.checkpoint import CorruptCheckpointError, parse_number, read_checkpoint, write_checkpoint
+from storage.checkpoint import (
+    CorruptCheckpointError,
+    checkpoint_content,
+    parse_number,
+    read_checkpoint,
+    write_checkpoint,
+)
 from storage.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
-from storage.file_system import FileSystem
+from storage.file_system import FileSystem, write_new_file
 from storage.offsets import LeaderEpoch, Offset
 
 _EPOCH_MAX = 2**31 - 1
@@ -80,6 +86,12 @@ class LeaderEpochs:
                     f"{self.path}: epoch {later.epoch} from offset {later.start_offset} cannot follow "
                     f"epoch {earlier.epoch} from offset {earlier.start_offset}"
                 )
+        self._entries = entries
+
+    def begin(self) -> None:
+        """Begin with epoch 0 at offset 0 in a new directory. Durable: when its files and the directory were synced."""
+        entries = (EpochEntry(LeaderEpoch(0), Offset(0)),)
+        write_new_file(self._file_system, self.path, checkpoint_content(entries))
         self._entries = entries
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:

@@ -204,6 +204,7 @@ class LogManager:
                     f"Restore it, or give the topic up by moving its file {self._registry.path_of(record)} away"
                 )
             log = self._factory.create(record, name, config)
+            self._factory.sync_created([name])
             self.recovery.append(PartitionRecovery(name, clean=True))
             return log
         log, report = self._factory.open(record, name, config, clean=self.was_clean)
@@ -323,7 +324,7 @@ class LogManager:
         self._registry.save(record)
         config = self._config(record)
         partitions = tuple(self._factory.create(record, name, config) for name in record.partition_names())
-        self.file_system.sync_directory(self.logs_directory)
+        self._factory.sync_created(record.partition_names())
         ready = record.with_state(TopicState.READY)
         self._registry.save(ready)
         return self._topic(ready, partitions)
@@ -380,6 +381,7 @@ class LogManager:
                 self._registry.save(record)
                 added = record.partition_names()[len(partitions) :]
                 partitions.extend(self._factory.create(record, new, self._config(record)) for new in added)
+                self._factory.sync_created(added)
                 record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
                 self._registry.save(record)
             except OSError as error:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 from storage.clock import Clock
 from storage.config import ProducerLimits, TopicConfig
 from storage.directory_checkpoints import DirectoryCheckpoints
-from storage.file_names import LEADER_EPOCH_CHECKPOINT, PartitionName, partition_directory_name
-from storage.file_system import FileSystem
+from storage.file_names import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    PartitionName,
+    partition_directory_name,
+)
+from storage.file_system import FileSystem, sync_new_file, write_new_file
 from storage.leader_epochs import LeaderEpochs
-from storage.offsets import LeaderEpoch, Offset
+from storage.offsets import Offset
 from storage.partition_log import PartitionLog
 from storage.producer_state import ProducerState
 from storage.recovery import PartitionOpener, PartitionRecovery
 from storage.segment import Segment
-from storage.topic_metadata import write_partition_metadata
+from storage.topic_metadata import partition_metadata, write_partition_metadata
 from storage.topic_registry import TopicRecord, TopicState
 from storage.transaction_checkpoint import TransactionCheckpoint
 from storage.written_log import LogParts
@@ -53,7 +59,8 @@ class PartitionFactory:
             OSError: the disk refused.
         """
         directory = self._logs_directory / partition_directory_name(name)
-        if record.state is TopicState.CREATING:
+        if record.state is TopicState.CREATING or not record.was_ready(name):
+            # A crash may have left any part of it.
             write_partition_metadata(self._file_system, directory, record.topic_id)
         opener = PartitionOpener(
             self._file_system,
@@ -70,16 +77,16 @@ class PartitionFactory:
         return opener.open(), opener.report
 
     def create(self, record: TopicRecord, name: PartitionName, config: TopicConfig) -> PartitionLog:
-        """Make the directory and the files of an empty partition. Durable: on return.
+        """Make the directory and the files of an empty partition. Durable: after ``sync_created``.
 
         Raises:
             OSError: the disk refused.
         """
         directory = self._logs_directory / partition_directory_name(name)
         self._file_system.make_directory(directory)
-        write_partition_metadata(self._file_system, directory, record.topic_id)
+        write_new_file(self._file_system, directory / PARTITION_METADATA, partition_metadata(record.topic_id))
         epochs = LeaderEpochs(self._file_system, directory / LEADER_EPOCH_CHECKPOINT)
-        epochs.assign(LeaderEpoch(0), Offset(0))
+        epochs.begin()
         segment = Segment.create(
             self._file_system,
             directory,
@@ -88,8 +95,6 @@ class PartitionFactory:
             now_ms=self._clock.now_ms(),
             jitter_ms=config.draw_segment_jitter_ms(self._random),
         )
-        self._file_system.sync_directory(directory)
-        self._file_system.sync_directory(self._logs_directory)
         return PartitionLog(
             LogParts(
                 file_system=self._file_system,
@@ -109,3 +114,18 @@ class PartitionFactory:
                 random=self._random,
             )
         )
+
+    def sync_created(self, names: Iterable[PartitionName]) -> None:
+        """Make partitions that ``create`` made durable, names and all.
+
+        All of them at once: the file system then commits its journal once for most, and not for each of their files.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        for name in names:
+            directory = self._logs_directory / partition_directory_name(name)
+            for file_name in (PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT):
+                sync_new_file(self._file_system, directory / file_name)
+            self._file_system.sync_directory(directory)
+        self._file_system.sync_directory(self._logs_directory)

@@ -80,10 +80,18 @@ def write_partition_metadata(file_system: FileSystem, directory: Path, topic_id:
     Raises:
         ValueError: ``topic_id`` cannot be one.
     """
+    write_file_atomically(file_system, directory / PARTITION_METADATA, partition_metadata(topic_id))
+
+
+def partition_metadata(topic_id: str) -> bytes:
+    """What ``partition.metadata`` says of a partition of this topic.
+
+    Raises:
+        ValueError: ``topic_id`` cannot be one.
+    """
     if not is_topic_id(topic_id):
         raise ValueError(f"{topic_id!r} is no topic id")
-    content = f"version: {_METADATA_VERSION}\ntopic_id: {topic_id}"
-    write_file_atomically(file_system, directory / PARTITION_METADATA, content.encode())
+    return f"version: {_METADATA_VERSION}\ntopic_id: {topic_id}".encode()
 
 
 @dataclass(frozen=True, slots=True)
