@@ -7,13 +7,16 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
+import kafka
+import kafka.record
 import pytest
 from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import TopicPartition
+from kafka.consumer.fetcher import Fetcher, IsolationLevel
 
 from rollway.records import committed_batches, decode_batch, decode_multi_frame, split_batches
 from storage.partition_log import PartitionLog
@@ -76,6 +79,25 @@ def by_aiokafka(content: bytes, aborted: list[tuple[int, int]]) -> list[str]:
     return [record.value.decode() for record in records]
 
 
+class _Aborted(NamedTuple):
+    """As kafka-python reads them from a fetch response."""
+
+    producer_id: int
+    first_offset: int
+
+
+def by_kafka_python(content: bytes, aborted: list[tuple[int, int]]) -> list[str]:
+    """What the consumer of kafka-python shows of the same."""
+    records = Fetcher.PartitionRecords(
+        0,
+        kafka.TopicPartition("t", 0),
+        kafka.record.MemoryRecords(content),
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        aborted_transactions=[_Aborted(*one) for one in aborted],
+    )
+    return [record.value.decode() for record in records.take()]
+
+
 def by_us(content: bytes, aborted: list[tuple[int, int]]) -> list[str]:
     kept = committed_batches(split_batches(content), aborted)
     return [(value or b"").decode() for batch in kept for value in decode_batch(batch).values.to_list()]
@@ -123,6 +145,7 @@ def test_tx_9_raw_answers_name_the_aborted_transactions(client: httpx.Client, se
     assert raw.headers["next-offset"] == "2"
     assert [batch.header.is_control for batch in split_batches(raw.content)] == [False, True]
     assert by_aiokafka(raw.content, [(producer_id, 0)]) == []
+    assert by_kafka_python(raw.content, [(producer_id, 0)]) == []
     uncommitted = client.get(RECORDS, params={"offset": 0}, headers={"Accept": RAW})
     assert "aborted-transactions" not in uncommitted.headers
     assert uncommitted.content == raw.content
@@ -196,7 +219,7 @@ def test_consumers_find_exactly_the_committed_records(client: httpx.Client, serv
     expected = [value for value in values(client.get(RECORDS, params={"offset": 0})) if value in committed]
     assert set(expected) == committed
     for max_bytes in (1, 500, 100_000):
-        found: dict[str, list[str]] = {"json": [], "aiokafka": [], "us": []}
+        found: dict[str, list[str]] = {name: [] for name in ("json", "aiokafka", "kafka-python", "us")}
         offset = 0
         while offset < producers.log.snapshot.last_stable_offset:
             params = {"offset": offset, "max_bytes": max_bytes, **COMMITTED}
@@ -204,6 +227,7 @@ def test_consumers_find_exactly_the_committed_records(client: httpx.Client, serv
             raw = client.get(RECORDS, params=params, headers={"Accept": RAW})
             listed = aborted_of(raw.headers["aborted-transactions"])
             found["aiokafka"] += by_aiokafka(raw.content, list(listed))
+            found["kafka-python"] += by_kafka_python(raw.content, list(listed))
             found["us"] += by_us(raw.content, listed)
             offset = int(raw.headers["next-offset"])
-        assert found == {"json": expected, "aiokafka": expected, "us": expected}
+        assert found == dict.fromkeys(found, expected)
