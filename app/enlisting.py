@@ -37,6 +37,18 @@ def transactional_id_of(broker: Broker, batches: Sequence[ValidBatch], named: st
     return owner
 
 
+def refuse_unacknowledged(options: ProduceOptions) -> None:
+    """Refuse records of a transaction that nobody waits for: an append that failed behind the answer would not stop the
+    commit.
+
+    Raises:
+        Problem: invalid_required_acks, with ``acks=0`` (spec A4).
+    """
+    if options.acks == "0":
+        detail = "records of a transaction need acks=1 or all: with 0 one that failed would not stop the commit"
+        raise Problem(422, "invalid_required_acks", detail, kafka_code=21)
+
+
 class PartitionAppend(NamedTuple):
     """What shall be appended to one partition, all or nothing."""
 
@@ -59,7 +71,12 @@ async def submit_appends(
     Transactional batches are enlisted first, all of them with one write; only then do they reach a partition. What
     is refused there stops no other partition, except that one transaction is one producer's: a request for two of
     them is refused whole.
+
+    Raises:
+        Problem: invalid_required_acks; see ``refuse_unacknowledged``.
     """
+    if any(batch.header.is_transactional for append in appends for batch in append.batches):
+        refuse_unacknowledged(options)
     outcomes: list[Submitted | None] = [_refusal(append) for append in appends]
     wanted = {
         place: append

@@ -17,7 +17,7 @@ from app.access.access import Access
 from app.access.operations import Operation, topic_resource, transactional_id_resource
 from app.atomic_produce import produce_atomically
 from app.broker import Broker, ProduceOptions
-from app.enlisting import PartitionAppend, submit_appends, transactional_id_of
+from app.enlisting import PartitionAppend, refuse_unacknowledged, submit_appends, transactional_id_of
 from app.http.problems import Problem, problem_for
 from app.idempotence import refuse_reserved, stamp_batches
 from app.partition_writer import PendingAppend
@@ -129,7 +129,13 @@ async def parse_request(broker: Broker, body: bytes | bytearray, encoding: Encod
 async def produce_parts(
     broker: Broker, access: Access, request: ProduceRequest, options: ProduceOptions
 ) -> list[PartOutcome]:
-    """Append every part and wait as the options say; one outcome each, in order."""
+    """Append every part and wait as the options say; one outcome each, in order.
+
+    Raises:
+        Problem: invalid_required_acks: ``acks=0`` for records of a transaction.
+    """
+    if request.transactional_id is not None:
+        refuse_unacknowledged(options)
     outcomes = [PartOutcome(part) for part in request.parts]
     appends: dict[int, PartitionAppend] = {}
     for place, outcome in enumerate(outcomes):

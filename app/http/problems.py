@@ -421,7 +421,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (422, "idempotency_key_reused", -1, False, "no", "The Idempotency-Key came with other records before."),
     (422, "too_many_partitions", -1, False, "no", "The transaction would write to more partitions than allowed."),
     (422, "quota_limit_reached", 44, False, "no", "There are as many quotas as the service keeps."),
-    (422, "invalid_required_acks", 21, False, "no", "acks is none of 0, 1 and all."),
+    (422, "invalid_required_acks", 21, False, "no", "acks is none of 0, 1 and all, or 0 in a transaction."),
     (429, "too_many_failures", -1, True, "no", "Too many secrets from this address were wrong."),
     (429, "throttled", 89, True, "no", "A quota was broken; what comes before its time is refused."),
     (431, "request_header_fields_too_large", -1, False, "no", "The headers are too many or too large."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,32 @@ def test_json_records_of_a_transaction(client: httpx.Client, topic: str, name: s
     assert end(client, name, "commit", producer).status_code == 200
     log = server.service.broker.partition(topic.rpartition("/")[2], 0)
     assert committed_values(log.snapshot) == [b"a", b"b"]
+
+
+def test_records_of_a_transaction_are_acknowledged(client: httpx.Client, topic: str, name: str) -> None:
+    """With acks=0 an append that failed behind the answer would not stop the commit."""
+    producer = initialise(client, name)
+    batch = transactional_batch(producer, 0, b"a")
+    place = {"topic": topic.rpartition("/")[2], "partition": 0}
+    raw = {**place, "record_batches": base64.b64encode(batch).decode()}
+    plain = {**place, "records": [{"value": "b"}]}
+    stamped = {**plain, "base_sequence": 0}
+    headers = {"Producer-Id": str(producer.producer_id), "Producer-Epoch": "0", "Base-Sequence": "0"}
+    answers = [
+        client.post(f"{topic}/partitions/0/records?acks=0", content=batch, headers=RAW),
+        client.post(
+            f"{topic}/partitions/0/records?acks=0",
+            json={"records": [{"value": "a"}]},
+            headers={**headers, "Transactional-Id": name.encode()},
+        ),
+        client.post("/v1/produce?acks=0", json={"partitions": [plain, raw]}),
+        client.post(
+            "/v1/produce?acks=0", json={"partitions": [stamped], "transactional_id": name, **producer._asdict()}
+        ),
+    ]
+    assert [problem(answer) for answer in answers] == [(422, "invalid_required_acks", 21)] * 4
+    assert limits(client, topic)["log_end_offset"] == 0
+    assert client.get(f"/v1/transactions/{name}").json()["state"] == "empty"
 
 
 def atomic(client: httpx.Client, topic: str, *parts: dict[str, Any], **more: Any) -> httpx.Response:
