@@ -39,6 +39,7 @@ DISK_ERRORS = "disk errors"
 BIT_ROT = "bit rot"
 MODEL = "model"
 RACE = "race"
+CASES = "cases of transactions"
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ def a_marker_does_not_end_its_transaction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProducerEntry, "after", lambda self, header, now_ms, control=None: after(self, header, now_ms))
 
 
-@defect(MODEL)
+@defect(CASES)
 def an_aborted_transaction_is_looked_for_in_one_segment_only(patch: pytest.MonkeyPatch) -> None:
     collect = SegmentTransactions.collect
     patch.setattr(

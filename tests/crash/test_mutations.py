@@ -10,14 +10,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+import tests.cases.test_transaction_cases as transaction_cases
 from storage.errors import StorageError
+from tests.cases.logs import CaseLog
 from tests.crash.damaged_directory import DamageCheck, StoppedDirectory
 from tests.crash.disk_errors import fail_every_operation
 from tests.crash.power_cut import PowerCutRun
 from tests.crash.test_bit_rot import check_all, find, flips
 from tests.model.race import open_shared_log, run_race
 from tests.model.test_log_model import LogMachine
-from tests.mutations import BIT_ROT, DEFECTS, DISK_ERRORS, MODEL, POWER_CUT, RACE, Defect
+from tests.mutations import BIT_ROT, CASES, DEFECTS, DISK_ERRORS, MODEL, POWER_CUT, RACE, Defect
 
 FOUND = (AssertionError, StorageError)
 FOUND_BY_READERS = (*FOUND, ValueError)
@@ -67,12 +69,20 @@ def race(directory: Path) -> None:
         manager.close()
 
 
+def cases(directory: Path) -> None:
+    for offset in range(20):
+        transaction_cases.test_tx_8_a_fetch_lists_the_aborted_transactions_it_touches(
+            lambda place=directory / str(offset): CaseLog(place), offset
+        )
+
+
 SUITES: dict[str, Callable[[Path], None]] = {
     POWER_CUT: power_cut,
     DISK_ERRORS: disk_errors,
     BIT_ROT: bit_rot,
     MODEL: model,
     RACE: race,
+    CASES: cases,
 }
 
 
@@ -85,7 +95,7 @@ def test_a_planted_defect_is_found(planted: Defect, tmp_path: Path) -> None:
     print(f"{planted.name}: {type(found.value).__name__}: {str(found.value)[:300]}")
 
 
-@pytest.mark.parametrize("suite", [MODEL, RACE])
+@pytest.mark.parametrize("suite", [MODEL, RACE, CASES])
 def test_the_engine_as_it_is_passes(suite: str, tmp_path: Path) -> None:
     """So a failure above comes from the defect. The other suites' own tests make the very runs that are made here."""
     SUITES[suite](tmp_path)
