@@ -407,8 +407,17 @@ class PartitionOpener:
         self._epochs.truncate_from_start(log_start)
         if self._epochs.latest is None:
             self._epochs_from_batches(segments, log_start)
-        if self._epochs.latest is not None and not self._clean and log_end > log_start:
+        if self._epochs.latest is not None and not self._clean and self._had_records(log_end):
             self._begin_epoch(LeaderEpoch(self._epochs.latest.epoch + 1), log_end)
+
+    def _had_records(self, log_end: Offset) -> bool:
+        """Whether records may have been read here, though the stop may have taken all of them: offsets that somebody
+        knows shall not be given again in the same epoch."""
+        high_watermark = self._checkpoints.high_watermarks.get(self._name, Offset(0))
+        is_later_epoch = self._epochs.latest is not None and self._epochs.latest.epoch > 0
+        # The cut of a preallocated file tells nothing.
+        was_torn = self.report.truncated_bytes > 0 and not self._config.preallocate
+        return log_end > 0 or high_watermark > log_end or is_later_epoch or was_torn
 
     def _forget_gaps(self) -> None:
         """Gaps that are written down and were not found may hide the loss of a file one day."""

@@ -228,3 +228,35 @@ def test_e18_an_empty_log_restarts_at_the_batch_over_its_start(new_log: NewLog) 
     log.partition.append_copied(batch_of(4, base_offset=3, leader_epoch=0))
     log.flush()
     assert (log.base_offsets, log.snapshot.log_start_offset, log.end_offset) == ([3], 3, 7)
+
+
+@pytest.mark.parametrize("left", ["nothing", "a torn batch"])
+def test_e1_an_unclean_stop_that_lost_the_whole_log_begins_an_epoch(new_log: NewLog, left: str) -> None:
+    """Who read what was lost finds out by the epoch that other records have those offsets now."""
+    log = new_log()
+    log.fill(3)
+    if left == "nothing":
+        log.manager.checkpoint_high_watermarks()
+    log.kill()
+    whole = log.file().read_bytes()
+    log.file().write_bytes(b"" if left == "nothing" else whole[: SIZE - 1])
+    log.start()
+    assert log.end_offset == 0
+    assert log.partition.leader_epoch == 1
+    log.send(batch_of())
+    assert [header.partition_leader_epoch for header in log.headers()] == [1]
+    parting = log.partition.epochs.find_divergence(
+        LeaderEpoch(0), Offset(1), log_start_offset=Offset(0), log_end_offset=log.end_offset
+    )
+    assert parting is not None
+    assert parting.end_offset == 0
+
+
+def test_e1_a_partition_that_never_had_records_stays_in_its_epoch(new_log: NewLog) -> None:
+    log = new_log()
+    for clean in (False, True, False):
+        log.restart(clean=clean)
+        assert log.partition.leader_epoch == 0
+    log.send(batch_of())
+    log.restart(clean=True)
+    assert log.partition.leader_epoch == 0
