@@ -21,6 +21,7 @@ from app.documented_problems import problems
 from app.http.problems import MEDIA_TYPE
 from schemas.access import KeySpecification, NewAcls, TokenSpecification
 from schemas.errors import Problem
+from schemas.hanging_transactions import AbortHanging
 from schemas.multi_fetch import MultiFetch
 from schemas.offsets import DeleteRecords, OffsetQueries
 from schemas.produce import JsonPartsToProduce, PartsToProduce
@@ -62,6 +63,7 @@ _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     NewAcls,
     TokenSpecification,
     DeleteRecords,
+    AbortHanging,
     EndTransaction,
     MultiFetch,
     OffsetQueries,

@@ -413,6 +413,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (409, "invalid_fetch_session_epoch", 71, False, "no", "Not the session's next request: begin another session."),
     (409, "fetch_session_topic_id_error", 106, False, "no", "A session names all topics by id, or all by name."),
     (409, "transaction_aborted", -1, True, "no", "Another part of the atomic request was refused: none is committed."),
+    (409, "transaction_not_hanging", -1, False, "no", "The coordinator knows the transaction: abort its id."),
     (413, "request_too_large", -1, False, "no", "The body is larger than the service takes."),
     (415, "unsupported_media_type", -1, False, "no", "The body's Content-Type is not taken here."),
     (415, "unsupported_content_encoding", -1, False, "no", "The body's Content-Encoding is neither gzip nor zstd."),

@@ -60,6 +60,8 @@ ROUTES = {
     "GET /v1/transactions/{transactional_id}",
     "GET /v1/topics/{topic}/partitions/{partition}/epochs",
     "POST /v1/topics/{topic}/partitions/{partition}/epochs",
+    "GET /v1/topics/{topic}/partitions/{partition}/transactions",
+    "POST /v1/topics/{topic}/partitions/{partition}/transactions/abort",
     "GET /v1/topics/{topic}/retention",
     "PUT /v1/topics/{topic}/retention",
     "GET /v1/topics/{topic}/retention/plan",
@@ -134,7 +136,7 @@ def test_examples_of_bodies_are_accepted(client: httpx.Client, topic: str) -> No
     for route, operation in operations().items():
         method, path = route.split()
         for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
-            if "example" not in content or re.search("delete|transactional_id", path) or method in ("PUT", "PATCH"):
+            if "example" not in content or re.search("delete|transaction", path) or method in ("PUT", "PATCH"):
                 continue
             example = content["example"]
             body = example if isinstance(example, str) else json.dumps(example).replace("flights", name)

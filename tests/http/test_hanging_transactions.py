@@ -1,0 +1,85 @@
+"""Transactions that the coordinator does not know: a list of what is open in a partition, and aborting one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from app.broker import ProduceOptions
+from app.transactions.state import ProducerIdentity
+from tests.servers import ThreadedServer
+from tests.transactions import committed_values, transactional_batch, valid_transactional
+
+RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}
+
+
+def hang(server: ThreadedServer, topic: str, producer: ProducerIdentity) -> None:
+    """Append as a transaction whose coordinator's log is lost: it is enlisted nowhere."""
+
+    async def append() -> None:
+        broker = server.service.broker
+        log = broker.partition(topic.rpartition("/")[2], 0)
+        options = ProduceOptions()
+        batches = valid_transactional(log, producer, 0, b"hanging")
+        await broker.outcome_of(broker.submit(log, batches, options, enlisted=True), options)
+
+    loop = server.service.loop
+    assert loop is not None
+    asyncio.run_coroutine_threadsafe(append(), loop).result()
+
+
+def test_a_hanging_transaction_is_listed_and_aborted(client: httpx.Client, topic: str, server: ThreadedServer) -> None:
+    place = f"{topic}/partitions/0"
+    producer = ProducerIdentity(**client.post("/v1/producers").json())
+    client.post(f"{place}/records", json={"records": [{"value": "before"}]})
+    hang(server, topic, producer)
+    client.post(f"{place}/records", json={"records": [{"value": "behind"}]})
+    assert client.get(place).json()["last_stable_offset"] == 1
+    shown = client.get(f"{place}/transactions").json()
+    found = {**producer._asdict(), "first_offset": 1, "transactional_id": None, "hanging": True}
+    assert shown == {"partition": 0, "data": [found], "has_more": False}
+
+    body = {**producer._asdict(), "first_offset": 1}
+    for wrong in ({"first_offset": 0}, {"producer_epoch": 1}, {"producer_id": producer.producer_id + 1_000_000}):
+        answer = client.post(f"{place}/transactions/abort", json=body | wrong)
+        assert (answer.status_code, answer.json()["code"]) == (409, "invalid_txn_state")
+    assert client.get(place).json()["log_end_offset"] == 3
+
+    answer = client.post(f"{place}/transactions/abort", json=body)
+    assert (answer.status_code, answer.json()) == (200, {"partition": 0, "marker_offset": 3})
+    assert client.get(place).json()["last_stable_offset"] == 4
+    assert client.get(f"{place}/transactions").json()["data"] == []
+    log = server.service.broker.partition(topic.rpartition("/")[2], 0)
+    assert committed_values(log.snapshot) == [b"before", b"behind"]
+    again = client.post(f"{place}/transactions/abort", json=body)
+    assert (again.status_code, again.json()["code"]) == (409, "invalid_txn_state")
+
+
+def test_a_known_transaction_is_not_aborted_in_one_partition(client: httpx.Client, topic: str) -> None:
+    place = f"{topic}/partitions/0"
+    made = client.post("/v1/producers", json={"transactional_id": "known"}).json()
+    producer = ProducerIdentity(**made)
+    client.post(f"{place}/records", content=transactional_batch(producer, 0, b"a"), headers=RAW)
+    (shown,) = client.get(f"{place}/transactions").json()["data"]
+    assert shown == {**made, "first_offset": 0, "transactional_id": "known", "hanging": False}
+    answer = client.post(f"{place}/transactions/abort", json={"producer_id": producer.producer_id, "first_offset": 0})
+    document = answer.json()
+    assert (answer.status_code, document["code"]) == (409, "transaction_not_hanging")
+    assert document["transactional_id"] == "known"
+    assert client.get(place).json()["log_end_offset"] == 1
+    assert client.post("/v1/transactions/known/commit", json=made).status_code == 200
+
+
+@pytest.mark.parametrize("body", [{}, {"producer_id": 1}, {"producer_id": -1, "first_offset": 0}])
+def test_what_names_no_transaction(client: httpx.Client, topic: str, body: dict[str, int]) -> None:
+    answer = client.post(f"{topic}/partitions/0/transactions/abort", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+
+
+def test_internal_topics_take_no_marker(client: httpx.Client) -> None:
+    client.post("/v1/producers", json={"transactional_id": "anybody"})
+    body = {"producer_id": 1, "first_offset": 0}
+    answer = client.post("/v1/topics/__transaction_state/partitions/0/transactions/abort", json=body)
+    assert answer.json()["kafka_code"] == 17
