@@ -68,6 +68,14 @@ class RequestKey:
             epoch = _digest(*(f"{number} {len(rows)}" for number, rows in sorted(spread.items()))) % EPOCH_COUNT
         return ProducerStamp(KEYED_PRODUCER_ID_MIN + low_bits, epoch, 0)
 
+    def stamp_for_part(self, topic: str, number: int, epoch: int) -> ProducerStamp:
+        """The producer that stands for the key in one part of a request to many partitions.
+
+        ``number`` counts the parts of the same partition, from 0: each is an append of its own.
+        """
+        low_bits = _digest(self.principal, topic, self.text, str(number)) % KEYED_PRODUCER_ID_MIN
+        return ProducerStamp(KEYED_PRODUCER_ID_MIN + low_bits, epoch, 0)
+
 
 def _digest(*parts: str) -> int:
     digest = blake2b(digest_size=8)
@@ -118,6 +126,19 @@ def mark_times(parsed: ParsedRecords, now_ms: int) -> list[bool]:
     return timed
 
 
+async def stamp_keyed(broker: Broker, stamp: ProducerStamp, batches: Sequence[ValidBatch]) -> None:
+    """The stamp of a key on ``batches``.
+
+    Raises:
+        Problem: 422, they have a producer.
+    """
+    if any(batch.header.producer_id >= 0 for batch in batches):
+        detail = "the record batches carry a producer id, and so their own protection; send them without a key"
+        fault = {"pointer": "Idempotency-Key", "code": "unsupported_header", "detail": detail}
+        raise Problem(422, "invalid_request", f"Idempotency-Key: {detail}", errors=[fault])
+    await stamp_batches(broker, stamp, batches)
+
+
 async def produce_keyed(
     broker: Broker,
     log: PartitionLog,
@@ -135,20 +156,16 @@ async def produce_keyed(
         Problem: idempotency_key_reused; or as ``produce``.
         StorageError: what the log answered.
     """
-    if any(batch.header.producer_id >= 0 for batch in batches):
-        detail = "the record batches carry a producer id, and so their own protection; send them without a key"
-        fault = {"pointer": "Idempotency-Key", "code": "unsupported_header", "detail": detail}
-        raise Problem(422, "invalid_request", f"Idempotency-Key: {detail}", errors=[fault])
-    await stamp_batches(broker, stamp, batches)
+    await stamp_keyed(broker, stamp, batches)
     try:
         result = await produce(broker, log, batches, options)
     except OutOfOrderSequenceError:
-        raise _reused(log.name.partition) from None
+        raise key_reused(log.name.partition) from None
     if result is not None and result.duplicate:
         snapshot, base_offset = log.snapshot, Offset(result.base_offset)
         same = await broker.read(lambda: holds_same_records(snapshot, base_offset, batches, timed))
         if not same:
-            raise _reused(log.name.partition)
+            raise key_reused(log.name.partition)
     return result
 
 
@@ -173,7 +190,7 @@ async def produce_keyed_to_topic(
             known = log.producers.find(producer_id)
             if known is not None and known.producer_epoch != stamp.producer_epoch:
                 # Found before anything is written: other records, or the topic has got more partitions since.
-                raise _reused(log.name.partition)
+                raise key_reused(log.name.partition)
         each = functools.partial(_produce_rows, broker, name, parsed, timed, options, stamp)
         return await asyncio.gather(*(each(number, rows) for number, rows in spread.items()))
 
@@ -216,7 +233,8 @@ def replay_headers(results: Sequence[ProduceResultDocument | None]) -> dict[str,
     return {REPLAYED_HEADER: "true"} if is_replay else None
 
 
-def _reused(partition: int) -> Problem:
+def key_reused(partition: int) -> Problem:
+    """The refusal of another request under a key that was used."""
     return Problem(
         422,
         "idempotency_key_reused",

@@ -91,16 +91,24 @@ def _parse_key(text: str) -> str:
     return key
 
 
-async def no_idempotence_headers(request: Request) -> None:
-    """Refuse these headers where the body says who produces: ignored, they would let a retry append twice.
+async def request_key_of(
+    request: Request, access: AccessOf, idempotency_key: IdempotencyKeyHeader = None
+) -> RequestKey | None:
+    """The key of a request whose body says who produces, if anybody does.
+
+    The other headers are refused: ignored, they would let a retry append twice.
 
     Raises:
         Problem: 422.
     """
-    for name, _ in request.scope["headers"]:
-        if name in _BY_LOWER_NAME:
+    names = [_BY_LOWER_NAME[name] for name, _ in request.scope["headers"] if name in _BY_LOWER_NAME]
+    for name in names:
+        if name != "Idempotency-Key":
             detail = "not taken here; give producer_id, producer_epoch and base_sequence in the body"
-            raise refused_header(_BY_LOWER_NAME[name], detail, code="unsupported_header")
+            raise refused_header(name, detail, code="unsupported_header")
+    if len(names) > 1:
+        raise refused_header("Idempotency-Key", "this header occurs twice", code="duplicate_header")
+    return None if idempotency_key is None else RequestKey(_parse_key(idempotency_key), access.principal)
 
 
 def refused_header(name: str, detail: str, *, code: str = "invalid_header") -> Problem:
@@ -110,4 +118,5 @@ def refused_header(name: str, detail: str, *, code: str = "invalid_header") -> P
     )
 
 
+RequestKeyOf = Annotated[RequestKey | None, Depends(request_key_of)]
 IdempotenceOf = Annotated[Idempotence | None, Depends(idempotence_of)]

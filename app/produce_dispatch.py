@@ -20,6 +20,7 @@ from app.broker import Broker, ProduceOptions
 from app.enlisting import PartitionAppend, refuse_unacknowledged, submit_appends, transactional_id_of
 from app.http.problems import Problem, problem_for
 from app.idempotence import refuse_reserved, stamp_batches
+from app.keyed_parts import KeyedParts
 from app.partition_writer import PendingAppend
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.produce_body import PartRequest, ProduceRequest, parse_produce_request
@@ -110,8 +111,10 @@ class PartOutcome:
         )
 
 
-async def parse_request(broker: Broker, body: bytes | bytearray, encoding: Encoding) -> ProduceRequest:
-    """The request in a body, read in a thread when it is large.
+async def parse_request(
+    broker: Broker, body: bytes | bytearray, encoding: Encoding, *, now_ms: int | None = None
+) -> ProduceRequest:
+    """The request in a body, read in a thread when it is large. ``now_ms`` is for records without a time.
 
     Raises:
         Problem: 400 or 422.
@@ -121,13 +124,26 @@ async def parse_request(broker: Broker, body: bytes | bytearray, encoding: Encod
         body,
         encoding,
         part_count_max=broker.settings.produce_part_count_max,
-        now_ms=broker.now_ms(),
+        now_ms=broker.now_ms() if now_ms is None else now_ms,
     )
     return parse() if len(body) <= INLINE_BYTES_MAX else await call_in(broker.pools.read, parse)
 
 
+async def produce_parts_keyed(
+    broker: Broker, access: Access, request: ProduceRequest, options: ProduceOptions, keyed: KeyedParts
+) -> list[PartOutcome]:
+    """As ``produce_parts``, once: what is in the log from an earlier time is answered with its offsets.
+
+    Raises:
+        Problem: idempotency_key_reused; nothing was written.
+    """
+    async with broker.turns.of_key(keyed.turn_id):
+        keyed.refuse_reuse(broker, request)
+        return await produce_parts(broker, access, request, options, keyed)
+
+
 async def produce_parts(
-    broker: Broker, access: Access, request: ProduceRequest, options: ProduceOptions
+    broker: Broker, access: Access, request: ProduceRequest, options: ProduceOptions, keyed: KeyedParts | None = None
 ) -> list[PartOutcome]:
     """Append every part and wait as the options say; one outcome each, in order.
 
@@ -141,6 +157,8 @@ async def produce_parts(
     for place, outcome in enumerate(outcomes):
         try:
             append = await _prepared(broker, access, request, outcome)
+            if keyed is not None:
+                await keyed.stamp(broker, place, append.batches)
         except (StorageError, RecordFormatError, Problem) as error:
             outcome.fail(error, place)
         else:
@@ -163,7 +181,10 @@ async def produce_parts(
     except Problem as overloaded:
         states = [overloaded] * len(pendings)
     for place, reached in zip(pendings, states, strict=True):
-        _settle(outcomes[place], place, reached)
+        final: AppendResult | Exception = reached
+        if keyed is not None:
+            final = await keyed.checked(broker, place, *appends[place], reached)
+        _settle(outcomes[place], place, final)
     return outcomes
 
 

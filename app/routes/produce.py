@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -17,18 +18,22 @@ from app.documented_problems import PRODUCE, TRANSACTION, problems
 from app.http import request_context
 from app.http.negotiation import content_type
 from app.http.problems import Problem, instance_of
-from app.idempotence_headers import no_idempotence_headers
+from app.idempotence import replay_headers
+from app.idempotence_headers import RequestKeyOf, refused_header
+from app.keyed_parts import keyed_parts
 from app.paths import PRODUCE as PRODUCE_PATH
 from app.produce_body import ProduceRequest
 from app.produce_dispatch import (
     TRANSACTION_ABORTED,
+    PartOutcome,
     PartsProduceDocument,
     parse_request,
     produce_parts,
     produce_parts_atomically,
+    produce_parts_keyed,
 )
-from app.routes.records import ProduceParameters, accepted, read_limited
-from app.translate import encode_document
+from app.routes.records import REPLAYED, ProduceParameters, accepted, read_limited
+from app.translate import TIME_ABSENT, encode_document
 from schemas.base import FlagParameter
 from schemas.produce import PartsProduceResult
 
@@ -77,7 +82,7 @@ _BODY: dict[str, Any] = {
     summary="Append records to many partitions",
     response_model=PartsProduceResult,
     responses={
-        200: {"description": "Every part of the request was appended."},
+        200: {"description": "Every part of the request was appended.", "headers": REPLAYED},
         202: {
             "description": "Accepted, with acks=0; no result. With Connection: close when a part has failed already."
         },
@@ -85,7 +90,7 @@ _BODY: dict[str, Any] = {
         **problems(*PRODUCE, *TRANSACTION, TRANSACTION_ABORTED),
     },
     openapi_extra=_BODY,
-    dependencies=[Depends(within_produce_quota), Depends(no_idempotence_headers)],
+    dependencies=[Depends(within_produce_quota)],
 )
 @asks(Operation.WRITE, ResourceKind.TOPIC)
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
@@ -93,6 +98,7 @@ async def produce(
     request: Request,
     broker: BrokerOf,
     access: AccessOf,
+    key: RequestKeyOf,
     parameters: Annotated[PartsProduceParameters, Query()],
 ) -> Response:
     """One result or error for each part, in the order of the request; a part that fails stops no other.
@@ -103,12 +109,22 @@ async def produce(
 
     With `atomic=true` the request is a transaction: committed in all partitions when answered 200, and otherwise in
     none; then the first refusal is the answer, with all parts in `results`.
+
+    With an Idempotency-Key the request may be sent again, and a retry completes what was done in part. Not with
+    `atomic=true`.
     """
     options = parameters.options()
     content_type(request, [JSON])
     instance = instance_of(request.scope)
-    parts = await parse_request(broker, await read_limited(request, broker), parameters.encoding)
-    if parameters.atomic:
+    if parameters.atomic and key is not None:
+        detail = "not with atomic=true; send it without atomic, or use a transaction of a producer"
+        raise refused_header("Idempotency-Key", detail, code="unsupported_header")
+    body = await read_limited(request, broker)
+    parts = await parse_request(broker, body, parameters.encoding, now_ms=None if key is None else TIME_ABSENT)
+    if key is not None:
+        keyed = await keyed_parts(broker, key, parts, len(body))
+        outcomes, is_committed = await produce_parts_keyed(broker, access, parts, options, keyed), True
+    elif parameters.atomic:
         _check_atomic(parts, options)
         outcomes, is_committed = await produce_parts_atomically(broker, access, parts, options)
     else:
@@ -124,7 +140,14 @@ async def produce(
     document = PartsProduceDocument(
         [outcome.document(instance) for outcome in outcomes], request_context.throttle_time_ms.get()
     )
-    return json_answer(encode_document(document), status=207 if any(failures) else 200)
+    headers = None if key is None else _replay_headers(outcomes)
+    return json_answer(encode_document(document), status=207 if any(failures) else 200, headers=headers)
+
+
+def _replay_headers(outcomes: Sequence[PartOutcome]) -> dict[str, str] | None:
+    """As ``replay_headers``; parts without records do not count, as nothing is ever done for them."""
+    results = [outcome.result for outcome in outcomes if outcome.result is None or outcome.result.record_count]
+    return replay_headers(results)
 
 
 def _check_atomic(parts: ProduceRequest, options: ProduceOptions) -> None:

@@ -147,7 +147,7 @@ def _record_body(list_schema: str, record_schema: str, *, raw: bool) -> dict[str
     return {"requestBody": {"required": True, "content": content}}
 
 
-_REPLAYED = {
+REPLAYED = {
     REPLAYED_HEADER: {
         "description": "true: everything had been done under this Idempotency-Key before; absent otherwise.",
         "schema": {"type": "string", "enum": ["true"]},
@@ -159,7 +159,7 @@ _ACCEPTED: dict[int | str, dict[str, Any]] = {
 _ACKNOWLEDGED = {
     "description": "Appended. NDJSON is answered with one line per appended batch; a line with an error ends it. "
     "With an Idempotency-Key it is one request, and has one line per partition.",
-    "headers": _REPLAYED,
+    "headers": REPLAYED,
     "content": {
         NDJSON: {
             "schema": {

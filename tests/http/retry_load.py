@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
 from collections.abc import Awaitable, Callable, Sequence
@@ -62,6 +63,7 @@ class Client:
         kinds: list[Callable[[list[str]], Awaitable[None]]] = [
             self._keyed_to_partition,
             self._keyed_to_topic,
+            self._keyed_parts,
             self._sequenced,
             self._streamed,
         ]
@@ -147,6 +149,33 @@ class Client:
             return answer.status_code == 200
 
         await self._until_answered(f"{TOPIC}/records", content, headers, take)
+
+    async def _keyed_parts(self, values: list[str]) -> None:
+        """Several parts for one partition occur too; each is JSON records or record batches."""
+        pieces = self._parts(values)
+        parts: list[dict[str, Any]] = []
+        for piece in pieces:
+            part: dict[str, Any] = {"topic": TOPIC.rsplit("/", 1)[1], "partition": self.source.randrange(PARTITIONS)}
+            if self.source.random() < 0.5:
+                part["records"] = [{"value": value} for value in piece]
+            else:
+                part["record_batches"] = base64.b64encode(batch(piece)).decode()
+            parts.append(part)
+        headers = {"Content-Type": "application/json", "Idempotency-Key": f"{self.number}-{self.request_count}"}
+
+        def take(answer: httpx.Response) -> bool:
+            results = answer.json()["results"]
+            for piece, result in zip(pieces, results, strict=True):
+                if "error" in result:
+                    assert result["error"]["retryable"], result
+                else:
+                    self.places.tell(piece, result)
+            is_replay = all(result.get("duplicate") for result in results)
+            assert (answer.headers.get("Idempotent-Replayed") == "true") is is_replay
+            return answer.status_code == 200
+
+        content = json.dumps({"partitions": parts}).encode()
+        await self._until_answered("/v1/produce", content, headers, take)
 
     def _take_sequences(self, producer_id: int, count: int) -> tuple[str, int, dict[str, str]]:
         """A partition, and the sequences of this client's producer there."""

@@ -237,8 +237,8 @@ def test_producers_and_sequences_belong_together(client: httpx.Client, names: tu
     ):
         answer = produce(client, *parts, **more)
         assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
-    refused = client.post("/v1/produce", json={"partitions": []}, headers={"Idempotency-Key": "k"})
-    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "Idempotency-Key")
+    refused = client.post("/v1/produce", json={"partitions": []}, headers={"Producer-Id": "1"})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "Producer-Id")
     twice = b'{"partitions":[],"partitions":[]}'
     repeated = client.post("/v1/produce", content=twice, headers={"Content-Type": "application/json"})
     assert repeated.status_code == 422
