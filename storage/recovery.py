@@ -459,7 +459,7 @@ class PartitionOpener:
             scan_from = self._scan_from(segments)
             unsure = [] if self._clean else [entry for entry in segments if entry.base_offset >= scan_from]
             self._checkpoints.ballast.run(
-                lambda: restore_producers(producers, self._transactions, segments, log_end, unsure)
+                lambda: restore_producers(producers, self._transactions, segments, log_end, unsure, self.report.damage)
             )
         except CorruptionError as error:
             self._note(f"producers are known only up to damaged batches: {error}")

@@ -81,6 +81,10 @@ class SegmentTransactions:
         """What the index holds, without leaving it open."""
         return self.index.ask(TransactionIndex.content)
 
+    def entries(self) -> list[AbortedTransaction]:
+        """The transactions in the index, without leaving it open."""
+        return self.index.ask(lambda index: list(index.entries()))
+
     def replace(self, transactions: Sequence[AbortedTransaction]) -> None:
         """Write the index anew, durably; before anybody reads it."""
         write_transaction_index(self._file_system, self.index.path, transactions)

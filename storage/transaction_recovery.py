@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from storage.errors import CorruptionError
 from storage.index_file import CorruptIndexError
+from storage.log_snapshot import OffsetRange
 from storage.offsets import Offset
 from storage.producer_replay import replay_producers, replay_segment, with_ends
 from storage.producer_state import ProducerState
@@ -26,11 +27,13 @@ def restore_producers(
     segments: Sequence[Segment],
     log_end: Offset,
     unsure: Collection[Segment],
+    damage: Sequence[OffsetRange] = (),
 ) -> None:
     """Restore the producers and their transactions as they are at the log end, and every segment's transaction index.
 
     The index of an ``unsure`` segment, one of which only the batches were checked, is made anew, durably; so is one
-    that is not a transaction index, speaks of other segments' markers, or is not what ``checkpoint`` says.
+    that is not a transaction index, speaks of other segments' markers, or is not what ``checkpoint`` says. Of markers
+    in ``damage`` only the old index knows: its entries for them stay, if it is sound.
 
     Raises:
         CorruptionError: batches are damaged. The producers are as before them, indexes of later segments as they were.
@@ -45,12 +48,20 @@ def restore_producers(
         if known_end != segment.base_offset:
             replay_producers(producers, segments, log_end, upto=segment.base_offset)
         completed = replay_segment(producers, segment, segment.base_offset)
-        segment.transactions.replace([entry.to_aborted() for entry in completed if entry.is_aborted])
+        aborted = [entry.to_aborted() for entry in completed if entry.is_aborted]
+        if damage and _is_sound(segment, end, checkpoint):
+            aborted += [entry for entry in segment.transactions.entries() if _lies_in(damage, entry.last_offset)]
+            aborted.sort(key=lambda entry: entry.last_offset)
+        segment.transactions.replace(aborted)
         if segment is not segments[-1]:
             checkpoint.note(segment.base_offset, segment.transactions.content(), bases)
         known_end = end
     if known_end != log_end:
         replay_producers(producers, segments, log_end)
+
+
+def _lies_in(damage: Sequence[OffsetRange], offset: Offset) -> bool:
+    return any(lost.start <= offset < lost.end for lost in damage)
 
 
 def _is_sound(segment: Segment, end: Offset, checkpoint: TransactionCheckpoint) -> bool:

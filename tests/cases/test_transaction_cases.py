@@ -538,3 +538,26 @@ def test_a_damaged_checkpoint_of_transaction_indexes_costs_only_time(new_log: Ne
     assert {base: stored_aborted(log, base) for base in log.base_offsets} == MIXED_ENTRIES
     log.stop()
     assert checkpoint.read_text() == content
+
+
+def test_e20_an_abort_marker_that_is_damaged_is_still_known(new_log: NewLog) -> None:
+    """Made anew from the log alone, the index would lose it, and the commit behind would show what was aborted."""
+    log = new_log()
+    producer = Producer(log, 1)
+    producer.send(2)
+    start = log.file().stat().st_size
+    assert producer.abort() == 2
+    end = log.file().stat().st_size
+    producer.send(2)
+    producer.commit()
+    log.flush()
+    log.manager.checkpoint()
+    assert stored_aborted(log) == [(1, 0, 2, 3)]
+    log.kill()
+    content = bytearray(log.file().read_bytes())
+    content[end - 1] ^= 0xFF
+    assert start < end
+    log.file().write_bytes(content)
+    log.start()
+    assert [(lost.start, lost.end) for lost in log.recovery.damage] == [(2, 3)]
+    assert stored_aborted(log) == [(1, 0, 2, 3)]
