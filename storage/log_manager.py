@@ -367,8 +367,8 @@ class LogManager:
                     overrides.pop(key, None)
                 else:
                     overrides[key] = value
-            TopicConfig.parse({key: "" for key in config or {} if key not in TopicConfig.options()}, self.defaults)
-            check_policy(TopicConfig.parse(overrides, self.defaults))
+            unknown = {key: "" for key in config or {} if key not in TopicConfig.options()}
+            check_policy(TopicConfig.parse({**overrides, **unknown}, self.defaults))
             count = len(topic.partitions) if partition_count is None else partition_count
             _check_partition_count(count)
             if count < len(topic.partitions):

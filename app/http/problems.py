@@ -300,11 +300,16 @@ def validation_problem(error: RequestValidationError) -> Problem:
         if fault["type"] == "json_invalid":
             return Problem(400, "malformed_body", "the body is no JSON")
     faults = [
-        {"pointer": _pointer(fault["loc"]), "code": fault["type"], "detail": fault["msg"]}
+        {"pointer": _pointer(fault["loc"]), "code": _fault_code(fault["type"]), "detail": fault["msg"]}
         for fault in found[:ERRORS_MAX]
     ]
     first = faults[0]
     return Problem(422, "invalid_request", f"{first['pointer'] or 'the body'}: {first['detail']}", errors=faults)
+
+
+def _fault_code(kind: str) -> str:
+    """One code for every wrong value, whichever way it is wrong."""
+    return kind if kind in ("missing", "extra_forbidden") else "invalid_value"
 
 
 def _pointer(location: Sequence[int | str]) -> str:

@@ -149,3 +149,17 @@ def test_topics_survive_a_restart(server: ThreadedServer, tmp_path_factory: pyte
         again = httpx.get(path).json()
         assert (again["topic_id"], again["config"]) == (created["topic_id"], created["config"])
         assert httpx.get(f"{path}/partitions/1/records?offset=0").json()["records"][0]["value"] == "x"
+
+
+def test_altering_a_topic_names_all_faults_at_once(client: httpx.Client) -> None:
+    assert client.put("/v1/topics/all-faults", json={"partitions": 1}).status_code == 201
+    config = {"retention.ms": "soon", "no.such": 1, "none.such": None}
+    answer = client.patch("/v1/topics/all-faults", json={"config": config})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_config")
+    assert all(name in answer.text for name in config), answer.text
+
+
+def test_a_wrong_parameter_has_one_code(client: httpx.Client) -> None:
+    for query in ("timeout_ms=0", "timeout_ms=x", "encoding=latin1", "durability=none"):
+        answer = client.post(f"/v1/produce?{query}", json={"partitions": []})
+        assert [fault["code"] for fault in answer.json()["errors"]] == ["invalid_value"], answer.text
