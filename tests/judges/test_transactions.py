@@ -14,7 +14,7 @@ from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 from storage.log_snapshot import Isolation
 from storage.offsets import Offset
 from tests.cases.logs import CaseLog
-from tests.cases.test_transaction_cases import Producer, mixed
+from tests.cases.transactional import Producer, mixed
 
 
 def kept_by_aiokafka(log: CaseLog, offset: int) -> list[int]:

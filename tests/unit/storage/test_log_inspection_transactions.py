@@ -11,7 +11,7 @@ import pytest
 from storage.file_system import LocalFileSystem
 from storage.log_inspection import read_batches, read_control_record, verify_directory
 from tests.cases.logs import CaseLog
-from tests.cases.test_transaction_cases import MIXED_ENTRIES, Producer, mixed
+from tests.cases.transactional import MIXED_ENTRIES, Producer, mixed
 
 
 def stopped(path: Path) -> CaseLog:
