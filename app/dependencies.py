@@ -154,7 +154,7 @@ async def only_known_parameters(request: Request) -> None:
     Raises:
         Problem: 422.
     """
-    if not request.url.query:
+    if not request.scope["query_string"]:
         return
     names = [name for name, _ in request.query_params.multi_items()]
     route: APIRoute = request.scope["route"]
@@ -185,7 +185,7 @@ async def within_request_quota(request: Request) -> None:
         Problem: 429, the client was told to wait and does not.
     """
     service: Service = request.app.state.service
-    path = request.url.path
+    path = request.scope["path"]
     if not service.is_ready or not path.startswith(API) or path == QUOTAS:
         return
     quotas, client = service.broker.quotas, Client.of_request()

@@ -76,7 +76,7 @@ class CorruptBatchError(RefusedError):
 
 
 class InvalidRecordError(RefusedError):
-    """A batch breaks a rule of the log; ``record_errors`` names the records when single ones are at fault."""
+    """A batch breaks a rule of the log; the records are named when single ones are at fault."""
 
     code = "invalid_record"
     kafka_code = 87

@@ -216,11 +216,6 @@ class RetentionClock:
         self._clock = clock
         self._anchor = (clock.now_ms(), clock.elapsed_ms())
 
-    @property
-    def is_holding(self) -> bool:
-        """Whether the wall clock has jumped ahead and is not believed."""
-        return self._clock.now_ms() - self._expected_ms() > CLOCK_JUMP_MS
-
     def now_ms(self) -> int:
         """Milliseconds since the epoch, never ahead of the truth because of a jump alone."""
         now_ms = self._clock.now_ms()

@@ -29,10 +29,6 @@ class Acl(NamedTuple):
     operation: Operation
     pattern: Pattern
 
-    def is_for(self, principal: str) -> bool:
-        """Whether it speaks of ``principal``."""
-        return self.principal in names_of(principal)
-
 
 def names_of(principal: str) -> tuple[str, str, str]:
     """The names under which an ACL may speak of a principal."""

@@ -6,8 +6,7 @@ Answers go to stdout, everything else to stderr. Colour only on a terminal, and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from rich.console import Console
@@ -109,11 +108,6 @@ def format_bytes(count: float) -> str:
 def plural(count: int, noun: str) -> str:
     """``1 record``, ``2,500 records``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}{'es' if noun.endswith('ch') else 's'}"
-
-
-def offsets_text(values: Mapping[str, Any]) -> str:
-    """``[log start, log end)`` of a partition's description."""
-    return f"[{values.get('log_start_offset', '?')}, {values.get('log_end_offset', '?')})"
 
 
 class RecordRateColumn(ProgressColumn):
