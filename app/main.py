@@ -32,6 +32,7 @@ from app.routes import (
     records,
     retention,
     single_record,
+    splits,
     topics,
     transactions,
 )
@@ -48,6 +49,7 @@ ROUTERS = [
         fetch,
         single_record,
         multi_fetch,
+        splits,
         offsets,
         epochs,
         producers,

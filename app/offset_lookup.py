@@ -40,8 +40,7 @@ async def find_offset(
         return OffsetAnswer(partition=partition, offset=start, timestamp=None, leader_epoch=epoch)
     bound = Isolation.LAST_STABLE if isolation == "read_committed" else Isolation.HIGH_WATERMARK
     if timestamp == "latest":
-        if is_behind_epoch(log, snapshot):
-            raise _not_available(log, snapshot)
+        refuse_behind_epoch(log, snapshot)
         latest = snapshot.bound(bound).offset
         return OffsetAnswer(partition=partition, offset=latest, timestamp=None, leader_epoch=log.leader_epoch)
     found = await _find_record(broker, snapshot, timestamp, bound)
@@ -66,6 +65,16 @@ def is_behind_epoch(log: PartitionLog, snapshot: LogSnapshot) -> bool:
     """Whether the high watermark has not come to the current leader epoch: an older leader may have shown more."""
     latest = log.epochs.latest
     return latest is not None and snapshot.high_watermark < latest.start_offset
+
+
+def refuse_behind_epoch(log: PartitionLog, snapshot: LogSnapshot) -> None:
+    """Return when the end of what can be read is known.
+
+    Raises:
+        OffsetNotAvailableError: see ``is_behind_epoch``.
+    """
+    if is_behind_epoch(log, snapshot):
+        raise _not_available(log, snapshot)
 
 
 def _not_available(log: PartitionLog, snapshot: LogSnapshot) -> OffsetNotAvailableError:

@@ -41,6 +41,7 @@ from schemas.records import (
     RoutedRecordList,
 )
 from schemas.retention import RetentionPolicy
+from schemas.splits import SplitRequest
 from schemas.topics import TopicChange, TopicSpecification
 from schemas.transactions import EndTransaction
 
@@ -70,6 +71,7 @@ _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     ProducerRequest,
     QuotaLimits,
     RetentionPolicy,
+    SplitRequest,
     TopicChange,
     TopicSpecification,
     RecordList,

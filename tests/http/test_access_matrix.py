@@ -56,6 +56,7 @@ NEEDS: dict[str, Any] = {
     "fetchMany": KNOWN,  # errors are the partitions'; see test_routes_of_many_resources_answer_each_by_itself
     "getOffset": [(T, "DESCRIBE")],
     "findOffsets": [(T, "DESCRIBE")],
+    "splitTopic": [(T, "DESCRIBE")],
     "getEpochs": [(T, "DESCRIBE")],
     "beginEpoch": [(T, "ALTER")],
     "initialiseProducer": [(X, "WRITE")],

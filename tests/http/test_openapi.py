@@ -66,6 +66,7 @@ ROUTES = {
     "PUT /v1/topics/{topic}/retention",
     "GET /v1/topics/{topic}/retention/plan",
     "POST /v1/topics/{topic}/retention/run",
+    "POST /v1/topics/{topic}/splits",
     "POST /v1/topics/{topic}/partitions/{partition}/delete-records",
     "GET /healthz",
     "GET /readyz",

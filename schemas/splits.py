@@ -1,0 +1,130 @@
+"""Splits: ranges of offsets for readers that share the work."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+
+from schemas.base import LONG_MAX, Count, Schema, Timestamp
+from schemas.names import Offset, Partition
+from schemas.offsets import Isolation
+
+SPLIT_COUNT_MAX = 10_000
+
+_PLACES = ("earliest", "latest")
+
+
+def _parse_place(value: object) -> object:
+    is_offset = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LONG_MAX
+    if not is_offset and value not in _PLACES:
+        raise ValueError("must be an offset, earliest or latest")
+    return value
+
+
+_Place = Annotated[
+    int | Literal["earliest", "latest"],
+    PlainValidator(_parse_place),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "format": "int64", "minimum": 0, "maximum": LONG_MAX},
+                {"type": "string", "enum": list(_PLACES)},
+            ],
+            "examples": ["earliest", 42],
+        }
+    ),
+]
+
+
+class SplitBounds(Schema):
+    """Where a range begins and ends: by offset or by time. Absent: all that can be read."""
+
+    start_offset: Annotated[_Place | None, Field(description="First offset; or earliest, or latest.")] = None
+    start_timestamp: Annotated[Timestamp | None, Field(description="From the first record at or after this time.")] = (
+        None
+    )
+    end_offset: Annotated[_Place | None, Field(description="The offset after the last; or earliest, or latest.")] = None
+    end_timestamp: Annotated[
+        Timestamp | None, Field(description="Up to the first record at or after this time, or to the end.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> SplitBounds:
+        for name in ("start", "end"):
+            if getattr(self, f"{name}_offset") is not None and getattr(self, f"{name}_timestamp") is not None:
+                raise ValueError(f"give at most one of {name}_offset and {name}_timestamp")
+        start, end = self.start_offset, self.end_offset
+        if isinstance(start, int) and isinstance(end, int) and start > end:
+            raise ValueError("start_offset is above end_offset")
+        return self
+
+
+class PartitionBounds(SplitBounds):
+    """One partition to split. What it does not say is as the request says for all."""
+
+    partition: Partition
+
+
+class SplitRequest(SplitBounds):
+    """How to split a topic."""
+
+    split_count: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=SPLIT_COUNT_MAX,
+            description="Splits there shall be, more only where more partitions have records; fewer where batches are "
+            "large: a batch is never cut.",
+            examples=[64],
+        ),
+    ] = 1
+    max_records_per_split: Annotated[
+        int | None,
+        Field(ge=1, le=LONG_MAX, description="Most offsets in a split, unless a single batch has more."),
+    ] = None
+    isolation: Isolation = "read_uncommitted"
+    on_truncated: Annotated[
+        Literal["error", "earliest"],
+        Field(description="A start_offset below the log start is an error, or means the earliest offset."),
+    ] = "error"
+    partitions: Annotated[
+        list[PartitionBounds] | None,
+        Field(min_length=1, max_length=SPLIT_COUNT_MAX, description="Only these; absent: every partition."),
+    ] = None
+
+    @model_validator(mode="after")
+    def _each_once(self) -> SplitRequest:
+        numbers = [each.partition for each in self.partitions or ()]
+        if len(set(numbers)) < len(numbers):
+            raise ValueError("a partition occurs twice")
+        return self
+
+
+class SplitRange(Schema):
+    """The offsets ``[start_offset, end_offset)`` of one partition."""
+
+    partition: Partition
+    start_offset: Offset
+    end_offset: Annotated[Count, Field(description="Exclusive; it does not move.", examples=[1042])]
+    size_bytes: Annotated[Count, Field(description="Bytes of its batches as stored.", examples=[1_048_576])]
+
+
+class SplitPartition(SplitRange):
+    """All that is split of one partition, and the limits it had then."""
+
+    log_start_offset: Offset
+    high_watermark: Offset
+    last_stable_offset: Offset
+    skipped_count: Annotated[
+        Count, Field(description="Offsets asked for that are below the log start; only with on_truncated=earliest.")
+    ]
+    start_is_late: Annotated[bool, Field(description="No record that can be read is at or after start_timestamp.")]
+
+
+class Splits(Schema):
+    """Ranges that begin and end between batches and have every offset once. Empty partitions have none."""
+
+    splits: list[SplitRange]
+    partitions: list[SplitPartition]
+    size_bytes: Annotated[Count, Field(description="Bytes of all splits.", examples=[67_108_864])]
