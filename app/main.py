@@ -12,6 +12,8 @@ from app.access.authentication import Authentication
 from app.access.needs import check_needs, open_paths
 from app.compression import AnswerCompression
 from app.dependencies import only_known_parameters, within_request_quota
+from app.hot.declarations import TIER
+from app.hot.tier import Tier
 from app.http import problems
 from app.http.methods import HeadOfGet
 from app.http.parking import ParkedRequests
@@ -108,6 +110,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
+    setattr(app.state, TIER, Tier(service, ROUTERS))
     app.state.begin_shutdown = service.release
     for router in ROUTERS:
         app.include_router(router)

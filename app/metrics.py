@@ -92,6 +92,11 @@ class Metrics:
         """A gauge whose value is asked for when the metrics are."""
         Gauge(name, text, registry=self.registry).set_function(value)
 
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        self.requests.labels(method, route, str(status)).inc()
+        self.request_seconds.labels(method, route).observe(seconds)
+
     def count_throttled(self, quota: str) -> None:
         """Count a request that broke a quota of this kind."""
         self.throttled_requests.labels(quota).inc()
@@ -136,8 +141,7 @@ class RequestMetrics:
     def _count(self, scope: Scope, status: int, began: float) -> None:
         route = getattr(scope.get("route"), "path", _UNMATCHED)
         method = scope["method"] if route != _UNMATCHED else _UNMATCHED
-        self._metrics.requests.labels(method, route, str(status)).inc()
-        self._metrics.request_seconds.labels(method, route).observe(time.perf_counter() - began)
+        self._metrics.count_request(method, route, status, time.perf_counter() - began)
 
 
 def metric_names(metrics: Metrics) -> Iterable[str]:

@@ -19,7 +19,8 @@ from fastapi import FastAPI
 
 from app import log_output
 from app.access.jwt_verifier import KeyFileError
-from app.http.protocol import protocol_class
+from app.hot.declarations import TIER
+from app.http.connections import protocol_class
 from app.http.tls import TlsError, server_context
 from app.main import create_app
 from app.settings import Settings, is_loopback
@@ -130,7 +131,7 @@ class Server(uvicorn.Server):
         tls = server_context(settings)
         config = uvicorn.Config(
             app,
-            http=protocol_class(settings),
+            http=protocol_class(settings, getattr(app.state, TIER, None)),
             loop="uvloop",
             ws="none",
             lifespan="on",

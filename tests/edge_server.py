@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self
 import uvicorn
 from starlette.types import ASGIApp
 
-from app.http.protocol import protocol_class
+from app.http.connections import protocol_class
 from app.settings import Settings
 
 TIMEOUT_SECONDS = 30.0

@@ -16,6 +16,7 @@ from typing import Any, Self
 import httpx
 from fastapi import FastAPI
 
+from app.hot.declarations import TIER
 from app.main import create_app
 from app.server import Server, bind
 from app.service import Service
@@ -39,10 +40,14 @@ class _ServerWithoutSignals(Server):
 class ThreadedServer:
     """A service on a port of this machine, running in a thread of this process."""
 
-    def __init__(self, data_dir: Path, *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self, data_dir: Path, *, clock: Clock | None = None, has_hot_tier: bool = True, **settings: Any
+    ) -> None:
         self.settings = Settings(data_dir=data_dir, port=0, **settings)
         self._ready = threading.Event()
         self._app = create_app(self.settings, clock=clock, on_ready=self._ready.set, on_failure=self._fail)
+        if not has_hot_tier:
+            setattr(self._app.state, TIER, None)
         self._server = _ServerWithoutSignals(self._app, self.settings)
         self._sockets = bind(self.settings)
         self._thread = threading.Thread(target=self._server.run, args=(self._sockets,), name="server under test")
@@ -60,6 +65,12 @@ class ThreadedServer:
     def app(self) -> FastAPI:
         """The application behind the server, to be asked without one."""
         return self._app
+
+    @property
+    def hot_count(self) -> int:
+        """Requests that the hot tier has answered."""
+        count: int = getattr(self._app.state, TIER).answered_count
+        return count
 
     def _fail(self, error: Exception) -> None:
         self.failure = error

@@ -76,6 +76,22 @@ class Authenticator:
         except _Disbelief as disbelief:
             raise self._refused(scope, str(disbelief)) from None
 
+    def known_access(self, authorization: bytes, scheme: str | None, client: tuple[str, int] | None) -> Access | None:
+        """As ``access_of`` for a key or token that is believed; ``None`` for all else, which is not counted.
+
+        Raises:
+            Problem: 403 when a secret came over a connection that others can read.
+        """
+        self._require_privacy({"scheme": scheme, "client": client})
+        kind, _, text = authorization.decode("latin-1").partition(" ")
+        text = text.strip()
+        if kind.lower() != "bearer" or credentials.read(text) is None:
+            return None
+        try:
+            return self._of_bearer(text)
+        except _Disbelief:
+            return None
+
     def _of_bearer(self, text: str) -> Access:
         found = credentials.read(text)
         if found is None:

@@ -76,6 +76,16 @@ class RequestContext:
         await self._app(scope, receive, send_with_number)
 
 
+def given_request_id(value: bytes) -> str | None:
+    """The number a client gave, if it can be taken."""
+    return value.decode() if _TAKEN.fullmatch(value) else None
+
+
+def given_client_id(value: bytes) -> str | None:
+    """What a client calls itself, if it can be taken."""
+    return value.decode() if _CLIENT_ID.fullmatch(value) else None
+
+
 def _given(scope: Scope, wanted: bytes, form: re.Pattern[bytes]) -> str | None:
     for name, value in scope["headers"]:
         if name == wanted:

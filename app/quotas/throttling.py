@@ -83,6 +83,12 @@ class Quotas:
                 throttle_time_ms=left_ms,
             )
 
+    def is_muted(self, kind: QuotaKind, client: Client) -> bool:
+        """Whether ``admit`` would refuse. Counts nothing."""
+        limit = self.table.find(kind, *client)
+        account = None if limit is None else self._accounts.get((kind, limit.shared_by))
+        return account is not None and account.muted_until_ms > self._clock.elapsed_ms()
+
     def charge(self, kind: QuotaKind, client: Client, amount: float) -> int:
         """Count ``amount``, whether that breaks the quota or not; how many milliseconds the client is to wait."""
         limit = self.table.find(kind, *client)

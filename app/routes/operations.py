@@ -11,6 +11,8 @@ from app.answers import json_answer
 from app.dependencies import ServiceOf
 from app.docs_page import render_page
 from app.documented_problems import problems
+from app.hot.declarations import hot
+from app.hot.health import answer_health
 from app.metrics import CONTENT_TYPE
 from app.paths import DOCS, DOCUMENT, HEALTH, METRICS, READINESS
 from app.translate import encode_document
@@ -20,6 +22,7 @@ router = APIRouter(tags=["operations"])
 
 
 @router.get(HEALTH, operation_id="getHealth", summary="Is the process alive", responses=problems())
+@hot(answer_health, needs_broker=False)
 @open_to_all
 async def get_health() -> Health:
     """Answers as long as the process runs, while it recovers and while it stops too."""

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.http import protocol
-from app.http.protocol import ConnectionLimits, EdgeProtocol, missing_internals, protocol_class
+from app.http import connections
+from app.http.connection_limits import ConnectionLimits
+from app.http.connections import protocol_class
+from app.http.protocol import EdgeProtocol
+from app.http.uvicorn_internals import missing_internals
 from app.settings import Settings
 
 
@@ -41,7 +44,7 @@ def test_missing_internals_are_named() -> None:
 def test_without_them_the_stock_protocol_serves(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(protocol, "missing_internals", lambda: ["flow"])
+    monkeypatch.setattr(connections, "missing_internals", lambda: ["flow"])
     assert protocol_class(Settings()) is HttpToolsProtocol
     assert "this uvicorn has no flow" in caplog.text
 

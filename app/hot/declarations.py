@@ -1,0 +1,96 @@
+"""Which routes are hot: declared beside the route, which stays the one declaration of path, parameters and rights.
+
+    @router.post(RECORDS, ...)
+    @hot(produce_batches, content_types=[b"application/vnd.kafka.record-batch.v2"], body_bytes_max=...)
+    @needs(Operation.WRITE, ResourceKind.TOPIC)
+    async def produce_records(request, ..., parameters) -> Response:
+        remember(request, parameters)
+
+The handler gets requests that are plain: whose every header is known to make no difference or is handled, whose media
+types are exactly those named, and whose query the route has validated before. It answers, or returns ``None`` to leave
+the request to the route.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastapi import Request
+
+from app.hot.request import HotRequest
+from app.http.hot import Outcome
+
+if TYPE_CHECKING:
+    from app.broker import Broker
+
+Handler = Callable[["Broker", HotRequest], Outcome | None]
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+TIER = "hot_tier"
+"""The attribute of the application's state that holds the tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class HotDeclaration:
+    """One handler of a route.
+
+    ``content_types`` and ``accepts`` are the exact values of the headers that it takes, empty for an absent one.
+    ``varying`` is the parameter of the query whose number may differ between requests that are alike otherwise.
+    ``needs_broker`` is false for handlers that answer while the logs are not open; they are given no broker.
+    """
+
+    handler: Handler
+    content_types: frozenset[bytes]
+    accepts: frozenset[bytes] | None
+    body_bytes_max: int
+    varying: re.Pattern[bytes] | None
+    needs_broker: bool
+
+
+_DECLARED: dict[Callable[..., Any], list[HotDeclaration]] = {}
+
+
+def hot(
+    handler: Any,
+    *,
+    content_types: Iterable[bytes] = (b"",),
+    accepts: Iterable[bytes] | None = None,
+    body_bytes_max: int = 0,
+    varying: str | None = None,
+    needs_broker: bool = True,
+) -> Callable[[Endpoint], Endpoint]:
+    """Let ``handler`` answer plain requests of the route. With ``accepts`` absent any Accept will do."""
+    pattern = None
+    if varying is not None:
+        pattern = re.compile(rb"[?&]%b=(0|[1-9][0-9]{0,17})(?=&|$)" % re.escape(varying.encode()))
+    declaration = HotDeclaration(
+        handler,
+        frozenset(content_types),
+        None if accepts is None else frozenset(accepts),
+        body_bytes_max,
+        pattern,
+        needs_broker,
+    )
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        _DECLARED.setdefault(endpoint, []).append(declaration)
+        return endpoint
+
+    return declare
+
+
+def declarations_of(endpoint: Callable[..., Any]) -> list[HotDeclaration]:
+    """The handlers of a route; most have none."""
+    return _DECLARED.get(endpoint, [])
+
+
+def remember(request: Request, parameters: Any) -> None:
+    """Let plain requests with this query be answered by the route's handlers; the route has validated it.
+
+    Call it in the route, so that its dependencies have agreed.
+    """
+    tier = getattr(request.app.state, TIER, None)
+    if tier is not None:
+        tier.remember(request.scope["route"].endpoint, request.scope["query_string"], parameters)

@@ -1,0 +1,21 @@
+"""Health, answered in the least time: the process is alive if its loop turns."""
+
+from __future__ import annotations
+
+from app.hot.request import HotRequest
+from app.http.hot import HotAnswer, make_head
+from schemas.health import Health
+
+_BODY = Health().model_dump_json().encode()
+_ANSWER = HotAnswer(
+    make_head(
+        200,
+        [("Content-Length", str(len(_BODY))), ("Content-Type", "application/json"), ("Vary", "Accept-Encoding")],
+    ),
+    _BODY,
+)
+
+
+def answer_health(_: None, __: HotRequest) -> HotAnswer:
+    """As ``getHealth``."""
+    return _ANSWER

@@ -1,0 +1,32 @@
+"""What handlers of plain requests are given."""
+
+from __future__ import annotations
+
+from app.access.access import Access
+from app.http.hot import HotCall, PlainHead
+from app.quotas.throttling import Client
+
+
+class HotRequest(HotCall):
+    """A plain request with who asks. What its route declares to need is allowed already."""
+
+    __slots__ = ("access", "client")
+
+    def __init__(
+        self,
+        head: PlainHead,
+        number: int | None,
+        body: bytes,
+        request_id: str,
+        began: float,
+        access: Access,
+        client: Client,
+    ) -> None:
+        # Not through super(): one of these is made for each request.
+        self.head = head
+        self.number = number
+        self.body = body
+        self.request_id = request_id
+        self.began = began
+        self.access = access
+        self.client = client

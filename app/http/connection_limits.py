@@ -1,0 +1,103 @@
+"""What a connection may cost, and what of a request the parser lets through but we do not."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import httptools
+
+from app.http.problems import Problem
+from app.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What a connection may cost."""
+
+    header_bytes_max: int
+    header_count_max: int
+    header_timeout_ms: int
+    body_bytes_per_second_min: int
+    body_grace_ms: int
+    stall_timeout_ms: int
+    connections_max: int
+    connections_per_address_max: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> ConnectionLimits:
+        """The limits among the settings."""
+        return cls(
+            header_bytes_max=settings.request_header_bytes_max,
+            header_count_max=settings.request_header_count_max,
+            header_timeout_ms=settings.request_header_timeout_ms,
+            body_bytes_per_second_min=settings.request_body_bytes_per_second_min,
+            body_grace_ms=settings.request_body_grace_ms,
+            stall_timeout_ms=settings.send_stall_timeout_ms,
+            connections_max=settings.connections_max,
+            connections_per_address_max=settings.connections_per_address_max,
+        )
+
+
+class Refusal(Exception):  # noqa: N818 - a way out of the parser, caught beside it
+    """Raised in a callback of the parser; it comes out as the context of the parser's own error."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+def check_framing(http_version: str, headers: list[tuple[bytes, bytes]]) -> int | None:
+    """Refuse what the parser lets through, and return the announced length of the body, None if chunked.
+
+    Raises:
+        Refusal: 505 another version than 1.0 and 1.1; 400 no or two hosts, or a transfer coding that is not chunked.
+    """
+    if http_version not in ("1.0", "1.1"):
+        raise Refusal(Problem(505, "http_version_not_supported", "this service speaks HTTP/1.1"))
+    hosts = codings = 0
+    length: int | None = 0
+    for name, value in headers:
+        if name == b"host":
+            hosts += 1
+        elif name == b"content-length":
+            length = int(value)
+        elif name == b"transfer-encoding":
+            codings += 1
+            length = None
+            if value.strip().lower() != b"chunked" or http_version == "1.0" or codings > 1:
+                raise Refusal(Problem(400, "malformed_request", "Transfer-Encoding may only be chunked"))
+    if hosts > 1 or (hosts == 0 and http_version == "1.1"):
+        raise Refusal(Problem(400, "malformed_request", "a request has exactly one Host header"))
+    return length
+
+
+def headers_too_large(what: str) -> Problem:
+    """The 431."""
+    return Problem(431, "request_header_fields_too_large", f"the request line and headers have {what}")
+
+
+def late_head(limits: ConnectionLimits) -> Problem:
+    """The 408 for headers that do not come."""
+    detail = f"the headers did not arrive within {limits.header_timeout_ms} ms"
+    return Problem(408, "request_timeout", detail, retryable=True)
+
+
+def slow_body(limits: ConnectionLimits) -> Problem:
+    """The 408 for a body that hardly comes."""
+    detail = f"the body arrives at less than {limits.body_bytes_per_second_min} bytes a second"
+    return Problem(408, "request_timeout", detail, retryable=True, applied="unknown")
+
+
+def problem_of(error: Exception) -> Problem:
+    """The answer to an error of the parser, or of one of its callbacks."""
+    if isinstance(error, Refusal):
+        return error.problem
+    cause = error.__context__
+    if isinstance(cause, Refusal):
+        return cause.problem
+    if isinstance(error, httptools.HttpParserCallbackError) and not isinstance(cause, httptools.HttpParserError):
+        logger.error("a request could not be taken", exc_info=cause)
+    return Problem(400, "malformed_request", "the bytes are not a valid HTTP/1.1 request")

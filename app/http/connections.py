@@ -1,0 +1,34 @@
+"""The class of a server's connections."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from app.http.connection_limits import ConnectionLimits
+from app.http.hot import HotTier
+from app.http.plain_requests import PlainRequests
+from app.http.uvicorn_internals import missing_internals
+from app.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[asyncio.Protocol]:
+    """The class of the connections of one server, with its limits, its count of peers, and its hot tier if it has one.
+
+    If this uvicorn lacks what the class builds on, uvicorn's own protocol is used, with a warning: the service works,
+    without these limits and with files copied.
+    """
+    missing = missing_internals()
+    if missing:
+        logger.warning(
+            "this uvicorn has no %s: connections have no limits, and files are copied through memory",
+            ", ".join(missing),
+        )
+        return HttpToolsProtocol
+    limits = ConnectionLimits.of(settings)
+    return type("BoundEdgeProtocol", (PlainRequests,), {"limits": limits, "peers": Counter(), "hot": hot})

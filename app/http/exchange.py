@@ -1,0 +1,341 @@
+"""Plain requests on a connection: answered here, or handed to the application late and whole."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, Protocol, cast
+from urllib.parse import quote
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.utils import get_client_addr
+
+from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
+from app.http.hot import HotAnswer, HotCall, HotTier, HotWait, PlainHead
+from app.http.problems import Problem
+from app.http.zero_copy import Part
+from storage.log_snapshot import FileSlice
+
+
+class HotConnection(Protocol):
+    """What an exchange needs of its connection."""
+
+    stall_timeout_ms: int
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    flow: Any
+    tasks: Any
+    hot: ClassVar[HotTier | None]
+
+    def write_answer(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> None:
+        """Write an answer that has no parts of files, or the head of one that has."""
+        ...
+
+    def end_exchange(self, exchange: HotExchange) -> None:
+        """The answer is complete."""
+        ...
+
+    def run_late(self, exchange: HotExchange, error: Exception) -> None:
+        """Let the application answer instead."""
+        ...
+
+    def wait_for_answer(self, exchange: HotExchange, timeout_ms: int) -> None:
+        """Call ``exchange.expire`` when the time is up, unless it is complete by then."""
+        ...
+
+    def cut(self) -> None:
+        """Drop the connection and what was not sent."""
+        ...
+
+
+class _NoEvent:
+    """Stands for the event of a cycle: nobody waits for the body of a plain request, which is there."""
+
+    def set(self) -> None:
+        """Nothing to do."""
+
+
+_NO_EVENT = _NoEvent()
+
+
+class HotExchange:
+    """A call whose answer is not there at once. It stands where a cycle stands, and looks like one to uvicorn.
+
+    Thread: the event loop.
+    """
+
+    message_event = _NO_EVENT
+    more_body = False
+    waiting_for_100_continue = False
+
+    __slots__ = (
+        "_connection",
+        "_running",
+        "_wait",
+        "body",
+        "call",
+        "closes",
+        "disconnected",
+        "keep_alive",
+        "response_complete",
+        "response_started",
+        "transfer",
+    )
+
+    def __init__(self, connection: HotConnection, call: HotCall) -> None:
+        self.call = call
+        self.body = b""
+        self.closes = False
+        self.disconnected = False
+        self.keep_alive = True
+        self.response_started = False
+        self.response_complete = False
+        self.transfer: FileTransfer | None = None
+        self._connection = connection
+        self._wait: HotWait | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def wait(self, wait: HotWait) -> None:
+        """Answer when the future is done."""
+        self._wait = wait
+        # uvicorn waits for what is there at its stop, and cancels it after its patience.
+        self._connection.tasks.add(self)
+        self._connection.wait_for_answer(self, wait.timeout_ms)
+        wait.future.add_done_callback(self._done)
+
+    def run(self, answering: Coroutine[Any, Any, HotAnswer]) -> None:
+        """Answer with what the coroutine returns, in a task whose log lines name the request."""
+        context = contextvars.copy_context()
+        hot = self._connection.hot
+        assert hot is not None
+        context.run(hot.enter, self.call)
+        self._start(self._run(answering), context)
+
+    def send_parts(self, answer: HotAnswer) -> None:
+        """Send an answer with parts of files."""
+        self._start(self._send(answer), contextvars.copy_context())
+
+    def _start(self, work: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
+        self._running = self._connection.loop.create_task(work, context=context)
+        self._connection.tasks.add(self._running)
+        self._running.add_done_callback(self._connection.tasks.discard)
+
+    async def _run(self, answering: Coroutine[Any, Any, HotAnswer]) -> None:
+        try:
+            answer = await answering
+        except asyncio.CancelledError:
+            self.fail(_stopping())
+        except Exception as error:  # noqa: BLE001 - the application makes an answer of it
+            self.fail(error)
+        else:
+            if self._connection.flow.write_paused and not self.disconnected:
+                await self._until_taken()
+            if answer.parts and not self.disconnected:
+                await self._send(answer)
+            else:
+                self._finish(answer)
+
+    def _done(self, future: asyncio.Future[Any]) -> None:
+        wait = self._wait
+        if wait is None:
+            return
+        self._settle(lambda: wait.answer(future))
+
+    def expire(self) -> None:
+        """The time is up."""
+        wait = self._wait
+        if wait is not None:
+            self._settle(wait.expired)
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - as a task's
+        """The service stops, and waits no longer."""
+        if self._wait is None:
+            return False
+        # Not now: who cancels is in the middle of the set of all tasks.
+        self._connection.loop.call_soon(self._give_up_waiting)
+        return True
+
+    def _give_up_waiting(self) -> None:
+        if self._wait is not None:
+            self._settle(_raise_stopping)
+
+    def _settle(self, make: Callable[[], HotAnswer]) -> None:
+        self._wait = None
+        self._connection.tasks.discard(self)
+        try:
+            answer = make()
+        except Exception as error:  # noqa: BLE001 - the application makes an answer of it
+            self.fail(error)
+            return
+        if answer.parts or (self._connection.flow.write_paused and not self.disconnected):
+            self.send_parts(answer)
+        else:
+            self._finish(answer)
+
+    def fail(self, error: Exception) -> None:
+        """Let the application say ``error``."""
+        if self.response_started:
+            self._connection.cut()
+            self.disconnected = True
+            return
+        self._connection.run_late(self, error)
+
+    def lose_client(self) -> None:
+        """The connection is gone. What was begun goes on (invariant 8); what is sent ends."""
+        self.disconnected = True
+        if self.transfer is not None:
+            self.transfer.abort()
+
+    def _finish(self, answer: HotAnswer) -> None:
+        self.response_started = True
+        self._connection.write_answer(self.call, answer, keep_alive=self.keep_alive and not self.closes)
+        self._end(answer)
+
+    # Files
+
+    async def _send(self, answer: HotAnswer) -> None:
+        if self._connection.flow.write_paused:
+            await self._until_taken()
+        self.response_started = True
+        self.closes = not self.keep_alive
+        self._connection.write_answer(self.call, answer, keep_alive=self.keep_alive)
+        try:
+            for part in answer.parts:
+                if not self.disconnected:
+                    await self._send_part(part)
+        except ConnectionError:
+            self._give_up()
+        except BaseException:
+            self._give_up()
+            raise
+        self._end(answer)
+
+    def _end(self, answer: HotAnswer) -> None:
+        self.response_complete = True
+        assert self._connection.hot is not None
+        self._connection.hot.count(self.call.head, answer.status, self.call.began)
+        self._connection.end_exchange(self)
+
+    async def _send_part(self, part: Part) -> None:
+        if not isinstance(part, FileSlice):
+            self._connection.transport.write(part)
+            if self._connection.flow.write_paused:
+                await self._until_taken()
+            return
+        transport = self._connection.transport
+        transfer = self.transfer = FileTransfer(transport, self._connection.stall_timeout_ms)
+        try:
+            transfer.hold_small_writes()
+            await self._until_written()
+            if not self.disconnected:
+                await transfer.send(part.file, int(part.position), part.size_bytes)
+        except StalledError:
+            transfer.reset()
+            self._give_up()
+        except FileEndedError:
+            self._give_up()
+        finally:
+            self.transfer = None
+            transfer.close()
+
+    async def _until_written(self) -> None:
+        """Wait until the kernel has all that the transport holds: the file's bytes come behind that."""
+        transport = self._connection.transport
+        await asyncio.sleep(0)
+        if not transport.get_write_buffer_size():
+            return
+        transport.set_write_buffer_limits(high=0)
+        try:
+            while transport.get_write_buffer_size() and not self.disconnected:
+                await (self._until_taken() if self._connection.flow.write_paused else asyncio.sleep(0))
+        finally:
+            transport.set_write_buffer_limits()
+
+    async def _until_taken(self) -> None:
+        try:
+            async with asyncio.timeout(self._connection.stall_timeout_ms / 1000):
+                await self._connection.flow.drain()
+        except TimeoutError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self.disconnected = True
+        self._connection.cut()
+
+
+def _stopping() -> Problem:
+    return Problem(
+        503,
+        "shutting_down",
+        "the service is stopping",
+        retryable=True,
+        applied="unknown",
+        headers={"Connection": "close"},
+    )
+
+
+def _raise_stopping() -> HotAnswer:
+    raise _stopping()
+
+
+def log_access(logger: Any, client: tuple[str, int] | None, head: PlainHead, number: int | None, status: int) -> None:
+    """The line that uvicorn writes for a request."""
+    url = url_of(head, number)
+    path, mark, query = url.decode("ascii").partition("?")
+    scope: Any = {"client": client}
+    logger.info(
+        '%s - "%s %s HTTP/%s" %d', get_client_addr(scope), head.method, quote(path) + mark + query, "1.1", status
+    )
+
+
+def url_of(head: PlainHead, number: int | None) -> bytes:
+    """The request's own target: its number may be another than that of the head's first request."""
+    if number is None:
+        return head.url
+    found = head.route.number_in(head.url)
+    assert found is not None
+    return b"%b%d%b" % (found[0], number, found[2])
+
+
+def scope_of(connection: Any, head: PlainHead, number: int | None, body_bytes: int) -> dict[str, Any]:
+    """What uvicorn would have given to the application."""
+    path, _, query = url_of(head, number).partition(b"?")
+    length = b"%d" % body_bytes
+    headers = [(name, length if name == b"content-length" else value) for name, value in head.headers]
+    return {
+        "type": "http",
+        "asgi": {"version": connection.asgi_version, "spec_version": "2.3"},
+        "http_version": "1.1",
+        "server": connection.server,
+        "client": connection.client,
+        "scheme": connection.scheme,
+        "root_path": connection.root_path,
+        "headers": headers,
+        "state": connection.app_state.copy(),
+        "method": head.method,
+        "path": path.decode("ascii"),
+        "raw_path": path,
+        "query_string": query,
+    }
+
+
+def make_cycle(connection: Any, scope: dict[str, Any], body: bytes, *, keep_alive: bool) -> RequestResponseCycle:
+    """The cycle of a request whose body is there already."""
+    cycle = RequestResponseCycle(
+        scope=cast("Any", scope),
+        transport=connection.transport,
+        flow=connection.flow,
+        logger=connection.logger,
+        access_logger=connection.access_logger,
+        access_log=connection.access_log,
+        default_headers=connection.server_state.default_headers,
+        message_event=asyncio.Event(),
+        expect_100_continue=False,
+        keep_alive=keep_alive,
+        on_response=connection.on_response_complete,
+    )
+    cycle.body = bytearray(body)
+    cycle.more_body = False
+    cycle.message_event.set()
+    return cycle

@@ -1,0 +1,208 @@
+"""What the connections and the hot tier say to each other: plain heads, calls, answers.
+
+A *plain* request for a hot route is answered on the connection itself, without scope, cycle, task and routing. All
+others, and every request that the hot tier has the least doubt about, go to the application, the *twin*.
+"""
+
+from __future__ import annotations
+
+import re
+from asyncio import Future
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from app.http.zero_copy import Part
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class HotRoute(Protocol):
+    """A route of the application that is also answered here."""
+
+    body_bytes_max: int
+
+    def number_in(self, url: bytes) -> tuple[bytes, int, bytes] | None:
+        """What of ``url`` stands before the number that may vary, the number, and what stands behind it."""
+        ...
+
+
+class PlainHead:
+    """What the request line and headers of a plain request say: found once, shared by equal requests. Immutable.
+
+    ``parameters`` is the model that the twin has validated; the number of ``offset=`` in it does not count, as
+    requests that differ in that alone share it: see ``HotCall.number``.
+    """
+
+    __slots__ = (
+        "accept",
+        "accept_encoding",
+        "authorization",
+        "client_id",
+        "content_type",
+        "given_id",
+        "headers",
+        "method",
+        "parameters",
+        "partition",
+        "path",
+        "route",
+        "topic",
+        "url",
+    )
+
+    def __init__(self, method: str, url: bytes, headers: Headers, route: HotRoute) -> None:
+        self.method = method
+        self.url = url
+        self.path = url.partition(b"?")[0]
+        self.headers = headers
+        self.route = route
+        self.topic = ""
+        self.partition = -1
+        self.parameters: Any = None
+        self.content_type = b""
+        self.accept = b""
+        self.accept_encoding = b""
+        self.authorization: bytes | None = None
+        self.client_id = ""
+        self.given_id: str | None = None
+
+
+class HotCall:
+    """One plain request. ``body`` is all of it; ``number`` is that of ``offset=`` in its query, if there is one.
+
+    ``began`` is when its head was there, by ``time.perf_counter``.
+    """
+
+    __slots__ = ("began", "body", "head", "number", "request_id")
+
+    def __init__(self, head: PlainHead, number: int | None, body: bytes, request_id: str, began: float) -> None:
+        self.head = head
+        self.number = number
+        self.body = body
+        self.request_id = request_id
+        self.began = began
+
+
+class HotAnswer(NamedTuple):
+    """An answer: ``head`` (see ``make_head``), then ``body`` or ``parts``, as long as the head says."""
+
+    head: bytes
+    body: bytes | bytearray | memoryview = b""
+    parts: Sequence[Part] = ()
+    status: int = 200
+    throttle_ms: int = 0
+    """How long a broken quota asks the client to be silent."""
+
+
+class HotWait(NamedTuple):
+    """An answer that waits for ``future``, and needs no task: ``answer`` makes it of the future, which is done.
+
+    After ``timeout_ms`` without it ``expired`` is called instead, which most often raises. Both may raise what the
+    twin's route may raise. The future is left alone when the client goes away.
+    """
+
+    future: Future[Any]
+    answer: Callable[[Future[Any]], HotAnswer]
+    timeout_ms: int
+    expired: Callable[[], HotAnswer]
+
+
+Outcome = HotAnswer | HotWait | Coroutine[Any, Any, HotAnswer] | Exception
+
+
+class Peer(Protocol):
+    """What the tier may know of a connection."""
+
+    client: tuple[str, int] | None
+    scheme: Any
+
+
+class HotTier(Protocol):
+    """Knows the hot routes. Thread: the event loop."""
+
+    def recognise(self, method: str, url: bytes, headers: Headers) -> PlainHead | None:
+        """What a request asks, if it is plain; header names are lower case. Its framing is checked already."""
+        ...
+
+    def serve(
+        self, head: PlainHead, number: int | None, body: bytes, began: float, peer: Peer
+    ) -> tuple[HotCall, Outcome] | None:
+        """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
+        ...
+
+    def count(self, head: PlainHead, status: int, began: float) -> None:
+        """An answer's end."""
+        ...
+
+    def resume(self, scope: dict[str, Any], call: HotCall, error: Exception) -> None:
+        """Let the application answer ``error`` for a call that was begun here, in the context of now."""
+        ...
+
+    def enter(self, call: HotCall) -> None:
+        """Let log lines of the context of now name the call."""
+        ...
+
+
+def make_head(status: int, headers: Sequence[tuple[str, str]] = ()) -> bytes:
+    """Status line and headers of an answer. The connection adds Date, X-Request-Id and the end."""
+    fields = "".join(f"{name.lower()}: {value}\r\n" for name, value in headers)
+    return STATUS_LINE[status] + fields.encode("latin-1")
+
+
+# Heads of which only a number is new
+
+_LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)\r\n", re.IGNORECASE)
+NUMBER_DIGITS_MAX = 18
+KNOWN_HEAD_BYTES_MAX = 4096
+
+
+class KnownHead:
+    """The bytes of a head that the parser took and the tier recognised, but for one number in them.
+
+    Equal bytes mean the same again, so the parser needs not see them: what follows ``before``, a number and
+    ``behind`` is the body.
+    """
+
+    __slots__ = ("before", "behind", "head", "is_length")
+
+    def __init__(self, head: PlainHead, before: bytes, behind: bytes, *, is_length: bool) -> None:
+        self.head = head
+        self.before = before
+        self.behind = behind
+        self.is_length = is_length
+
+    def match(self, data: bytes, start: int = 0) -> tuple[int, int] | None:
+        """The number in the head at ``start``, and where the head ends; ``None`` if another head, or not all of it."""
+        before, behind = self.before, self.behind
+        if not data.startswith(before, start):
+            return None
+        number_at = start + len(before)
+        if not behind:
+            return 0, number_at
+        end = data.find(behind, number_at, number_at + NUMBER_DIGITS_MAX + len(behind))
+        if end < 0:
+            return None
+        digits = data[number_at:end]
+        if not digits.isdigit() or (digits[0] == 48 and end - number_at > 1):
+            return None
+        return int(digits), end + len(behind)
+
+
+def known_head(raw: bytes, head: PlainHead) -> KnownHead | None:
+    """How to know the head ``raw`` again; a number in it may vary: that of the query, or else the body's length."""
+    number = head.route.number_in(head.url)
+    lengths = _LENGTH.findall(raw)
+    line = b"%b %b HTTP/1.1\r\n" % (head.method.encode(), head.url)
+    if len(raw) > KNOWN_HEAD_BYTES_MAX or len(lengths) > 1 or not raw.startswith(line):
+        return None
+    if number is not None:
+        if lengths and lengths[0] != b"0":
+            return None
+        before = b"%b %b" % (head.method.encode(), number[0])
+        return KnownHead(head, before, raw[len(before) + len(b"%d" % number[1]) :], is_length=False)
+    found = _LENGTH.search(raw)
+    if found is None or found[1] == b"0":
+        return KnownHead(head, raw, b"", is_length=False)
+    return KnownHead(head, raw[: found.start(1)], raw[found.end(1) :], is_length=True)

@@ -1,0 +1,306 @@
+"""Connections that answer plain requests themselves, where the hot tier knows how; see ``hot``.
+
+Two ways lead there. The parser's: its callbacks collect the request, and when the headers are complete the tier is
+asked. And the short one: a head that is byte by byte one that went the first way, but for one number, is not parsed
+again. Whatever the tier leaves alone, at whichever point, becomes an ordinary cycle of the application with the
+request whole.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import math
+import time
+from typing import Any, ClassVar
+
+from app.http.exchange import HotExchange, log_access, make_cycle, scope_of
+from app.http.hot import (
+    NUMBER_DIGITS_MAX,
+    HotAnswer,
+    HotCall,
+    HotTier,
+    HotWait,
+    KnownHead,
+    Outcome,
+    PlainHead,
+    known_head,
+)
+from app.http.protocol import EdgeProtocol, Stage, Waits
+
+_CLOSE = b"connection: close\r\n"
+
+
+class _Collected:
+    """A plain request whose body is on its way."""
+
+    __slots__ = ("began", "head", "missing_bytes", "number", "pieces")
+
+    def __init__(self, head: PlainHead, number: int | None, missing_bytes: int) -> None:
+        self.head = head
+        self.number = number
+        self.missing_bytes = missing_bytes
+        self.pieces: list[bytes] = []
+        self.began = time.perf_counter()
+
+
+class PlainRequests(EdgeProtocol):
+    """One connection. Use the class that ``connections.protocol_class`` makes.
+
+    Thread: the event loop's.
+    """
+
+    hot: ClassVar[HotTier | None]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Of a message that the parser sees.
+        self._plain: _Collected | None = None
+        # Of a message that only we see: its body is still on its way.
+        self._body: _Collected | None = None
+        self._known: KnownHead | None = None
+        self._learned: PlainHead | None = None
+        self._learned_in_message = 0
+        # The service stops: no request comes after the one that is on its way in.
+        self._ends = False
+
+    # The short way
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        if self._waits_for is Waits.NEXT_REQUEST:
+            self._waits_for = Waits.NOTHING
+        if self._body is not None:
+            data = self._collect(self._body, data)
+        if self._known is not None and data:
+            data = self._take_known(self._known, data)
+        if data and not self._deaf:
+            self._feed_and_learn(data)
+
+    def _is_free(self) -> bool:
+        """Whether a request that begins now may be answered here."""
+        return (
+            self._stage is Stage.IDLE
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused
+            and not self._deaf
+            and self.cycle_may_follow
+        )
+
+    @property
+    def cycle_may_follow(self) -> bool:
+        """No answer is being sent, and none waits for its turn."""
+        return self._active is None or self._active.response_complete
+
+    def _take_known(self, known: KnownHead, data: bytes) -> bytes:
+        """Answer the requests at the beginning of ``data`` whose heads are known; what is left is for the parser."""
+        start, size = 0, len(data)
+        while start < size and self._is_free():
+            found = known.match(data, start)
+            if found is None:
+                break
+            value, body_at = found
+            if known.is_length:
+                length, number = value, None
+                if length > known.head.route.body_bytes_max:
+                    break
+            else:
+                length, number = 0, (value if known.behind else None)
+            self._message_number += 1
+            began = time.perf_counter()
+            start = body_at + length
+            if start <= size:
+                self._serve(known.head, number, data[body_at:start], began)
+                continue
+            self._begin_body(_Collected(known.head, number, start - size), length, data[body_at:])
+            return b""
+        return data[start:] if start else data
+
+    def _begin_body(self, collected: _Collected, length: int, piece: bytes) -> None:
+        self._body = collected
+        self._content_length = length
+        self._body_bytes = len(piece)
+        self.url = collected.head.url
+        collected.pieces.append(piece)
+        self._stage = Stage.BODY
+        self._set_deadline()
+
+    def _collect(self, collected: _Collected, data: bytes) -> bytes:
+        """Take of ``data`` what belongs to the body; the rest is another request."""
+        taken, missing_bytes = len(data), collected.missing_bytes
+        if taken < missing_bytes:
+            collected.missing_bytes -= taken
+            self._body_bytes += taken
+            collected.pieces.append(data)
+            return b""
+        collected.pieces.append(data if taken == missing_bytes else data[:missing_bytes])
+        self._body = None
+        self._stage = Stage.IDLE
+        self._waits_for = Waits.NOTHING
+        self._serve(collected.head, collected.number, b"".join(collected.pieces), collected.began)
+        return data[missing_bytes:]
+
+    # The parser's way
+
+    def _feed_and_learn(self, data: bytes) -> None:
+        is_whole = self._stage is Stage.IDLE
+        message_number = self._message_number
+        self._feed(data)
+        learned, self._learned = self._learned, None
+        if learned is None or not is_whole or self._learned_in_message != message_number + 1 or self.hot is None:
+            return
+        # The head is the first thing in these bytes.
+        end = data.find(b"\r\n\r\n") + 4
+        if end + NUMBER_DIGITS_MAX <= self.limits.header_bytes_max:
+            self._known = known_head(data[:end], learned)
+
+    def _start_request(self) -> None:
+        if self.hot is not None and self._content_length is not None and self._is_free_for_parsed():
+            head = self.hot.recognise(self.parser.get_method().decode("ascii"), self.url, self.headers)
+            if head is not None and self._content_length <= head.route.body_bytes_max:
+                found = head.route.number_in(self.url)
+                self._plain = _Collected(head, None if found is None else found[1], self._content_length)
+                if self._learned is None:
+                    self._learned, self._learned_in_message = head, self._message_number
+                return
+        super()._start_request()
+
+    def _is_free_for_parsed(self) -> bool:
+        parser = self.parser
+        return (
+            (self.cycle is None or self.cycle.response_complete)
+            and self.cycle_may_follow
+            and not self.flow.write_paused
+            and not parser.should_upgrade()
+            and parser.should_keep_alive()
+            and parser.get_http_version() == "1.1"
+            and not self.expect_100_continue
+            and not self.root_path
+        )
+
+    def on_body(self, body: bytes) -> None:
+        if self._plain is None:
+            super().on_body(body)
+            return
+        self._body_bytes += len(body)
+        self._plain.pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        plain, self._plain = self._plain, None
+        if plain is None:
+            super().on_message_complete()
+            return
+        self._stage = Stage.IDLE
+        self._serve(plain.head, plain.number, b"".join(plain.pieces), plain.began)
+
+    # Answers
+
+    def _serve(self, head: PlainHead, number: int | None, body: bytes, began: float) -> None:
+        """Answer a request that is there whole, or let the application do it."""
+        assert self.hot is not None
+        served = self.hot.serve(head, number, body, began, self)
+        if served is None:
+            cycle = make_cycle(self, self._scope_of(head, number, body), body, keep_alive=not self._ends)
+            self.cycle = cycle
+            self._start_asgi_task(cycle, self.app)
+            return
+        call, outcome = served
+        if isinstance(outcome, HotAnswer) and not outcome.parts:
+            self.write_answer(call, outcome, keep_alive=not self._ends)
+            self.hot.count(head, outcome.status, began)
+            self.server_state.total_requests += 1
+            if self._ends:
+                self._close_after_answer(is_client_sending=False)
+            else:
+                self._expect(Waits.NEXT_REQUEST, 1000 * self.timeout_keep_alive)
+            return
+        exchange = HotExchange(self, call)
+        exchange.keep_alive = not self._ends
+        self._begin(exchange, outcome)
+
+    def _begin(self, exchange: HotExchange, outcome: Outcome) -> None:
+        self.cycle = exchange  # type: ignore[assignment]
+        self._active = exchange
+        if isinstance(outcome, HotWait):
+            exchange.wait(outcome)
+        elif isinstance(outcome, HotAnswer):
+            exchange.send_parts(outcome)
+        elif isinstance(outcome, Exception):
+            exchange.fail(outcome)
+        else:
+            exchange.run(outcome)
+
+    def write_answer(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> None:
+        """Write an answer, or the head of one with parts, and count it."""
+        assert self.hot is not None
+        if self.access_log:
+            context = contextvars.copy_context()
+            context.run(self.hot.enter, call)
+            context.run(log_access, self.access_logger, self.client, call.head, call.number, answer.status)
+        pieces = [answer.head, b"x-request-id: ", call.request_id.encode(), b"\r\n"]
+        pieces += [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
+        if answer.throttle_ms:
+            pieces.append(b"throttle-time-ms: %d\r\n" % answer.throttle_ms)
+        if not keep_alive:
+            pieces.append(_CLOSE)
+        pieces.append(b"\r\n")
+        pieces.append(answer.body)  # type: ignore[arg-type]
+        if not self.transport.is_closing():
+            self.transport.write(b"".join(pieces))
+
+    def end_exchange(self, exchange: HotExchange) -> None:
+        """An exchange's answer is complete."""
+        self._answer_by = math.inf
+        if self._active is exchange and not exchange.disconnected:
+            self.on_response_complete()
+
+    def run_late(self, exchange: HotExchange, error: Exception) -> None:
+        """Let the application answer ``error`` in place of the exchange."""
+        assert self.hot is not None
+        self._answer_by = math.inf
+        call = exchange.call
+        scope = self._scope_of(call.head, call.number, call.body)
+        cycle = make_cycle(self, scope, b"", keep_alive=exchange.keep_alive and not exchange.closes)
+        cycle.disconnected = exchange.disconnected
+        exchange.response_complete = True
+        if self.cycle is exchange:  # type: ignore[comparison-overlap]
+            self.cycle = cycle
+        context = contextvars.copy_context()
+        context.run(self.hot.resume, scope, call, error)
+        context.run(self._start_asgi_task, cycle, self.app)
+
+    def _scope_of(self, head: PlainHead, number: int | None, body: bytes) -> dict[str, Any]:
+        scope = scope_of(self, head, number, len(body))
+        scope["extensions"] = self.extensions
+        return scope
+
+    def wait_for_answer(self, exchange: HotExchange, timeout_ms: int) -> None:  # noqa: ARG002 - it is the active one
+        """Call ``exchange.expire`` when the time is up."""
+        self._answer_by = self.loop.time() + timeout_ms / 1000
+        if self._answer_by < self._timer_at:
+            self._look_at(self._answer_by)
+
+    def _answer_is_late(self) -> None:
+        if isinstance(self._active, HotExchange):
+            self._active.expire()
+
+    # Ends
+
+    def _is_our_turn(self) -> bool:
+        if self._plain is None and self._body is None:
+            return super()._is_our_turn()
+        return self.flow.read_paused
+
+    def _refuse(self, problem: Any) -> None:
+        if self._plain is not None or self._body is not None:
+            # It has no cycle yet.
+            self._plain = self._body = None
+            self._stage = Stage.IDLE
+        super()._refuse(problem)
+
+    def shutdown(self) -> None:
+        """The service stops. A request that is on its way in is answered, as one that has a cycle."""
+        if self._plain is None and self._body is None:
+            super().shutdown()
+        else:
+            self._ends = True
