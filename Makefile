@@ -84,8 +84,8 @@ format: setup ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: setup ## measure produce and fetch over HTTP, and the record formats, on this machine
-	$(BIN)/python -m bench
+bench: setup ## measure every path beside its limit (BENCH="--only tiny --rounds 3")
+	$(BIN)/python -m bench $(BENCH)
 	$(BIN)/python -m bench.bench_records
 
 docs: setup ## write the generated parts of docs/reference anew

@@ -1,219 +1,137 @@
-"""``python -m bench``: how fast this machine produces and fetches over HTTP.
+"""``python -m bench``: every path of the service beside its limit, measured in turns in the same run.
 
-The client is Python too and shares the cores with the service, so figures are floors, and only those of one run on one
-machine compare. Every produce waits for the fsync that covers it (acks=all, flush.policy=group).
+Servers run on one core and the load generator on another. Rates differ from machine to machine; ratios of one run are
+what to go by. Each row shows its goal, whether it is met, and how busy server and generator were: a generator that is
+busier than its server measures itself.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
-import os
-import platform
-import statistics
+import subprocess
+import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NamedTuple
-from urllib.parse import urlsplit
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from demo.service import Service
-from rollway.records import HEADER_BYTES, Record, columns_from_records, encode_batch
+from bench import bench_fetch, bench_produce, bench_tiny, report
+from bench.machine import choose_cores, description, running_on
+from bench.processes import ROOT, BenchError
+from bench.rows import Plan, Row
 
-RAW = "application/vnd.kafka.record-batch.v2"
-JSON = "application/json"
-RECORD_BYTES = 100
-RECORD_FRAMING_BYTES_MAX = 12
-TOPIC = "bench"
-RECORDS_PATH = f"/v1/topics/{TOPIC}/partitions/0/records"
-MIB = 1024 * 1024
-
-
-class Load(NamedTuple):
-    """One request, repeated: what it sends, what it carries, and on how many connections at a time."""
-
-    name: str
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes | None
-    records: int
-    connections: int
+BENCHES: dict[str, Callable[[Plan], Iterator[Row]]] = {
+    "tiny": bench_tiny.measure,
+    "produce": bench_produce.measure,
+    "fetch": bench_fetch.measure,
+}
+console = Console(width=max(160, Console().width))
+progress = Console(stderr=True)
 
 
-class Figures(NamedTuple):
-    """What one load achieved."""
-
-    requests_per_second: float
-    bytes_per_second: float
-    records_per_second: float
-    median_ms: float
-    slowest_percent_ms: float
-
-
-class Worker(threading.Thread):
-    """One connection that repeats a request until it is told to stop."""
-
-    def __init__(self, address: tuple[str, int], load: Load, stop: threading.Event) -> None:
-        super().__init__(daemon=True)
-        self._connection = http.client.HTTPConnection(*address, timeout=60)
-        self._load = load
-        self._stop_asked = stop
-        self.seconds: list[float] = []
-        self.bytes_moved = 0
-        self.failure: str | None = None
-
-    def run(self) -> None:
-        try:
-            while not self._stop_asked.is_set():
-                self._once()
-        except (OSError, http.client.HTTPException) as error:
-            self.failure = str(error)
-        finally:
-            self._connection.close()
-
-    def _once(self) -> None:
-        started = time.perf_counter()
-        self._connection.request(self._load.method, self._load.path, self._load.body, self._load.headers)
-        answer = self._connection.getresponse()
-        received = 0
-        buffer = bytearray(MIB)
-        while count := answer.readinto(buffer):
-            received += count
-        if answer.status >= 300:
-            raise http.client.HTTPException(f"{self._load.name}: {answer.status} {bytes(buffer[:300])!r}")
-        self.seconds.append(time.perf_counter() - started)
-        self.bytes_moved += received if self._load.body is None else len(self._load.body)
-
-
-def run_load(address: tuple[str, int], load: Load, seconds: float) -> Figures:
-    """Repeat ``load`` for ``seconds`` and say what came of it.
-
-    Raises:
-        RuntimeError: a request failed.
-    """
-    stop = threading.Event()
-    workers = [Worker(address, load, stop) for _ in range(load.connections)]
-    started = time.perf_counter()
-    for worker in workers:
-        worker.start()
-    stop.wait(seconds)
-    stop.set()
-    for worker in workers:
-        worker.join()
-    elapsed = time.perf_counter() - started
-    for worker in workers:
-        if worker.failure is not None:
-            raise RuntimeError(worker.failure)
-    latencies = sorted(latency for worker in workers for latency in worker.seconds)
-    return Figures(
-        requests_per_second=len(latencies) / elapsed,
-        bytes_per_second=sum(worker.bytes_moved for worker in workers) / elapsed,
-        records_per_second=len(latencies) * load.records / elapsed,
-        median_ms=statistics.median(latencies) * 1000,
-        slowest_percent_ms=latencies[int(len(latencies) * 0.99)] * 1000,
-    )
-
-
-def make_records(count: int) -> list[Record]:
-    now_ms = time.time_ns() // 1_000_000
-    return [
-        Record(
-            offset=number, timestamp=now_ms, key=None, value=os.urandom(RECORD_BYTES // 2).hex().encode(), headers=()
-        )
-        for number in range(count)
-    ]
-
-
-def raw_batch(size_bytes: int) -> tuple[bytes, int]:
-    """A record batch of at most ``size_bytes``, and how many records it holds."""
-    count = max(1, (size_bytes - HEADER_BYTES) // (RECORD_BYTES + RECORD_FRAMING_BYTES_MAX))
-    return encode_batch(columns_from_records(make_records(count))), count
-
-
-def produce_loads() -> Iterator[Load]:
-    for size_bytes, connections in ((1024, 1), (1024, 16), (64 * 1024, 4), (MIB, 4)):
-        body, count = raw_batch(size_bytes)
-        name = f"produce raw, {len(body) / 1024:.0f} KiB"
-        yield Load(name, "POST", RECORDS_PATH, {"Content-Type": RAW}, body, count, connections)
-    values = [{"value": (record.value or b"").decode()} for record in make_records(500)]
-    yield Load(
-        "produce JSON, 500 records",
-        "POST",
-        RECORDS_PATH,
-        {"Content-Type": JSON},
-        json.dumps({"records": values}).encode(),
-        500,
-        4,
-    )
-
-
-def fetch_loads() -> Iterator[Load]:
-    for size_bytes, connections in ((64 * 1024, 4), (MIB, 4), (8 * MIB, 4)):
-        path = f"{RECORDS_PATH}?offset=earliest&max_bytes={size_bytes}"
-        yield Load(f"fetch raw, {size_bytes // 1024} KiB", "GET", path, {"Accept": RAW}, None, 0, connections)
-    path = f"{RECORDS_PATH}?offset=earliest&max_records=500"
-    yield Load("fetch JSON, 500 records", "GET", path, {"Accept": JSON}, None, 500, 4)
+def revision() -> str:
+    """The commit that is measured, with a ``+`` when files differ from it; empty outside of a repository."""
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True)
+    return answer.stdout.strip()
 
 
 @contextmanager
-def running_service(parent: Path) -> Iterator[tuple[str, int]]:
-    """A fresh service with one topic, on a directory that goes away with it."""
-    with tempfile.TemporaryDirectory(prefix="rollway-bench-", dir=parent) as directory:
-        service = Service.start(Path(directory))
-        try:
-            parts = urlsplit(service.url)
-            address = (parts.hostname or "127.0.0.1", parts.port or 80)
-            connection = http.client.HTTPConnection(*address)
-            connection.request("PUT", f"/v1/topics/{TOPIC}", b'{"partitions": 1}', {"Content-Type": JSON})
-            answer = connection.getresponse()
-            assert answer.status == 201, answer.read()
-            connection.close()
-            yield address
-        finally:
-            service.kill()
+def work_directory(parent: Path) -> Iterator[Path]:
+    """A directory for the data of this run, gone afterwards."""
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        directory = tempfile.TemporaryDirectory(prefix="rollway-bench-", dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise BenchError(f"The data cannot lie in {parent}: {error.strerror}.") from None
+    with directory as path:
+        yield Path(path)
 
 
-def machine() -> str:
-    control = Path("/proc/sys/net/ipv4/tcp_congestion_control")
-    congestion = control.read_text().strip() if control.exists() else "unknown"
-    return f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.release()}, TCP {congestion}"
+def _say(line: str) -> None:
+    if progress.is_terminal:
+        progress.print(line, style="dim", end="\r", no_wrap=True, overflow="ellipsis", highlight=False, width=100)
+
+
+def run(names: list[str], plan: Plan) -> list[Row]:
+    """Measure the benches ``names`` and show their rows as they come.
+
+    Raises:
+        BenchError: a bench cannot be run.
+    """
+    cores = choose_cores()
+    rows: list[Row] = []
+    with work_directory(plan.data_dir) as directory, running_on(cores.generator):
+        for name in names:
+            place = directory / name
+            place.mkdir()
+            for row in BENCHES[name](plan._replace(data_dir=place)):
+                rows.append(row)
+                progress.print(_line(row), highlight=False, soft_wrap=True)
+    return rows
+
+
+def _line(row: Row) -> str:
+    beside = f", {row.ratio:.2f} of {row.limit}" if row.ratio is not None else ""
+    met = {True: "  met", False: "  [bold]not met[/bold]", None: ""}[row.met]
+    return f"{row.bench:9}{row.name}: {report.figure(row.value, row.unit)}{beside}{met}"
+
+
+def show(rows: list[Row]) -> None:
+    """The table, for people."""
+    table = Table(title=", ".join(f"{name} {value}" for name, value in description().items()), title_justify="left")
+    for heading in report.HEADINGS:
+        table.add_column(heading, justify="left" if heading in ("what", "limit beside it", "met") else "right")
+    for row in rows:
+        table.add_row(*report.cells(row))
+    console.print(table)
 
 
 def main(
-    seconds: Annotated[float, typer.Option(help="How long each line is measured.", min=0.1)] = 3.0,
-    data_dir: Annotated[
-        Path, typer.Option(help="Where the service's data lie meanwhile: the disk that is measured.")
-    ] = Path(),
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Run this bench only; repeatable. One of {', '.join(BENCHES)}.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds; the median counts.", min=1)] = 5,
+    seconds: Annotated[float, typer.Option(help="How long each is measured in a round.", min=0.01)] = 1.5,
+    smoke: Annotated[bool, typer.Option(help="One short round with little data: whether all of it runs.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write everything measured to this file.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the table to this file.")] = None,
+    data_dir: Annotated[Path, typer.Option(help="Where data lie meanwhile: the disk that is measured.")] = Path(),
 ) -> None:
-    """Measure produce and fetch over HTTP."""
-    table = Table(title=machine(), title_justify="left")
-    for heading in ("what", "connections", "requests/s", "MB/s", "records/s", "median ms", "p99 ms"):
-        table.add_column(heading, justify="left" if heading == "what" else "right")
-    with running_service(data_dir.resolve()) as address:
-        for load in (*produce_loads(), *fetch_loads()):
-            run_load(address, load, min(0.5, seconds))  # warms caches and the allocator
-            figures = run_load(address, load, seconds)
-            table.add_row(
-                load.name,
-                str(load.connections),
-                f"{figures.requests_per_second:,.0f}",
-                f"{figures.bytes_per_second / 1e6:,.1f}",
-                f"{figures.records_per_second:,.0f}" if load.records else "",
-                f"{figures.median_ms:.2f}",
-                f"{figures.slowest_percent_ms:.2f}",
-            )
-    Console(width=110).print(table)
+    """Measure Rollway beside its limits."""
+    if smoke:
+        rounds, seconds = 1, 0.05
+    try:
+        _measure(only or list(BENCHES), Plan(rounds, seconds, smoke, data_dir.resolve(), _say), json, markdown)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        print("bench: stopped.", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def _measure(names: list[str], plan: Plan, json: Path | None, markdown: Path | None) -> None:
+    unknown = [name for name in names if name not in BENCHES]
+    if unknown:
+        raise BenchError(f"There is no bench {unknown[0]}; there are {', '.join(BENCHES)}.")
+    started = time.monotonic()
+    rows = run(names, plan)
+    show(rows)
+    took_s = round(time.monotonic() - started)
+    about = {"revision": revision(), "rounds": plan.rounds, "seconds": plan.seconds, "took_s": took_s}
+    if json is not None:
+        report.write_json(json, rows, description(), about)
+    if markdown is not None:
+        markdown.write_text(report.markdown(rows, {**description(), **about}), "utf-8")
 
 
 if __name__ == "__main__":
-    application = typer.Typer(pretty_exceptions_enable=False)
+    application = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
     application.command()(main)
     application()

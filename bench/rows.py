@@ -1,0 +1,125 @@
+"""What a benchmark says: rows of a table, each with the limit beside it, its goal, and whose CPU was used."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+
+class Plan(NamedTuple):
+    """How much a benchmark measures."""
+
+    rounds: int
+    seconds: float
+    """Wall time of one measurement; a row takes ``rounds * contestants * seconds``."""
+    smoke: bool
+    """Seconds in all, with little data: whether it runs, not how fast."""
+    data_dir: Path
+    """A directory of this run alone, on the disk that is measured."""
+    say: Callable[[str], None]
+    """Shows a line of progress."""
+
+
+class Goal(NamedTuple):
+    """A bound on a row's value, or on its ratio to the limit beside it."""
+
+    of: Literal["value", "ratio"]
+    at: Literal[">=", "<="]
+    bound: float
+
+    def is_met(self, measured: float) -> bool:
+        return measured >= self.bound if self.at == ">=" else measured <= self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. ``None`` is "not measured" everywhere; CPU is in shares of one core."""
+
+    bench: str
+    name: str
+    value: float | None
+    unit: str
+    limit: str = ""
+    limit_value: float | None = None
+    ratio: float | None = None
+    """Ours to the limit's: the median of the rounds' ratios, which a slow minute of the machine disturbs least."""
+    goal: Goal | None = None
+    server_cpu: float | None = None
+    generator_cpu: float | None = None
+    limit_server_cpu: float | None = None
+    limit_generator_cpu: float | None = None
+    rounds: tuple[float, ...] = ()
+    limit_rounds: tuple[float, ...] = ()
+    note: str = ""
+    extra: dict[str, float] = field(default_factory=dict)
+    """Figures for plots and for the curious, by name."""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the goal is met; ``None`` without a goal or a figure."""
+        measured = None if self.goal is None else self.ratio if self.goal.of == "ratio" else self.value
+        return None if self.goal is None or measured is None else self.goal.is_met(measured)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "met": self.met}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Row:
+        values = {name: value for name, value in document.items() if name != "met"}
+        goal = values.get("goal")
+        values["goal"] = None if goal is None else Goal(**goal) if isinstance(goal, dict) else Goal(*goal)
+        values["rounds"] = tuple(values.get("rounds", ()))
+        values["limit_rounds"] = tuple(values.get("limit_rounds", ()))
+        return cls(**values)
+
+
+class Sample(NamedTuple):
+    """One measurement of one contestant."""
+
+    value: float
+    server_cpu: float | None = None
+    generator_cpu: float | None = None
+    extra: dict[str, float] = {}  # noqa: RUF012 - never changed
+
+
+def median_of(samples: Sequence[Sample], attribute: Literal["value", "server_cpu", "generator_cpu"]) -> float | None:
+    """The median of what was measured; ``None`` if nothing was."""
+    values = [value for sample in samples if (value := getattr(sample, attribute)) is not None]
+    return statistics.median(values) if values else None
+
+
+def row_of(
+    bench: str,
+    name: str,
+    unit: str,
+    ours: Sequence[Sample],
+    *,
+    limit: str = "",
+    limits: Sequence[Sample] = (),
+    goal: Goal | None = None,
+    note: str = "",
+) -> Row:
+    """The row of samples that were taken in turns: the n-th of both belong to one round."""
+    ratios = [mine.value / theirs.value for mine, theirs in zip(ours, limits, strict=False) if theirs.value]
+    names = sorted({key for sample in ours for key in sample.extra})
+    return Row(
+        bench=bench,
+        name=name,
+        value=median_of(ours, "value"),
+        unit=unit,
+        limit=limit,
+        limit_value=median_of(limits, "value"),
+        ratio=statistics.median(ratios) if ratios else None,
+        goal=goal,
+        server_cpu=median_of(ours, "server_cpu"),
+        generator_cpu=median_of(ours, "generator_cpu"),
+        limit_server_cpu=median_of(limits, "server_cpu"),
+        limit_generator_cpu=median_of(limits, "generator_cpu"),
+        rounds=tuple(sample.value for sample in ours),
+        limit_rounds=tuple(sample.value for sample in limits),
+        note=note,
+        extra={key: statistics.median(sample.extra[key] for sample in ours if key in sample.extra) for key in names},
+    )

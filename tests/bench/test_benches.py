@@ -1,0 +1,93 @@
+"""Every bench runs, on little data and for moments: rows come out and are complete. No figure is judged."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import report
+from bench.__main__ import BENCHES
+from bench.rows import Goal, Row, Sample, row_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, check=False, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("name", sorted(BENCHES))
+def test_a_bench_gives_complete_rows(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    data = tmp_path / "data"
+    answer = run_bench("--smoke", "--only", name, "--data-dir", str(data), "--json", str(path))
+    assert answer.returncode == 0, answer.stderr
+    rows, machine, about = report.read_json([path])
+    assert rows
+    assert {"processor", "cores", "congestion"} <= set(machine)
+    assert about["rounds"] == 1
+    for row in rows:
+        assert row.bench == name
+        assert row.name
+        assert row.unit
+        assert row.value is not None or row.note, row
+        assert row.value is None or (math.isfinite(row.value) and row.value >= 0)
+        if row.limit_value is not None:
+            assert row.limit
+            assert row.ratio is not None
+        elif row.limit:
+            assert row.note, f"{row.name}: a limit that was not measured says why"
+        if row.goal is not None and row.value is not None and not row.note:
+            assert row.met is not None
+    assert not list(data.iterdir()), "the data of a run go with it"
+
+
+def test_an_unknown_bench_is_one_sentence() -> None:
+    answer = run_bench("--only", "nothing")
+    assert answer.returncode == 1
+    assert answer.stderr.startswith("bench: There is no bench nothing; there are ")
+    assert answer.stderr.count("\n") == 1
+
+
+def test_ctrl_c_ends_the_run_with_its_servers(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "--only", "tiny", "--seconds", "30", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        while not list(tmp_path.glob("*/tiny/limits.log")):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr is not None
+        assert process.stderr.read().strip().endswith("bench: stopped.")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_row_takes_the_median_of_the_rounds_and_of_their_ratios() -> None:
+    ours = [Sample(10.0, 1.0, 0.5), Sample(30.0, 0.9, 0.4), Sample(20.0, 0.8, 0.3)]
+    limits = [Sample(20.0), Sample(30.0), Sample(80.0)]
+    row = row_of("b", "n", "MB/s", ours, limit="nginx", limits=limits, goal=Goal("ratio", ">=", 0.5))
+    assert (row.value, row.limit_value, row.ratio) == (20.0, 30.0, 0.5)
+    assert (row.server_cpu, row.generator_cpu, row.limit_server_cpu) == (0.9, 0.4, None)
+    assert row.met is True
+    assert Row.from_json(json.loads(json.dumps(row.as_json()))) == row
+
+
+def test_a_goal_that_was_not_measured_is_neither_met_nor_missed() -> None:
+    assert Row("b", "n", None, "MB/s", goal=Goal("value", ">=", 1)).met is None
+    assert Row("b", "n", 1.0, "MB/s", goal=Goal("ratio", ">=", 1)).met is None
+    assert Row("b", "n", 0.1, "s/GB", goal=Goal("value", "<=", 0.2)).met is True
+
+
+def test_the_table_is_markdown_of_one_width() -> None:
+    row = Row("b", "n", 123456.0, "requests/s", "nginx", 1.5, 0.5, Goal("ratio", ">=", 0.9), 1.0, 0.5)
+    lines = report.markdown([row], {"cores": 2}).splitlines()
+    assert lines[0] == "cores: 2"
+    assert {line.count("|") for line in lines[2:]} == {len(report.HEADINGS) + 1}
+    assert "| 123,456 requests/s | nginx | 1.50 | 0.50 | ≥ 0.9 x | no | 100 % / 50 % |" in lines[4]
