@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi.responses import Response
 from pydantic import BaseModel
+from starlette.types import Receive, Scope, Send
 
+from app.http.byte_budget import Hold
 from app.http.problems import Problem
 from schemas.epochs import Epoch, EpochEnd, EpochHistory
 from schemas.retention import PartitionPlan, PlannedSegment, RetentionPolicyInForce
@@ -150,6 +152,20 @@ def request_body(model: type[BaseModel], *, example: dict[str, Any], required: b
             },
         }
     }
+
+
+class HeldResponse(Response):
+    """An answer whose bytes count among those of a budget until the client has taken them, or is gone."""
+
+    def __init__(self, content: bytes, headers: Mapping[str, str], media_type: str, hold: Hold) -> None:
+        super().__init__(content, headers=headers, media_type=media_type)
+        self._hold = hold
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._hold.release()
 
 
 def json_answer(content: bytes, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:

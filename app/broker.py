@@ -18,6 +18,7 @@ from app.fetch_sessions import FetchSessions
 from app.fetch_waiters import FetchWaiters
 from app.fetching import Fetching, LogStartMoves
 from app.http import request_context
+from app.http.byte_budget import ByteBudget
 from app.metrics import Metrics
 from app.partition_writer import MailboxLimits, PartitionWriter, PendingAppend
 from app.partitioning import StickyPartitioner
@@ -75,6 +76,8 @@ class Broker:
         self.sticky = StickyPartitioner()
         self.turns = ProducerTurns()
         self.released = asyncio.Event()
+        self.body_budget = ByteBudget(settings.request_bodies_bytes_max, "bodies of requests")
+        self.answer_budget = ByteBudget(settings.decoded_answers_bytes_max, "answers with decoded records")
         self._limits = MailboxLimits(
             bytes_max=settings.mailbox_bytes_max,
             count_max=settings.mailbox_count_max,

@@ -197,6 +197,7 @@ def bind(settings: Settings) -> list[socket.socket]:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if settings.tcp_congestion:
                 _set_congestion_control(listener, settings.tcp_congestion)
+            _bound_unsent_bytes(listener, settings.tcp_unsent_bytes_max)
             listener.bind((address[0], port, *address[2:]))
             # Now, not when the loop runs: two processes may be bound to one port until one of them listens.
             listener.listen(settings.backlog)
@@ -216,6 +217,17 @@ def _set_congestion_control(listener: socket.socket, name: str) -> None:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
     except OSError as error:
         raise CannotServeError(f"TCP congestion control {name} cannot be used here: {error.strerror}.") from None
+
+
+def _bound_unsent_bytes(listener: socket.socket, size_bytes: int) -> None:
+    """Let the kernel take no more of an answer than it can send soon, on the connections to come: they inherit it.
+
+    A client that reads slowly would fill megabytes of the kernel's memory otherwise, and a crowd of them all that TCP
+    may have; then everybody's packets wait. What is in flight is not counted, so fast clients lose nothing.
+    """
+    # A system without the option takes more of an answer; that is no reason not to serve.
+    with contextlib.suppress(OSError):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size_bytes)
 
 
 def _cannot_bind(settings: Settings, error: OSError) -> CannotServeError:

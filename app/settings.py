@@ -185,6 +185,18 @@ class Settings(BaseSettings):
     decompressed_bytes_max: int = _setting(
         64 * _MIB, "Largest body of a request once its Content-Encoding is undone.", low=1, high=2 * _GIB
     )
+    request_bodies_bytes_max: int = _setting(
+        256 * _MIB,
+        "Most bytes of unfinished bodies in memory; beyond it those over 64 KiB are refused.",
+        low=_MIB,
+        high=64 * _GIB,
+    )
+    decoded_answers_bytes_max: int = _setting(
+        64 * _MIB,
+        "Bytes of answers with decoded records on their way; near it answers get smaller, at twice they are refused.",
+        low=_MIB,
+        high=64 * _GIB,
+    )
     request_header_bytes_max: int = _setting(
         32 * _KIB, "Largest request line with all headers.", low=1 * _KIB, high=1 * _MIB
     )
@@ -200,6 +212,12 @@ class Settings(BaseSettings):
     connections_per_address_max: int = _setting(5_000, "Most open connections from one address.", low=1, high=1_000_000)
     tcp_congestion: str = _setting(
         "", "Congestion control of accepted connections, such as cubic; empty: the system's."
+    )
+    tcp_unsent_bytes_max: int = _setting(
+        256 * _KIB,
+        "Bytes of an answer that the kernel holds before it sends them, about.",
+        low=4 * _KIB,
+        high=64 * _MIB,
     )
     backlog: int = _setting(2_048, "Connections that may wait to be accepted.", low=1, high=65_535)
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import zstandard
 from starlette.requests import Request
 
+from app.http.byte_budget import ByteBudget
 from app.http.problems import Problem
 
 # RFC 8878 recommends that every decoder supports a window of 8 MiB; more is memory a client makes us take.
@@ -21,23 +22,44 @@ ZSTD_WINDOW_BYTES_MAX = 8 * 1024 * 1024
 _GZIP_OUTPUT_BYTES = 64 * 1024
 # A zstd block makes 128 KiB out of 4 bytes: so much input makes 8 MiB at most.
 _ZSTD_INPUT_BYTES = 256
+# So much of a body is never refused for want of memory: whoever sends little is not held up by those who send much.
+BODY_BYTES_ALWAYS_TAKEN = 64 * 1024
 # Output after which other requests get their turn.
 _TURN_BYTES = 1024 * 1024
 
 
-async def read_body(request: Request, *, limit_bytes: int, decompressed_bytes_max: int | None = None) -> bytearray:
+async def read_body(
+    request: Request,
+    *,
+    limit_bytes: int,
+    decompressed_bytes_max: int | None = None,
+    budget: ByteBudget | None = None,
+) -> bytearray:
     """The whole body, decoded. Use it as a buffer of the caller's own.
 
-    At most ``limit_bytes`` as sent and ``decompressed_bytes_max`` decoded (absent: as much as sent) are held.
+    At most ``limit_bytes`` as sent and ``decompressed_bytes_max`` decoded (absent: as much as sent) are held. Until
+    the body is complete its bytes count among those of ``budget``.
 
     Raises:
-        Problem: 413 too large, 415 unknown Content-Encoding, 400 damaged encoding.
+        Problem: 413 too large, 415 unknown Content-Encoding, 400 damaged encoding, 503 the budget is spent.
         ClientDisconnect: the client went away.
     """
     body = bytearray()
     most = limit_bytes if decompressed_bytes_max is None else decompressed_bytes_max
-    async for piece in iterate_body(request, limit_bytes, decompressed_bytes_max=most):
-        body += piece
+    if budget is None:
+        async for piece in iterate_body(request, limit_bytes, decompressed_bytes_max=most):
+            body += piece
+        return body
+    hold = budget.hold()
+    try:
+        async for piece in iterate_body(request, limit_bytes, decompressed_bytes_max=most):
+            body += piece
+            hold.resize(len(body))
+            if budget.held_bytes > budget.limit_bytes and len(body) > BODY_BYTES_ALWAYS_TAKEN:
+                # The rest of the body is not read, so the connection cannot be used again.
+                raise budget.refusal(headers={"Connection": "close"})
+    finally:
+        hold.release()
     return body
 
 

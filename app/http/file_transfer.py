@@ -12,6 +12,8 @@ import socket
 import struct
 from typing import Protocol
 
+from app.http.send_queue import queued_bytes
+
 # What goes into the socket before other connections get their turn.
 PIECE_BYTES = 1024 * 1024
 
@@ -124,16 +126,27 @@ class FileTransfer:
         descriptor = self._socket.fileno()
         self._loop.add_writer(descriptor, _complete, writable)
         try:
-            async with asyncio.timeout(self._stall_seconds):
-                await writable
-        except TimeoutError:
-            raise StalledError from None
+            await self._unless_stalled(writable)
         finally:
             # Before the descriptor closes: its number may be another's at once.
             self._loop.remove_writer(descriptor)
             self._writable = None
         if self._is_aborted:
             raise ConnectionAbortedError
+
+    async def _unless_stalled(self, writable: asyncio.Future[None]) -> None:
+        """Wait for ``writable`` for as long as the peer takes bytes, however few."""
+        queued = queued_bytes(self._socket.fileno())
+        while True:
+            try:
+                async with asyncio.timeout(self._stall_seconds):
+                    # A timeout leaves the future as it is.
+                    await asyncio.shield(writable)
+                return
+            except TimeoutError:
+                before, queued = queued, queued_bytes(self._socket.fileno())
+                if queued >= before:
+                    raise StalledError from None
 
 
 def _complete(future: asyncio.Future[None]) -> None:

@@ -33,6 +33,7 @@ from app.http.exchange import HotExchange
 from app.http.parking import EXTENSION as PARKING
 from app.http.problems import Problem
 from app.http.response_cycle import EdgeCycle
+from app.http.send_queue import queued_bytes
 from app.http.tls import subject_of
 from app.http.zero_copy import EXTENSION as ZERO_COPY
 
@@ -100,6 +101,8 @@ class EdgeProtocol(HttpToolsProtocol):
         self._deadline = math.inf
         # When the request that is being answered wants an answer at the latest; only plain ones say so here.
         self._answer_by = math.inf
+        # How much was untaken of the answer to which message when its client was last looked at.
+        self._untaken = (-1, 0)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
 
@@ -196,11 +199,22 @@ class EdgeProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if waited_for is Waits.NEXT_REQUEST:
-            self._close()
+            if self.flow.write_paused and self._takes_bytes():
+                self._expect(Waits.NEXT_REQUEST, self.stall_timeout_ms)
+            else:
+                self._close()
         elif waited_for is Waits.HEAD:
             self._head_is_late()
         else:
             self._check_body_rate()
+
+    def _takes_bytes(self) -> bool:
+        """Whether the client has taken anything of its answer since this was last asked, or it is asked anew."""
+        untaken_bytes = self.transport.get_write_buffer_size()
+        untaken_bytes += queued_bytes(self.transport.get_extra_info("socket").fileno())
+        asked_in_message, untaken_before = self._untaken
+        self._untaken = (self._message_number, untaken_bytes)
+        return asked_in_message != self._message_number or untaken_bytes < untaken_before
 
     def _set_deadline(self) -> None:
         """Expect what is missing now."""

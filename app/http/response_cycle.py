@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.parking import CONTINUATION, Parked, forget_routing
 from app.http.problems import Problem, instance_of
+from app.http.send_queue import queued_bytes
 from app.http.zero_copy import EXTENSION
 
 
@@ -159,17 +160,32 @@ class EdgeCycle(RequestResponseCycle):
         if begins and self.more_body and (self.waiting_for_100_continue or not self.connection.keeps_unread_body()):
             self.keep_alive = False
         await super().send(message)
+        if self.flow.write_paused and not self.disconnected:
+            # Whoever sent this may let go of what it holds once the client has taken nearly all of it.
+            await self._wait_for_writing()
         if begins and not self.keep_alive:
             # The head has said so. The connection closes itself once it is told that the answer is complete.
             self.closes, self.keep_alive = True, True
 
     async def _wait_for_writing(self) -> None:
-        try:
-            async with asyncio.timeout(self.connection.stall_timeout_ms / 1000):
-                await self.flow.drain()
-        except TimeoutError:
-            self.disconnected = True
-            self.connection.cut()
+        """Return when the transport takes more; a client that takes no byte for the stall timeout is cut off."""
+        waiting_bytes = self._untaken_bytes()
+        while True:
+            try:
+                async with asyncio.timeout(self.connection.stall_timeout_ms / 1000):
+                    await self.flow.drain()
+                return
+            except TimeoutError:
+                before, waiting_bytes = waiting_bytes, self._untaken_bytes()
+                if waiting_bytes >= before:
+                    self.disconnected = True
+                    self.connection.cut()
+                    return
+
+    def _untaken_bytes(self) -> int:
+        return int(self.transport.get_write_buffer_size()) + queued_bytes(
+            self.transport.get_extra_info("socket").fileno()
+        )
 
     async def _send_file(self, message: dict[str, Any]) -> None:
         if self.disconnected:

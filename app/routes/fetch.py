@@ -13,12 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.needs import access_of, needs
 from app.access.operations import Operation, ResourceKind, topic_resource
+from app.answers import HeldResponse
 from app.compression import plain_etag
 from app.dependencies import JSON, BrokerOf, LogOf, within_fetch_quota
 from app.documented_problems import READ, problems
 from app.fetch_range import ISOLATIONS, FetchRange, FetchRequest, read_records, read_slices
 from app.fetching import FetchAnswer, offset_headers
 from app.http import request_context
+from app.http.byte_budget import ByteBudget, Hold
 from app.http.negotiation import accept
 from app.http.parking import until
 from app.http.problems import Problem
@@ -39,6 +41,8 @@ from storage.partition_log import PartitionLog
 
 MAX_BYTES_DEFAULT = 1024 * 1024
 DECODED_BYTES_MAX = 8 * 1024 * 1024
+# However many answers are held, so much is always decoded, or the one batch that has more.
+DECODED_BYTES_MIN = 64 * 1024
 """JSON holds its records in memory: so many stored bytes at a time, whatever ``max_bytes`` says."""
 WAIT_MS_MAX = 60_000
 RECORDS_MAX = 1_000_000
@@ -249,10 +253,11 @@ async def fetch_records(
     wanted = parameters.request(quotas.fetch_bytes_max(client, broker.settings.fetch_bytes_max))
     if media_type != RECORD_BATCHES:
         wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
-    if media_type == MESSAGE_SET:
-        prepare = functools.partial(_prepare_message_set, wanted, parameters)
+    partition = log.name.partition
+    if media_type == RECORD_BATCHES:
+        prepare = functools.partial(_prepare, wanted, media_type, parameters.encoding, partition)
     else:
-        prepare = functools.partial(_prepare, wanted, media_type, parameters.encoding, log.name.partition)
+        prepare = functools.partial(_prepare_within, broker.answer_budget, wanted, media_type, parameters, partition)
     begun = await broker.fetching.begin(log, wanted)
 
     async def answer(request: Request) -> Response:
@@ -264,7 +269,8 @@ async def fetch_records(
         if throttle_ms:
             request_context.throttle(throttle_ms)
             fetched = _without_records(fetched, prepare)
-        return _respond(request, log, parameters, media_type, fetched, broker.fetching.count_fetched)
+        hold = _hold(broker.answer_budget, fetched.read.content)
+        return _respond(request, log, parameters, media_type, fetched, broker.fetching.count_fetched, hold)
 
     return await answer(request) if begun.waiter is None else await until(request, begun.waiter, answer)
 
@@ -286,6 +292,38 @@ async def head_records(
 ) -> Response:
     """What fetchRecords would answer, without the records."""
     return await fetch_records(request, log, broker, parameters)
+
+
+def _prepare_within(
+    budget: ByteBudget,
+    request: FetchRequest,
+    media_type: str,
+    parameters: FetchParameters,
+    partition: int,
+    snapshot: LogSnapshot,
+    wanted: FetchRange,
+) -> _Prepared:
+    """The answer in a form that is held in memory until it is taken: the more is held, the smaller it is.
+
+    Thread: any; what the budget says may be a moment old.
+    """
+    if not parameters.hard_limit:
+        share = max(DECODED_BYTES_MIN, budget.fair_share())
+        request = replace(request, max_bytes=min(request.max_bytes, share))
+    if media_type == MESSAGE_SET:
+        return _prepare_message_set(request, parameters, snapshot, wanted)
+    return _prepare(request, media_type, parameters.encoding, partition, snapshot, wanted)
+
+
+def _hold(budget: ByteBudget, content: bytes) -> Hold:
+    """The place of an answer among all that are held.
+
+    Raises:
+        Problem: 503, it is not small, and all together have twice what they may.
+    """
+    if len(content) > DECODED_BYTES_MIN and budget.held_bytes + len(content) > 2 * budget.limit_bytes:
+        raise budget.refusal()
+    return budget.hold(len(content))
 
 
 def _without_records(
@@ -354,6 +392,7 @@ def _respond(
     media_type: str,
     answer: FetchAnswer[_Prepared],
     count: Any,
+    hold: Hold,
 ) -> Response:
     prepared = answer.read
     headers = {
@@ -379,12 +418,13 @@ def _respond(
         if is_match(request, etag):
             if media_type in (JSON, NDJSON):
                 headers["Vary"] = "Accept, Accept-Encoding"
+            hold.release()
             return Response(status_code=304, headers=headers)
     if media_type == RECORD_BATCHES:
         response: Response = SliceResponse(prepared.slices, headers, media_type)
         count("raw", sum(piece.size_bytes for piece in prepared.slices))
     else:
-        response = Response(prepared.content, headers=headers, media_type=media_type)
+        response = HeldResponse(prepared.content, headers, media_type, hold)
         count({NDJSON: "ndjson", MESSAGE_SET: "message_set"}.get(media_type, "json"), len(prepared.content))
     return response
 

@@ -109,7 +109,8 @@ async def fetch_many_partitions(request: Request, broker: BrokerOf, access: Acce
     """Many partitions within one budget of bytes and one wait, with or without a session (Kafka Fetch)."""
     media_type = accept(request, [JSON, FRAMES])
     settings = broker.settings
-    body = await read_body(request, limit_bytes=min(settings.control_body_bytes_max, settings.request_body_bytes_max))
+    limit_bytes = min(settings.control_body_bytes_max, settings.request_body_bytes_max)
+    body = await read_body(request, limit_bytes=limit_bytes, budget=broker.body_budget)
     content_type(request, [JSON])
     wanted = parse_multi_fetch(body)
     context = broker.fetch_sessions.context(wanted, access.principal)

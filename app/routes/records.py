@@ -329,6 +329,7 @@ async def read_limited(request: Request, broker: Broker) -> bytearray:
         request,
         limit_bytes=settings.request_body_bytes_max,
         decompressed_bytes_max=settings.decompressed_bytes_max,
+        budget=broker.body_budget,
     )
 
 

@@ -1,0 +1,59 @@
+"""How many bytes all requests together may hold in memory, for bodies that come in and answers that go out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.http.problems import Problem
+
+_RETRY_AFTER_MS = 1_000
+
+
+class ByteBudget:
+    """A count of bytes with a limit.
+
+    Thread: the event loop's.
+    """
+
+    def __init__(self, limit_bytes: int, what: str) -> None:
+        """``what`` names what is counted, in the refusal: ``bodies of requests``."""
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self._what = what
+
+    def fair_share(self) -> int:
+        """What one more may take so that others find room, too: a quarter of what is left."""
+        return max(0, self.limit_bytes - self.held_bytes) // 4
+
+    def hold(self, size_bytes: int = 0) -> Hold:
+        """Count ``size_bytes`` until the hold is released."""
+        return Hold(self, size_bytes)
+
+    def refusal(self, headers: Mapping[str, str] | None = None) -> Problem:
+        """What a request is told that finds no room."""
+        return Problem(
+            503,
+            "overloaded",
+            f"{self._what} hold all the memory they may have, {self.limit_bytes} bytes",
+            retryable=True,
+            retry_after_ms=_RETRY_AFTER_MS,
+            headers=headers,
+        )
+
+
+class Hold:
+    """The bytes that one request counts among those of a budget. Release it when they are gone, again is fine."""
+
+    def __init__(self, budget: ByteBudget, size_bytes: int) -> None:
+        self._budget = budget
+        self.size_bytes = size_bytes
+        budget.held_bytes += size_bytes
+
+    def resize(self, size_bytes: int) -> None:
+        """Count ``size_bytes`` from now on."""
+        self._budget.held_bytes += size_bytes - self.size_bytes
+        self.size_bytes = size_bytes
+
+    def release(self) -> None:
+        """Count nothing any more."""
+        self.resize(0)
