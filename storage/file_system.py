@@ -50,6 +50,10 @@ class File(Protocol):
         """Return up to ``length`` bytes; fewer only where the file ends."""
         ...
 
+    def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
+        """As ``read``, but only from memory; ``None`` when the disk would be waited for, or nobody can tell."""
+        ...
+
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         """Write the parts one behind the other, all of them or raise ``OSError`` (some may be written then)."""
         ...
@@ -216,6 +220,16 @@ class LocalFile:
             pieces.append(piece)
             done += len(piece)
         return b"".join(pieces)
+
+    def read_cached(self, position: int, length: int) -> bytearray | None:
+        piece = bytearray(length)
+        try:
+            count = os.preadv(self.fileno(), (piece,), position, os.RWF_NOWAIT)
+        except OSError:
+            # Would wait, or a file system that cannot tell; a broken disk tells whoever waits for it.
+            return None
+        # Fewer bytes: the file ends here, or what follows is not in memory.
+        return piece if count == length else None
 
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         pending = [memoryview(part).cast("B") for part in parts if len(part)]

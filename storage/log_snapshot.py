@@ -31,13 +31,16 @@ class OffsetRange(NamedTuple):
     end: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class FileSlice:
-    """Bytes of an open file. Whoever holds it can read them, also after the file was unlinked."""
+class FileSlice(NamedTuple):
+    """Bytes of an open file. Whoever holds it can read them, also after the file was unlinked.
+
+    ``content`` are those bytes, where finding them has read them already.
+    """
 
     file: File
     position: Position
     size_bytes: int
+    content: memoryview | None = None
 
     def read(self) -> bytes:
         """All of it.
@@ -52,6 +55,8 @@ class FileSlice:
         if start < 0 or length < 0 or start > self.size_bytes:
             raise ValueError(f"byte {start} and {length} more are not inside a slice of {self.size_bytes} bytes")
         length = min(length, self.size_bytes - start)
+        if self.content is not None:
+            return bytes(self.content[start : start + length])
         content = self.file.read(self.position + start, length)
         if len(content) != length:
             raise CorruptionError(f"{self.file.path} ends at byte {self.position + start + len(content)}, too early")
@@ -150,11 +155,12 @@ class LogSnapshot:
         *,
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         min_one: bool = True,
+        content_bytes_max: int = 0,
     ) -> FetchData:
         """Find the batches from ``offset`` on: at most ``max_bytes``, but with ``min_one`` always the first, whole.
 
         Goes on through gaps and from segment to segment (spec B6, D13, D14). Empty when ``offset`` is at or
-        above the isolation's bound.
+        above the isolation's bound. A slice of ``content_bytes_max`` or less may come with its content.
 
         Raises:
             ValueError: ``max_bytes`` is negative.
@@ -172,13 +178,19 @@ class LogSnapshot:
             self._check_damage(next_offset, keep_what_was_read=bool(slices))
             if self._damaged(next_offset):
                 break
-            found = segment.read(next_offset, limit, remaining, min_one=min_one and not slices)
+            found = segment.read(
+                next_offset,
+                limit,
+                remaining,
+                min_one=min_one and not slices,
+                content_bytes_max=content_bytes_max,
+            )
             if found is None:
                 next_offset = max(next_offset, self._end_of(segment, bound))
                 continue
             if found.size_bytes == 0:
                 break
-            slices.append(FileSlice(segment.file, found.position, found.size_bytes))
+            slices.append(FileSlice(segment.file, found.position, found.size_bytes, found.content))
             remaining = max(0, remaining - found.size_bytes)
             next_offset = found.next_offset
             if found.position + found.size_bytes < limit:
@@ -186,6 +198,51 @@ class LogSnapshot:
         if isolation is not Isolation.LAST_STABLE:
             return FetchData(tuple(slices), next_offset)
         return FetchData(tuple(slices), next_offset, self._aborted(offset, next_offset) if slices else ())
+
+    def read_cached(
+        self,
+        offset: Offset,
+        max_bytes: int,
+        *,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        min_one: bool = True,
+        content_bytes_max: int = 0,
+    ) -> FetchData | None:
+        """As ``read``, from memory alone: for the event loop. ``None`` when the disk would be waited for, or may be.
+
+        Also ``None`` near damage, and where the general way of reading has to look: ``read`` then, in a thread.
+
+        Raises:
+            OffsetOutOfRangeError: as ``read``.
+        """
+        self._check_range(offset)
+        bound = self.bound(isolation)
+        is_stable = isolation is Isolation.LAST_STABLE
+        if offset >= bound.offset:
+            return FetchData((), offset, () if is_stable else None)
+        if self.damage or max_bytes < 0:
+            return None
+        slices: list[FileSlice] = []
+        next_offset = offset
+        remaining = max_bytes
+        for segment in self.segments[max(0, bisect_right(self.base_offsets, offset) - 1) :]:
+            on_bound = segment.base_offset == bound.segment_base_offset
+            limit = bound.position if on_bound else segment.size_bytes
+            if is_stable and not segment.transactions.are_known_to_be_none:
+                return None
+            found = segment.read_cached(
+                next_offset, limit, remaining, min_one=min_one and not slices, content_bytes_max=content_bytes_max
+            )
+            if found is None:
+                return None
+            if found.size_bytes == 0:
+                break
+            slices.append(FileSlice(segment.file, found.position, found.size_bytes, found.content))
+            remaining = max(0, remaining - found.size_bytes)
+            next_offset = found.next_offset
+            if on_bound or found.position + found.size_bytes < limit:
+                break
+        return FetchData(tuple(slices), next_offset, () if is_stable else None)
 
     def _aborted(self, offset: Offset, end: Offset) -> tuple[AbortedTransaction, ...]:
         """The aborted transactions that overlap ``[offset, end)``, all of it below the last stable offset (spec E23).

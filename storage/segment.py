@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from rollway.records import TimestampType
+from storage.batch_search import BatchSearch, SegmentRead
 from storage.batch_validation import ValidBatch
 from storage.batch_walk import StoredBatch
 from storage.config import TopicConfig
@@ -39,14 +40,6 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 
 IndexT = TypeVar("IndexT", OffsetIndex, TimeIndex)
 AnswerT = TypeVar("AnswerT")
-
-
-class SegmentRead(NamedTuple):
-    """Whole batches of one segment: where they begin, their length, and the offset after the last."""
-
-    position: Position
-    size_bytes: int
-    next_offset: Offset
 
 
 class Segment:
@@ -101,6 +94,7 @@ class Segment:
             directory / offset_file_name(base_offset, TIME_INDEX_SUFFIX),
         )
         self.transactions = SegmentTransactions(file_system, directory, base_offset)
+        self._search: BatchSearch | None = None
 
     @classmethod
     def create(
@@ -292,6 +286,8 @@ class Segment:
         self.transactions.index.get().truncate_to(offset)
         self.size_bytes = kept_bytes
         self.file.truncate(kept_bytes)
+        # It remembers places; those of a read that is under way go with it.
+        self._search = None
         _fsync(self.file.sync)
         self._reload_max_timestamp()
 
@@ -330,12 +326,37 @@ class Segment:
                 return batch
         return None
 
-    def read(self, offset: Offset, limit: int, max_bytes: int, *, min_one: bool) -> SegmentRead | None:
+    @property
+    def _quick_way(self) -> BatchSearch:
+        search = self._search
+        if search is None:
+            settings = self._settings
+            search = self._search = BatchSearch(
+                self._file_system, self._log, self.offset_index, settings.interval_bytes, has_gaps=settings.has_gaps
+            )
+        return search
+
+    def read(
+        self, offset: Offset, limit: int, max_bytes: int, *, min_one: bool, content_bytes_max: int = 0
+    ) -> SegmentRead | None:
         """Whole batches from the one that holds ``offset`` on, at most ``max_bytes`` of them (spec D14).
 
         With ``min_one`` the first batch comes whole, however large. ``None`` when nothing at or above ``offset``
         lies below byte ``limit``; a read of 0 bytes when the first batch exceeds ``max_bytes``. It ends before damage.
+        What is no longer than ``content_bytes_max`` may come with its content.
         """
+        found = self._quick_way.find(offset, limit, max_bytes, min_one=min_one, content_bytes_max=content_bytes_max)
+        return self._read(offset, limit, max_bytes, min_one=min_one) if found is None else found
+
+    def read_cached(
+        self, offset: Offset, limit: int, max_bytes: int, *, min_one: bool, content_bytes_max: int = 0
+    ) -> SegmentRead | None:
+        """As ``read``, never waiting for the disk; ``None``, too, when that cannot be promised: then ``read``."""
+        return self._quick_way.find_cached(
+            offset, limit, max_bytes, min_one=min_one, content_bytes_max=content_bytes_max
+        )
+
+    def _read(self, offset: Offset, limit: int, max_bytes: int, *, min_one: bool) -> SegmentRead | None:
         first = self.locate(offset, limit)
         if first is None:
             return None

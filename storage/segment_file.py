@@ -56,6 +56,11 @@ class SegmentFile:
                 file = self._file
         return file
 
+    @property
+    def is_open(self) -> bool:
+        """Whether ``file`` has been opened."""
+        return self._file is not None
+
     def create(self, preallocated_bytes: int) -> None:
         """Make the file, empty or a hole of ``preallocated_bytes``."""
         self._file = self._file_system.open(self.path, create=True)

@@ -50,6 +50,11 @@ class SegmentTransactions:
         if self.index.is_open:
             self.index.get().flush()
 
+    @property
+    def are_known_to_be_none(self) -> bool:
+        """Whether it can be told without the disk that no transaction was aborted in this segment."""
+        return self.index.is_open and not self.index.get().entry_count
+
     def collect(self, fetch_offset: Offset, upper_bound: Offset) -> AbortedTransactions:
         """The transactions that overlap ``[fetch_offset, upper_bound)`` (spec E23).
 

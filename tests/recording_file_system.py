@@ -88,6 +88,9 @@ class RecordingFile:
     def read(self, position: int, length: int) -> bytes:
         return self._inner.read(position, length)
 
+    def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
+        return self._inner.read_cached(position, length)
+
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         self._file_system.note("write", self.path)
         self._inner.write(position, parts)

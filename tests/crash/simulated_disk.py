@@ -307,6 +307,9 @@ class SimulatedFile:
         self._disk.check_alive()
         return bytes(memoryview(node.buffer)[position : min(position + length, node.size)])
 
+    def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
+        return self.read(position, length)
+
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         node = self._writable_node()
         if position < 0:

@@ -136,8 +136,12 @@ class Race:
         return count
 
     def _read_offset(self, source: random.Random, snapshot: LogSnapshot) -> None:
-        offset = source.randint(snapshot.log_start_offset, snapshot.log_end_offset)
-        fetched = snapshot.read(Offset(offset), source.choice((1, 700, 9000)), isolation=source.choice(list(Isolation)))
+        offset = Offset(source.randint(snapshot.log_start_offset, snapshot.log_end_offset))
+        max_bytes, isolation = source.choice((1, 700, 9000)), source.choice(list(Isolation))
+        contents = source.choice((0, 1000))
+        fetched = snapshot.read_cached(offset, max_bytes, isolation=isolation, content_bytes_max=contents)
+        if fetched is None:
+            fetched = snapshot.read(offset, max_bytes, isolation=isolation, content_bytes_max=contents)
         self._check(b"".join(piece.read() for piece in fetched.slices), offset, fetched.next_offset)
         if snapshot.high_watermark == offset:
             assert not fetched.slices

@@ -239,6 +239,11 @@ class LogMachine(RuleBasedStateMachine):
         fetched = snapshot.read(Offset(offset), max_bytes, isolation=isolation, min_one=min_one)
         answer = content_of(fetched)
         assert answer == log.read(offset, max_bytes, bound, min_one=min_one)
+        # What is read on the event loop is the same, or nothing.
+        cached = snapshot.read_cached(
+            Offset(offset), max_bytes, isolation=isolation, min_one=min_one, content_bytes_max=max_bytes // 2
+        )
+        assert cached is None or (content_of(cached), cached.next_offset) == (answer, fetched.next_offset)
         assert fetched.next_offset >= offset
         if max_bytes == EVERYTHING:
             assert fetched.next_offset == max(offset, bound)

@@ -1,0 +1,165 @@
+"""The quick way of reading a segment: from memory alone where it can, and never another answer than the general way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage import batch_search
+from storage.file_system import LocalFile, LocalFileSystem
+from storage.log_snapshot import FetchData, LogSnapshot
+from storage.offsets import Offset
+from storage.segment import Segment
+from tests.cases.logs import CaseLog, sized_batch
+
+BATCHES = 300
+# Small beside the index interval, and large.
+SIZES = (150, 400, 9000)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[CaseLog]:
+    case = CaseLog(tmp_path, {"segment.bytes": 400_000, "index.interval.bytes": 4096})
+    source = random.Random(1)
+    case.send_group(*(sized_batch(source.choice(SIZES)) for _ in range(BATCHES)))
+    yield case
+    case.kill()
+
+
+def make_copies(snapshot: LogSnapshot) -> None:
+    """Miss every index twice, so that a thread's read makes its copy."""
+    for segment in snapshot.segments:
+        offset, limit = Offset(segment.base_offset + 20), segment.size_bytes
+        for _ in range(3):
+            if segment.read_cached(offset, limit, 1, min_one=True) is None:
+                segment.read(offset, limit, 1, min_one=True)
+        assert segment.read_cached(offset, limit, 1, min_one=True) is not None
+
+
+def general(snapshot: LogSnapshot, offset: Offset, max_bytes: int, *, min_one: bool) -> FetchData:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_search.BatchSearch, "find", lambda *_, **__: None)
+        return snapshot.read(offset, max_bytes, min_one=min_one)
+
+
+def test_all_ways_give_the_same_batches(log: CaseLog) -> None:
+    snapshot = log.snapshot
+    assert len(snapshot.segments) > 1
+    make_copies(snapshot)
+    source = random.Random(2)
+    for _ in range(2000):
+        offset = Offset(source.randrange(BATCHES + 1))
+        max_bytes = source.choice((0, 1, 150, 700, 5000, 20_000, 100_000, 1 << 30))
+        min_one, contents = source.random() < 0.7, source.choice((0, 1000, 16_384))
+        expected = general(snapshot, offset, max_bytes, min_one=min_one)
+        places = [(piece.position, piece.size_bytes) for piece in expected.slices]
+        quick = snapshot.read(offset, max_bytes, min_one=min_one, content_bytes_max=contents)
+        cached = snapshot.read_cached(offset, max_bytes, min_one=min_one, content_bytes_max=contents)
+        assert cached is not None
+        for found in (quick, cached):
+            assert found.next_offset == expected.next_offset
+            assert [(piece.position, piece.size_bytes) for piece in found.slices] == places
+            assert [piece.read() for piece in found.slices] == [piece.read() for piece in expected.slices]
+            for piece in found.slices:
+                assert piece.content is None or piece.size_bytes <= contents
+                assert piece.content is None or piece.content == piece.file.read(piece.position, piece.size_bytes)
+
+
+def test_who_goes_on_where_a_read_ended_needs_no_index(log: CaseLog) -> None:
+    snapshot = log.snapshot
+    for segment in snapshot.segments:
+        segment.offset_index.get().close()
+    offset, end = Offset(0), snapshot.high_watermark
+    seen = 0
+    while offset < end:
+        found = snapshot.read_cached(offset, 9000, content_bytes_max=9000)
+        assert found is not None
+        seen += found.size_bytes
+        offset = found.next_offset
+    assert seen == snapshot.size_bytes
+
+
+def test_cold_bytes_are_left_to_a_thread(log: CaseLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = log.snapshot
+    make_copies(snapshot)
+    monkeypatch.setattr(LocalFile, "read_cached", lambda *_: None)
+    assert snapshot.read_cached(Offset(5), 9000) is None
+    assert snapshot.read(Offset(5), 9000).slices
+    # Nothing to read, nothing to wait for.
+    end = snapshot.high_watermark
+    assert snapshot.read_cached(end, 9000) == FetchData((), end)
+
+
+def test_a_garbled_entry_is_left_to_the_general_way(log: CaseLog) -> None:
+    snapshot = log.snapshot
+    segment = snapshot.segments[0]
+    path = log.file(segment.base_offset, ".index")
+    content = bytearray(path.read_bytes())
+    source = random.Random(3)
+    entries = log.offset_entries(segment.base_offset)
+    for place in range(0, 8 * len(entries), 8):
+        content[place + source.randrange(8)] ^= 1 << source.randrange(8)
+    path.write_bytes(content)
+    for _ in range(3):
+        segment.read_cached(Offset(40), segment.size_bytes, 5000, min_one=True)
+        segment.read(Offset(40), segment.size_bytes, 5000, min_one=True)
+    for offset in range(1, 60):
+        expected = general(snapshot, Offset(offset), 5000, min_one=True)
+        assert snapshot.read(Offset(offset), 5000).slices[0].read() == expected.slices[0].read()
+        cached = snapshot.read_cached(Offset(offset), 5000)
+        assert cached is None or cached.slices[0].read() == expected.slices[0].read()
+
+
+def test_remembered_places_go_with_what_is_cut_off(log: CaseLog) -> None:
+    """Other batches may lie at a place after a truncation; what looks like a batch may be inside one of them."""
+    snapshot = log.snapshot
+    make_copies(snapshot)
+    end = snapshot.high_watermark
+    last = snapshot.segments[-1]
+    assert snapshot.read_cached(Offset(end - 3), 1 << 20) is not None
+    before = last._quick_way
+    log.truncate(end - 5)
+    assert last._quick_way is not before
+    for size in (333, 222, 444):
+        log.send(sized_batch(size))
+    for offset in range(end - 8, log.end_offset):
+        expected = general(log.snapshot, Offset(offset), 1000, min_one=True)
+        cached = log.snapshot.read_cached(Offset(offset), 1000)
+        assert cached is None or cached.slices[0].read() == expected.slices[0].read()
+        assert log.snapshot.read(Offset(offset), 1000).slices[0].read() == expected.slices[0].read()
+
+
+def test_copies_of_indexes_have_a_limit(log: CaseLog) -> None:
+    segment = log.snapshot.segments[0]
+    count = len(log.offset_entries(segment.base_offset))
+    copies = batch_search._Copies(3 * 8 * count)
+    content = log.file(segment.base_offset, ".index").read_bytes()[: 8 * count]
+    copy = batch_search._IndexCopy(segment.base_offset, content)
+    assert [copy.entry(slot) for slot in range(count)] == log.offset_entries(segment.base_offset)
+    keys = [object() for _ in range(5)]
+    for key in keys:
+        copies.put(key, copy)
+        copies.put(key, copy)
+    assert [copies.get(key) is not None for key in keys] == [False, False, True, True, True]
+
+
+def test_only_what_is_in_memory_is_read_cached(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    file = LocalFileSystem().open(path)
+    assert file.read_cached(2, 3) in (b"234", None)
+    # Fewer than asked for may mean anything.
+    assert file.read_cached(8, 3) is None
+    file.close()
+    with pytest.raises(ValueError, match="closed"):
+        file.read_cached(0, 1)
+
+
+def test_a_segment_without_an_open_file_is_left_to_a_thread(log: CaseLog) -> None:
+    segment = log.snapshot.segments[0]
+    assert isinstance(segment, Segment)
+    segment.close_file()
+    assert segment.read_cached(Offset(0), segment.size_bytes, 1000, min_one=True) is None
