@@ -25,7 +25,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-all kill-test history-test retry-test crash-test check format bench docs openapi lock clean
+.PHONY: help setup run demo test test-all kill-test history-test retry-test crash-test check format bench bench-peers docs openapi lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -87,6 +87,9 @@ format: setup ## format the code and fix what the linter can fix
 bench: setup ## measure every path beside its limit (BENCH="--only tiny --rounds 3")
 	$(BIN)/python -m bench $(BENCH)
 	$(BIN)/python -m bench.bench_records
+
+bench-peers: setup ## measure Rollway beside Kafka, NATS, Redis ..., those that can be had (PEERS="--only nats")
+	$(BIN)/python -m bench.peers $(PEERS)
 
 docs: setup ## write the generated parts of docs/reference anew
 	$(BIN)/python -m docs.generate

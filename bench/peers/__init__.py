@@ -1,0 +1,1 @@
+"""Rollway beside other logs: each installed if it can be, given the same messages, and measured on the same cores."""
