@@ -83,6 +83,7 @@ class Broker:
             count_max=settings.mailbox_count_max,
             group_bytes_max=settings.group_bytes_max,
             group_count_max=settings.group_count_max,
+            inline_bytes_max=settings.inline_append_bytes_max,
         )
         self._writers: dict[PartitionName, PartitionWriter] = {}
         self._control = asyncio.Lock()
@@ -200,7 +201,7 @@ class Broker:
         # Also what the log refuses later counts: it came over the wire (spec A3).
         request_context.throttle(self.quotas.charge(QuotaKind.PRODUCE, Client.of_request(), size_bytes))
         if options.acks == "0":
-            pending.written.add_done_callback(self._count_dropped)
+            pending.written.add_done_callback(self.count_dropped)
         return pending
 
     async def outcome_of(self, pending: PendingAppend, options: ProduceOptions) -> AppendResult:
@@ -221,8 +222,7 @@ class Broker:
             await self._wait_for_copies((pending,), outcomes, options, ends_at)
             if isinstance(outcomes[0], Exception):
                 raise outcomes[0]
-        self.metrics.produced_records.inc(result.record_count)
-        self.metrics.produced_bytes.inc(pending.size_bytes)
+        self.count_produced(result.record_count, pending.size_bytes)
         return result
 
     async def outcomes_of(self, pendings: Sequence[PendingAppend], options: ProduceOptions) -> list[Outcome]:
@@ -242,8 +242,7 @@ class Broker:
         await self._wait_for_copies(pendings, outcomes, options, ends_at)
         for pending, outcome in zip(pendings, outcomes, strict=True):
             if not isinstance(outcome, Exception):
-                self.metrics.produced_records.inc(outcome.record_count)
-                self.metrics.produced_bytes.inc(pending.size_bytes)
+                self.count_produced(outcome.record_count, pending.size_bytes)
         return outcomes
 
     def _answered(self, pending: PendingAppend, options: ProduceOptions) -> Outcome:
@@ -283,7 +282,13 @@ class Broker:
             return UnknownTopicOrPartitionError(f"topic {log.name.topic!r} was deleted")
         return None
 
-    def _count_dropped(self, written: asyncio.Future[AppendResult]) -> None:
+    def count_produced(self, record_count: int, size_bytes: int) -> None:
+        """Count an append that was acknowledged."""
+        self.metrics.produced_records.inc(record_count)
+        self.metrics.produced_bytes.inc(size_bytes)
+
+    def count_dropped(self, written: asyncio.Future[AppendResult]) -> None:
+        """Count an append that nobody waits for, if it failed."""
         if written.cancelled() or written.exception() is not None:
             self.metrics.dropped_appends.inc()
 

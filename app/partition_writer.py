@@ -5,7 +5,10 @@ in a thread, publishes, answers in order, and goes on; the fsync of a group runs
 writing of the next one (group commit). Jobs (retention, roll, truncation, configuration) run alone, in their turn,
 so they never race an append or a flush (invariants 1, 8, 9, 10).
 
-Thread: everything here runs on the event loop; only the log's own calls go to threads.
+A small append to an idle writer is written at once, on the loop, when the log says that it needs no roll and no fsync
+and the disk has not held up such a write lately: the hop to a thread would cost more than the write.
+
+Thread: everything here runs on the event loop; the log's other calls go to threads.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 OVERLOAD_RETRY_AFTER_MS = 100
+STALL_SECONDS = 0.005
+"""A write on the loop that took longer than this was held up by the disk: the next ones go to threads."""
+STALL_PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,8 @@ class MailboxLimits:
     count_max: int = 10_000
     group_bytes_max: int = 8 * 1024 * 1024
     group_count_max: int = 1_000
+    inline_bytes_max: int = 0
+    """An append of no more, to a writer that has nothing else to do, is written on the loop."""
 
 
 class WriterObserver(Protocol):
@@ -65,9 +73,23 @@ class PendingAppend:
     would not take it. Both fail with the same error when the append is refused.
 
     ``fsynced`` completes only if somebody asked: by the topic's ``flush.policy=group`` or by ``wants_fsync``.
+
+    ``result`` and ``error`` tell what is known already, without a future: most appends are written when they are
+    handed back.
     """
 
-    __slots__ = ("fsynced", "log", "request", "result", "size_bytes", "wants_fsync", "written")
+    __slots__ = (
+        "_fsynced",
+        "_is_fsynced",
+        "_loop",
+        "_written",
+        "error",
+        "log",
+        "request",
+        "result",
+        "size_bytes",
+        "wants_fsync",
+    )
 
     def __init__(
         self,
@@ -82,13 +104,53 @@ class PendingAppend:
         self.size_bytes = size_bytes
         self.wants_fsync = wants_fsync
         self.result: AppendResult | None = None
-        self.written: asyncio.Future[AppendResult] = loop.create_future()
-        self.fsynced: asyncio.Future[AppendResult] = loop.create_future()
+        self.error: BaseException | None = None
+        self._is_fsynced = False
+        self._loop = loop
+        self._written: asyncio.Future[AppendResult] | None = None
+        self._fsynced: asyncio.Future[AppendResult] | None = None
+
+    @property
+    def written(self) -> asyncio.Future[AppendResult]:
+        future = self._written
+        if future is None:
+            future = self._written = self._loop.create_future()
+            if self.result is not None:
+                future.set_result(self.result)
+            elif self.error is not None:
+                _set_exception(future, self.error)
+        return future
+
+    @property
+    def fsynced(self) -> asyncio.Future[AppendResult]:
+        future = self._fsynced
+        if future is None:
+            future = self._fsynced = self._loop.create_future()
+            if self._is_fsynced and self.result is not None:
+                future.set_result(self.result)
+            elif self.error is not None:
+                _set_exception(future, self.error)
+        return future
+
+    def note_written(self, result: AppendResult) -> None:
+        """Complete ``written``."""
+        self.result = result
+        if self._written is not None:
+            _set_result(self._written, result)
+
+    def note_fsynced(self) -> None:
+        """Complete ``fsynced``."""
+        assert self.result is not None
+        self._is_fsynced = True
+        if self._fsynced is not None:
+            _set_result(self._fsynced, self.result)
 
     def fail(self, error: BaseException) -> None:
         """Answer both futures with ``error``, where they have no answer yet."""
-        _set_exception(self.written, error)
-        _set_exception(self.fsynced, error)
+        self.error = error
+        for future in (self._written, self._fsynced):
+            if future is not None:
+                _set_exception(future, error)
 
 
 class _Job:
@@ -128,6 +190,7 @@ class PartitionWriter:
         self._flush_asked = False
         self._flush_task: asyncio.Task[None] | None = None
         self._refusal: Callable[[], StorageError] | None = None
+        self._stalled_until = 0.0
 
     @property
     def log(self) -> PartitionLog:
@@ -155,6 +218,9 @@ class PartitionWriter:
         """
         self._admit(size_bytes)
         pending = PendingAppend(self._log, request, size_bytes, wants_fsync, self._loop)
+        if self._task is None and self._is_quick(request, size_bytes):
+            self._append_now(pending)
+            return pending
         self._mailbox_bytes += size_bytes
         self._put(pending)
         return pending
@@ -247,6 +313,33 @@ class PartitionWriter:
         self._mailbox_bytes -= size_bytes
         return group
 
+    def _is_quick(self, request: AppendRequest, size_bytes: int) -> bool:
+        """Whether an append takes less time here than its way to a thread and back. Nothing waits, no job runs."""
+        return (
+            size_bytes <= self._limits.inline_bytes_max
+            and self._loop.time() >= self._stalled_until
+            and self._log.appends_without_waiting(request)
+        )
+
+    def _append_now(self, pending: PendingAppend) -> None:
+        """As ``_append_group``, on the loop: nobody else is at the log, as there is no task, and no await in here."""
+        began = time.perf_counter()
+        try:
+            outcomes = self._log.append((pending.request,))
+        except StorageError as error:
+            self._fail_group([pending], error)
+            return
+        except Exception as error:  # a defect of ours must not leave callers waiting for ever
+            logger.exception("append to %s failed in an unexpected way", self._log.name)
+            self._fail_group([pending], _failed(self._log, error))
+            return
+        seconds = time.perf_counter() - began
+        if seconds > STALL_SECONDS:
+            self._stalled_until = self._loop.time() + STALL_PAUSE_SECONDS
+        self._observer.group_appended(1, seconds)
+        self._publish()
+        self._answer_written([pending], outcomes)
+
     async def _append_group(self, group: list[PendingAppend]) -> None:
         began = time.perf_counter()
         try:
@@ -270,8 +363,7 @@ class PartitionWriter:
             if isinstance(outcome, StorageError):
                 pending.fail(outcome)
                 continue
-            pending.result = outcome
-            _set_result(pending.written, outcome)
+            pending.note_written(outcome)
             if every_group or pending.wants_fsync:
                 self._unflushed.append(pending)
         if self._unflushed:
@@ -352,8 +444,7 @@ class PartitionWriter:
         self._observer.flushed(time.perf_counter() - began)
         self._publish()
         for pending in covered:
-            assert pending.result is not None
-            _set_result(pending.fsynced, pending.result)
+            pending.note_fsynced()
 
     def _publish(self) -> None:
         self._log.publish()

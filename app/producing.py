@@ -69,8 +69,8 @@ class ProduceOutcome:
         return ProduceFailureDocument(self.partition, self.problem.document(instance))
 
 
-def result_document(log: PartitionLog, result: AppendResult) -> ProduceResultDocument:
-    """The answer for one partition."""
+def result_document(log: PartitionLog, result: AppendResult, throttle_ms: int | None = None) -> ProduceResultDocument:
+    """The answer for one partition; without ``throttle_ms`` the request's own is in it."""
     return ProduceResultDocument(
         partition=log.name.partition,
         base_offset=result.base_offset,
@@ -80,7 +80,7 @@ def result_document(log: PartitionLog, result: AppendResult) -> ProduceResultDoc
         log_start_offset=result.log_start_offset,
         durable_offset=log.recovery_point,
         duplicate=result.duplicate,
-        throttle_time_ms=request_context.throttle_time_ms.get(),
+        throttle_time_ms=request_context.throttle_time_ms.get() if throttle_ms is None else throttle_ms,
     )
 
 

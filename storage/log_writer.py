@@ -251,6 +251,10 @@ class LogWriter(WrittenLog):
         count = waiting.batch_count
         return count > 0 and self.written.active.index_room() <= count + request.batch_count
 
+    def must_roll_for(self, request: AppendRequest) -> bool:
+        """Whether the segment is rolled before this request, when nothing else waits to be written."""
+        return request.batch_count > 0 and self._must_roll(request, request.batches, _Waiting(self.producers))
+
     def _must_roll(self, request: AppendRequest, batches: Sequence[ValidBatch], waiting: _Waiting) -> bool:
         """Spec E6, before an append."""
         active = self.written.active

@@ -219,6 +219,19 @@ class PartitionLog:
             self.flush()
         return answers
 
+    def appends_without_waiting(self, request: AppendRequest) -> bool:
+        """Whether ``append`` of this request alone would only write to the page cache: no roll and no fsync are due.
+
+        Thread: the partition's writer only.
+        """
+        return (
+            self.offline_reason is None
+            and request.transaction_marker is None
+            and not self._writing.locked()
+            and self.unflushed_count + request.record_count < self.config.flush_messages
+            and not self._writer.must_roll_for(request)
+        )
+
     def append_copied(self, content: bytes) -> Offset:
         """Append batches as this partition's leader stored them; return the log end (spec E18).
 

@@ -47,7 +47,8 @@ async def stand() -> AsyncIterator[Stand]:
     clock = ManualClock()
     disk = SimulatedDisk(clock)
     disk.make_directory(DATA)
-    settings = Settings()
+    # With gates in the disk, so nothing may be written on the loop.
+    settings = Settings(inline_append_bytes_max=0)
     pools = Pools(settings)
     metrics = Metrics()
     broker = Broker(LogManager.open(DATA, file_system=disk, clock=clock), settings, metrics, pools)

@@ -28,5 +28,6 @@ class HotRequest(HotCall):
         self.body = body
         self.request_id = request_id
         self.began = began
+        self.throttle_ms = 0
         self.access = access
         self.client = client

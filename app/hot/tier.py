@@ -127,7 +127,7 @@ class Route:
 def _pattern_of(path: str) -> re.Pattern[bytes]:
     pattern = re.escape(path).replace(r"\{topic\}", r"(?P<topic>[A-Za-z0-9._-]{1,249})")
     pattern = pattern.replace(r"\{partition\}", r"(?P<partition>0|[1-9][0-9]{0,8})")
-    if "{" in pattern:
+    if "\\{" in pattern:
         raise ValueError(f"{path} has parameters that plain requests cannot have")
     return re.compile(pattern.encode())
 
@@ -258,7 +258,7 @@ class Tier:
         request_context.request_id.set(call.request_id)
         request_context.principal.set(None if call.access is EVERYTHING else call.access.principal)
         request_context.client_id.set(call.head.client_id)
-        request_context.throttle_time_ms.set(0)
+        request_context.throttle_time_ms.set(call.throttle_ms)
 
     def resume(self, scope: dict[str, Any], call: HotCall, error: Exception) -> None:
         """Let the application answer ``error`` for a call that was begun here, in the context of now."""

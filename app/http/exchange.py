@@ -160,7 +160,7 @@ class HotExchange:
         if self._wait is not None:
             self._settle(_raise_stopping)
 
-    def _settle(self, make: Callable[[], HotAnswer]) -> None:
+    def _settle(self, make: Callable[[], HotAnswer | Coroutine[Any, Any, HotAnswer]]) -> None:
         self._wait = None
         self._connection.tasks.discard(self)
         try:
@@ -168,7 +168,9 @@ class HotExchange:
         except Exception as error:  # noqa: BLE001 - the application makes an answer of it
             self.fail(error)
             return
-        if answer.parts or (self._connection.flow.write_paused and not self.disconnected):
+        if not isinstance(answer, HotAnswer):
+            self.run(answer)
+        elif answer.parts or (self._connection.flow.write_paused and not self.disconnected):
             self.send_parts(answer)
         else:
             self._finish(answer)

@@ -32,7 +32,8 @@ class PlainHead:
     """What the request line and headers of a plain request say: found once, shared by equal requests. Immutable.
 
     ``parameters`` is the model that the twin has validated; the number of ``offset=`` in it does not count, as
-    requests that differ in that alone share it: see ``HotCall.number``.
+    requests that differ in that alone share it: see ``HotCall.number``. ``memo`` is the handler's, for what follows
+    from the head alone.
     """
 
     __slots__ = (
@@ -43,6 +44,7 @@ class PlainHead:
         "content_type",
         "given_id",
         "headers",
+        "memo",
         "method",
         "parameters",
         "partition",
@@ -61,6 +63,7 @@ class PlainHead:
         self.topic = ""
         self.partition = -1
         self.parameters: Any = None
+        self.memo: Any = None
         self.content_type = b""
         self.accept = b""
         self.accept_encoding = b""
@@ -72,10 +75,11 @@ class PlainHead:
 class HotCall:
     """One plain request. ``body`` is all of it; ``number`` is that of ``offset=`` in its query, if there is one.
 
-    ``began`` is when its head was there, by ``time.perf_counter``.
+    ``began`` is when its head was there, by ``time.perf_counter``; ``throttle_ms`` how long a quota that it broke asks
+    its client to be silent.
     """
 
-    __slots__ = ("began", "body", "head", "number", "request_id")
+    __slots__ = ("began", "body", "head", "number", "request_id", "throttle_ms")
 
     def __init__(self, head: PlainHead, number: int | None, body: bytes, request_id: str, began: float) -> None:
         self.head = head
@@ -83,6 +87,7 @@ class HotCall:
         self.body = body
         self.request_id = request_id
         self.began = began
+        self.throttle_ms = 0
 
 
 class HotAnswer(NamedTuple):
@@ -92,8 +97,6 @@ class HotAnswer(NamedTuple):
     body: bytes | bytearray | memoryview = b""
     parts: Sequence[Part] = ()
     status: int = 200
-    throttle_ms: int = 0
-    """How long a broken quota asks the client to be silent."""
 
 
 class HotWait(NamedTuple):
@@ -104,7 +107,7 @@ class HotWait(NamedTuple):
     """
 
     future: Future[Any]
-    answer: Callable[[Future[Any]], HotAnswer]
+    answer: Callable[[Future[Any]], HotAnswer | Coroutine[Any, Any, HotAnswer]]
     timeout_ms: int
     expired: Callable[[], HotAnswer]
 

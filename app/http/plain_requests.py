@@ -239,8 +239,8 @@ class PlainRequests(EdgeProtocol):
             context.run(log_access, self.access_logger, self.client, call.head, call.number, answer.status)
         pieces = [answer.head, b"x-request-id: ", call.request_id.encode(), b"\r\n"]
         pieces += [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
-        if answer.throttle_ms:
-            pieces.append(b"throttle-time-ms: %d\r\n" % answer.throttle_ms)
+        if call.throttle_ms:
+            pieces.append(b"throttle-time-ms: %d\r\n" % call.throttle_ms)
         if not keep_alive:
             pieces.append(_CLOSE)
         pieces.append(b"\r\n")

@@ -17,6 +17,8 @@ from app.broker import Broker, ProduceOptions
 from app.dependencies import JSON, BrokerOf, LogOf, TopicName, TransactionalIdHeader, within_produce_quota
 from app.documented_problems import PRODUCE, problems
 from app.enlisting import transactional_id_of
+from app.hot.declarations import hot, remember
+from app.hot.produce import produce_batches
 from app.http import request_context
 from app.http.body import iterate_body, read_body
 from app.http.negotiation import content_type
@@ -56,6 +58,8 @@ _SEQUENCES_NEED_A_PARTITION = (
     "sequences count the records of one partition; send them to /v1/topics/{topic}/partitions/{partition}/records, "
     "or send the request with an Idempotency-Key"
 )
+HOT_BODY_BYTES_MAX = 256 * 1024
+"""Larger bodies are collected and written beside the loop."""
 TIMEOUT_MS_DEFAULT = 30_000
 TIMEOUT_MS_MAX = 600_000
 ACKS = ("0", "1", "all")
@@ -185,6 +189,7 @@ _ACKNOWLEDGED = {
     openapi_extra=_record_body("RecordList", "ProducedRecord", raw=True),
     dependencies=[Depends(within_produce_quota)],
 )
+@hot(produce_batches, content_types=[RECORD_BATCHES.encode()], body_bytes_max=HOT_BODY_BYTES_MAX)
 @needs(Operation.WRITE, ResourceKind.TOPIC)
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def produce_records(
@@ -203,6 +208,7 @@ async def produce_records(
     With an Idempotency-Key, or a producer's id, epoch and sequence, the request may be sent again.
     """
     options = parameters.options(parameters.expected_offset)
+    remember(request, parameters)
     media_type = content_type(request, [JSON, NDJSON, RECORD_BATCHES, MESSAGE_SET])
     is_lines = media_type == NDJSON
     instance = instance_of(request.scope)

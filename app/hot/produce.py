@@ -1,0 +1,137 @@
+"""Raw produce to one partition, on the connection: validated, appended, published and answered in one go.
+
+Whatever would be refused before the append is left to the route, which refuses it. What the log itself refuses, and
+what happens later, is answered by the application as well, from the error.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from app.access.operations import Operation, transactional_id_resource
+from app.broker import Broker, ProduceOptions
+from app.enlisting import transactional_id_of
+from app.hot.request import HotRequest
+from app.http import request_context
+from app.http.hot import HotAnswer, HotWait, Outcome, make_head
+from app.http.problems import Problem
+from app.idempotence import refuse_reserved
+from app.partition_writer import PendingAppend
+from app.produce_waiters import timed_out
+from app.producing import ProduceResultDocument, produce, result_document
+from app.quotas.limits import QuotaKind
+from app.record_batches import needs_codec
+from app.translate import encode_document
+from rollway.records import RecordFormatError
+from storage.batch_validation import ValidBatch, validate_batches
+from storage.errors import StorageError
+from storage.offsets import Offset
+from storage.partition_log import AppendRequest, AppendResult, PartitionLog
+from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
+from storage.topic_registry import INTERNAL_TOPICS
+
+_JSON_HEAD = make_head(200, [("Content-Type", "application/json"), ("Vary", "Accept-Encoding")]) + b"content-length: "
+_ACCEPTED = HotAnswer(make_head(202, [("Content-Length", "0")]), status=202)
+
+
+def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
+    """As ``produceRecords`` for ``application/vnd.kafka.record-batch.v2``."""
+    head = request.head
+    options: ProduceOptions = head.memo or _options_of(request)
+    body = request.body
+    if not body or broker.quotas.is_muted(QuotaKind.PRODUCE, request.client):
+        return None
+    try:
+        log = broker.partition(head.topic, head.partition)
+        if needs_codec(body, log.config):
+            return _produce_in_thread(broker, log, request, options)
+        batches = validate_batches(body, log.config, broker.now_ms())
+    except (StorageError, RecordFormatError):
+        return None
+    if _is_special(batches) or head.topic in INTERNAL_TOPICS or (options.acks == "all" and not log.replicas.has_enough):
+        return None
+    return _append(broker, log, request, batches, options)
+
+
+def _options_of(request: HotRequest) -> ProduceOptions:
+    parameters = request.head.parameters
+    options: ProduceOptions = parameters.options(parameters.expected_offset)
+    request.head.memo = options
+    return options
+
+
+def _is_special(batches: Sequence[ValidBatch]) -> bool:
+    """Whether they are of a transaction, or of a producer that stands for a key."""
+    return any(batch.header.is_transactional or batch.header.producer_id >= KEYED_PRODUCER_ID_MIN for batch in batches)
+
+
+def _append(
+    broker: Broker, log: PartitionLog, request: HotRequest, batches: Sequence[ValidBatch], options: ProduceOptions
+) -> Outcome | None:
+    size_bytes = len(request.body)
+    expected = None if options.expected_offset is None else Offset(options.expected_offset)
+    wants_fsync = options.acks != "0" and options.waits_for_fsync(log)
+    try:
+        pending = broker.writer_of(log).append(
+            AppendRequest(tuple(batches), expected), size_bytes=size_bytes, wants_fsync=wants_fsync
+        )
+    except (StorageError, Problem):
+        # Nothing was taken.
+        return None
+    request.throttle_ms = broker.quotas.charge(QuotaKind.PRODUCE, request.client, size_bytes)
+    if options.acks == "0":
+        if pending.result is None:
+            pending.written.add_done_callback(broker.count_dropped)
+        return _ACCEPTED
+    if pending.error is not None:
+        raise pending.error
+    if pending.result is None or wants_fsync or options.lacks_copies(log, pending.result):
+        return _wait(broker, pending, request, options)
+    return _answer(broker, pending, pending.result, request)
+
+
+def _answer(broker: Broker, pending: PendingAppend, result: AppendResult, request: HotRequest) -> HotAnswer:
+    broker.count_produced(result.record_count, pending.size_bytes)
+    return _answer_with(result_document(pending.log, result, request.throttle_ms))
+
+
+def _answer_with(document: ProduceResultDocument) -> HotAnswer:
+    body = encode_document(document)
+    return HotAnswer(_JSON_HEAD + b"%d\r\n" % len(body), body)
+
+
+def _wait(broker: Broker, pending: PendingAppend, request: HotRequest, options: ProduceOptions) -> HotWait:
+    """The answer comes with the file, the fsync, or the other copies."""
+
+    def answer(future: Future[AppendResult]) -> HotAnswer | Coroutine[Any, Any, HotAnswer]:
+        result = future.result()
+        if options.lacks_copies(pending.log, result):
+            return _after_copies(broker, pending, options)
+        return _answer(broker, pending, result, request)
+
+    def expired() -> HotAnswer:
+        raise timed_out(options, pending.result)
+
+    return HotWait(pending.fsynced if pending.wants_fsync else pending.written, answer, options.timeout_ms, expired)
+
+
+async def _after_copies(broker: Broker, pending: PendingAppend, options: ProduceOptions) -> HotAnswer:
+    return _answer_with(result_document(pending.log, await broker.outcome_of(pending, options)))
+
+
+async def _produce_in_thread(
+    broker: Broker, log: PartitionLog, request: HotRequest, options: ProduceOptions
+) -> HotAnswer:
+    """As the route: something is to be decompressed or compressed."""
+    try:
+        batches = await broker.validate(log, request.body)
+        refuse_reserved(batches)
+        owner = transactional_id_of(broker, batches, None)
+        if owner is not None:
+            request.access.require(Operation.WRITE, transactional_id_resource(owner))
+        document = await produce(broker, log, batches, options, owner)
+    finally:
+        request.throttle_ms = request_context.throttle_time_ms.get()
+    return _ACCEPTED if document is None else _answer_with(document)

@@ -1,0 +1,426 @@
+"""The hot tier and the application agree: one table of requests, sent to a service with the tier and to one without."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import re
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from app import compression, dependencies, idempotence_headers
+from app.access import authentication
+from app.hot.tier import COLD_HEADERS, HANDLED_HEADERS
+from app.http import body, connection_limits, negotiation, request_context
+from app.main import ROUTERS
+from app.routes import fetch, records, single_record
+from rollway.records import Codec, Record, columns_from_records, encode_batch
+from storage.clock import ManualClock
+from tests.edge_server import Answer, Connection
+from tests.servers import ThreadedServer, http_client
+from tests.writers import record_batch
+
+RAW = "application/vnd.kafka.record-batch.v2"
+BATCH = record_batch(b"one", b"two")
+
+
+def _batch(*values: str, codec: Codec = Codec.NONE, **fields: int) -> bytes:
+    return encode_batch(
+        columns_from_records([Record(place, 5, None, each.encode()) for place, each in enumerate(values)]),
+        codec=codec,
+        **fields,
+    )
+
+
+def _with_bytes(content: bytes, position: int, layout: str, value: int) -> bytes:
+    changed = bytearray(content)
+    struct.pack_into(layout, changed, position, value)
+    return bytes(changed)
+
+
+class Case(NamedTuple):
+    """A request, and whether the tier is to answer it once it knows its query."""
+
+    name: str
+    is_hot: bool
+    topic: str = "t"
+    query: str = ""
+    body: bytes = BATCH
+    headers: tuple[tuple[str, str], ...] = ()
+    media_type: str = RAW
+    partition: str = "0"
+    method: str = "POST"
+
+    def encode(self) -> bytes:
+        path = f"/v1/topics/{self.topic}/partitions/{self.partition}/records"
+        lines = [f"{self.method} {path}{self.query} HTTP/1.1", "Host: a", f"Content-Type: {self.media_type}"]
+        lines += [f"{name}: {value}" for name, value in self.headers]
+        return "\r\n".join([*lines, f"Content-Length: {len(self.body)}", "", ""]).encode("latin-1") + self.body
+
+
+PRODUCER = _batch("p", producer_id=7, producer_epoch=0, base_sequence=0)
+TRANSACTIONAL = _with_bytes(PRODUCER, 22, ">b", 0x10)
+CASES = [
+    Case("plain", True),
+    Case("several batches", True, body=BATCH * 3),
+    Case("acks 1", True, query="?acks=1"),
+    Case("acks 0", True, query="?acks=0"),
+    Case("durability fsynced", True, query="?durability=fsynced"),
+    Case("durability written", True, topic="group", query="?durability=written"),
+    Case("group fsync", True, topic="group"),
+    Case("log append time", True, topic="stamped"),
+    Case("timeout", True, query="?timeout_ms=1000&acks=all"),
+    Case("expected offset", True, topic="other", query="?expected_offset=0"),
+    Case("expected offset again", True, topic="other", query="?expected_offset=0"),
+    Case("client's names", True, headers=(("Client-Id", "me"), ("User-Agent", "x"), ("Accept", "*/*"))),
+    Case("accept anything", True, headers=(("Accept", "text/html"), ("Accept-Encoding", "gzip, zstd"))),
+    Case("idempotent producer", True, body=PRODUCER),
+    Case("the same again", True, body=PRODUCER),
+    Case("a sequence left out", True, body=_batch("q", producer_id=7, producer_epoch=0, base_sequence=5)),
+    Case("compressed", True, body=_batch("a" * 99, codec=Codec.GZIP)),
+    Case("compressed and damaged", True, body=_batch("a" * 99, codec=Codec.GZIP)[:-1] + b"x"),
+    Case("topic compresses", True, topic="zipped"),
+    Case("an empty body", False, body=b""),
+    Case("garbage", False, body=b"rubbish\0" * 20),
+    Case("cut off", False, body=BATCH[:-1]),
+    Case("a wrong checksum", False, body=BATCH[:-1] + b"?"),
+    Case("magic 7", False, body=_with_bytes(BATCH, 16, ">b", 7)),
+    Case("too large for the topic", False, topic="small", body=record_batch(b"x" * 900)),
+    Case("too large for the tier", False, body=record_batch(b"x" * 300_000)),
+    Case("too large for the service", False, body=record_batch(b"x" * 1_100_000)),
+    Case("transactional", False, body=TRANSACTIONAL),
+    Case("no such topic", False, topic="nothing"),
+    Case("no such partition", False, partition="7"),
+    Case("a partition that is none", False, partition="x"),
+    Case("a partition with a zero", False, partition="00"),
+    Case("an internal topic", False, topic="__consumer_offsets"),
+    Case("a topic that can be none", False, topic=".."),
+    Case("bad acks", False, query="?acks=2"),
+    Case("bad timeout", False, query="?timeout_ms=0"),
+    Case("unknown parameter", False, query="?ack=1"),
+    Case("a parameter twice", False, query="?acks=1&acks=1"),
+    Case("an empty query", False, query="?"),
+    Case("another media type", False, media_type="text/plain"),
+    Case("media type with a parameter", False, media_type=f"{RAW}; charset=utf-8"),
+    Case("an idempotency key", False, headers=(("Idempotency-Key", "k"),)),
+    Case("a producer's headers", False, headers=(("Producer-Id", "1"),)),
+    Case("a transaction's header", False, headers=(("Transactional-Id", "x"),)),
+    Case("encoded", False, headers=(("Content-Encoding", "gzip"),)),
+    Case("two hosts", False, headers=(("Host", "b"),)),
+    Case("GET with a body", False, method="GET"),
+    Case("a method nobody has", False, method="PATCH"),
+]  # fmt: skip
+
+
+def _topics(client: httpx.Client) -> None:
+    for name, config in {
+        "t": {"flush.policy": "interval"},
+        "group": {"flush.policy": "group"},
+        "other": {"flush.policy": "interval"},
+        "small": {"flush.policy": "interval", "max.message.bytes": 500},
+        "stamped": {"flush.policy": "interval", "message.timestamp.type": "LogAppendTime"},
+        "zipped": {"flush.policy": "interval", "compression.type": "zstd"},
+    }.items():
+        answer = client.put(f"/v1/topics/{name}", json={"partitions": 1, "config": config})
+        assert answer.status_code == 201, answer.text
+
+
+class Pair:
+    """The two services."""
+
+    def __init__(self, hot: ThreadedServer, twin: ThreadedServer) -> None:
+        self.hot = hot
+        self.twin = twin
+
+    def ask(self, request: bytes) -> tuple[Answer, Answer]:
+        """The answers of both, each on a connection of its own."""
+        answers = []
+        for server in (self.hot, self.twin):
+            with connect(server) as connection:
+                connection.send(request)
+                answers.append(connection.read_answer())
+        return answers[0], answers[1]
+
+
+def connect(server: ThreadedServer) -> Connection:
+    return Connection(int(server.url.rpartition(":")[2]))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with running_pair(tmp_path_factory.mktemp("services")) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def running_pair(root: Path) -> Iterator[Pair]:
+    settings: dict[str, Any] = {"request_body_bytes_max": 1_000_000}
+    with (
+        ThreadedServer(root / "hot", clock=ManualClock(), **settings) as hot,
+        ThreadedServer(root / "twin", clock=ManualClock(), has_hot_tier=False, **settings) as twin,
+    ):
+        for server in (hot, twin):
+            with http_client(server.url) as client:
+                _topics(client)
+        yield Pair(hot, twin)
+
+
+def comparable(answer: Answer) -> tuple[int, dict[str, str], Any]:
+    headers = {name: value for name, value in answer.headers.items() if name not in ("date", "x-request-id")}
+    assert re.fullmatch("[0-9a-f]{16}", answer.headers.get("x-request-id", "0" * 16))
+    return answer.status, headers, answer.body
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_answers_agree(pair: Pair, case: Case) -> None:
+    request = case.encode()
+    # The first lets the tier know the query.
+    for is_known in (False, True):
+        before = pair.hot.hot_count
+        hot, twin = pair.ask(request)
+        assert comparable(hot) == comparable(twin)
+        if is_known:
+            assert pair.hot.hot_count - before == case.is_hot
+
+
+def test_logs_and_metrics_agree(tmp_path: Path) -> None:
+    with running_pair(tmp_path) as pair:
+        for case in CASES:
+            pair.ask(case.encode())
+            pair.ask(case.encode())
+        assert pair.hot.hot_count > len(CASES) / 3
+        _check_logs_and_metrics(pair)
+
+
+def _check_logs_and_metrics(pair: Pair) -> None:
+    for name in ("t", "group", "other", "small", "stamped", "zipped"):
+        logs = [
+            (server.settings.data_dir / "logs" / f"{name}-0" / f"{0:020}.log").read_bytes()
+            for server in (pair.hot, pair.twin)
+        ]
+        assert logs[0] == logs[1]
+        assert name == "small" or logs[0].strip(b"\0")
+    counted = [_counters(server) for server in (pair.hot, pair.twin)]
+    assert counted[0] == counted[1]
+
+
+def _counters(server: ThreadedServer) -> dict[str, str]:
+    with http_client(server.url) as client:
+        text = client.get("/metrics").text
+    wanted = (
+        *("rollway_http_requests_total", "rollway_http_request_seconds_count", "rollway_produced_"),
+        *("rollway_group_requests_count", "rollway_append_seconds_count"),
+    )
+    return dict(
+        line.rsplit(" ", 1)  # type: ignore[misc]
+        for line in text.splitlines()
+        if line.startswith(wanted) and "_created" not in line
+    )
+
+
+# The headers
+
+
+_READERS = (
+    *(authentication, body, compression, connection_limits, dependencies, fetch, idempotence_headers, negotiation),
+    *(records, request_context, single_record),
+)
+
+
+def _declared_headers() -> set[str]:
+    """The aliases of every header parameter of every route, dependencies included."""
+    found: set[str] = set()
+    waiting: list[Dependant] = [
+        route.dependant for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)
+    ]
+    while waiting:
+        dependant = waiting.pop()
+        waiting += dependant.dependencies
+        found |= {parameter.alias.lower() for parameter in dependant.header_params}
+    return found
+
+
+def _read_headers() -> set[str]:
+    """The names that routes, middlewares and the connection read by hand."""
+    by_get = re.compile(r"""headers\.(?:get|getlist)\(\s*["']([a-z-]+)""")
+    by_name = re.compile(r"""name == b["']([a-z-]+)""")
+    found = {request_context.HEADER.lower(), request_context.CLIENT_HEADER.lower()}
+    for module in _READERS:
+        source = inspect.getsource(module)
+        found |= set(by_get.findall(source)) | set(by_name.findall(source))
+    compressed = re.compile(r"""Headers\(scope=scope\)\.get\(["']([a-z-]+)""")
+    return found | set(compressed.findall(inspect.getsource(compression)))
+
+
+def _app_sources() -> Iterator[Path]:
+    root = Path(inspect.getfile(records)).parents[1]
+    for path in root.rglob("*.py"):
+        if "cli" not in path.parts:
+            yield path
+
+
+def test_every_header_that_is_read_is_cold_or_handled() -> None:
+    read = _declared_headers() | _read_headers()
+    assert {"idempotency-key", "transactional-id", "range", "if-none-match", "authorization"} <= read
+    answered = {"etag", "content-encoding", "content-type"}
+    assert {name.encode() for name in read - answered} <= COLD_HEADERS | HANDLED_HEADERS
+    assert not COLD_HEADERS & HANDLED_HEADERS
+
+
+def test_nobody_else_reads_headers_of_requests() -> None:
+    """A new place that does must be added above."""
+    readers = {
+        path.name
+        for path in _app_sources()
+        if re.search(r"request\.headers|scope\[.headers.\]|Headers\(scope", path.read_text())
+    }
+    assert readers <= {Path(inspect.getfile(module)).name for module in _READERS}
+
+
+# Waiting, quotas, the end
+
+
+def test_quotas_hold_for_plain_requests(pair: Pair) -> None:
+    for server in (pair.hot, pair.twin):
+        with http_client(server.url) as client:
+            quota = {"producer_byte_rate": 1}
+            assert client.put("/v1/quotas", params={"client_id": "greedy"}, json=quota).status_code == 200
+    case = Case("greedy", True, headers=(("Client-Id", "greedy"),))
+    pair.ask(CASES[0].encode())
+    before = pair.hot.hot_count
+    hot, twin = pair.ask(case.encode())
+    assert comparable(hot) == comparable(twin)
+    assert int(hot.headers["throttle-time-ms"]) == json.loads(hot.body)["throttle_time_ms"] > 0
+    assert pair.hot.hot_count == before + 1
+    # It does not wait.
+    hot, twin = pair.ask(case.encode())
+    assert comparable(hot) == comparable(twin)
+    assert (hot.status, json.loads(hot.body)["code"]) == (429, "throttled")
+
+
+def _held_flush(server: ThreadedServer) -> tuple[threading.Event, threading.Event]:
+    """Hold the fsyncs of the topic ``group``: one is under way, let it end."""
+    log = server.service.broker.partition("group", 0)
+    reached, go_on = threading.Event(), threading.Event()
+    flush = log.flush
+
+    def held() -> Any:
+        reached.set()
+        assert go_on.wait(30)
+        return flush()
+
+    log.flush = held  # type: ignore[method-assign]
+    return reached, go_on
+
+
+def test_pipelined_requests_wait_for_the_one_that_waits_for_its_fsync(tmp_path: Path) -> None:
+    with ThreadedServer(tmp_path / "data") as server:
+        with http_client(server.url) as client:
+            _topics(client)
+        slow, fast = Case("slow", True, topic="group").encode(), Case("fast", True).encode()
+        with connect(server) as connection:
+            for each in (slow, fast):
+                connection.send(each)
+                assert connection.read_answer().status == 200
+            reached, go_on = _held_flush(server)
+            connection.send(slow + fast + b"GET /v1/topics/t HTTP/1.1\r\nHost: a\r\n\r\n" + fast)
+            assert reached.wait(30)
+            go_on.set()
+            answers = [connection.read_answer() for _ in range(4)]
+        assert [answer.status for answer in answers] == [200] * 4
+        assert [json.loads(answer.body).get("base_offset") for answer in answers] == [2, 2, None, 4]
+
+
+def test_a_client_that_leaves_takes_nothing_back(tmp_path: Path) -> None:
+    with ThreadedServer(tmp_path / "data") as server, http_client(server.url) as client:
+        _topics(client)
+        slow = Case("slow", True, topic="group").encode()
+        with connect(server) as connection:
+            connection.send(slow)
+            assert connection.read_answer().status == 200
+            reached, go_on = _held_flush(server)
+            connection.send(slow)
+            assert reached.wait(30)
+        go_on.set()
+        answer = client.post("/v1/topics/group/partitions/0/records", content=BATCH, headers={"Content-Type": RAW})
+        assert answer.json()["base_offset"] == 4
+
+
+def test_a_timeout_is_answered_as_by_the_application(tmp_path: Path) -> None:
+    with ThreadedServer(tmp_path / "data") as server:
+        with http_client(server.url) as client:
+            _topics(client)
+        case = Case("slow", True, topic="group", query="?timeout_ms=50")
+        with connect(server) as connection:
+            connection.send(case.encode())
+            assert connection.read_answer().status == 200
+            _, go_on = _held_flush(server)
+            before = server.hot_count
+            connection.send(case.encode())
+            answer = connection.read_answer()
+            go_on.set()
+        document = json.loads(answer.body)
+        assert (answer.status, document["code"], document["base_offset"]) == (504, "request_timed_out", 2)
+        assert server.hot_count == before + 1
+
+
+def test_a_stop_waits_for_what_waits_for_its_fsync(tmp_path: Path) -> None:
+    with ThreadedServer(tmp_path / "data") as server:
+        with http_client(server.url) as client:
+            _topics(client)
+        slow = Case("slow", True, topic="group").encode()
+        with connect(server) as connection:
+            connection.send(slow)
+            assert connection.read_answer().status == 200
+            reached, go_on = _held_flush(server)
+            connection.send(slow)
+            assert reached.wait(30)
+            stopping = threading.Thread(target=server.stop)
+            stopping.start()
+            go_on.set()
+            answer = connection.read_answer()
+            assert (answer.status, json.loads(answer.body)["base_offset"]) == (200, 2)
+            assert connection.is_closed()
+        stopping.join(30)
+
+
+def test_a_stop_that_waited_long_enough_says_so(tmp_path: Path) -> None:
+    with ThreadedServer(tmp_path / "data", shutdown_grace_ms=1_000) as server:
+        with http_client(server.url) as client:
+            _topics(client)
+        slow = Case("slow", True, topic="group").encode()
+        with connect(server) as connection:
+            connection.send(slow)
+            assert connection.read_answer().status == 200
+            reached, go_on = _held_flush(server)
+            connection.send(slow)
+            assert reached.wait(30)
+            stopping = threading.Thread(target=server.stop)
+            stopping.start()
+            answer = connection.read_answer()
+            document = json.loads(answer.body)
+            assert (answer.status, document["code"], document["applied"]) == (503, "shutting_down", "unknown")
+            go_on.set()
+        stopping.join(30)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 50, 1000])
+def test_known_heads_with_bodies_in_pieces(pair: Pair, piece_bytes: int) -> None:
+    requests = [Case("a", True, body=record_batch(b"x" * size)).encode() for size in (1, 2000, 30, 400)]
+    with connect(pair.hot) as connection:
+        connection.send(requests[0])
+        assert connection.read_answer().status == 200
+        row = b"".join(requests)
+        for start in range(0, len(row), piece_bytes):
+            connection.send(row[start : start + piece_bytes])
+        offsets = [json.loads(connection.read_answer().body)["base_offset"] for _ in requests]
+    assert offsets == list(range(offsets[0], offsets[0] + 4))
