@@ -14,6 +14,7 @@ JOBS ?= auto
 KILL_CYCLES ?= 500
 CRASH_SCALE ?= 10
 HISTORY_SECONDS ?= 600
+SOAK_SECONDS ?= 600
 RETRY_ROUNDS ?= 100
 
 PYTEST := $(BIN)/python -m pytest
@@ -25,7 +26,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-all kill-test history-test retry-test crash-test check format bench bench-peers docs openapi lock clean
+.PHONY: help setup run demo test test-all kill-test history-test retry-test crash-test check format bench bench-peers soak docs openapi lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -90,6 +91,9 @@ bench: setup ## measure every path beside its limit (BENCH="--only tiny --rounds
 
 bench-peers: setup ## measure Rollway beside Kafka, NATS, Redis ..., those that can be had (PEERS="--only nats")
 	$(BIN)/python -m bench.peers $(PEERS)
+
+soak: setup ## ten minutes of mixed load with rolls and retention: does anything grow? (SOAK_SECONDS=... SOAK="--plot x.svg")
+	$(BIN)/python -m bench.soak --seconds $(SOAK_SECONDS) $(SOAK)
 
 docs: setup ## write the generated parts of docs/reference anew
 	$(BIN)/python -m docs.generate

@@ -113,7 +113,7 @@ def main(
         raise typer.Exit(1)
     if smoke:
         rounds, seconds = 1, 0.05
-    cores = choose_cores()
+    cores, machine = choose_cores(), description()
     rows: list[PeerRow] = []
     with work_directory(data_dir.resolve()) as directory, running_on(cores.generator):
         surroundings = Surroundings(cache.resolve(), directory, cores, not smoke, 0.02 if smoke else 1.0)
@@ -121,7 +121,7 @@ def main(
             for row in rows_of(name, surroundings, rounds, seconds):
                 rows.append(row)
                 print(report.line(row), flush=True)
-    about: dict[str, Any] = {**description(), "revision": revision(), "rounds": rounds, "seconds": seconds}
+    about: dict[str, Any] = {**machine, "revision": revision(), "rounds": rounds, "seconds": seconds}
     rows += kept_rows(json, {row.peer for row in rows})
     if json is not None:
         document = {"about": about, "rows": [asdict(row) for row in rows]}

@@ -147,7 +147,7 @@ class _Pull:
         name = f"c{next(self._numbers)}"
         config = {"durable_name": name, "deliver_policy": "all", "ack_policy": "none", "replay_policy": "instant"}
         _call(self._server, f"CONSUMER.DURABLE.CREATE.{STREAM}.{name}", {"stream_name": STREAM, "config": config})
-        wanted = b'{"batch":%d,"no_wait":true}' % BATCH_MESSAGES
+        wanted = b'{"batch":%d,"expires":60000000000}' % BATCH_MESSAGES
         self._request = b"PUB $JS.API.CONSUMER.MSG.NEXT.%b.%b i.m %d\r\n%b\r\n" % (
             STREAM.encode(),
             name.encode(),
