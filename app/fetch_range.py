@@ -224,6 +224,8 @@ def records_of(
     next_offset = start
     content_bytes = 0
     for batch in _visible(data):
+        if end is not None and batch.header.base_offset >= end:
+            break
         found, content = _documents_of(batch, start, end, encoding, partition)
         if content_bytes + content > content_bytes_max and (documents or not min_one):
             return DecodedRecords(documents, next_offset, content_bytes_max)

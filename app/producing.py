@@ -121,7 +121,7 @@ async def batches_of(
     if rows is None:
         parsed.check_partition(log.name.partition)
     make = functools.partial(validated_batches, parsed, log.config, broker.now_ms(), rows, together=together)
-    size_bytes = sum(len(value) for value in parsed.values if value is not None)
+    size_bytes = sum(map(len, filter(None, parsed.values)))
     is_quick = size_bytes <= INLINE_BYTES_MAX and not compresses(log.config)
     return make() if is_quick else await call_in(broker.pools.read, make)
 

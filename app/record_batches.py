@@ -7,14 +7,17 @@ from collections.abc import Sequence
 
 from app.http.problems import record_problem
 from app.translate import ParsedRecords
-from rollway.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, Codec, encode_batches
-from storage.batch_validation import ValidBatch
+from rollway.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, Codec, encode_batches, encode_lists
+from storage.batch_validation import ValidBatch, allows_records, own_batch
 from storage.config import TopicConfig
 from storage.errors import InvalidRecordError
 from storage.message_conversion import check_fits_segment, validate_each
 from storage.recompression import level_of, stored_codec
 
 _COMPRESSION_OVERHEAD_BYTES = 128
+
+# Measured: from about so many records on columns are quicker than lists.
+_LISTS_MAX = 2000
 
 _BATCH_LENGTH = struct.Struct(">i")
 _BATCH_LENGTH_AT = 8
@@ -39,6 +42,9 @@ def validated_batches(
         RefusedError: as ``validate_batches``.
     """
     codec = stored_codec(config, Codec.NONE)
+    quick = _one_batch(parsed, config, now_ms) if codec is Codec.NONE and rows is None else None
+    if quick is not None:
+        return [quick]
     encoded = encode_batches(
         parsed.columns(rows),
         batch_bytes_max=_batch_bytes_max(config, codec),
@@ -52,6 +58,20 @@ def validated_batches(
     if together:
         check_fits_segment(batches, config)
     return batches
+
+
+def _one_batch(parsed: ParsedRecords, config: TopicConfig, now_ms: int) -> ValidBatch | None:
+    """All records in one batch, which needs no second look; ``None`` when they are many, large or break a rule."""
+    count = len(parsed)
+    if not 0 < count <= _LISTS_MAX:
+        return None
+    if not allows_records(config, parsed.timestamps, parsed.keys, now_ms):
+        return None
+    bytes_max = _batch_bytes_max(config, Codec.NONE)
+    if parsed.size_bytes > bytes_max:
+        return None
+    batch = encode_lists(parsed.timestamps, parsed.keys, parsed.values, parsed.headers)
+    return own_batch(batch) if len(batch) <= bytes_max else None
 
 
 def needs_codec(body: bytes | bytearray, config: TopicConfig) -> bool:

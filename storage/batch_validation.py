@@ -172,6 +172,28 @@ def validate_batches(
     return batches
 
 
+def allows_records(config: TopicConfig, timestamps: Sequence[int], keys: Sequence[bytes | None], now_ms: int) -> bool:
+    """Whether no record of a batch breaks a rule of the topic; ``validate_batches`` says which one does.
+
+    Thread: any.
+    """
+    if config.compacts and None in keys:
+        return False
+    if config.message_timestamp_type != "CreateTime":
+        return True
+    oldest, newest = _timestamp_range(config, now_ms)
+    return oldest <= min(timestamps) and max(timestamps) <= newest
+
+
+def own_batch(batch: bytes) -> ValidBatch:
+    """A batch that the service has just encoded from records the topic ``allows_records``, small enough for it.
+
+    It is not decoded again: ``validate_batches`` would find nothing.
+    """
+    header = parse_header(batch)
+    return ValidBatch(bytearray(batch[:HEADER_BYTES]), memoryview(batch)[HEADER_BYTES:], header, header.max_timestamp)
+
+
 def refusal(error: RecordFormatError, message: str) -> RefusedError:
     """What the log says to record bytes that are wrong in this way."""
     if isinstance(error, BrokenRecordError):
@@ -262,10 +284,13 @@ class _Fault(NamedTuple):
     is_of_timestamp: bool = False
 
 
-def _timestamp_fault(timestamps: Int64Array, config: TopicConfig, now_ms: int) -> _Fault:
+def _timestamp_range(config: TopicConfig, now_ms: int) -> tuple[int, int]:
     # Compared without subtracting from extreme timestamps, which would wrap around.
-    oldest = max(now_ms - config.timestamp_before_limit_ms, 0)
-    newest = min(now_ms + config.timestamp_after_limit_ms, 2**63 - 1)
+    return max(now_ms - config.timestamp_before_limit_ms, 0), min(now_ms + config.timestamp_after_limit_ms, 2**63 - 1)
+
+
+def _timestamp_fault(timestamps: Int64Array, config: TopicConfig, now_ms: int) -> _Fault:
+    oldest, newest = _timestamp_range(config, now_ms)
     outside = (timestamps != NO_TIMESTAMP) & ((timestamps < oldest) | (timestamps > newest))
     return _Fault(
         outside, f"the timestamp is outside {oldest} to {newest}, the range the topic accepts now", is_of_timestamp=True

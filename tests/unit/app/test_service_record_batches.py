@@ -1,12 +1,19 @@
-"""Which bodies of record batches are validated in a thread although they are small."""
+"""Batches the service makes of the records of a request, and which bodies of batches are validated in a thread."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from app.record_batches import needs_codec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.http.problems import Problem
+from app.record_batches import needs_codec, validated_batches
+from app.translate import ParsedRecords
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from storage.config import TopicConfig
+from storage.errors import RefusedError
 
 
 def batch(codec: Codec) -> bytes:
@@ -29,3 +36,49 @@ def test_a_topic_that_compresses(compression_type: str) -> None:
 def test_bytes_that_are_no_batches_end(body: bytes) -> None:
     """Lengths that lie neither stop the look nor let it go on for ever; validation says what is wrong."""
     assert needs_codec(body, TopicConfig.DEFAULTS) is False
+
+
+NOW_MS = 1_700_000_000_000
+CONTENTS = st.none() | st.binary(max_size=9) | st.integers(0, 300).map(bytes)
+TIMES = st.sampled_from([-1, 0, NOW_MS, NOW_MS + 1, NOW_MS - 10_000, NOW_MS + 10_000, 2**63 - 1])
+ROWS = st.lists(
+    st.tuples(CONTENTS, CONTENTS, TIMES, st.lists(st.tuples(st.text(max_size=3), CONTENTS), max_size=3)), max_size=80
+)
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"message.timestamp.type": "LogAppendTime"},
+    {"cleanup.policy": "compact"},
+    {"cleanup.policy": "compact,delete", "max.message.bytes": 300},
+    {"max.message.bytes": 100},
+    {"message.timestamp.before.max.ms": 10_000, "message.timestamp.after.max.ms": 0},
+    {"message.timestamp.before.max.ms": 9_999},
+    {"compression.type": "gzip"},
+]
+
+
+def outcome(parsed: ParsedRecords, config: TopicConfig, rows: list[int] | None) -> object:
+    """The batches, or what is wrong with the records."""
+    try:
+        batches = validated_batches(parsed, config, NOW_MS, rows)
+    except Problem as problem:
+        return problem.status, problem.code, problem.detail, problem.errors
+    except RefusedError as error:
+        return type(error), str(error)
+    return [(bytes(batch.head), bytes(batch.body), batch.header, batch.max_timestamp) for batch in batches]
+
+
+@given(ROWS, st.sampled_from(SETTINGS))
+def test_batches_that_are_not_looked_at_again_are_those_that_are(
+    rows: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]], settings: dict[str, Any]
+) -> None:
+    """One batch of all records is made of lists and not validated again; chosen rows go through columns and are."""
+    config = TopicConfig.parse(settings)
+    headers = [row[3] for row in rows]
+    parsed = ParsedRecords(
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        [row[2] for row in rows],
+        headers if any(headers) else None,
+        None,
+    )
+    assert outcome(parsed, config, None) == outcome(parsed, config, list(range(len(rows))))

@@ -115,6 +115,44 @@ def test_names_inside_text_are_no_duplicates(value: str) -> None:
     assert parsed.values == [value.encode()]
 
 
+PIECES = st.sampled_from(['"', "\\", "\\\\", "a", "key", '"value":', "é", "\n", "base64"])
+NAMED = st.sampled_from(["value", "key", "headers", "timestamp", "partition", "offset", "timestamp_type"])
+
+
+def written(name: str, with_escapes: bool) -> str:
+    return "".join(f"\\u{ord(letter):04x}" for letter in name) if with_escapes else name
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(NAMED, st.lists(PIECES, max_size=3).map("".join), st.booleans()), max_size=5), max_size=3
+    ),
+    st.sampled_from(["utf8", "base64"]),
+)
+def test_a_name_that_occurs_twice_is_found_whatever_the_texts_say(
+    rows: list[list[tuple[str, str, bool]]], encoding: Encoding
+) -> None:
+    """Names with and without escapes, texts full of quotes, backslashes and names; ``json`` is the judge."""
+    content = {
+        "headers": lambda text: [{"name": text, "value": {"base64": "AAE="}}, {"name": text, "value": None}],
+        "timestamp": lambda _: 7,
+        "partition": lambda _: None,
+        "offset": lambda _: 1,
+        "timestamp_type": lambda _: "CreateTime",
+    }
+
+    def member(name: str, text: str, with_escapes: bool) -> str:
+        make = content.get(name, lambda text: text if encoding == "utf8" else {"base64": "AA=="})
+        return f'"{written(name, with_escapes)}":{json.dumps(make(text))}'
+
+    lines = ["{" + ",".join(member(*field) for field in [*row, ("value", "end", False)]) + "}" for row in rows]
+    repeats = [len({name for name, *_ in row} | {"value"}) != len(row) + 1 for row in rows]
+    body = '{"records":[' + ",".join(lines) + "]}"
+    assert parses(lambda: parse_record_list(body.encode(), encoding, now_ms=NOW_MS)) != any(repeats)
+    block = "".join(f"{line}\n" for line in lines).encode()
+    assert parses(lambda: parse_record_lines(block, encoding, now_ms=NOW_MS)) != any(repeats)
+
+
 def test_base64_encoding_takes_base64_for_keys_and_values() -> None:
     parsed = parse({"value": "AAE=", "key": {"base64": "/w=="}}, {"value": None}, encoding="base64")
     assert (parsed.values, parsed.keys) == ([b"\x00\x01", None], [b"\xff", None])

@@ -3,8 +3,8 @@
 Bytes only: no files, no network, no threads.
 
 Whole batches: ``split_batches``, ``parse_header``, ``RecordBatch``, ``stamp``. Records in columns, the fast way:
-``encode_batch``, ``encode_batches``, ``decode_batch``, ``RecordColumns``. Records one by one: ``Record``,
-``columns_from_records``, ``records_from_columns``. Messages of magic 0 and 1: ``decode_message_set``,
+``encode_batch``, ``encode_batches``, ``decode_batch``, ``RecordColumns``. In lists: ``encode_lists``. Records one by
+one: ``Record``, ``columns_from_records``, ``records_from_columns``. Messages of magic 0 and 1: ``decode_message_set``,
 ``encode_message_set``, ``walk_entries``. Document 001's framing of fetch answers: ``encode_frame``,
 ``encode_multi_frame`` and their heads; its entries: ``encode_entries``, ``decode_entries``. Everything wrong with
 bytes is a ``RecordFormatError``.
@@ -33,7 +33,7 @@ from rollway.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 from rollway.records.committed import committed_batches
 from rollway.records.control import ControlRecord, ControlType, decode_control_record, encode_control_batch
 from rollway.records.decode import decode_batch, decompress_batch
-from rollway.records.encode import encode_batch, encode_batches
+from rollway.records.encode import encode_batch, encode_batches, encode_lists
 from rollway.records.errors import (
     BrokenBatchError,
     BrokenFrameError,
@@ -103,6 +103,7 @@ __all__ = [
     "encode_control_batch",
     "encode_entries",
     "encode_frame",
+    "encode_lists",
     "encode_message_set",
     "encode_multi_frame",
     "frame_head",

@@ -18,6 +18,8 @@ Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]
 
+_NO_BYTES: ByteArray = np.empty(0, dtype=np.uint8)
+
 
 class BinaryColumn:
     """Byte strings, or null: element ``i`` is ``data[offsets[i]:offsets[i + 1]]`` unless ``nulls[i]``.
@@ -45,8 +47,8 @@ class BinaryColumn:
         self.nulls = nulls
 
     @classmethod
-    def _unchecked(cls, data: ByteArray, offsets: Int64Array, nulls: BoolArray | None = None) -> Self:
-        """A column whose offsets are right by the way they were made."""
+    def unchecked(cls, data: ByteArray, offsets: Int64Array, nulls: BoolArray | None = None) -> Self:
+        """A column whose offsets are right by the way they were made: nothing is looked at."""
         column = cls.__new__(cls)
         column.data = data
         column.offsets = offsets
@@ -59,7 +61,7 @@ class BinaryColumn:
         present = [item or b"" for item in items]
         offsets = np.array([0, *accumulate(map(len, present))], dtype=np.int64)
         nulls = np.array([item is None for item in items]) if None in items else None
-        return cls._unchecked(np.frombuffer(b"".join(present), dtype=np.uint8), offsets, nulls)
+        return cls.unchecked(np.frombuffer(b"".join(present), dtype=np.uint8), offsets, nulls)
 
     @classmethod
     def from_lengths(
@@ -77,7 +79,7 @@ class BinaryColumn:
     @classmethod
     def all_null(cls, count: int) -> BinaryColumn:
         """``count`` nulls."""
-        return cls(b"", np.zeros(count + 1, dtype=np.int64), np.ones(count, dtype=np.bool_))
+        return cls.unchecked(_NO_BYTES, np.zeros(count + 1, dtype=np.int64), np.ones(count, dtype=np.bool_))
 
     def to_list(self) -> list[bytes | None]:
         """Every element, copied out."""
@@ -136,7 +138,7 @@ class BinaryColumn:
 
     def without_nulls(self) -> Self:
         """The same byte strings, with whatever range a null has in its place."""
-        return self._unchecked(self.data, self.offsets)
+        return self.unchecked(self.data, self.offsets)
 
     def null_flags(self) -> BoolArray:
         """``nulls``, or as many ``False``."""
@@ -151,7 +153,7 @@ class BinaryColumn:
         if not 0 <= start <= end <= len(self):
             raise IndexError(f"elements {start} to {end} of {len(self)}")
         nulls = None if self.nulls is None else self.nulls[start:end]
-        return self._unchecked(self.data, self.offsets[start : end + 1], nulls)
+        return self.unchecked(self.data, self.offsets[start : end + 1], nulls)
 
     def lengths(self) -> Int64Array:
         """Bytes per element, 0 for a null."""

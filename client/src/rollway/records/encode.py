@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -20,6 +20,7 @@ from rollway.records.batch import (
 from rollway.records.columns import RecordColumns
 from rollway.records.compression import compress
 from rollway.records.section_headers import find_undecodable
+from rollway.records.section_lists import list_section
 from rollway.records.section_writer import payload_sizes, record_section, record_sizes
 
 # What batchLength, an int32, leaves for records.
@@ -74,6 +75,30 @@ def encode_batch(
         record_count=len(columns),
     )
     return build_batch(header, section)
+
+
+def encode_lists(
+    timestamps: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    headers: Sequence[Sequence[tuple[str, bytes | None]]] | None = None,
+) -> bytes:
+    """``encode_batch`` of records that are lists, uncompressed: below some thousand of them quicker than columns.
+
+    Raises:
+        ValueError: no records, lists of different lengths, a header name that is not UTF-8, or more than 2 GiB.
+    """
+    count = len(values)
+    if count == 0:
+        raise ValueError("a batch holds at least one record")
+    if len(timestamps) != count or len(keys) != count or (headers is not None and len(headers) != count):
+        raise ValueError("lists of different lengths")
+    section = list_section(timestamps, keys, values, headers)
+    if len(section) > _SECTION_BYTES_MAX:
+        raise _too_large()
+    return build_batch(
+        BatchHeader(0, 0, 0, MAGIC, 0, 0, count - 1, timestamps[0], max(timestamps), -1, -1, -1, count), section
+    )
 
 
 def _too_large() -> ValueError:

@@ -32,6 +32,7 @@ from rollway.records.section_rows import (
     explain_broken_row,
     read_rows,
 )
+from rollway.records.section_tables_read import read_tables
 from rollway.records.varint import VARLONG_BYTES_MAX
 from rollway.records.varint_arrays import Varints, read_varints
 
@@ -78,6 +79,11 @@ class _SectionReader:
 
     def read(self, record_count: int) -> RecordColumns:
         self._charge(record_count * _RECORD_COLUMN_BYTES)
+        tables = read_tables(self._section, self._data, record_count)
+        if tables is not None:
+            if tables.headers is not None:
+                self._charge(len(tables.headers.names) * _HEADER_COLUMN_BYTES)
+            return tables
         boundaries = find_boundaries(self._section, self._data, record_count)
         found_count = boundaries.record_count
         blocks = [

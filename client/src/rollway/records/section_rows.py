@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rollway.records.columns import BinaryColumn, HeaderColumns, Int64Array, RecordColumns
+from rollway.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 from rollway.records.errors import BrokenRecordError
-from rollway.records.varint import append_varlong, read_varint, read_varlong
+from rollway.records.section_lists import header_blocks, join_rows
+from rollway.records.varint import read_varint, read_varlong
 
 RECORD_BODY_BYTES_MIN = 6
 """A record without key, value and headers, its length field left out."""
@@ -26,35 +27,13 @@ _Headers = Sequence[tuple[str, bytes | None]]
 _Row = tuple[int, int, bytes | None, bytes | None, _Headers]
 
 
-def write_rows(columns: RecordColumns, timestamp_deltas: Int64Array) -> bytes:
+def write_rows(columns: RecordColumns) -> bytes:
     """The record section of ``columns``, offset deltas from 0."""
-    section = bytearray()
     headers = columns.headers
-    counts = [0] * len(columns) if headers is None else headers.counts.tolist()
-    names = iter(() if headers is None else headers.names.to_list())
-    header_values = iter(() if headers is None else headers.values.to_list())
-    rows = zip(timestamp_deltas.tolist(), columns.keys.to_list(), columns.values.to_list(), counts, strict=True)
-    for place, (timestamp_delta, key, value, header_count) in enumerate(rows):
-        body = bytearray(1)
-        append_varlong(body, timestamp_delta)
-        append_varlong(body, place)
-        _append_bytes(body, key)
-        _append_bytes(body, value)
-        append_varlong(body, header_count)
-        for _ in range(header_count):
-            _append_bytes(body, next(names))
-            _append_bytes(body, next(header_values))
-        append_varlong(section, len(body))
-        section += body
-    return bytes(section)
-
-
-def _append_bytes(buffer: bytearray, content: bytes | None) -> None:
-    if content is None:
-        buffer.append(1)  # -1
-    else:
-        append_varlong(buffer, len(content))
-        buffer += content
+    blocks = None
+    if headers is not None:
+        blocks = header_blocks(headers.counts.tolist(), headers.names.to_list(), headers.values.to_list())
+    return join_rows(columns.timestamps.tolist(), columns.keys.to_list(), columns.values.to_list(), blocks)
 
 
 def read_rows(data: bytes, record_count: int) -> RecordColumns:

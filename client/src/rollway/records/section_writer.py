@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 from rollway.records.batch import Buffer
 from rollway.records.columns import BinaryColumn, HeaderColumns, Int64Array, RecordColumns
 from rollway.records.section_rows import write_rows
+from rollway.records.section_tables_write import table_section
 from rollway.records.varint_arrays import VarintColumn, encode_varints, ends_of, sizes_of, write_varints
 
-# Measured: with fewer records the fixed cost of arrays is larger than that of a loop.
-_ROWS_MAX = 96
+# Measured: with fewer records the fixed cost of arrays is larger than that of lists.
+_ROWS_MAX = 384
 
 _SEPARATOR = pa.scalar(b"", pa.large_binary())
 _ATTRIBUTES = b"\x00"
@@ -57,7 +58,10 @@ def record_section(columns: RecordColumns) -> Buffer:
     """All records, one after the other, offset deltas from 0; at least one record."""
     count = len(columns)
     if count < _ROWS_MAX:
-        return write_rows(columns, timestamp_deltas(columns.timestamps))
+        return write_rows(columns)
+    tables = table_section(columns, timestamp_deltas(columns.timestamps))
+    if tables is not None:
+        return tables.data
     fields = _fields(columns)
     place = _place(columns.timestamps)
     body = np.zeros(count, dtype=np.int64) + _payload_sizes(fields) + _sum_of_sizes(place)
