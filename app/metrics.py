@@ -10,6 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http.parking import CONTINUATION, Parked
+from app.plain_metrics import PlainCollector, PlainCounter, PlainHistogram, RouteCounts
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -23,31 +24,21 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
-        self.requests = Counter(
-            "rollway_http_requests_total", "Answered requests.", ("method", "route", "status"), registry=self.registry
-        )
-        self.request_seconds = Histogram(
-            "rollway_http_request_seconds",
-            "From the head of a request to the end of its answer.",
-            ("method", "route"),
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.produced_records = Counter("rollway_produced_records_total", "Appended records.", registry=self.registry)
-        self.produced_bytes = Counter(
-            "rollway_produced_bytes_total", "Appended bytes of record batches.", registry=self.registry
-        )
+        self.requests = RouteCounts(_SECONDS)
+        self.count_request = self.requests.count
+        self.produced_records = PlainCounter("rollway_produced_records_total", "Appended records.")
+        self.produced_bytes = PlainCounter("rollway_produced_bytes_total", "Appended bytes of record batches.")
         self.fetched_bytes = Counter(
             "rollway_fetched_bytes_total", "Bytes of answers with records.", ("format",), registry=self.registry
         )
-        self.group_requests = Histogram(
-            "rollway_group_requests",
-            "Appends that were written together.",
-            buckets=_GROUP_REQUESTS,
-            registry=self.registry,
+        self.group_requests = PlainHistogram(
+            "rollway_group_requests", "Appends that were written together.", _GROUP_REQUESTS
         )
-        self.append_seconds = Histogram(
-            "rollway_append_seconds", "Writing one group.", buckets=_SECONDS, registry=self.registry
+        self.append_seconds = PlainHistogram("rollway_append_seconds", "Writing one group.", _SECONDS)
+        self.registry.register(
+            PlainCollector(
+                self.requests, self.produced_records, self.produced_bytes, self.group_requests, self.append_seconds
+            )
         )
         self.flush_seconds = Histogram("rollway_flush_seconds", "One fsync.", buckets=_SECONDS, registry=self.registry)
         self.partition_failures = Counter(
@@ -91,11 +82,6 @@ class Metrics:
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """A gauge whose value is asked for when the metrics are."""
         Gauge(name, text, registry=self.registry).set_function(value)
-
-    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
-        self.requests.labels(method, route, str(status)).inc()
-        self.request_seconds.labels(method, route).observe(seconds)
 
     def count_throttled(self, quota: str) -> None:
         """Count a request that broke a quota of this kind."""

@@ -37,8 +37,9 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 OVERLOAD_RETRY_AFTER_MS = 100
-STALL_SECONDS = 0.005
-"""A write on the loop that took longer than this was held up by the disk: the next ones go to threads."""
+STALL_SECONDS = 0.01
+"""Writes on the loop that take longer than this are held up by the disk: the next ones go to threads."""
+LONG_STALL_SECONDS = 0.05
 STALL_PAUSE_SECONDS = 1.0
 
 
@@ -191,6 +192,7 @@ class PartitionWriter:
         self._flush_task: asyncio.Task[None] | None = None
         self._refusal: Callable[[], StorageError] | None = None
         self._stalled_until = 0.0
+        self._was_slow = False
 
     @property
     def log(self) -> PartitionLog:
@@ -335,10 +337,18 @@ class PartitionWriter:
             return
         seconds = time.perf_counter() - began
         if seconds > STALL_SECONDS:
-            self._stalled_until = self._loop.time() + STALL_PAUSE_SECONDS
+            self._note_slow(seconds)
+        else:
+            self._was_slow = False
         self._observer.group_appended(1, seconds)
         self._publish()
         self._answer_written([pending], outcomes)
+
+    def _note_slow(self, seconds: float) -> None:
+        """One slow write may be the scheduler's, two in a row or one that is very slow are the disk's."""
+        if self._was_slow or seconds > LONG_STALL_SECONDS:
+            self._stalled_until = self._loop.time() + STALL_PAUSE_SECONDS
+        self._was_slow = True
 
     async def _append_group(self, group: list[PendingAppend]) -> None:
         began = time.perf_counter()

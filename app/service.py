@@ -66,6 +66,11 @@ class Service:
         return self._broker is not None and not self._stopping
 
     @property
+    def ready_broker(self) -> Broker | None:
+        """The broker; ``None`` where ``broker`` raises."""
+        return None if self._stopping else self._broker
+
+    @property
     def broker(self) -> Broker:
         """The broker.
 

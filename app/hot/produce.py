@@ -41,7 +41,8 @@ def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
     head = request.head
     options: ProduceOptions = head.memo or _options_of(request)
     body = request.body
-    if not body or broker.quotas.is_muted(QuotaKind.PRODUCE, request.client):
+    quotas = broker.quotas
+    if not body or (quotas.table.has_any and quotas.is_muted(QuotaKind.PRODUCE, request.client)):
         return None
     try:
         log = broker.partition(head.topic, head.partition)
@@ -80,7 +81,8 @@ def _append(
     except (StorageError, Problem):
         # Nothing was taken.
         return None
-    request.throttle_ms = broker.quotas.charge(QuotaKind.PRODUCE, request.client, size_bytes)
+    if broker.quotas.table.has_any:
+        request.throttle_ms = broker.quotas.charge(QuotaKind.PRODUCE, request.client, size_bytes)
     if options.acks == "0":
         if pending.result is None:
             pending.written.add_done_callback(broker.count_dropped)

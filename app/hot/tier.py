@@ -20,7 +20,6 @@ from fastapi.routing import APIRoute
 from app.access.access import EVERYTHING, Access, audit
 from app.access.needs import SCOPE_KEY, declaration_of
 from app.access.operations import CLUSTER, Operation, Resource, ResourceKind
-from app.broker import Broker
 from app.hot.declarations import HotDeclaration, declarations_of
 from app.hot.request import HotRequest
 from app.http import request_context
@@ -193,6 +192,7 @@ class Tier:
         groups = found.groupdict()
         head.topic = groups.get("topic", b"").decode("ascii")
         head.partition = int(groups.get("partition", b"-1"))
+        head.client = Client(ANONYMOUS, head.client_id)
         return head
 
     def serve(
@@ -200,21 +200,18 @@ class Tier:
     ) -> tuple[HotCall, Outcome] | None:
         """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
         route: Route = head.route  # type: ignore[assignment]
-        broker: Broker | None = None
-        service = self._service
-        if route.needs_broker:
-            if not service.is_ready:
-                return None
-            broker = service.broker
-        access = EVERYTHING
+        broker = self._service.ready_broker
+        if broker is None and route.needs_broker:
+            return None
+        access, client = EVERYTHING, head.client
         if self._has_authentication and route.rights != ():
             found = self._access_of(head, route, peer)
             if found is None:
                 return None
-            access = found
-        client = Client(access.principal if access is not EVERYTHING else ANONYMOUS, head.client_id)
-        has_quota = route.is_charged and service.is_ready and len(service.broker.quotas.table)
-        if has_quota and not _is_admitted(service.broker, client):
+            access, client = found, Client(found.principal, head.client_id)
+        quotas = broker.quotas if broker is not None and route.is_charged and broker.quotas.table.has_any else None
+        if quotas is not None and quotas.is_muted(QuotaKind.REQUEST, client):
+            # It is refused by the twin, which also counts that.
             return None
         request_id = head.given_id or next(self._numbers)
         request = HotRequest(head, number, body, request_id, began, access, client)
@@ -229,8 +226,8 @@ class Tier:
         if outcome is None:
             return None
         self.answered_count += 1
-        if has_quota:
-            service.broker.quotas.charge(QuotaKind.REQUEST, client, 1)
+        if quotas is not None:
+            quotas.charge(QuotaKind.REQUEST, client, 1)
         return request, outcome
 
     def _access_of(self, head: PlainHead, route: Route, peer: Peer) -> Access | None:
@@ -295,11 +292,6 @@ class _Over:
 def _template_of(declared: HotDeclaration, query: bytes) -> bytes:
     found = None if declared.varying is None else declared.varying.search(b"?" + query)
     return query if found is None else query[: found.start(1) - 1] + b"0" + query[found.end(1) - 1 :]
-
-
-def _is_admitted(broker: Broker, client: Client) -> bool:
-    """Whether the client need not be silent; who must is told by the twin, which also counts it."""
-    return not broker.quotas.is_muted(QuotaKind.REQUEST, client)
 
 
 def _resource(kind: ResourceKind, head: PlainHead) -> Resource:

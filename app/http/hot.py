@@ -33,13 +33,14 @@ class PlainHead:
 
     ``parameters`` is the model that the twin has validated; the number of ``offset=`` in it does not count, as
     requests that differ in that alone share it: see ``HotCall.number``. ``memo`` is the handler's, for what follows
-    from the head alone.
+    from the head alone; ``client`` is the tier's, who asks while nobody has to say so.
     """
 
     __slots__ = (
         "accept",
         "accept_encoding",
         "authorization",
+        "client",
         "client_id",
         "content_type",
         "given_id",
@@ -69,6 +70,7 @@ class PlainHead:
         self.accept_encoding = b""
         self.authorization: bytes | None = None
         self.client_id = ""
+        self.client: Any = None
         self.given_id: str | None = None
 
 

@@ -50,6 +50,9 @@ class PlainRequests(EdgeProtocol):
     """
 
     hot: ClassVar[HotTier | None]
+    # The headers of every answer, and the list they were made of.
+    default_headers: ClassVar[list[tuple[bytes, bytes]] | None] = None
+    default_lines: ClassVar[bytes] = b""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -84,13 +87,8 @@ class PlainRequests(EdgeProtocol):
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
             and not self._deaf
-            and self.cycle_may_follow
+            and (self._active is None or self._active.response_complete)
         )
-
-    @property
-    def cycle_may_follow(self) -> bool:
-        """No answer is being sent, and none waits for its turn."""
-        return self._active is None or self._active.response_complete
 
     def _take_known(self, known: KnownHead, data: bytes) -> bytes:
         """Answer the requests at the beginning of ``data`` whose heads are known; what is left is for the parser."""
@@ -169,7 +167,7 @@ class PlainRequests(EdgeProtocol):
         parser = self.parser
         return (
             (self.cycle is None or self.cycle.response_complete)
-            and self.cycle_may_follow
+            and (self._active is None or self._active.response_complete)
             and not self.flow.write_paused
             and not parser.should_upgrade()
             and parser.should_keep_alive()
@@ -237,16 +235,22 @@ class PlainRequests(EdgeProtocol):
             context = contextvars.copy_context()
             context.run(self.hot.enter, call)
             context.run(log_access, self.access_logger, self.client, call.head, call.number, answer.status)
-        pieces = [answer.head, b"x-request-id: ", call.request_id.encode(), b"\r\n"]
-        pieces += [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
-        if call.throttle_ms:
-            pieces.append(b"throttle-time-ms: %d\r\n" % call.throttle_ms)
-        if not keep_alive:
-            pieces.append(_CLOSE)
-        pieces.append(b"\r\n")
-        pieces.append(answer.body)  # type: ignore[arg-type]
-        if not self.transport.is_closing():
-            self.transport.write(b"".join(pieces))
+        if self.transport.is_closing():
+            return
+        default_headers = self.server_state.default_headers
+        if default_headers is not PlainRequests.default_headers:
+            # uvicorn makes a new list each second, for the date.
+            PlainRequests.default_headers = default_headers
+            PlainRequests.default_lines = b"".join([b"%b: %b\r\n" % header for header in default_headers])
+        if call.throttle_ms or not keep_alive:
+            throttled = b"throttle-time-ms: %d\r\n" % call.throttle_ms if call.throttle_ms else b""
+            end = throttled + (b"" if keep_alive else _CLOSE) + b"\r\n"
+        else:
+            end = b"\r\n"
+        self.transport.write(
+            b"%bx-request-id: %b\r\n%b%b%b"
+            % (answer.head, call.request_id.encode(), PlainRequests.default_lines, end, answer.body)  # type: ignore[str-format]
+        )
 
     def end_exchange(self, exchange: HotExchange) -> None:
         """An exchange's answer is complete."""

@@ -47,6 +47,8 @@ class QuotaTable:
     def __init__(self, quotas: Mapping[QuotaEntity, Limits] | None = None) -> None:
         self._quotas = {entity: dict(limits) for entity, limits in (quotas or {}).items() if limits}
 
+        self.has_any = bool(self._quotas)
+
     def __len__(self) -> int:
         return len(self._quotas)
 

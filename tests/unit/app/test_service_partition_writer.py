@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app import partition_writer
 from app.http.problems import Problem
 from app.partition_writer import MailboxLimits
 from storage.errors import (
@@ -21,7 +22,7 @@ from storage.errors import (
 )
 from storage.offsets import Offset
 from storage.partition_log import AppendRequest
-from tests.crash.simulated_disk import SPACE_KINDS, Fault
+from tests.crash.simulated_disk import SPACE_KINDS, Fault, Operation
 from tests.writers import Gate, WriterStand, append_request, eventually, valid_batches, writer_stand
 
 
@@ -361,3 +362,85 @@ def test_closing_finishes_what_was_taken() -> None:
             append(stand, b"y")
 
     on_stand(scenario)
+
+
+INLINE = MailboxLimits(inline_bytes_max=10_000)
+
+
+def test_a_small_append_to_an_idle_writer_is_written_at_once() -> None:
+    async def scenario(stand: WriterStand) -> None:
+        pending = stand.writer.append(append_request(stand.log, b"a"), size_bytes=100)
+        assert pending.result is not None
+        assert pending.result.base_offset == 0
+        assert stand.log.snapshot.log_end_offset == 1
+        assert stand.writer.is_idle
+        assert (await pending.written).base_offset == 0
+
+    on_stand(scenario, INLINE, flush_policy="interval")
+
+
+def test_what_is_large_or_comes_to_a_busy_writer_waits_its_turn() -> None:
+    async def scenario(stand: WriterStand) -> None:
+        large = stand.writer.append(append_request(stand.log, b"large"), size_bytes=20_000)
+        behind = stand.writer.append(append_request(stand.log, b"behind"), size_bytes=100)
+        assert large.result is None
+        assert behind.result is None
+        assert [(await large.written).base_offset, (await behind.written).base_offset] == [0, 1]
+
+    on_stand(scenario, INLINE)
+
+
+def test_a_roll_is_done_in_a_thread() -> None:
+    async def scenario(stand: WriterStand) -> None:
+        first = stand.writer.append(append_request(stand.log, b"x" * 9_000), size_bytes=9_100)
+        second = stand.writer.append(append_request(stand.log, b"x" * 9_000), size_bytes=9_100)
+        assert first.result is not None
+        assert second.result is None
+        assert (await second.written).base_offset == 1
+        assert len(stand.log.snapshot.segments) == 2
+
+    on_stand(scenario, INLINE, segment_bytes=10_000)
+
+
+def test_an_append_on_the_loop_that_the_disk_fails_takes_the_partition_offline() -> None:
+    async def scenario(stand: WriterStand) -> None:
+        def fail(operation: Operation) -> None:
+            if operation.path.suffix == ".log":
+                raise OSError(errno.EIO, "broken")
+
+        stand.disk.before_operation = fail
+        pending = stand.writer.append(append_request(stand.log, b"a"), size_bytes=100)
+        assert isinstance(pending.error, PartitionFailedError)
+        with pytest.raises(PartitionFailedError):
+            await pending.written
+        assert stand.observed.failures
+        later = stand.writer.append(append_request(stand.log, b"b"), size_bytes=100)
+        with pytest.raises(PartitionOfflineError):
+            await later.written
+
+    on_stand(scenario, INLINE)
+
+
+def test_writes_on_the_loop_that_stall_twice_send_the_next_to_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(stand: WriterStand) -> None:
+        # Every write counts as slow.
+        monkeypatch.setattr(partition_writer, "STALL_SECONDS", -1.0)
+        appends = [stand.writer.append(append_request(stand.log, b"a"), size_bytes=100) for _ in range(3)]
+        assert [pending.result is not None for pending in appends] == [True, True, False]
+        assert (await appends[2].written).base_offset == 2
+
+    on_stand(scenario, INLINE)
+
+
+def test_an_append_on_the_loop_is_fsynced_beside_the_next() -> None:
+    async def scenario(stand: WriterStand) -> None:
+        gate = Gate(stand.disk, "sync")
+        first = stand.writer.append(append_request(stand.log, b"a"), size_bytes=100)
+        await gate.reached()
+        second = stand.writer.append(append_request(stand.log, b"b"), size_bytes=100)
+        assert second.result is not None
+        assert not first.fsynced.done()
+        gate.open()
+        assert [(await first.fsynced).base_offset, (await second.fsynced).base_offset] == [0, 1]
+
+    on_stand(scenario, INLINE, flush_policy="group")

@@ -1,0 +1,118 @@
+"""Counters that cost an addition: what every request counts. Prometheus' own take a lock and a look-up each time.
+
+They are asked for when the metrics are, by a collector in the same registry. Counted and read on the event loop.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+class PlainCounter:
+    """A number that grows."""
+
+    __slots__ = ("name", "text", "value")
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+        self.value = 0
+
+    def inc(self, amount: int = 1) -> None:
+        """Add ``amount``."""
+        self.value += amount
+
+    def collect(self) -> Iterable[Metric]:
+        """As Prometheus shows it."""
+        return [CounterMetricFamily(self.name, self.text, value=self.value)]
+
+
+class Distribution:
+    """How many values were at most how large, and their sum."""
+
+    __slots__ = ("_bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count ``value``."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper bounds and how many values are not above, as Prometheus writes them."""
+        total = 0
+        rows: list[tuple[str, float]] = []
+        for bound, count in zip((*self._bounds, float("inf")), self.counts, strict=True):
+            total += count
+            rows.append(("+Inf" if bound == float("inf") else str(float(bound)), total))
+        return rows
+
+
+class PlainHistogram:
+    """One distribution."""
+
+    __slots__ = ("distribution", "name", "observe", "text")
+
+    def __init__(self, name: str, text: str, bounds: Sequence[float]) -> None:
+        self.name = name
+        self.text = text
+        self.distribution = Distribution(bounds)
+        self.observe = self.distribution.observe
+
+    def collect(self) -> Iterable[Metric]:
+        """As Prometheus shows it."""
+        distribution = self.distribution
+        return [HistogramMetricFamily(self.name, self.text, distribution.buckets(), distribution.sum)]
+
+
+class RouteCounts:
+    """Answered requests by method, route and status, and how long they took by method and route."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._routes: dict[tuple[str, str], tuple[dict[int, int], Distribution]] = {}
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        found = self._routes.get((method, route))
+        if found is None:
+            found = self._routes[method, route] = ({}, Distribution(self._bounds))
+        statuses, distribution = found
+        statuses[status] = statuses.get(status, 0) + 1
+        distribution.observe(seconds)
+
+    def collect(self) -> Iterable[Metric]:
+        """As Prometheus shows it."""
+        requests = CounterMetricFamily(
+            "rollway_http_requests_total", "Answered requests.", labels=("method", "route", "status")
+        )
+        seconds = HistogramMetricFamily(
+            "rollway_http_request_seconds",
+            "From the head of a request to the end of its answer.",
+            labels=("method", "route"),
+        )
+        for (method, route), (statuses, distribution) in self._routes.items():
+            for status, count in statuses.items():
+                requests.add_metric((method, route, str(status)), count)
+            seconds.add_metric((method, route), distribution.buckets(), distribution.sum)
+        return [requests, seconds]
+
+
+class PlainCollector(Collector):
+    """All of them, for a registry."""
+
+    def __init__(self, *counted: PlainCounter | PlainHistogram | RouteCounts) -> None:
+        self._counted = counted
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics of now."""
+        for each in self._counted:
+            yield from each.collect()
