@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP_STAMP := $(VENV)/.setup-stamp
 DEMO_STAMP := $(VENV)/.demo-stamp
+BENCH_STAMP := $(VENV)/.bench-stamp
 
 # Where `make run` and `make demo` keep their data, and how many processes the tests use.
 DATA_DIR ?= rollway-data
 DEMO_DIR ?= demo-data
+# Where `make bench` writes its table, figures and plots.
+BENCH_DIR ?= bench-results
 JOBS ?= auto
 
 # How much more the long tests do than CI: cycles of kill -9, and how many times CI's simulated crashes.
@@ -26,10 +29,10 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-all kill-test history-test retry-test crash-test check format bench bench-peers soak docs openapi lock clean
+.PHONY: help setup run demo test test-all kill-test history-test retry-test crash-test check format bench bench-compare bench-peers soak flame-graphs docs openapi lock clean
 
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(SETUP_STAMP) ## make .venv with everything in it (needs Python 3.11 or newer; PYTHON=... chooses one)
 
@@ -55,10 +58,10 @@ $(DEMO_STAMP): requirements/demo.lock $(SETUP_STAMP)
 demo: setup $(DEMO_STAMP) ## put 336,776 real records through a fresh service, and check every answer
 	$(BIN)/python -m demo --data-dir $(DEMO_DIR)
 
-test: setup $(DEMO_STAMP) ## run the tests that CI runs
+test: setup $(DEMO_STAMP) $(BENCH_STAMP) ## run the tests that CI runs
 	$(PYTEST) $(PARALLEL) -m "not slow"
 
-test-all: setup $(DEMO_STAMP) ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
+test-all: setup $(DEMO_STAMP) $(BENCH_STAMP) ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
 	KILL_CYCLES=$(KILL_CYCLES) CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL)
 
 kill-test: setup ## kill -9 a real server under load, 500 times (KILL_CYCLES=...)
@@ -85,14 +88,23 @@ format: setup ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: setup ## measure every path beside its limit (BENCH="--only tiny --rounds 3")
-	$(BIN)/python -m bench $(BENCH)
-	$(BIN)/python -m bench.bench_records
+$(BENCH_STAMP): requirements/bench.lock $(SETUP_STAMP)
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements/bench.lock
+	@touch $@
+
+bench: setup $(BENCH_STAMP) ## measure every path beside its limit, ten minutes (BENCH="--only tiny --rounds 3")
+	$(BIN)/python -m bench --output $(BENCH_DIR) $(BENCH)
+
+bench-compare: setup ## this revision against another, in turns (REV=main~1, BENCH="--only produce")
+	$(BIN)/python -m bench.compare $(BENCH) -- "$(REV)"
+
+flame-graphs: setup $(BENCH_STAMP) ## where the time of each path goes, as SVG files (BENCH="--only fetch")
+	$(BIN)/python -m bench.flame_graphs --output $(BENCH_DIR) $(BENCH)
 
 bench-peers: setup ## measure Rollway beside Kafka, NATS, Redis ..., those that can be had (PEERS="--only nats")
 	$(BIN)/python -m bench.peers $(PEERS)
 
-soak: setup ## ten minutes of mixed load with rolls and retention: does anything grow? (SOAK_SECONDS=... SOAK="--plot x.svg")
+soak: setup $(BENCH_STAMP) ## ten minutes of mixed load with rolls and retention: does anything grow? (SOAK_SECONDS=... SOAK="--plot x.svg")
 	$(BIN)/python -m bench.soak --seconds $(SOAK_SECONDS) $(SOAK)
 
 docs: setup ## write the generated parts of docs/reference anew
@@ -107,6 +119,7 @@ lock: setup ## resolve the dependencies anew (UPGRADE=--upgrade takes the newest
 	$(LOCK) pyproject.toml --group dev -o requirements/dev.lock
 	$(LOCK) --group build -o requirements/build.lock
 	$(LOCK) --group demo --no-deps -o requirements/demo.lock
+	$(LOCK) --group bench --constraints requirements/dev.lock -o requirements/bench.lock
 
 clean: ## remove .venv, caches and what builds leave; data directories stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -7,55 +7,46 @@ busier than its server measures itself.
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import bench_fetch, bench_produce, bench_tiny, report
+from bench import (
+    bench_fetch,
+    bench_fsync,
+    bench_json,
+    bench_latency,
+    bench_poll,
+    bench_produce,
+    bench_records,
+    bench_tiny,
+    bench_under_bulk,
+    report,
+)
 from bench.machine import choose_cores, description, running_on
-from bench.processes import ROOT, BenchError
+from bench.plots import draw
+from bench.processes import BenchError
 from bench.rows import Plan, Row
+from bench.runs import progress, revision, say, work_directory
 
 BENCHES: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "tiny": bench_tiny.measure,
     "produce": bench_produce.measure,
+    "fsync": bench_fsync.measure,
     "fetch": bench_fetch.measure,
+    "under-bulk": bench_under_bulk.measure,
+    "json": bench_json.measure,
+    "records": bench_records.rows,
+    "poll": bench_poll.measure,
+    "latency": bench_latency.measure,
 }
 console = Console(width=max(160, Console().width))
-progress = Console(stderr=True)
-
-
-def revision() -> str:
-    """The commit that is measured, with a ``+`` when files differ from it; empty outside of a repository."""
-    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True)
-    return answer.stdout.strip()
-
-
-@contextmanager
-def work_directory(parent: Path) -> Iterator[Path]:
-    """A directory for the data of this run, gone afterwards."""
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        directory = tempfile.TemporaryDirectory(prefix="rollway-bench-", dir=parent, ignore_cleanup_errors=True)
-    except OSError as error:
-        raise BenchError(f"The data cannot lie in {parent}: {error.strerror}.") from None
-    with directory as path:
-        yield Path(path)
-
-
-def _say(line: str) -> None:
-    if progress.is_terminal:
-        progress.print(line, style="dim", end="\r", no_wrap=True, overflow="ellipsis", highlight=False, width=100)
 
 
 def run(names: list[str], plan: Plan) -> list[Row]:
@@ -101,13 +92,28 @@ def main(
     smoke: Annotated[bool, typer.Option(help="One short round with little data: whether all of it runs.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write everything measured to this file.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the table to this file.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Write plots into this directory.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Directory of results.json, results.md and the plots: all three at once.")
+    ] = None,
+    merge: Annotated[
+        list[Path] | None, typer.Option(help="Take rows of this JSON file, too, where this run has none; repeatable.")
+    ] = None,
     data_dir: Annotated[Path, typer.Option(help="Where data lie meanwhile: the disk that is measured.")] = Path(),
 ) -> None:
     """Measure Rollway beside its limits."""
     if smoke:
         rounds, seconds = 1, 0.05
+    if output is not None:
+        json, markdown, plots = output / "results.json", output / "results.md", output
     try:
-        _measure(only or list(BENCHES), Plan(rounds, seconds, smoke, data_dir.resolve(), _say), json, markdown)
+        plan = Plan(rounds, seconds, smoke, data_dir.resolve(), say)
+        rows, about = _measure(only if only is not None else [] if merge else list(BENCHES), plan)
+        if merge:
+            measured, _, earlier = report.read_json(merge)
+            rows, about = _merged(measured, rows), about if rows else earlier
+        show(rows)
+        _write(rows, about, json, markdown, plots)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
@@ -116,19 +122,39 @@ def main(
         raise typer.Exit(130) from None
 
 
-def _measure(names: list[str], plan: Plan, json: Path | None, markdown: Path | None) -> None:
+def _measure(names: list[str], plan: Plan) -> tuple[list[Row], dict[str, Any]]:
+    """The rows of ``names``, and how they were measured."""
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         raise BenchError(f"There is no bench {unknown[0]}; there are {', '.join(BENCHES)}.")
     started = time.monotonic()
     rows = run(names, plan)
-    show(rows)
     took_s = round(time.monotonic() - started)
-    about = {"revision": revision(), "rounds": plan.rounds, "seconds": plan.seconds, "took_s": took_s}
+    return rows, {"revision": revision(), "rounds": plan.rounds, "seconds": plan.seconds, "took_s": took_s}
+
+
+def _merged(earlier: list[Row], rows: list[Row]) -> list[Row]:
+    """All rows in the order of ``BENCHES``; a bench that ``rows`` has is not taken from ``earlier``."""
+    measured = {row.bench for row in rows}
+    order = list(BENCHES)
+    together = [*(row for row in earlier if row.bench not in measured), *rows]
+    return sorted(together, key=lambda row: order.index(row.bench) if row.bench in order else len(order))
+
+
+def _write(
+    rows: list[Row], about: dict[str, Any], json: Path | None, markdown: Path | None, plots: Path | None
+) -> None:
+    machine = description()
+    for path in (json, markdown):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
     if json is not None:
-        report.write_json(json, rows, description(), about)
+        report.write_json(json, rows, machine, about)
     if markdown is not None:
-        markdown.write_text(report.markdown(rows, {**description(), **about}), "utf-8")
+        markdown.write_text(report.markdown(rows, {**machine, **about}), "utf-8")
+    if plots is not None:
+        plots.mkdir(parents=True, exist_ok=True)
+        draw(rows, plots)
 
 
 if __name__ == "__main__":

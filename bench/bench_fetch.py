@@ -53,7 +53,8 @@ def _unit(size: int) -> Unit:
     return "requests/s" if size < LARGE_BATCH_BYTES else "MB/s"
 
 
-def _scene(size: int, smoke: bool) -> Scene:
+def slices_scene(size: int, smoke: bool) -> Scene:
+    """Slices of ``size`` at random places of a log."""
     batch_bytes = _batch_bytes(size)
     records = batch_of_bytes(batch_bytes)[1]
     topic = SMALL_TOPIC if batch_bytes == SMALL_BATCH_BYTES else LARGE_TOPIC
@@ -70,7 +71,7 @@ def _scene(size: int, smoke: bool) -> Scene:
 
 def scenes(smoke: bool = False) -> list[Scene]:
     """Slices of each size."""
-    return [_scene(size, smoke) for size in (SMOKE_SIZES if smoke else SIZES)]
+    return [slices_scene(size, smoke) for size in (SMOKE_SIZES if smoke else SIZES)]
 
 
 def _ranges(size: int, smoke: bool, path: str, load: Load) -> Load:
@@ -113,7 +114,7 @@ def measure(plan: Plan) -> Iterator[Row]:
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(RollwayServer(plan.data_dir / BENCH, cores.server))
         for size in SMOKE_SIZES if plan.smoke else SIZES:
-            scene = _scene(size, plan.smoke)
+            scene = slices_scene(size, plan.smoke)
             scene.prepare(ours)
             limit, server = _limit(size, ours, plan, stack, running)
             others = []
@@ -135,6 +136,16 @@ def measure(plan: Plan) -> Iterator[Row]:
             )
             if size >= 256 * KIB:
                 yield _cpu_row(scene, samples[ours.name], limit, samples.get(limit, []))
+
+
+def bulk_limit(
+    size: int, ours: RollwayServer, plan: Plan, stack: contextlib.ExitStack
+) -> tuple[str, ServerProcess | None, Load, str]:
+    """What large slices are held against: its name, its server if it is installed, its load, and why there is none."""
+    limit, server = _limit(size, ours, plan, stack, {})
+    path = f"/{LARGE_TOPIC}-0/{ours.log_file(LARGE_TOPIC).name}"
+    load = _ranges(size, plan.smoke, path, slices_scene(size, plan.smoke).load)
+    return limit, server, load, "" if server else HOW_TO_INSTALL
 
 
 def _cpu_row(scene: Scene, ours: list[Sample], limit: str, limits: list[Sample]) -> Row:

@@ -12,13 +12,14 @@ import json
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
+from bench.rows import Goal, Plan, Row
 from rollway.records import (
     BinaryColumn,
     Codec,
@@ -30,7 +31,7 @@ from rollway.records import (
     records_from_columns,
 )
 
-Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+PlainRecord = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 
 class Shape(NamedTuple):
@@ -80,7 +81,7 @@ def make_columns(shape: Shape, count: int) -> RecordColumns:
     return RecordColumns(np.arange(count, dtype=np.int64), timestamps, keys, values, headers)
 
 
-def aiokafka_encode(rows: list[Row], codec: Codec) -> bytes:
+def aiokafka_encode(rows: list[PlainRecord], codec: Codec) -> bytes:
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=int(codec),
@@ -98,7 +99,7 @@ def aiokafka_encode(rows: list[Row], codec: Codec) -> bytes:
 def measure(shape: Shape, count: int, rounds: int, codec: Codec) -> Figures:
     columns = make_columns(shape, count)
     records = records_from_columns(columns)
-    rows: list[Row] = [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in records]
+    rows: list[PlainRecord] = [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in records]
     encoded = encode_batch(columns, codec=codec, leader_epoch=-1)
     batch = RecordBatch(encoded)
     if codec is Codec.NONE and encoded != aiokafka_encode(rows, codec):
@@ -119,6 +120,29 @@ def measure(shape: Shape, count: int, rounds: int, codec: Codec) -> Figures:
             contestant()
             times.append(time.perf_counter() - start)
     return Figures(*(count / statistics.median(times) / 1e6 for times in seconds))
+
+
+def rows(plan: Plan) -> Iterator[Row]:
+    """Rows of ``make bench``: encode and decode of 10,000 records, in columns and, by aiokafka, record by record."""
+    keep_freed_memory()
+    count, rounds = (100, 1) if plan.smoke else (10_000, max(11, plan.rounds * 5))
+    for shape, bounds in ((SHAPES[0], (12.0, 25.0)), (SHAPES[2], (6.0, 4.5))):
+        plan.say(f"records, {shape.name}")
+        figures = measure(shape, count, rounds, Codec.NONE)
+        for name, ours, theirs, bound in (
+            ("encode", figures.encode, figures.aiokafka_encode, bounds[0]),
+            ("decode", figures.decode, figures.aiokafka_decode, bounds[1]),
+        ):
+            yield Row(
+                "records",
+                f"{name} {count:,} records, {shape.name}",
+                ours,
+                "M records/s",
+                "aiokafka",
+                theirs,
+                ours / theirs,
+                Goal("value", ">=", bound),
+            )
 
 
 def keep_freed_memory() -> None:

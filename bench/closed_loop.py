@@ -121,7 +121,7 @@ def head_of(data: bytes | bytearray | memoryview) -> tuple[int, int] | None:
     return end + 4, 0 if found is None else int(found[1])
 
 
-def _rest_of_answer(connection: socket.socket, buffer: memoryview, received: int) -> int:
+def rest_of_answer(connection: socket.socket, buffer: memoryview, received: int) -> int:
     """Receive until the answer that begins ``buffer`` is whole, and return its length.
 
     Raises:
@@ -147,7 +147,7 @@ def take_answer(connection: socket.socket, buffer: memoryview) -> int:
     Raises:
         BenchError: it is no success, or the connection ended.
     """
-    return _rest_of_answer(connection, buffer, connection.recv_into(buffer))
+    return rest_of_answer(connection, buffer, connection.recv_into(buffer))
 
 
 def small_requests(address: Address, requests: Sequence[bytes], outstanding: int, seconds: float) -> Counted:
@@ -180,7 +180,7 @@ def _ring(opened: list[socket.socket], requests: Sequence[bytes], seconds: float
                 except BlockingIOError:
                     received = wait(receive, buffer)
                 if received != whole:
-                    whole = _rest_of_answer(connection, buffer, received)
+                    whole = rest_of_answer(connection, buffer, received)
                 send(requests[position % length])
                 position += 1
             count += len(ring)
@@ -234,7 +234,7 @@ def large_bodies(address: Address, head: bytes, body: bytes, outstanding: int, s
             deadline = started + seconds
             while time.perf_counter() < deadline:
                 for connection in opened:
-                    _rest_of_answer(connection, buffer, idle.receive(connection.recv_into, buffer))
+                    rest_of_answer(connection, buffer, idle.receive(connection.recv_into, buffer))
                     request.send(connection)
                 count += len(opened)
             elapsed = time.perf_counter() - started
@@ -285,8 +285,44 @@ class _Transfer:
 _DISCARD = socket.MSG_TRUNC | socket.MSG_DONTWAIT
 
 
-def large_answers(address: Address, requests: Sequence[bytes], outstanding: int, seconds: float) -> Counted:
+class Probe:
+    """A small request, asked at fixed times beside large ones by the same loop."""
+
+    def __init__(self, request: bytes, per_second: float) -> None:
+        self._request = request
+        self._interval = 1 / per_second
+        self._buffer = memoryview(bytearray(HEAD_BYTES_MAX))
+        self._due = 0.0
+        self.is_waiting = False
+        self.latencies: list[float] = []
+
+    def ask_when_due(self, connection: socket.socket, now: float) -> None:
+        """Send the request when its time has come; its latency counts from when it was due."""
+        if not self.is_waiting and now >= self._due:
+            # A first request, or one after a pause, is due now: time that nobody asked in is not latency.
+            self._due = self._due or now
+            connection.sendall(self._request)
+            self.is_waiting = True
+
+    def take(self, connection: socket.socket) -> None:
+        """Take the answer.
+
+        Raises:
+            BenchError: it is no success.
+        """
+        take_answer(connection, self._buffer)
+        now = time.perf_counter()
+        self.latencies.append(now - self._due)
+        self._due += self._interval
+        self.is_waiting = False
+
+
+def large_answers(
+    address: Address, requests: Sequence[bytes], outstanding: int, seconds: float, probe: Probe | None = None
+) -> Counted:
     """Ask ``requests`` in turn on ``outstanding`` connections and throw large answers away as they come.
+
+    ``probe`` is asked meanwhile, on a connection of its own.
 
     Raises:
         BenchError: an answer is no success, or did not come.
@@ -295,7 +331,12 @@ def large_answers(address: Address, requests: Sequence[bytes], outstanding: int,
     count = body = position = 0
     idle = 0.0
     try:
-        with connections(address, outstanding) as opened, contextlib.closing(select.epoll()) as poll:
+        with (
+            connections(address, outstanding) as opened,
+            connect(address) as aside,
+            contextlib.closing(select.epoll()) as poll,
+        ):
+            poll.register(aside.fileno(), select.EPOLLIN)
             transfers = {connection.fileno(): _Transfer(connection) for connection in opened}
             for number, transfer in transfers.items():
                 poll.register(number, select.EPOLLIN)
@@ -304,6 +345,8 @@ def large_answers(address: Address, requests: Sequence[bytes], outstanding: int,
             started = last = time.perf_counter()
             deadline = started + seconds
             while (now := time.perf_counter()) < deadline or not body:
+                if probe is not None:
+                    probe.ask_when_due(aside, now)
                 ready = poll.poll(0)
                 if not ready:
                     idle += time.perf_counter() - now
@@ -312,6 +355,10 @@ def large_answers(address: Address, requests: Sequence[bytes], outstanding: int,
                     continue
                 last = now
                 for number, _ in ready:
+                    if number not in transfers:
+                        assert probe is not None, "the server closed an idle connection"
+                        probe.take(aside)
+                        continue
                     transfer = transfers[number]
                     size, is_whole = transfer.receive(discard)
                     body += size

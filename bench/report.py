@@ -9,7 +9,18 @@ from typing import Any
 
 from bench.rows import Row
 
-HEADINGS = ("what", "measured", "limit beside it", "limit", "ratio", "goal", "met", "CPU, server/load", "limit's CPU")
+HEADINGS = (
+    "what",
+    "measured",
+    "limit beside it",
+    "limit",
+    "ratio",
+    "goal",
+    "met",
+    "CPU, server/load",
+    "limit's CPU",
+    "us/request",
+)
 MISSING = "-"
 
 
@@ -27,6 +38,12 @@ def _shares(server: float | None, generator: float | None) -> str:
     if server is None and generator is None:
         return ""
     return " / ".join(MISSING if share is None else f"{share * 100:.0f} %" for share in (server, generator))
+
+
+def _costs(row: Row) -> str:
+    """CPU of the server per request, ours and the limit's: other programs disturb it less than rates."""
+    costs = [extra.get("server_us_per_request") for extra in (row.extra, row.limit_extra)]
+    return " / ".join(figure(cost) for cost in costs if cost is not None)
 
 
 def goal_text(row: Row) -> str:
@@ -49,13 +66,14 @@ def cells(row: Row) -> tuple[str, ...]:
         {True: "yes", False: "no", None: ""}[row.met],
         _shares(row.server_cpu, row.generator_cpu),
         _shares(row.limit_server_cpu, row.limit_generator_cpu),
+        _costs(row),
     )
 
 
 def markdown(rows: Iterable[Row], machine: dict[str, Any]) -> str:
     """The table with the machine above it."""
     lines = [", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in machine.items()), ""]
-    lines += ["| " + " | ".join(HEADINGS) + " |", "|---|--:|---|--:|--:|--:|---|--:|--:|"]
+    lines += ["| " + " | ".join(HEADINGS) + " |", "|---|--:|---|--:|--:|--:|---|--:|--:|--:|"]
     lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 

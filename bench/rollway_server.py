@@ -82,6 +82,16 @@ class RollwayServer(ServerProcess):
             raise BenchError(f"{method} {path} was answered {answer.status}: {said[:300].decode('utf-8', 'replace')}")
         return dict(json.loads(said)) if said else {}
 
+    def metric(self, name: str) -> float:
+        """The value of a gauge without labels; 0 if there is none of this name."""
+        connection = http.client.HTTPConnection(*self.address, timeout=60)
+        try:
+            connection.request("GET", "/metrics")
+            lines = connection.getresponse().read().decode("utf-8").splitlines()
+        finally:
+            connection.close()
+        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
     def create_topic(self, topic: str, partitions: int = 1, **config: str) -> None:
         """A topic; ``flush_policy="interval"`` is Kafka's ``flush.policy=interval``.
 

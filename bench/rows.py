@@ -56,6 +56,7 @@ class Row:
     note: str = ""
     extra: dict[str, float] = field(default_factory=dict)
     """Figures for plots and for the curious, by name."""
+    limit_extra: dict[str, float] = field(default_factory=dict)
 
     @property
     def met(self) -> bool | None:
@@ -104,7 +105,6 @@ def row_of(
 ) -> Row:
     """The row of samples that were taken in turns: the n-th of both belong to one round."""
     ratios = [mine.value / theirs.value for mine, theirs in zip(ours, limits, strict=False) if theirs.value]
-    names = sorted({key for sample in ours for key in sample.extra})
     return Row(
         bench=bench,
         name=name,
@@ -121,5 +121,11 @@ def row_of(
         rounds=tuple(sample.value for sample in ours),
         limit_rounds=tuple(sample.value for sample in limits),
         note=note,
-        extra={key: statistics.median(sample.extra[key] for sample in ours if key in sample.extra) for key in names},
+        extra=_medians(ours),
+        limit_extra=_medians(limits),
     )
+
+
+def _medians(samples: Sequence[Sample]) -> dict[str, float]:
+    names = sorted({key for sample in samples for key in sample.extra})
+    return {key: statistics.median(sample.extra[key] for sample in samples if key in sample.extra) for key in names}

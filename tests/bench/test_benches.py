@@ -11,16 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from bench import report
+from bench import plots, report
 from bench.__main__ import BENCHES
+from bench.histogram import Histogram, histogram_of
+from bench.requests import batch_of_bytes
 from bench.rows import Goal, Row, Sample, row_of
+from rollway.records import parse_header
 
 ROOT = Path(__file__).parents[2]
 
 
 def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, check=False, text=True, timeout=120
+        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, check=False, text=True, timeout=300
     )
 
 
@@ -91,3 +94,78 @@ def test_the_table_is_markdown_of_one_width() -> None:
     assert lines[0] == "cores: 2"
     assert {line.count("|") for line in lines[2:]} == {len(report.HEADINGS) + 1}
     assert "| 123,456 requests/s | nginx | 1.50 | 0.50 | ≥ 0.9 x | no | 100 % / 50 % |" in lines[4]
+
+
+def test_a_percentile_is_near_what_was_counted_and_never_above_the_longest() -> None:
+    histogram = histogram_of([number / 1000 for number in range(1, 1001)])
+    assert histogram.percentile(50) == pytest.approx(0.5, rel=0.005)
+    assert histogram.percentile(99) == pytest.approx(0.99, rel=0.005)
+    assert histogram.percentile(100) == 1.0
+    assert Histogram().table() == {"p50_ms": 0, "p90_ms": 0, "p99_ms": 0, "p99.9_ms": 0, "p100_ms": 0}
+
+
+def test_each_plot_is_made_of_its_rows(tmp_path: Path) -> None:
+    rows = [
+        Row("produce", "raw produce, 1 KiB", 20_000.0, "requests/s", "bare", 30_000.0, 0.67),
+        Row("produce", "raw produce, 1 MiB", 2000.0, "MB/s", "bare", 2500.0, 0.8),
+        Row("fetch", "raw fetch, 1 MiB", 5000.0, "MB/s", "nginx", 6000.0, 0.83),
+        Row("fetch", "raw fetch, 1 MiB, CPU", 0.2, "s/GB", "nginx", 0.1, 2.0),
+        Row("latency", "raw produce, p99", 1.0, "ms", extra={"rate": 5.0, "p50_ms": 1, "p99_ms": 2, "p99.9_ms": 3}),
+        Row("scale", "raw fetch of 4 KiB, a service of 1,000 partitions", 9.0, "requests/s", "one", 10.0, 0.9),
+    ]
+    written = plots.draw(rows, tmp_path)
+    assert {path.stem for path in written} == set(plots.PLOTS)
+    assert all(path.read_text("utf-8").startswith("<?xml") for path in written)
+    before = [path.read_bytes() for path in written]
+    assert [path.read_bytes() for path in plots.draw(rows, tmp_path)] == before
+    assert plots.draw([], tmp_path) == []
+
+
+def test_two_revisions_are_compared_and_the_work_tree_goes(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    trees = subprocess.run(["git", "worktree", "list"], cwd=ROOT, capture_output=True, check=True).stdout
+    command = [sys.executable, "-m", "bench.compare", "HEAD", "--smoke", "--only", "tiny"]
+    answer = subprocess.run(
+        [*command, "--data-dir", str(tmp_path / "data"), "--json", str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=300,
+    )
+    assert answer.returncode == 0, answer.stderr
+    rows, _, about = report.read_json([path])
+    assert rows
+    assert all(row.limit_value is not None and row.ratio is not None for row in rows)
+    assert about["other"].startswith("HEAD (")
+    assert subprocess.run(["git", "worktree", "list"], cwd=ROOT, capture_output=True, check=True).stdout == trees
+
+
+def test_an_unknown_revision_is_one_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.compare", "no-such-revision", "--data-dir", str(tmp_path)]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True)
+    assert answer.returncode == 1
+    assert answer.stderr.strip() == "bench: There is no revision no-such-revision."
+
+
+def test_a_flame_graph_shows_the_service(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.flame_graphs", "--smoke", "--seconds", "0.3", "--only", "raw-produce"]
+    answer = subprocess.run(
+        [*command, "--output", str(tmp_path / "out"), "--data-dir", str(tmp_path / "data")],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=300,
+    )
+    if "Operation not permitted" in answer.stderr or "Permission denied" in answer.stderr:
+        pytest.skip("this system does not let one process look into another")
+    assert answer.returncode == 0, answer.stderr
+    assert "(app/" in (tmp_path / "out/flame-raw-produce.svg").read_text("utf-8")
+
+
+def test_generated_batches_have_the_size_that_was_asked() -> None:
+    for size in (1024, 4096, 65536):
+        batch, records = batch_of_bytes(size)
+        assert len(batch) == size
+        assert parse_header(batch).record_count == records

@@ -208,6 +208,7 @@ def test_locks_agree_with_the_declared_dependencies() -> None:
         "build": groups["build"],
         "dev": run_time + groups["build"] + [entry for entry in groups["dev"] if isinstance(entry, str)],
         "demo": groups["demo"],
+        "bench": groups["bench"],
     }
     for name, requirements in declared.items():
         pins = locked(name)
@@ -217,6 +218,11 @@ def test_locks_agree_with_the_declared_dependencies() -> None:
             version = pins.get(canonicalize_name(requirement.name))
             assert version is not None, f"{requirement.name} is not in {name}.lock: make lock"
             assert requirement.specifier.contains(version, prereleases=True), f"{requirement} in {name}.lock: make lock"
+
+
+def test_what_benches_add_changes_nothing_that_is_tested() -> None:
+    dev, bench = locked("dev"), locked("bench")
+    assert {name: bench[name] for name in dev if name in bench} == {name: dev[name] for name in dev if name in bench}
 
 
 def test_service_lock_is_part_of_the_dev_lock() -> None:

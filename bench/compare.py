@@ -1,0 +1,175 @@
+"""``python -m bench.compare REV``: this revision of Rollway against another, in turns, on the same loads.
+
+The other is checked out into a work tree of its own. Where both have the same locked dependencies it runs with this
+interpreter; else it gets a ``.venv``, from its own Makefile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench import bench_fetch, bench_fsync, bench_json, bench_produce, bench_tiny, report
+from bench.machine import choose_cores, description, running_on
+from bench.processes import ROOT, BenchError
+from bench.rollway_server import RollwayServer, Source
+from bench.rounds import in_turns
+from bench.rows import Plan, Row, row_of
+from bench.runs import progress, revision, say, work_directory
+
+SCENES = {
+    "tiny": bench_tiny.scenes,
+    "produce": bench_produce.scenes,
+    "fsync": bench_fsync.scenes,
+    "fetch": bench_fetch.scenes,
+    "json": bench_json.scenes,
+}
+LOCK = Path("requirements/service.lock")
+
+
+def git(*arguments: str) -> str:
+    """The output of git in this repository.
+
+    Raises:
+        BenchError: it failed, in git's words.
+    """
+    answer = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=False, text=True)
+    if answer.returncode:
+        said = answer.stderr.strip().splitlines()
+        raise BenchError(f"git {arguments[0]} failed: {said[-1] if said else 'it said nothing'}.")
+    return answer.stdout.strip()
+
+
+@contextlib.contextmanager
+def checked_out(rev: str) -> Iterator[Source]:
+    """A tree of ``rev`` with what it needs to run, gone afterwards.
+
+    Raises:
+        BenchError: there is no such revision, or its dependencies cannot be installed.
+    """
+    try:
+        commit = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}")
+    except BenchError:
+        raise BenchError(f"There is no revision {rev or 'without a name: say REV=...'}.") from None
+    with tempfile.TemporaryDirectory(prefix="rollway-compare-") as directory:
+        tree = Path(directory) / "tree"
+        git("worktree", "add", "--detach", str(tree), commit)
+        try:
+            yield Source(f"{rev} ({commit[:10]})", tree, interpreter_for(tree))
+        finally:
+            shutil.rmtree(tree, ignore_errors=True)
+            git("worktree", "prune")
+
+
+def interpreter_for(tree: Path) -> str:
+    """The Python that has what ``tree`` depends on.
+
+    Raises:
+        BenchError: it could not be installed.
+    """
+    if (tree / LOCK).is_file() and (tree / LOCK).read_bytes() == (ROOT / LOCK).read_bytes():
+        return sys.executable
+    say("installing what the other revision depends on")
+    answer = subprocess.run(
+        ["make", "setup", f"PYTHON={sys.executable}"], cwd=tree, capture_output=True, check=False, text=True
+    )
+    if answer.returncode:
+        said = (answer.stderr or answer.stdout).strip().splitlines()
+        raise BenchError(f"The other revision cannot be set up: {said[-1] if said else 'make said nothing'}")
+    return str(tree / ".venv/bin/python")
+
+
+def compare(plan: Plan, names: list[str], other: Source) -> Iterator[Row]:
+    """Rows: each load on this revision, beside the other.
+
+    Raises:
+        BenchError: one of them failed.
+    """
+    cores = choose_cores()
+    with contextlib.ExitStack() as stack:
+        here = stack.enter_context(RollwayServer(plan.data_dir / "here", cores.server))
+        there = stack.enter_context(RollwayServer(plan.data_dir / "there", cores.server, other))
+        for name in names:
+            for scene in SCENES[name](plan.smoke):
+                contestants = {}
+                for label, server in (("here", here), ("there", there)):
+                    scene.prepare(server)
+                    contestants[label] = scene.measure(server)
+                samples = in_turns(plan, f"{name}, {scene.name}", contestants)
+                yield row_of(
+                    scene.bench, scene.name, scene.unit, samples["here"], limit=other.name, limits=samples["there"]
+                )
+
+
+def show(rows: list[Row], other: str) -> None:
+    """The ratios, and CPU per request beside them, which other programs disturb less than rates."""
+    table = Table(title=f"{revision()} against {other}", title_justify="left")
+    columns = ("what", "this", "other", "ratio", "CPU us/request", "other's", "CPU, server/load")
+    for heading in columns:
+        table.add_column(heading, justify="left" if heading == "what" else "right")
+    for row in rows:
+        cells = report.cells(row)
+        table.add_row(
+            row.name,
+            cells[1],
+            cells[3],
+            cells[4],
+            report.figure(row.extra.get("server_us_per_request")),
+            report.figure(row.limit_extra.get("server_us_per_request")),
+            cells[7],
+        )
+    Console(width=max(140, Console().width)).print(table)
+
+
+def main(
+    rev: Annotated[str, typer.Argument(help="The other revision: a commit, branch or tag.")],
+    only: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(SCENES)}; repeatable.")] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds; the median counts.", min=1)] = 5,
+    seconds: Annotated[float, typer.Option(help="How long each is measured in a round.", min=0.01)] = 1.0,
+    smoke: Annotated[bool, typer.Option(help="One short round with little data: whether all of it runs.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write everything measured to this file.")] = None,
+    data_dir: Annotated[Path, typer.Option(help="Where data lie meanwhile: the disk that is measured.")] = Path(),
+) -> None:
+    """Compare this revision with another on the same loads."""
+    names = only or list(SCENES)
+    if smoke:
+        rounds, seconds = 1, 0.05
+    try:
+        unknown = [name for name in names if name not in SCENES]
+        if unknown:
+            raise BenchError(f"There is nothing to compare called {unknown[0]}; there are {', '.join(SCENES)}.")
+        rows: list[Row] = []
+        with (
+            checked_out(rev) as other,
+            work_directory(data_dir.resolve()) as directory,
+            running_on(choose_cores().generator),
+        ):
+            for row in compare(Plan(rounds, seconds, smoke, directory, say), names, other):
+                rows.append(row)
+                progress.print(f"{row.name}: {row.ratio or 0:.2f} times", highlight=False, soft_wrap=True)
+        show(rows, other.name)
+        if json is not None:
+            about = {"revision": revision(), "other": other.name, "rounds": rounds, "seconds": seconds}
+            report.write_json(json, rows, description(), about)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        print("bench: stopped.", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+if __name__ == "__main__":
+    application = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    application.command()(main)
+    application()

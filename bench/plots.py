@@ -1,0 +1,153 @@
+"""Plots of measured rows, as SVG files: rates by size, latency by load, CPU per GB, growth.
+
+Each plot is made of whatever rows there are; without any of its own it is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from bench.processes import BenchError
+from bench.rows import Row
+
+_SIZES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_SIZE = re.compile(r"(\d+) (KiB|MiB|GiB|B)\b")
+OURS, LIMIT_STYLES = "#1f5fa8", ("#c44e52", "#8c8c8c", "#55a868")
+
+
+def size_of(row: Row) -> int:
+    """The size that a row's name tells, in bytes; 0 if none."""
+    found = _SIZE.search(row.name)
+    return int(found[1]) * _SIZES[found[2]] if found else 0
+
+
+def _bytes_per_second(row: Row, value: float) -> float:
+    """MB/s of a row in either of its units."""
+    return value if row.unit == "MB/s" else value * size_of(row) / 1e6
+
+
+def _by_size(axes: Any, rows: Iterable[Row], label: str) -> bool:
+    chosen = sorted((row for row in rows if row.value is not None and size_of(row)), key=size_of)
+    if not chosen:
+        return False
+    ours = {size_of(row): _bytes_per_second(row, row.value or 0) for row in chosen}
+    axes.plot(list(ours), list(ours.values()), "o-", color=OURS, label="Rollway")
+    for color, limit in zip(LIMIT_STYLES, sorted({row.limit for row in chosen if row.limit_value}), strict=False):
+        theirs = {size_of(row): _bytes_per_second(row, row.limit_value or 0) for row in chosen if row.limit == limit}
+        axes.plot(list(theirs), list(theirs.values()), "s--", color=color, label=limit)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(list(ours), [_size_text(size) for size in ours])
+    axes.set_xlabel(label)
+    axes.set_ylabel("MB/s")
+    return True
+
+
+def _size_text(size: int) -> str:
+    unit = max((each for each, factor in _SIZES.items() if factor <= size), key=_SIZES.__getitem__)
+    return f"{size // _SIZES[unit]} {unit}"
+
+
+def produce_by_size(axes: Any, rows: list[Row]) -> bool:
+    """Raw produce."""
+    return _by_size(axes, [row for row in rows if row.bench == "produce"], "batch of one request")
+
+
+def fetch_by_size(axes: Any, rows: list[Row]) -> bool:
+    """Raw fetch."""
+    return _by_size(axes, [row for row in rows if row.bench == "fetch" and row.unit != "s/GB"], "slice of one request")
+
+
+def cpu_per_gb(axes: Any, rows: list[Row]) -> bool:
+    """CPU of the server for each GB of raw fetch."""
+    chosen = sorted((row for row in rows if row.bench == "fetch" and row.unit == "s/GB"), key=size_of)
+    if not chosen:
+        return False
+    places = range(len(chosen))
+    axes.bar([place - 0.2 for place in places], [row.value or 0 for row in chosen], 0.4, color=OURS, label="Rollway")
+    if any(row.limit_value for row in chosen):
+        theirs = [row.limit_value or 0 for row in chosen]
+        axes.bar([place + 0.2 for place in places], theirs, 0.4, color=LIMIT_STYLES[1], label=chosen[0].limit)
+    axes.set_xticks(list(places), [_size_text(size_of(row)) for row in chosen])
+    axes.set_xlabel("slice of one request")
+    axes.set_ylabel("CPU seconds per GB")
+    return True
+
+
+def latency_by_load(axes: Any, rows: list[Row]) -> bool:
+    """Percentiles at fixed rates; time counts from when a request was due."""
+    chosen = [row for row in rows if row.bench == "latency"]
+    for policy, style in (("raw", "-"), ("group", "--")):
+        group = sorted((row for row in chosen if row.name.startswith(policy)), key=lambda row: row.extra["rate"])
+        for color, percentile in zip((OURS, *LIMIT_STYLES), ("p50_ms", "p99_ms", "p99.9_ms"), strict=False):
+            label = f"{'no fsync' if policy == 'raw' else 'group fsync'}, {percentile.removesuffix('_ms')}"
+            rates = [row.extra["rate"] for row in group]
+            if group:
+                axes.plot(rates, [row.extra[percentile] for row in group], f"o{style}", color=color, label=label)
+    axes.set_yscale("log")
+    axes.set_xlabel("requests of 1 KiB per second")
+    axes.set_ylabel("ms")
+    return bool(chosen)
+
+
+_GROWN = re.compile(r"^(.*?),? (?:a service of|at random in) ([\d,]+) (partitions|sealed segments)")
+
+
+def growth(axes: Any, rows: list[Row]) -> bool:
+    """Rates with many partitions or a long log, to those with one partition or one segment."""
+    lines: dict[str, dict[int, float]] = {}
+    for row in rows:
+        found = _GROWN.match(row.name)
+        if found and row.ratio is not None:
+            name = f"{found[1]}, {found[3].removeprefix('sealed ')}"
+            lines.setdefault(name, {1: 1.0})[int(found[2].replace(",", ""))] = row.ratio
+    for name, points in lines.items():
+        axes.plot(sorted(points), [points[size] for size in sorted(points)], "o-", label=name)
+    axes.axhline(0.9, color=LIMIT_STYLES[1], linestyle=":", label="goal")
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("partitions of the service, or segments of the log")
+    axes.set_ylabel("rate to that with one")
+    return bool(lines)
+
+
+PLOTS: dict[str, tuple[str, Callable[[Any, list[Row]], bool]]] = {
+    "produce-by-size": ("Raw produce by size of the batch", produce_by_size),
+    "fetch-by-size": ("Raw fetch by size of the slice", fetch_by_size),
+    "cpu-per-gb": ("CPU of raw fetch", cpu_per_gb),
+    "latency-by-load": ("Latency of raw produce by load", latency_by_load),
+    "growth": ("Growth", growth),
+}
+
+
+def draw(rows: list[Row], directory: Path) -> list[Path]:
+    """Write the plots into ``directory``; returns the files.
+
+    Raises:
+        BenchError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise BenchError("Plots need matplotlib: make bench installs it.") from None
+    written = []
+    # The same rows give the same bytes; text stays text, which is small and can be searched.
+    with mpl.rc_context({"svg.hashsalt": "rollway", "svg.fonttype": "none", "font.size": 9}):
+        for name, (title, plot) in PLOTS.items():
+            figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+            axes = figure.add_subplot()
+            if not plot(axes, rows):
+                continue
+            axes.set_title(title)
+            axes.grid(visible=True, alpha=0.3)
+            axes.legend(fontsize=8)
+            path = directory / f"{name}.svg"
+            figure.savefig(path, metadata={"Date": None})
+            # matplotlib leaves blanks at line ends.
+            path.write_text("\n".join(line.rstrip() for line in path.read_text("utf-8").splitlines()) + "\n", "utf-8")
+            written.append(path)
+    return written
