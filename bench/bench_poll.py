@@ -77,6 +77,7 @@ def measure(plan: Plan) -> Iterator[Row]:
 def _one_by_one(server: RollwayServer, waiters: Waiters, producer: socket.socket, count: int, plan: Plan) -> Sample:
     """Appends at fixed times, to one partition after another."""
     plan.say(f"{BENCH}: one of {count} waiters")
+    _wait_until_waiting(server, count)
     histogram, idle = Histogram(), Idle()
     generator = random.Random(7)
     cpu = server.cpu_seconds()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 
 from bench.closed_loop import Load, Unit
 from bench.machine import choose_cores
@@ -60,16 +61,18 @@ def measure(plan: Plan) -> Iterator[Row]:
     log = plan.data_dir / "limits.log"
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(RollwayServer(plan.data_dir / BENCH, cores.server))
-        bare = stack.enter_context(limit_server("append_server", log, cores.server, str(plan.data_dir / "bare.log")))
-        asgi = stack.enter_context(limit_server("asgi_chunks", log, cores.server, str(plan.data_dir / "asgi.log")))
+        files = {name: plan.data_dir / f"{name}.log" for name in ("bare", "asgi")}
+        bare = stack.enter_context(limit_server("append_server", log, cores.server, str(files["bare"])))
+        asgi = stack.enter_context(limit_server("asgi_chunks", log, cores.server, str(files["asgi"])))
+        servers = ((bare, partial(bare.clear, files["bare"])), (asgi, partial(asgi.clear, files["asgi"])))
         for scene, size in zip(scenes(plan.smoke), SMOKE_SIZES if plan.smoke else SIZES, strict=True):
             limits = [
-                (server.name, measure_load(server, scene.load, scene.unit, server.clear, scene.seconds_max))
-                for server in (bare, asgi)
+                (server.name, measure_load(server, scene.load, scene.unit, clear, scene.seconds_max))
+                for server, clear in servers
             ]
             samples = run_scene(plan, scene, ours, limits)
-            for server in (bare, asgi):
-                server.clear()
+            for _, clear in servers:
+                clear()
             goals = _goals(size)
             yield _row(scene, samples[ours.name], bare, samples[bare.name], goals[0])
             yield _row(scene, samples[ours.name], asgi, samples[asgi.name], goals[1])

@@ -109,10 +109,19 @@ class ServerProcess:
             status = self._process.poll() if self._process is not None else None
             raise BenchError(f"{self.name} ended with status {status} while it was measured.") from None
 
-    def clear(self) -> None:
-        """SIGHUP: servers of ``bench/limits`` that write empty their file."""
+    def clear(self, file: Path) -> None:
+        """SIGHUP: servers of ``bench/limits`` that write empty their file; returns when it is empty.
+
+        Raises:
+            BenchError: it is not.
+        """
         assert self._process is not None
         self._process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while file.stat().st_size:
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise BenchError(f"{self.name} did not empty its file.")
+            time.sleep(0.002)
 
     def resident_bytes(self) -> int:
         return resident_bytes(self.pid)
