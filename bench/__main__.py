@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    bench_crowd,
     bench_fetch,
     bench_fsync,
     bench_json,
@@ -45,6 +46,7 @@ BENCHES: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "records": bench_records.rows,
     "poll": bench_poll.measure,
     "latency": bench_latency.measure,
+    "crowd": bench_crowd.measure,
 }
 console = Console(width=max(160, Console().width))
 

@@ -19,10 +19,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.__main__ import revision, work_directory
 from bench.machine import choose_cores, description, running_on
 from bench.processes import BenchError
 from bench.rollway_server import MIB, RollwayServer
+from bench.runs import revision, work_directory
 from bench.soak_load import JSON_TOPIC, POLLED_TOPIC, PROBED_TOPIC, RAW_PARTITIONS, RAW_TOPIC, Load, Timed, probe
 
 SEGMENT_BYTES = 4 * MIB

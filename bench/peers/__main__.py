@@ -18,7 +18,6 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.__main__ import revision, work_directory
 from bench.machine import choose_cores, description, running_on
 from bench.peers import report
 from bench.peers.kafka import Kafka
@@ -29,6 +28,7 @@ from bench.peers.rollway import Rollway
 from bench.peers.s2 import S2Lite
 from bench.peers.strimzi import StrimziBridge
 from bench.processes import BenchError
+from bench.runs import revision, work_directory
 
 PEERS: dict[str, Callable[[Surroundings], Peer]] = {
     "rollway": Rollway,
