@@ -1,6 +1,7 @@
 """Counters that cost an addition: what every request counts. Prometheus' own take a lock and a look-up each time.
 
-They are asked for when the metrics are, by a collector in the same registry. Counted and read on the event loop.
+They are asked for when the metrics are, by a collector in the same registry. Thread: counted on the event loop, read
+in any.
 """
 
 from __future__ import annotations
@@ -99,8 +100,9 @@ class RouteCounts:
             "From the head of a request to the end of its answer.",
             labels=("method", "route"),
         )
-        for (method, route), (statuses, distribution) in self._routes.items():
-            for status, count in statuses.items():
+        # Copies: requests are counted meanwhile.
+        for (method, route), (statuses, distribution) in list(self._routes.items()):
+            for status, count in list(statuses.items()):
                 requests.add_metric((method, route, str(status)), count)
             seconds.add_metric((method, route), distribution.buckets(), distribution.sum)
         return [requests, seconds]

@@ -23,6 +23,7 @@ from app.access.operations import CLUSTER, Operation, Resource, ResourceKind
 from app.hot.declarations import HotDeclaration, declarations_of
 from app.hot.request import HotRequest
 from app.http import request_context
+from app.http.byte_budget import Hold
 from app.http.hot import Headers, HotCall, Outcome, Peer, PlainHead
 from app.http.parking import CONTINUATION, Parked
 from app.http.problems import Problem
@@ -244,6 +245,13 @@ class Tier:
             if not access.allows(operation, _resource(kind, head)):
                 return None
         return access
+
+    def hold_body(self, length: int) -> Hold | None:
+        """Room for a body that is collected; ``None`` when bodies hold all the memory that they may have."""
+        broker = self._service.ready_broker
+        if broker is None or broker.body_budget.held_bytes + length > broker.body_budget.limit_bytes:
+            return None
+        return broker.body_budget.hold()
 
     def count(self, head: PlainHead, status: int, began: float) -> None:
         """An answer's end."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from app.http.byte_budget import Hold
 from app.http.zero_copy import Part
 
 Headers = list[tuple[bytes, bytes]]
@@ -135,6 +136,10 @@ class HotTier(Protocol):
         self, head: PlainHead, number: int | None, body: bytes, began: float, peer: Peer
     ) -> tuple[HotCall, Outcome] | None:
         """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
+        ...
+
+    def hold_body(self, length: int) -> Hold | None:
+        """Room for a body that is collected; ``None`` when bodies hold all the memory that they may have."""
         ...
 
     def count(self, head: PlainHead, status: int, began: float) -> None:

@@ -13,6 +13,8 @@ import math
 import time
 from typing import Any, ClassVar
 
+from app.http.body import BODY_BYTES_ALWAYS_TAKEN
+from app.http.byte_budget import Hold
 from app.http.exchange import HotExchange, log_access, make_cycle, scope_of
 from app.http.hot import (
     NUMBER_DIGITS_MAX,
@@ -33,10 +35,12 @@ _CLOSE = b"connection: close\r\n"
 class _Collected:
     """A plain request whose body is on its way."""
 
-    __slots__ = ("began", "head", "missing_bytes", "number", "pieces")
+    __slots__ = ("began", "head", "hold", "missing_bytes", "number", "pieces")
 
-    def __init__(self, head: PlainHead, number: int | None, missing_bytes: int) -> None:
+    def __init__(self, head: PlainHead, number: int | None, missing_bytes: int, hold: Hold | None) -> None:
         self.head = head
+        # Its bytes among those of all bodies, if it is large.
+        self.hold = hold
         self.number = number
         self.missing_bytes = missing_bytes
         self.pieces: list[bytes] = []
@@ -92,25 +96,27 @@ class PlainRequests(EdgeProtocol):
 
     def _take_known(self, known: KnownHead, data: bytes) -> bytes:
         """Answer the requests at the beginning of ``data`` whose heads are known; what is left is for the parser."""
+        assert self.hot is not None
         start, size = 0, len(data)
         while start < size and self._is_free():
             found = known.match(data, start)
             if found is None:
                 break
             value, body_at = found
-            if known.is_length:
-                length, number = value, None
-                if length > known.head.route.body_bytes_max:
-                    break
-            else:
-                length, number = 0, (value if known.behind else None)
-            self._message_number += 1
-            began = time.perf_counter()
-            start = body_at + length
-            if start <= size:
-                self._serve(known.head, number, data[body_at:start], began)
+            length, number = (value, None) if known.is_length else (0, value if known.behind else None)
+            end = body_at + length
+            if length > known.head.route.body_bytes_max:
+                break
+            if end <= size:
+                self._message_number += 1
+                start = end
+                self._serve(known.head, number, data[body_at:end], time.perf_counter())
                 continue
-            self._begin_body(_Collected(known.head, number, start - size), length, data[body_at:])
+            hold = self.hot.hold_body(length) if length > BODY_BYTES_ALWAYS_TAKEN else None
+            if length > BODY_BYTES_ALWAYS_TAKEN and hold is None:
+                break
+            self._message_number += 1
+            self._begin_body(_Collected(known.head, number, end - size, hold), length, data[body_at:])
             return b""
         return data[start:] if start else data
 
@@ -130,9 +136,13 @@ class PlainRequests(EdgeProtocol):
             collected.missing_bytes -= taken
             self._body_bytes += taken
             collected.pieces.append(data)
+            if collected.hold is not None:
+                collected.hold.resize(self._body_bytes)
             return b""
         collected.pieces.append(data if taken == missing_bytes else data[:missing_bytes])
         self._body = None
+        if collected.hold is not None:
+            collected.hold.release()
         self._stage = Stage.IDLE
         self._waits_for = Waits.NOTHING
         self._serve(collected.head, collected.number, b"".join(collected.pieces), collected.began)
@@ -155,9 +165,12 @@ class PlainRequests(EdgeProtocol):
     def _start_request(self) -> None:
         if self.hot is not None and self._content_length is not None and self._is_free_for_parsed():
             head = self.hot.recognise(self.parser.get_method().decode("ascii"), self.url, self.headers)
-            if head is not None and self._content_length <= head.route.body_bytes_max:
+            length = self._content_length
+            hold = self.hot.hold_body(length) if length > BODY_BYTES_ALWAYS_TAKEN else None
+            has_room = length <= BODY_BYTES_ALWAYS_TAKEN or hold is not None
+            if head is not None and length <= head.route.body_bytes_max and has_room:
                 found = head.route.number_in(self.url)
-                self._plain = _Collected(head, None if found is None else found[1], self._content_length)
+                self._plain = _Collected(head, None if found is None else found[1], length, hold)
                 if self._learned is None:
                     self._learned, self._learned_in_message = head, self._message_number
                 return
@@ -182,6 +195,8 @@ class PlainRequests(EdgeProtocol):
             return
         self._body_bytes += len(body)
         self._plain.pieces.append(body)
+        if self._plain.hold is not None:
+            self._plain.hold.resize(self._body_bytes)
 
     def on_message_complete(self) -> None:
         plain, self._plain = self._plain, None
@@ -189,6 +204,8 @@ class PlainRequests(EdgeProtocol):
             super().on_message_complete()
             return
         self._stage = Stage.IDLE
+        if plain.hold is not None:
+            plain.hold.release()
         self._serve(plain.head, plain.number, b"".join(plain.pieces), plain.began)
 
     # Answers
@@ -298,9 +315,20 @@ class PlainRequests(EdgeProtocol):
     def _refuse(self, problem: Any) -> None:
         if self._plain is not None or self._body is not None:
             # It has no cycle yet.
-            self._plain = self._body = None
+            self._forget_collected()
             self._stage = Stage.IDLE
         super()._refuse(problem)
+
+    def _forget_collected(self) -> None:
+        for collected in (self._plain, self._body):
+            if collected is not None and collected.hold is not None:
+                collected.hold.release()
+        self._plain = self._body = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone, or we have closed."""
+        self._forget_collected()
+        super().connection_lost(exc)
 
     def shutdown(self) -> None:
         """The service stops. A request that is on its way in is answered, as one that has a cycle."""

@@ -424,3 +424,26 @@ def test_known_heads_with_bodies_in_pieces(pair: Pair, piece_bytes: int) -> None
             connection.send(row[start : start + piece_bytes])
         offsets = [json.loads(connection.read_answer().body)["base_offset"] for _ in requests]
     assert offsets == list(range(offsets[0], offsets[0] + 4))
+
+
+def test_bodies_that_are_collected_count_among_all(pair: Pair) -> None:
+    budget = pair.hot.service.broker.body_budget
+    request = Case("large", True, body=record_batch(b"x" * 200_000)).encode()
+    with connect(pair.hot) as connection:
+        for _ in range(2):
+            connection.send(request)
+            assert connection.read_answer().status == 200
+        connection.send(request[:150_000])
+        connection.send(request[150_000:190_000])
+        assert budget.held_bytes <= 200_200
+        connection.send(request[190_000:])
+        assert connection.read_answer().status == 200
+        assert budget.held_bytes == 0
+        # Without room it is the application's, which says so.
+        taken = budget.hold(budget.limit_bytes)
+        before = pair.hot.hot_count
+        connection.send(request[:150_000])
+        answer = connection.read_answer()
+        taken.release()
+    assert (answer.status, json.loads(answer.body)["code"]) == (503, "overloaded")
+    assert pair.hot.hot_count == before
