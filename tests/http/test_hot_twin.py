@@ -175,9 +175,14 @@ def running_pair(root: Path) -> Iterator[Pair]:
 
 
 def comparable(answer: Answer) -> tuple[int, dict[str, str], Any]:
+    """What both must answer alike. How far fsyncs have come is a matter of time, and its digits of the length."""
     headers = {name: value for name, value in answer.headers.items() if name not in ("date", "x-request-id")}
     assert re.fullmatch("[0-9a-f]{16}", answer.headers.get("x-request-id", "0" * 16))
-    return answer.status, headers, answer.body
+    body, count = re.subn(rb'"durable_offset":[0-9]+', b"", answer.body)
+    if count:
+        headers["content-length"] = str(len(body))
+        assert answer.headers["content-length"] == str(len(answer.body))
+    return answer.status, headers, body
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
