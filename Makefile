@@ -101,11 +101,14 @@ bench-compare: setup ## this revision against another, in turns (REV=main~1, BEN
 flame-graphs: setup $(BENCH_STAMP) ## where the time of each path goes, as SVG files (BENCH="--only fetch")
 	$(BIN)/python -m bench.flame_graphs --output $(BENCH_DIR) $(BENCH)
 
-bench-peers: setup ## measure Rollway beside Kafka, NATS, Redis ..., those that can be had (PEERS="--only nats")
-	$(BIN)/python -m bench.peers $(PEERS)
+bench-peers: setup ## measure it beside Kafka, NATS, Redis ..., those that can be had (PEERS="--only nats")
+	@mkdir -p $(BENCH_DIR)
+	$(BIN)/python -m bench.peers --json $(BENCH_DIR)/peers.json --markdown $(BENCH_DIR)/peers.md $(PEERS)
 
-soak: setup $(BENCH_STAMP) ## ten minutes of mixed load with rolls and retention: does anything grow? (SOAK_SECONDS=... SOAK="--plot x.svg")
-	$(BIN)/python -m bench.soak --seconds $(SOAK_SECONDS) $(SOAK)
+soak: setup $(BENCH_STAMP) ## ten minutes of mixed load with rolls and retention: does anything grow? (SOAK_SECONDS=...)
+	@mkdir -p $(BENCH_DIR)
+	$(BIN)/python -m bench.soak --seconds $(SOAK_SECONDS) --plot $(BENCH_DIR)/soak.svg \
+		--json $(BENCH_DIR)/soak.json --markdown $(BENCH_DIR)/soak.md
 
 docs: setup ## write the generated parts of docs/reference anew
 	$(BIN)/python -m docs.generate
