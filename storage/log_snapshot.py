@@ -15,6 +15,9 @@ from storage.segment import Segment
 from storage.timestamped_records import TimestampedRecord
 from storage.transactions import AbortedTransaction
 
+# The head of the first batch was in memory, and that of the last: so is what lies between, if it is not much.
+_CACHED_BYTES_MAX = 128 * 1024
+
 
 class Isolation(Enum):
     """Where a read ends (spec D12)."""
@@ -34,13 +37,14 @@ class OffsetRange(NamedTuple):
 class FileSlice(NamedTuple):
     """Bytes of an open file. Whoever holds it can read them, also after the file was unlinked.
 
-    ``content`` are those bytes, where finding them has read them already.
+    ``content`` are those bytes, where finding them has read them already. ``is_cached``: both ends were in memory then.
     """
 
     file: File
     position: Position
     size_bytes: int
     content: memoryview | None = None
+    is_cached: bool = False
 
     def read(self) -> bytes:
         """All of it.
@@ -237,7 +241,8 @@ class LogSnapshot:
                 return None
             if found.size_bytes == 0:
                 break
-            slices.append(FileSlice(segment.file, found.position, found.size_bytes, found.content))
+            is_cached = found.size_bytes <= _CACHED_BYTES_MAX
+            slices.append(FileSlice(segment.file, found.position, found.size_bytes, found.content, is_cached))
             remaining = max(0, remaining - found.size_bytes)
             next_offset = found.next_offset
             if on_bound or found.position + found.size_bytes < limit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Protocol, cast
 from urllib.parse import quote
@@ -14,8 +15,8 @@ from uvicorn.protocols.utils import get_client_addr
 from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.hot import HotAnswer, HotCall, HotTier, HotWait, PlainHead
 from app.http.problems import Problem
-from app.http.zero_copy import Part
-from storage.log_snapshot import FileSlice
+
+logger = logging.getLogger(__name__)
 
 
 class HotConnection(Protocol):
@@ -28,8 +29,12 @@ class HotConnection(Protocol):
     tasks: Any
     hot: ClassVar[HotTier | None]
 
+    def head_of(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> bytes:
+        """The whole head of an answer that goes out now."""
+        ...
+
     def write_answer(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> None:
-        """Write an answer that has no parts of files, or the head of one that has."""
+        """Write an answer that has no parts of files."""
         ...
 
     def end_exchange(self, exchange: HotExchange) -> None:
@@ -112,10 +117,6 @@ class HotExchange:
         context.run(hot.enter, self.call)
         self._start(self._run(answering), context)
 
-    def send_parts(self, answer: HotAnswer) -> None:
-        """Send an answer with parts of files."""
-        self._start(self._send(answer), contextvars.copy_context())
-
     def _start(self, work: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
         self._running = self._connection.loop.create_task(work, context=context)
         self._connection.tasks.add(self._running)
@@ -132,7 +133,7 @@ class HotExchange:
             if self._connection.flow.write_paused and not self.disconnected:
                 await self._until_taken()
             if answer.parts and not self.disconnected:
-                await self._send(answer)
+                self.send_parts(answer)
             else:
                 self._finish(answer)
 
@@ -150,11 +151,18 @@ class HotExchange:
 
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - as a task's
         """The service stops, and waits no longer."""
+        if self.transfer is not None:
+            self._connection.loop.call_soon(self._stop_transfer)
+            return True
         if self._wait is None:
             return False
         # Not now: who cancels is in the middle of the set of all tasks.
         self._connection.loop.call_soon(self._give_up_waiting)
         return True
+
+    def _stop_transfer(self) -> None:
+        if self.transfer is not None:
+            self.transfer.abort()
 
     def _give_up_waiting(self) -> None:
         if self._wait is not None:
@@ -196,21 +204,56 @@ class HotExchange:
 
     # Files
 
+    def send_parts(self, answer: HotAnswer) -> None:
+        """Send an answer with parts of files, at once if nothing is before it."""
+        connection = self._connection
+        if connection.transport.get_write_buffer_size():
+            self._start(self._send(answer), contextvars.copy_context())
+        elif self.transfer_parts(answer):
+            self._end(answer)
+
     async def _send(self, answer: HotAnswer) -> None:
-        if self._connection.flow.write_paused:
-            await self._until_taken()
+        """Send an answer with parts when the kernel has all that the transport holds: files' bytes come behind that."""
+        transport = self._connection.transport
+        transport.set_write_buffer_limits(high=0)
+        try:
+            while transport.get_write_buffer_size() and not self.disconnected:
+                await (self._until_taken() if self._connection.flow.write_paused else asyncio.sleep(0))
+        finally:
+            transport.set_write_buffer_limits()
+        if self.disconnected or self.transfer_parts(answer):
+            self._end(answer)
+
+    def transfer_parts(self, answer: HotAnswer) -> bool:
+        """Whether all of it is in the kernel on return; if not, the exchange ends by itself."""
         self.response_started = True
         self.closes = not self.keep_alive
-        self._connection.write_answer(self.call, answer, keep_alive=self.keep_alive)
-        try:
-            for part in answer.parts:
-                if not self.disconnected:
-                    await self._send_part(part)
-        except ConnectionError:
+        connection = self._connection
+        transfer = self.transfer = FileTransfer(connection.transport, connection.stall_timeout_ms)
+        head = connection.head_of(self.call, answer, keep_alive=self.keep_alive)
+
+        def ended(error: Exception | None) -> None:
+            self._transferred(answer, error)
+
+        if transfer.start((head, answer.body, *answer.parts), ended):
+            self.transfer = None
+            return True
+        # uvicorn waits for what is there at its stop, and cancels it after its patience.
+        connection.tasks.add(self)
+        return False
+
+    def _transferred(self, answer: HotAnswer, error: Exception | None) -> None:
+        transfer, self.transfer = self.transfer, None
+        self._connection.tasks.discard(self)
+        if error is not None:
+            if isinstance(error, StalledError) and transfer is not None:
+                logger.info("a client took no byte for %d ms and was cut off", self._connection.stall_timeout_ms)
+                transfer.reset()
+            elif isinstance(error, FileEndedError):
+                logger.error("a file ended before the end of an answer: connection cut")
+            elif not isinstance(error, ConnectionError):
+                logger.error("an answer could not be sent", exc_info=error)
             self._give_up()
-        except BaseException:
-            self._give_up()
-            raise
         self._end(answer)
 
     def _end(self, answer: HotAnswer) -> None:
@@ -218,41 +261,6 @@ class HotExchange:
         assert self._connection.hot is not None
         self._connection.hot.count(self.call.head, answer.status, self.call.began)
         self._connection.end_exchange(self)
-
-    async def _send_part(self, part: Part) -> None:
-        if not isinstance(part, FileSlice):
-            self._connection.transport.write(part)
-            if self._connection.flow.write_paused:
-                await self._until_taken()
-            return
-        transport = self._connection.transport
-        transfer = self.transfer = FileTransfer(transport, self._connection.stall_timeout_ms)
-        try:
-            transfer.hold_small_writes()
-            await self._until_written()
-            if not self.disconnected:
-                await transfer.send(part.file, int(part.position), part.size_bytes)
-        except StalledError:
-            transfer.reset()
-            self._give_up()
-        except FileEndedError:
-            self._give_up()
-        finally:
-            self.transfer = None
-            transfer.close()
-
-    async def _until_written(self) -> None:
-        """Wait until the kernel has all that the transport holds: the file's bytes come behind that."""
-        transport = self._connection.transport
-        await asyncio.sleep(0)
-        if not transport.get_write_buffer_size():
-            return
-        transport.set_write_buffer_limits(high=0)
-        try:
-            while transport.get_write_buffer_size() and not self.disconnected:
-                await (self._until_taken() if self._connection.flow.write_paused else asyncio.sleep(0))
-        finally:
-            transport.set_write_buffer_limits()
 
     async def _until_taken(self) -> None:
         try:

@@ -1,21 +1,26 @@
-"""One stretch of a file on its way into a socket by sendfile, beside the event loop's own transport.
+"""Bytes and stretches of files on their way into a socket, beside the event loop's own transport.
 
-The loop keeps its hands on a transport's descriptor, so a duplicate of the socket is watched and written instead.
+As much as the socket takes goes out at once, from wherever the transfer is begun: most answers are never waited for.
+For the rest a duplicate of the socket is watched, as the loop keeps its hands on the transport's own descriptor.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import struct
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from app.http.send_queue import queued_bytes
+from storage.log_snapshot import FileSlice
 
-# What goes into the socket before other connections get their turn.
 PIECE_BYTES = 1024 * 1024
+"""What goes into a socket before other connections get their turn, at most."""
+TURN_BYTES = 4 * 1024 * 1024
+"""What all transfers together send in one turn of the loop, or each the least piece."""
+_LEAST_PIECE_BYTES = 64 * 1024
 
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
@@ -34,124 +39,303 @@ class StalledError(Exception):
     """The peer took no byte for too long."""
 
 
+Ended = Callable[[Exception | None], None]
+
+# Transfers that wait for their sockets.
+_WAITING: set[FileTransfer] = set()
+
+
 class FileTransfer:
-    """Sends bytes of a file over the connection of ``transport``, which must not write meanwhile.
+    """Sends over the connection of ``transport``, which must hold nothing, and not write meanwhile.
 
     Thread: the event loop's. Cold data is sent from a thread of the loop's pool, so that only that thread waits
     for the disk.
     """
 
+    __slots__ = (
+        *("_checked_to", "_descriptor", "_ended", "_is_held_by_thread", "_is_over", "_left", "_loop", "_parts"),
+        *("_position", "_queued_bytes", "_sent_bytes", "_sent_bytes_before", "_source", "_stall_seconds", "_timer"),
+        *("_transport", "__weakref__"),
+    )
+
     def __init__(self, transport: asyncio.Transport, stall_timeout_ms: int) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._transport = transport
         self._stall_seconds = stall_timeout_ms / 1000
-        wire = transport.get_extra_info("socket")
-        self._socket = socket.socket(wire.family, socket.SOCK_STREAM, 0, fileno=os.dup(wire.fileno()))
-        self._writable: asyncio.Future[None] | None = None
-        self._is_aborted = False
+        # What is to be sent, the next last; of a stretch of a file, from where and how much.
+        self._parts: list[bytes | bytearray | memoryview | FileSlice] = []
+        self._position = self._left = self._checked_to = 0
+        self._ended: Ended | None = None
+        self._is_over = False
+        self._is_held_by_thread = False
+        # Our own, once something is waited for.
+        self._descriptor = self._source = -1
+        self._timer: asyncio.TimerHandle | None = None
+        self._sent_bytes = self._sent_bytes_before = self._queued_bytes = 0
 
-    def hold_small_writes(self) -> None:
-        """Let the kernel wait with a packet that is not full, so that the head leaves with the first bytes."""
-        with contextlib.suppress(OSError):
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    def start(self, parts: Sequence[bytes | bytearray | memoryview | FileSlice], ended: Ended) -> bool:
+        """Send ``parts`` one behind the other. True when the kernel has all of them; ``ended`` is not called then.
 
-    def abort(self) -> None:
-        """End a running ``send`` with ConnectionAbortedError. Again is fine."""
-        self._is_aborted = True
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
+        Otherwise ``ended`` is called once, later: with None when all is sent, or with
 
-    def reset(self) -> None:
-        """Let the close throw away what the peer has not taken, and tell it so."""
-        with contextlib.suppress(OSError):
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+        - FileEndedError: a file is shorter than its part; what there was is sent;
+        - StalledError: the peer took nothing for the stall timeout;
+        - ConnectionError: the peer is gone, or ``abort`` was called.
 
-    def close(self) -> None:
-        """Give the descriptor back; the transport still has its own."""
-        with contextlib.suppress(OSError):
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
-        self._socket.close()
+        A file may be closed by its owner once its first byte is sent: the transfer has a descriptor of its own.
+        """
+        self._ended = ended
+        self._parts = [part for part in reversed(parts) if _size_of(part)]
+        self._begin_part()
+        self._loop = asyncio.get_running_loop()
+        if self._transport.is_closing():
+            self._loop.call_soon(self._finish, ConnectionAbortedError())
+            return False
+        wire = self._transport.get_extra_info("socket").fileno()
+        try:
+            if self._send_what_fits(wire):
+                self._is_over = True
+                return True
+        except Exception as error:  # noqa: BLE001 - told in the next turn, as every other end
+            self._loop.call_soon(self._finish, error)
+            return False
+        self._descriptor = os.dup(wire)
+        self._wait()
+        return False
 
     async def send(self, file: SourceFile, offset: int, count: int) -> None:
         """Send ``count`` bytes of ``file`` from ``offset`` on.
 
-        The file may be closed by its owner meanwhile: the transfer has a descriptor of its own.
-
         Raises:
-            FileEndedError: there are fewer; what there was is sent.
-            StalledError: the peer took nothing for the stall timeout.
-            ConnectionError: the peer is gone, or ``abort`` was called.
+            FileEndedError, StalledError, ConnectionError: as ``start`` tells them.
         """
-        source = os.dup(file.fileno())
-        try:
-            while count:
-                sent = await self._send_piece(source, offset, min(count, PIECE_BYTES))
-                if self._is_aborted:
-                    raise ConnectionAbortedError
-                if sent == 0:
-                    raise FileEndedError
-                offset += sent
-                count -= sent
-        finally:
-            os.close(source)
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def _send_piece(self, source: int, offset: int, length: int) -> int:
-        """Send at least one byte, 0 only at the end of the file."""
-        while True:
-            try:
-                if _is_cached(source, offset, length):
-                    sent = os.sendfile(self._socket.fileno(), source, offset, length)
-                    # A full piece: let others have the loop.
-                    if sent == PIECE_BYTES:
-                        await asyncio.sleep(0)
-                    return sent
-                return await self._send_from_thread(source, offset, length)
-            except BlockingIOError:
-                await self._wait_until_writable()
+        def ended(error: Exception | None) -> None:
+            if over.done():
+                return
+            if error is None:
+                over.set_result(None)
+            else:
+                over.set_exception(error)
 
-    async def _send_from_thread(self, source: int, offset: int, length: int) -> int:
-        sending = self._loop.run_in_executor(None, os.sendfile, self._socket.fileno(), source, offset, length)
+        part = FileSlice(file, offset, count)  # type: ignore[arg-type]
+        if self.start([part] if count else [], ended):
+            # Others have their turn, however quick the client is.
+            await asyncio.sleep(0)
+            return
         try:
-            return await asyncio.shield(sending)
+            await over
         except asyncio.CancelledError:
-            # The thread uses both descriptors: they must not be closed, and given to others, under it.
-            await asyncio.wait([sending])
-            with contextlib.suppress(OSError):
-                sending.result()
+            self.abort()
             raise
 
-    async def _wait_until_writable(self) -> None:
-        if self._is_aborted:
-            raise ConnectionAbortedError
-        writable = self._writable = self._loop.create_future()
-        descriptor = self._socket.fileno()
-        self._loop.add_writer(descriptor, _complete, writable)
+    def abort(self) -> None:
+        """Send nothing more; ``ended`` is told ConnectionAbortedError. Again, or after the end, is fine."""
+        if not self._is_over and self._ended is not None:
+            self._finish(ConnectionAbortedError())
+
+    def hold_small_writes(self) -> None:
+        """Let the kernel wait with a packet that is not full, so that the head leaves with the first bytes."""
+        self._set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+
+    def reset(self) -> None:
+        """Let the close throw away what the peer has not taken, and tell it so."""
+        self._set_option(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+
+    def close(self) -> None:
+        """Let small writes go."""
+        self._set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+
+    def _set_option(self, level: int, option: int, value: int | bytes) -> None:
+        if self._transport.is_closing():
+            return
+        descriptor = self._transport.get_extra_info("socket").fileno()
+        borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
         try:
-            await self._unless_stalled(writable)
+            borrowed.setsockopt(level, option, value)
+        except OSError:
+            # The connection ends anyhow, or is no TCP.
+            pass
         finally:
-            # Before the descriptor closes: its number may be another's at once.
-            self._loop.remove_writer(descriptor)
-            self._writable = None
-        if self._is_aborted:
-            raise ConnectionAbortedError
+            borrowed.detach()
 
-    async def _unless_stalled(self, writable: asyncio.Future[None]) -> None:
-        """Wait for ``writable`` for as long as the peer takes bytes, however few."""
-        queued = queued_bytes(self._socket.fileno())
-        while True:
+    # Sending
+
+    def _begin_part(self) -> None:
+        self._checked_to = -1
+        if self._parts and isinstance(part := self._parts[-1], FileSlice):
+            self._position, self._left = part.position, part.size_bytes
+            if part.is_cached:
+                self._checked_to = part.position + part.size_bytes
+
+    def _end_part(self) -> None:
+        del self._parts[-1]
+        if self._source >= 0:
+            os.close(self._source)
+            self._source = -1
+        self._begin_part()
+
+    def _send_what_fits(self, wire: int) -> bool:
+        """Send until all is out, the socket is full, the turn is over or the disk would be waited for; if all is."""
+        budget = max(_LEAST_PIECE_BYTES, min(PIECE_BYTES, TURN_BYTES // (len(_WAITING) + 1)))
+        parts = self._parts
+        while parts:
+            part = parts[-1]
             try:
-                async with asyncio.timeout(self._stall_seconds):
-                    # A timeout leaves the future as it is.
-                    await asyncio.shield(writable)
-                return
-            except TimeoutError:
-                before, queued = queued, queued_bytes(self._socket.fileno())
-                if queued >= before:
-                    raise StalledError from None
+                if isinstance(part, FileSlice):
+                    sent, wanted = self._send_file(wire, part, budget)
+                else:
+                    sent, wanted = self._send_bytes(wire, part)
+            except BlockingIOError:
+                return False
+            self._sent_bytes += sent
+            budget -= sent
+            if sent < wanted or (budget <= 0 and parts):
+                return not parts
+        return True
+
+    def _send_bytes(self, wire: int, part: bytes | bytearray | memoryview) -> tuple[int, int]:
+        borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=wire)
+        try:
+            sent = borrowed.send(part, socket.MSG_MORE if len(self._parts) > 1 else 0)
+        finally:
+            # It belongs to somebody else.
+            borrowed.detach()
+        if sent < len(part):
+            self._parts[-1] = memoryview(part)[sent:]
+        else:
+            self._end_part()
+        return sent, len(part)
+
+    def _send_file(self, wire: int, part: FileSlice, budget: int) -> tuple[int, int]:
+        """How much of the file was sent, and how much was tried."""
+        source = self._source if self._source >= 0 else _descriptor_of(part)
+        piece = min(self._left, budget)
+        if self._position + piece > self._checked_to:
+            checked_to = self._position + min(self._left, PIECE_BYTES)
+            if not _is_cached(source, self._position, checked_to - self._position):
+                # ``_wait`` sees that it is not, and lets a thread send.
+                return 0, piece
+            self._checked_to = checked_to
+        sent = os.sendfile(wire, source, self._position, piece)
+        self._note_sent(sent)
+        return sent, piece
+
+    def _note_sent(self, sent: int) -> None:
+        if sent == 0:
+            raise FileEndedError
+        self._position += sent
+        self._left -= sent
+        if not self._left:
+            self._end_part()
+
+    # Waiting
+
+    def _wait(self) -> None:
+        """Go on when the socket takes more, with descriptors of our own."""
+        _WAITING.add(self)
+        part = self._parts[-1]
+        if isinstance(part, FileSlice) and self._source < 0:
+            self._source = os.dup(_descriptor_of(part))
+        self._loop.add_writer(self._descriptor, self._go_on)
+        self._queued_bytes = queued_bytes(self._descriptor)
+        self._timer = self._loop.call_later(self._stall_seconds, self._look_for_stall)
+
+    def _go_on(self) -> None:
+        try:
+            part = self._parts[-1]
+            if isinstance(part, FileSlice):
+                if self._source < 0:
+                    self._source = os.dup(_descriptor_of(part))
+                if self._is_cold():
+                    self._send_from_thread(min(self._left, PIECE_BYTES))
+                    return
+            if self._send_what_fits(self._descriptor):
+                self._finish(None)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the end is told
+            self._finish(error)
+
+    def _is_cold(self) -> bool:
+        if self._position < self._checked_to:
+            return False
+        length = min(self._left, PIECE_BYTES)
+        if not _is_cached(self._source, self._position, length):
+            return True
+        self._checked_to = self._position + length
+        return False
+
+    def _send_from_thread(self, length: int) -> None:
+        self._loop.remove_writer(self._descriptor)
+        self._is_held_by_thread = True
+        sending = self._loop.run_in_executor(None, os.sendfile, self._descriptor, self._source, self._position, length)
+        sending.add_done_callback(self._sent_from_thread)
+
+    def _sent_from_thread(self, sending: asyncio.Future[int]) -> None:
+        self._is_held_by_thread = False
+        error = None if sending.cancelled() else sending.exception()
+        if self._is_over:
+            # Aborted meanwhile: the thread used the descriptors until now.
+            self._close_descriptors()
+            return
+        try:
+            if error is None:
+                self._sent_bytes += sending.result()
+                self._note_sent(sending.result())
+            elif not isinstance(error, BlockingIOError):
+                raise error
+        except Exception as failure:  # noqa: BLE001 - whoever waits for the end is told
+            self._finish(failure)
+            return
+        if self._parts:
+            self._loop.add_writer(self._descriptor, self._go_on)
+        else:
+            self._finish(None)
+
+    def _look_for_stall(self) -> None:
+        """Whether the peer took anything since the last look, however little: a socket is writable much later."""
+        before, self._queued_bytes = self._queued_bytes, queued_bytes(self._descriptor)
+        is_moving = self._sent_bytes > self._sent_bytes_before or self._queued_bytes < before
+        if not is_moving and not self._is_held_by_thread:
+            self._finish(StalledError())
+            return
+        self._sent_bytes_before = self._sent_bytes
+        self._timer = self._loop.call_later(self._stall_seconds, self._look_for_stall)
+
+    def _finish(self, error: Exception | None) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        _WAITING.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._is_held_by_thread:
+            self._close_descriptors()
+        self._parts.clear()
+        ended, self._ended = self._ended, None
+        assert ended is not None
+        ended(error)
+
+    def _close_descriptors(self) -> None:
+        if self._descriptor >= 0:
+            # Before it closes: its number may be another's at once.
+            self._loop.remove_writer(self._descriptor)
+            os.close(self._descriptor)
+        if self._source >= 0:
+            os.close(self._source)
+        self._descriptor = self._source = -1
 
 
-def _complete(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _size_of(part: bytes | bytearray | memoryview | FileSlice) -> int:
+    return part.size_bytes if isinstance(part, FileSlice) else len(part)
+
+
+def _descriptor_of(part: FileSlice) -> int:
+    try:
+        return part.file.fileno()
+    except ValueError:
+        # Closed before its turn came.
+        raise FileEndedError from None
 
 
 def _is_cached(source: int, offset: int, length: int) -> bool:

@@ -245,15 +245,13 @@ class PlainRequests(EdgeProtocol):
         else:
             exchange.run(outcome)
 
-    def write_answer(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> None:
-        """Write an answer, or the head of one with parts, and count it."""
+    def head_of(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> bytes:
+        """The whole head of an answer that goes out now."""
         assert self.hot is not None
         if self.access_log:
             context = contextvars.copy_context()
             context.run(self.hot.enter, call)
             context.run(log_access, self.access_logger, self.client, call.head, call.number, answer.status)
-        if self.transport.is_closing():
-            return
         default_headers = self.server_state.default_headers
         if default_headers is not PlainRequests.default_headers:
             # uvicorn makes a new list each second, for the date.
@@ -264,10 +262,13 @@ class PlainRequests(EdgeProtocol):
             end = throttled + (b"" if keep_alive else _CLOSE) + b"\r\n"
         else:
             end = b"\r\n"
-        self.transport.write(
-            b"%bx-request-id: %b\r\n%b%b%b"
-            % (answer.head, call.request_id.encode(), PlainRequests.default_lines, end, answer.body)  # type: ignore[str-format]
-        )
+        return b"%bx-request-id: %b\r\n%b%b" % (answer.head, call.request_id.encode(), PlainRequests.default_lines, end)
+
+    def write_answer(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> None:
+        """Write an answer that has no parts of files."""
+        head = self.head_of(call, answer, keep_alive=keep_alive)
+        if not self.transport.is_closing():
+            self.transport.write(head + answer.body)
 
     def end_exchange(self, exchange: HotExchange) -> None:
         """An exchange's answer is complete."""

@@ -51,8 +51,9 @@ class SliceResponse(Response):
     async def _send_files(self, send: Send) -> None:
         last = len(self.parts) - 1
         for number, part in enumerate(self.parts):
-            if isinstance(part, bytes):
-                await send({"type": "http.response.body", "body": part, "more_body": number < last})
+            if isinstance(part, bytes) or part.content is not None:
+                body = part if isinstance(part, bytes) else part.content
+                await send({"type": "http.response.body", "body": body, "more_body": number < last})
                 continue
             await send(
                 {

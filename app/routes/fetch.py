@@ -17,8 +17,11 @@ from app.answers import HeldResponse
 from app.compression import plain_etag
 from app.dependencies import JSON, BrokerOf, LogOf, within_fetch_quota
 from app.documented_problems import READ, problems
+from app.fetch_headers import aborted_header, fetched_headers
 from app.fetch_range import ISOLATIONS, FetchRange, FetchRequest, read_records, read_slices
-from app.fetching import FetchAnswer, offset_headers
+from app.fetching import FetchAnswer
+from app.hot.declarations import hot, remember
+from app.hot.fetch import fetch_batches
 from app.http import request_context
 from app.http.byte_budget import ByteBudget, Hold
 from app.http.negotiation import accept
@@ -35,7 +38,7 @@ from schemas.base import LONG_MAX, FlagParameter, TimestampParameter, WholeNumbe
 from schemas.names import OffsetParameter
 from schemas.offsets import Isolation, OffsetOrPlaceParameter
 from schemas.records import Encoding, FetchResult
-from storage.log_snapshot import FetchData, FileSlice, LogSnapshot
+from storage.log_snapshot import FileSlice, LogSnapshot
 from storage.offsets import Offset
 from storage.partition_log import PartitionLog
 
@@ -47,9 +50,6 @@ DECODED_BYTES_MIN = 64 * 1024
 WAIT_MS_MAX = 60_000
 RECORDS_MAX = 1_000_000
 
-IMMUTABLE = "max-age=31536000, immutable"
-REVALIDATE = "no-cache"
-NO_STORE = "no-store"
 ABORTED_COUNT_MAX = 400
 """Aborted transactions that a header lists: 16 KiB."""
 
@@ -242,6 +242,7 @@ _FETCHED: dict[int | str, dict[str, Any]] = {
     responses={**_FETCHED, **problems(*READ)},
     dependencies=[Depends(within_fetch_quota)],
 )
+@hot(fetch_batches, accepts=[RECORD_BATCHES.encode()], varying="offset")
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_records(
     request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[FetchParameters, Query()]
@@ -251,6 +252,7 @@ async def fetch_records(
     parameters.check_media_type(media_type)
     quotas, client = broker.quotas, Client.of_request()
     wanted = parameters.request(quotas.fetch_bytes_max(client, broker.settings.fetch_bytes_max))
+    remember(request, parameters)
     if media_type != RECORD_BATCHES:
         wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
     partition = log.name.partition
@@ -344,7 +346,7 @@ def _prepare(
 ) -> _Prepared:
     if media_type == RECORD_BATCHES:
         data = read_slices(snapshot, wanted, request)
-        return _Prepared(data.next_offset, slices=data.slices, headers=_aborted_header(data))
+        return _Prepared(data.next_offset, slices=data.slices, headers=aborted_header(data))
     records = read_records(snapshot, wanted, request, encoding=encoding, partition=partition)
     if media_type == NDJSON:
         return _Prepared(records.next_offset, content=encode_lines(records.documents))
@@ -357,12 +359,6 @@ def _prepare(
         snapshot.log_end_offset,
     )
     return _Prepared(records.next_offset, content=encode_document(document))
-
-
-def _aborted_header(data: FetchData) -> dict[str, str]:
-    if data.aborted is None:
-        return {}
-    return {"Aborted-Transactions": ", ".join(f"{one.producer_id}/{one.first_offset}" for one in data.aborted)}
 
 
 def _prepare_message_set(
@@ -395,31 +391,23 @@ def _respond(
     hold: Hold,
 ) -> Response:
     prepared = answer.read
-    headers = {
-        **offset_headers(answer.snapshot),
-        "Next-Offset": str(prepared.next_offset),
-        "Cache-Control": NO_STORE,
-        "Vary": "Accept",
-        **prepared.headers,
-    }
-    # What a hard limit cuts depends on that limit, and is asked for again.
-    if (
-        answer.wanted.end is not None
-        and not parameters.hard_limit
-        and is_durable(log, max(answer.wanted.end, prepared.next_offset))
-    ):
-        form = _form(media_type, parameters)
-        etag = f'"{log.topic_id}-{log.name.partition}-{answer.wanted.start}-{prepared.next_offset}-{form}"'
-        if media_type != RECORD_BATCHES:
-            # The same records, but the watermarks beside them may have moved.
-            etag = f"W/{etag}"
-        is_fixed = isinstance(parameters.offset, int) and parameters.until is None and not log.config.compacts
-        headers |= {"ETag": etag, "Cache-Control": IMMUTABLE if is_fixed else REVALIDATE}
-        if is_match(request, etag):
-            if media_type in (JSON, NDJSON):
-                headers["Vary"] = "Accept, Accept-Encoding"
-            hold.release()
-            return Response(status_code=304, headers=headers)
+    headers = fetched_headers(
+        log,
+        answer.snapshot,
+        answer.wanted,
+        prepared.next_offset,
+        parameters,
+        _form(media_type, parameters),
+        prepared.headers,
+        is_exact=media_type == RECORD_BATCHES,
+        # What a hard limit cuts depends on that limit, and is asked for again.
+        may_be_kept=not parameters.hard_limit,
+    )
+    if (etag := headers.get("ETag")) is not None and is_match(request, etag):
+        if media_type in (JSON, NDJSON):
+            headers["Vary"] = "Accept, Accept-Encoding"
+        hold.release()
+        return Response(status_code=304, headers=headers)
     if media_type == RECORD_BATCHES:
         response: Response = SliceResponse(prepared.slices, headers, media_type)
         count("raw", sum(piece.size_bytes for piece in prepared.slices))
@@ -427,11 +415,6 @@ def _respond(
         response = HeldResponse(prepared.content, headers, media_type, hold)
         count({NDJSON: "ndjson", MESSAGE_SET: "message_set"}.get(media_type, "json"), len(prepared.content))
     return response
-
-
-def is_durable(log: PartitionLog, end: int) -> bool:
-    """Whether records below ``end`` may be kept by caches: a power cut does not take them, to be written anew."""
-    return end <= log.recovery_point
 
 
 def is_match(request: Request, etag: str) -> bool:

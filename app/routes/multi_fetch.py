@@ -13,6 +13,7 @@ from app.answers import json_answer, request_body
 from app.broker import Broker
 from app.dependencies import JSON, BrokerOf, within_fetch_quota
 from app.documented_problems import MULTI_FETCH, problems
+from app.fetch_headers import NO_STORE
 from app.http import request_context
 from app.http.body import read_body
 from app.http.negotiation import accept, content_type
@@ -31,7 +32,7 @@ from app.multi_fetch_answer import (
 from app.multi_fetch_body import parse_multi_fetch
 from app.paths import FETCH
 from app.quotas.throttling import Client
-from app.routes.fetch import DECODED_BYTES_MAX, NO_STORE
+from app.routes.fetch import DECODED_BYTES_MAX
 from schemas.multi_fetch import MultiFetch, MultiFetchResult
 from schemas.records import Encoding
 

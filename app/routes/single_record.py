@@ -13,13 +13,14 @@ from app.answers import json_answer
 from app.broker import Broker
 from app.dependencies import BrokerOf, LogOf, OffsetInPath, within_fetch_quota
 from app.documented_problems import READ, problems
+from app.fetch_headers import IMMUTABLE, NO_STORE, is_durable
 from app.fetch_range import ISOLATIONS, read_record, read_value
 from app.http import request_context
 from app.http.problems import Problem
 from app.paths import RECORD, RECORD_VALUE
 from app.quotas.limits import QuotaKind
 from app.quotas.throttling import Client
-from app.routes.fetch import IMMUTABLE, NO_STORE, is_durable, is_match
+from app.routes.fetch import is_match
 from app.translate import encode_document
 from app.value_range import requested_range
 from schemas.offsets import Isolation

@@ -271,14 +271,14 @@ def test_a_file_closed_by_its_owner_is_still_sent_whole(content_path: Path) -> N
         await sending
 
     transferring = asyncio.Event()
-    send_piece = file_transfer.FileTransfer._send_piece
+    wait = file_transfer.FileTransfer._wait
 
-    async def seen(self: file_transfer.FileTransfer, source: int, offset: int, length: int) -> int:
+    def seen(self: file_transfer.FileTransfer) -> None:
+        wait(self)
         transferring.set()
-        return await send_piece(self, source, offset, length)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_transfer.FileTransfer, "_send_piece", seen)
+        patch.setattr(file_transfer.FileTransfer, "_wait", seen)
         with serving(closing) as server, server.connect(receive_buffer_bytes=4096) as connection:
             connection.send(get("any"))
             assert connection.read_answer().body == CONTENT

@@ -1,0 +1,119 @@
+"""Raw fetches of one partition, answered on the connection: as ``fetchRecords`` does, which stays the declaration.
+
+Thread: the event loop. What is in memory is read there; what may not be, in a thread of the readers.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from app.fetch_headers import aborted_header, fetched_headers
+from app.fetch_range import ISOLATIONS, FetchRequest, range_of, read_slices
+from app.hot.request import HotRequest
+from app.http.hot import HotAnswer, make_head
+from app.quotas.limits import QuotaKind
+from storage.errors import UnknownTopicOrPartitionError
+from storage.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.offsets import Offset
+from storage.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from app.broker import Broker
+
+CONTENT_BYTES_MAX = 16 * 1024
+"""So much is quicker read and written than sent by the kernel from the file."""
+
+_MEDIA_TYPE = "application/vnd.kafka.record-batch.v2"
+_HEAD = (
+    b"log-start-offset: %d\r\nhigh-watermark: %d\r\nlast-stable-offset: %d\r\nnext-offset: %d\r\n"
+    b"cache-control: no-store\r\nvary: Accept\r\n%bcontent-length: %d\r\n"
+    b"content-type: application/vnd.kafka.record-batch.v2\r\n"
+)
+_STATUS = make_head(200)
+_NONE_ABORTED = b"aborted-transactions: \r\n"
+
+RawHeaders = "Callable[[PartitionLog, Any, LogSnapshot, FetchRange, FetchData], Mapping[str, str]]"
+
+
+def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
+    """Answer, or leave to the route what it alone can tell: errors, waits, quotas, other starts than an offset."""
+    asked = request.head.parameters
+    place = asked.offset
+    if (
+        place is None
+        or asked.until is not None
+        or asked.magic is not None
+        or asked.hard_limit
+        or (asked.wait_ms and asked.min_bytes > 1)
+        or (broker.quotas.table.has_any and broker.quotas.table.find(QuotaKind.FETCH, *request.client) is not None)
+    ):
+        return None
+    try:
+        log = broker.partition(request.head.topic, request.head.partition)
+    except UnknownTopicOrPartitionError:
+        return None
+    snapshot = log.snapshot
+    isolation = ISOLATIONS[asked.isolation]
+    bound = snapshot.bound(isolation).offset
+    if place == "earliest":
+        start = snapshot.log_start_offset
+    elif place == "latest":
+        start = bound
+    else:
+        start = Offset(place if request.number is None else request.number)
+    if start < snapshot.log_start_offset and asked.on_truncated == "earliest":
+        start = snapshot.log_start_offset
+    if not snapshot.log_start_offset <= start <= snapshot.log_end_offset or (asked.wait_ms and start >= bound):
+        return None
+    max_bytes = min(asked.max_bytes, broker.settings.fetch_bytes_max)
+    if asked.end_offset is None and (asked.max_records is None or start + asked.max_records >= bound):
+        data = snapshot.read_cached(start, max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
+        if data is not None:
+            return _plain_answer(broker, snapshot, isolation, data)
+    wanted = asked.request(broker.settings.fetch_bytes_max)
+    return _read_in_thread(broker, log, snapshot, asked, wanted, start)
+
+
+def _plain_answer(broker: Broker, snapshot: LogSnapshot, isolation: Isolation, data: FetchData) -> HotAnswer:
+    slices = data.slices
+    content = b"" if not slices else slices[0].content if len(slices) == 1 else None
+    size_bytes = data.size_bytes
+    head = _STATUS + _HEAD % (
+        snapshot.log_start_offset,
+        snapshot.high_watermark,
+        snapshot.last_stable_offset,
+        data.next_offset,
+        _NONE_ABORTED if isolation is Isolation.LAST_STABLE else b"",
+        size_bytes,
+    )
+    broker.fetching.count_fetched("raw", size_bytes)
+    if content is not None:
+        return HotAnswer(head, content)
+    # Those with content are memory that is there already.
+    return HotAnswer(head, b"", [piece if piece.content is None else bytes(piece.content) for piece in slices])
+
+
+async def _read_in_thread(
+    broker: Broker,
+    log: PartitionLog,
+    snapshot: LogSnapshot,
+    asked: Any,
+    request: FetchRequest,
+    start: Offset,
+) -> HotAnswer:
+    wanted = range_of(snapshot, request, start)
+    data = await broker.read(functools.partial(read_slices, snapshot, wanted, request))
+    size_bytes = data.size_bytes
+    form = f"{_MEDIA_TYPE};committed" if asked.isolation == "read_committed" else _MEDIA_TYPE
+    headers = [
+        *fetched_headers(
+            log, snapshot, wanted, data.next_offset, asked, form, aborted_header(data), is_exact=True
+        ).items(),
+        ("content-length", str(size_bytes)),
+        ("content-type", _MEDIA_TYPE),
+    ]
+    broker.fetching.count_fetched("raw", size_bytes)
+    return HotAnswer(make_head(200, headers), b"", data.slices)

@@ -1,0 +1,184 @@
+"""Raw fetches on the connection: they answer as the route does, from memory at once and from the disk in a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.http import file_transfer
+from storage.file_system import LocalFile
+from tests.cases.logs import sized_batch
+from tests.edge_server import Answer, Connection
+from tests.servers import ThreadedServer, http_client
+
+RAW = "application/vnd.kafka.record-batch.v2"
+TOPIC = "/v1/topics/hot"
+PATH = f"{TOPIC}/partitions/0/records"
+SIZES = [100, 700, 9000, 30_000, 400, 200_000, 90, 5000]
+END = len(SIZES)
+# Makes no difference to the route, but the request is not plain any more.
+NOT_PLAIN = "TE: trailers\r\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedServer]:
+    with ThreadedServer(tmp_path_factory.mktemp("service") / "data") as running:
+        with http_client(running.url) as client:
+            fill(client)
+        yield running
+
+
+def fill(client: httpx.Client) -> None:
+    assert client.put(TOPIC, json={"partitions": 1, "config": {"segment.bytes": "210000"}}).status_code == 201
+    for size in SIZES:
+        answer = client.post(PATH, content=sized_batch(size), headers={"Content-Type": RAW})
+        assert answer.status_code in (200, 201), answer.text
+
+
+def connect(server: ThreadedServer, **options: int) -> Connection:
+    return Connection(int(server.url.rpartition(":")[2]), **options)
+
+
+def ask(connection: Connection, query: str, more: str = "", path: str = PATH) -> Answer:
+    connection.send(f"GET {path}?{query} HTTP/1.1\r\nHost: a\r\nAccept: {RAW}\r\n{more}\r\n".encode())
+    return connection.read_answer()
+
+
+QUERIES = [
+    *(f"offset={offset}" for offset in range(END + 2)),
+    "offset=earliest",
+    "offset=latest",
+    "offset=2&max_bytes=1",
+    "max_bytes=9500&offset=1",
+    "offset=3&max_bytes=100000000",
+    "offset=0&max_records=2",
+    "offset=0&max_records=1000",
+    "offset=0&end_offset=3",
+    "offset=0&end_offset=1000",
+    "offset=2&isolation=read_committed",
+    "offset=0&end_offset=2&isolation=read_committed",
+    "offset=0&wait_ms=1",
+    f"offset={END}&wait_ms=1",
+    "offset=0&wait_ms=1&min_bytes=300",
+    "offset=0&on_truncated=earliest",
+    "tail=2",
+    "timestamp=0",
+    "offset=0&magic=1",
+    "offset=0&nonsense=1",
+    "offset=-1",
+    "",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_plain_requests_are_answered_as_the_route_answers(server: ThreadedServer, query: str) -> None:
+    with connect(server) as connection:
+        twin = ask(connection, query, NOT_PLAIN)
+        for _ in range(3):
+            answer = ask(connection, query)
+            for headers in (twin.headers, answer.headers):
+                headers.pop("date", None)
+                headers.pop("x-request-id", None)
+            assert (answer.status, answer.headers) == (twin.status, twin.headers)
+            if twin.status == 200:
+                assert answer.body == twin.body
+
+
+@pytest.mark.parametrize("path", [PATH.replace("hot", "none"), PATH.replace("0/rec", "1/rec")])
+def test_what_does_not_exist_is_told_by_the_route(server: ThreadedServer, path: str) -> None:
+    with connect(server) as connection:
+        assert ask(connection, "offset=0").status == 200
+        answers = [ask(connection, "offset=0", more, path) for more in ("", NOT_PLAIN)]
+        assert [answer.status for answer in answers] == [404, 404]
+
+
+def test_they_are_answered_on_the_connection(server: ThreadedServer) -> None:
+    with connect(server) as connection:
+        ask(connection, "offset=0&max_bytes=50000", NOT_PLAIN)
+        before = server.hot_count
+        offset = 0
+        while offset < END:
+            answer = ask(connection, f"offset={offset}&max_bytes=50000")
+            assert answer.status == 200
+            offset = int(answer.headers["next-offset"])
+        # Open ranges, closed ones, and nothing there.
+        assert ask(connection, f"offset={END}&max_bytes=50000").body == b""
+        assert server.hot_count >= before + 4
+
+
+def test_a_row_of_requests_is_answered_in_order(server: ThreadedServer) -> None:
+    """Of memory, of files, and of the application, without waiting for one another's bytes to be taken."""
+    with connect(server, receive_buffer_bytes=4096) as connection:
+        wanted = [ask(connection, f"offset={offset}", NOT_PLAIN).body for offset in range(END)]
+        row = [number % END for number in range(40)]
+        for offset in row:
+            more = NOT_PLAIN if offset == 3 else ""
+            request = f"GET {PATH}?offset={offset} HTTP/1.1\r\nHost: a\r\nAccept: {RAW}\r\n{more}\r\n"
+            connection.send(request.encode())
+        for offset in row:
+            assert connection.read_answer().body == wanted[offset]
+
+
+def test_cold_bytes_never_stall_the_loop(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk takes its time, and others are answered meanwhile."""
+    with connect(server) as connection, connect(server) as other:
+        twin = ask(connection, "offset=1&max_bytes=20000", NOT_PLAIN)
+        is_read, may_go_on = threading.Event(), threading.Event()
+        read = LocalFile.read
+
+        def slow(self: LocalFile, position: int, length: int) -> bytes:
+            assert threading.current_thread().name != "server under test"
+            is_read.set()
+            assert may_go_on.wait(30)
+            return read(self, position, length)
+
+        monkeypatch.setattr(LocalFile, "read_cached", lambda *_: None)
+        monkeypatch.setattr(LocalFile, "read", slow)
+        connection.send(f"GET {PATH}?offset=1&max_bytes=20000 HTTP/1.1\r\nHost: a\r\nAccept: {RAW}\r\n\r\n".encode())
+        assert is_read.wait(30)
+        for _ in range(5):
+            other.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert other.read_answer().status == 200
+        may_go_on.set()
+        assert connection.read_answer().body == twin.body
+
+
+def test_cold_bytes_of_a_transfer_are_sent_from_a_thread(
+    server: ThreadedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_transfer, "_is_cached", lambda *_: False)
+    with connect(server) as connection:
+        for _ in range(2):
+            answer = ask(connection, "offset=4&max_bytes=100000000")
+            assert answer.body == ask(connection, "offset=4&max_bytes=100000000", NOT_PLAIN).body
+
+
+def test_a_file_that_ended_early_cuts_the_connection(tmp_path: Path) -> None:
+    with ThreadedServer(tmp_path / "data") as server:
+        with http_client(server.url) as client:
+            fill(client)
+        with connect(server) as connection:
+            whole = ask(connection, "offset=5&max_bytes=1", NOT_PLAIN)
+            log = server.service.broker.partition("hot", 0)
+            segment = next(one for one in reversed(log.snapshot.segments) if one.base_offset <= 5)
+            original = type(log.snapshot).read_cached
+
+            def too_much(self, *arguments, **options):  # type: ignore[no-untyped-def]
+                data = original(self, *arguments, **options)
+                if data is None or not data.slices:
+                    return data
+                piece = data.slices[0]
+                return data._replace(slices=(piece._replace(size_bytes=segment.size_bytes + 1, content=None),))
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(type(log.snapshot), "read_cached", too_much)
+                connection.send(
+                    f"GET {PATH}?offset=5&max_bytes=1 HTTP/1.1\r\nHost: a\r\nAccept: {RAW}\r\n\r\n".encode()
+                )
+                connection.read_head()
+                assert 0 < len(connection.read_to_end()) <= segment.size_bytes
+            assert whole.status == 200
