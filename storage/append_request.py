@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from rollway.records import RecordBatch, encode_control_batch
@@ -14,38 +13,38 @@ MARKER_BYTES = 78
 """The size of a marker's batch."""
 
 
-@dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """The batches of one request: appended one behind the other, all or none.
+    """The batches of one request: appended one behind the other, all or none. Not to be changed.
 
     With ``expected_offset`` only if that is the log end offset when their turn comes. A ``transaction_marker`` comes
     without batches: its own is made when its turn has come.
     """
 
-    batches: tuple[ValidBatch, ...]
-    expected_offset: Offset | None = None
-    transaction_marker: TransactionMarker | None = None
+    __slots__ = ("batch_count", "batches", "expected_offset", "record_count", "size_bytes", "transaction_marker")
+
+    def __init__(
+        self,
+        batches: tuple[ValidBatch, ...],
+        expected_offset: Offset | None = None,
+        transaction_marker: TransactionMarker | None = None,
+    ) -> None:
+        self.batches = batches
+        self.expected_offset = expected_offset
+        self.transaction_marker = transaction_marker
+        if transaction_marker is not None:
+            self.size_bytes, self.record_count, self.batch_count = MARKER_BYTES, 1, 1
+            return
+        self.batch_count = len(batches)
+        if self.batch_count == 1:
+            self.size_bytes, self.record_count = batches[0].size_bytes, batches[0].header.record_count
+        else:
+            self.size_bytes = sum(batch.size_bytes for batch in batches)
+            self.record_count = sum(batch.header.record_count for batch in batches)
 
     @classmethod
     def marker(cls, marker: TransactionMarker) -> Self:
         """The request to end a producer's transaction, if one is open, with a control batch of 78 bytes (spec E22)."""
         return cls((), transaction_marker=marker)
-
-    @property
-    def size_bytes(self) -> int:
-        if self.transaction_marker is not None:
-            return MARKER_BYTES
-        return sum(batch.size_bytes for batch in self.batches)
-
-    @property
-    def record_count(self) -> int:
-        if self.transaction_marker is not None:
-            return 1
-        return sum(batch.header.record_count for batch in self.batches)
-
-    @property
-    def batch_count(self) -> int:
-        return 1 if self.transaction_marker is not None else len(self.batches)
 
 
 class AppendResult(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ from rollway.records import (
     BrokenRecordError,
     DecompressedSizeError,
     RecordBatch,
-    RecordColumns,
     RecordFormatError,
     TimestampType,
     UnknownCodecError,
@@ -30,6 +28,8 @@ from rollway.records import (
     parse_header,
 )
 from rollway.records.columns import BoolArray, Int64Array
+from rollway.records.decode import COLUMNS_RATIO_MAX
+from rollway.records.section_facts import find_facts
 from storage.config import TopicConfig
 from storage.errors import (
     CorruptBatchError,
@@ -46,8 +46,14 @@ from storage.recompression import recompress
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 RECORD_ERRORS_MAX = 100
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_LEAVES_UNCOMPRESSED = frozenset({"producer", "uncompressed"})
+_CODEC_MASK = 0x07
 _LOG_APPEND_TIME_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
+
+_pack_base_offset = struct.Struct(">q").pack_into
+_pack_leader_epoch = struct.Struct(">i").pack_into
 
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
@@ -57,21 +63,21 @@ _PRODUCER_AT = 43
 TRANSACTIONAL_BIT = 0x10
 
 
-@dataclass(slots=True)
 class ValidBatch:
     """A batch that may be written: its 61 header bytes, to be stamped, and its records, never copied.
 
-    ``max_timestamp`` is the largest of its records, ``NO_TIMESTAMP`` when none has one.
+    ``header`` is what the producer sent. ``max_timestamp`` is the largest of its records, ``NO_TIMESTAMP`` when none
+    has one.
     """
 
-    head: bytearray
-    body: memoryview
-    header: BatchHeader
-    max_timestamp: int
+    __slots__ = ("body", "head", "header", "max_timestamp", "size_bytes")
 
-    @property
-    def size_bytes(self) -> int:
-        return HEADER_BYTES + len(self.body)
+    def __init__(self, head: bytearray, body: memoryview, header: BatchHeader, max_timestamp: int) -> None:
+        self.head = head
+        self.body = body
+        self.header = header
+        self.max_timestamp = max_timestamp
+        self.size_bytes = HEADER_BYTES + len(body)
 
     @property
     def last_offset(self) -> Offset:
@@ -81,8 +87,8 @@ class ValidBatch:
 
     def stamp(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
         """Set base offset and leader epoch: bytes 0-7 and 12-15, which the CRC does not cover (spec E16)."""
-        struct.pack_into(">q", self.head, 0, base_offset)
-        struct.pack_into(">i", self.head, 12, leader_epoch)
+        _pack_base_offset(self.head, 0, base_offset)
+        _pack_leader_epoch(self.head, 12, leader_epoch)
 
     def set_log_append_time(self, now_ms: int) -> None:
         """Make every record report ``now_ms``; the CRC is computed anew (spec E15)."""
@@ -160,7 +166,7 @@ def validate_batches(
                 f"the batch at byte {position} is {header.size_bytes} bytes long, but {len(view) - position} follow"
             )
         try:
-            batches.append(_validate_batch(RecordBatch(view[position:end]), config, now_ms, position))
+            batches.append(_validate_batch(view, position, header, config, now_ms))
         except RecordFormatError as error:
             raise refusal(error, f"batch at byte {position}: {error}") from error
         position = end
@@ -207,27 +213,41 @@ def refusal(error: RecordFormatError, message: str) -> RefusedError:
     return CorruptBatchError(message)
 
 
-def _validate_batch(batch: RecordBatch, config: TopicConfig, now_ms: int, position: int) -> ValidBatch:
-    header = batch.header
-    if header.size_bytes > config.max_message_bytes:
+def _validate_batch(
+    view: memoryview, position: int, header: BatchHeader, config: TopicConfig, now_ms: int
+) -> ValidBatch:
+    """The batch at ``position``, whole there, that has this header."""
+    end = position + header.size_bytes
+    if end - position > config.max_message_bytes:
         raise MessageTooLargeError(
             f"the batch at byte {position} has {header.size_bytes} bytes; "
             f"max.message.bytes is {config.max_message_bytes}"
         )
-    batch.check_crc()
+    if crc32c(view[position + _ATTRIBUTES_AT : end]) != header.crc:
+        RecordBatch(view[position:end]).check_crc()
     _check_header(header, config, position)
+    if header.attributes & _CODEC_MASK or config.compression_type not in _LEAVES_UNCOMPRESSED:
+        return _validate_compressed(RecordBatch(view[position:end]), config, now_ms, position)
+    body = view[position + HEADER_BYTES : end]
+    max_timestamp = _check_records(view[position:end], body, header, config, now_ms, position)
+    return _valid(view[position : position + HEADER_BYTES], body, header, max_timestamp)
+
+
+def _validate_compressed(batch: RecordBatch, config: TopicConfig, now_ms: int, position: int) -> ValidBatch:
+    """A batch that comes compressed, or that the topic stores compressed."""
     section = decompress_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-    columns = decode_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX, section=section)
-    _check_records(columns, header, config, now_ms, position)
-    max_timestamp = int(columns.timestamps.max())
+    max_timestamp = _check_records(batch.buffer, section, batch.header, config, now_ms, position)
     batch = recompress(batch, section, config)
-    header = batch.header
-    if header.size_bytes > config.max_message_bytes:
+    if batch.header.size_bytes > config.max_message_bytes:
         raise MessageTooLargeError(
-            f"the batch at byte {position} has {header.size_bytes} bytes with compression.type "
+            f"the batch at byte {position} has {batch.header.size_bytes} bytes with compression.type "
             f"{config.compression_type}; max.message.bytes is {config.max_message_bytes}"
         )
-    valid = ValidBatch(bytearray(batch.buffer[:HEADER_BYTES]), batch.body, header, max_timestamp)
+    return _valid(batch.buffer[:HEADER_BYTES], batch.body, batch.header, max_timestamp)
+
+
+def _valid(head: memoryview, body: memoryview, header: BatchHeader, max_timestamp: int) -> ValidBatch:
+    valid = ValidBatch(bytearray(head), body, header, max_timestamp)
     if max_timestamp != header.max_timestamp:
         valid.set_create_time_max(max_timestamp)
     return valid
@@ -235,6 +255,14 @@ def _validate_batch(batch: RecordBatch, config: TopicConfig, now_ms: int, positi
 
 def _check_header(header: BatchHeader, config: TopicConfig, position: int) -> None:
     """Spec E9 and E13: what a client may put into a batch's header."""
+    if (
+        header.base_offset == 0
+        and 0 < header.record_count == header.last_offset_delta + 1
+        and not header.attributes & ~_CODEC_MASK
+        and header.producer_id < 0
+    ):
+        # As nearly all are: nothing of what follows can be wrong.
+        return
     where = f"the batch at byte {position}"
     if header.base_offset != 0:
         raise InvalidRecordError(f"{where} has base offset {header.base_offset}; a producer sends 0")
@@ -260,9 +288,29 @@ def _check_header(header: BatchHeader, config: TopicConfig, position: int) -> No
 
 
 def _check_records(
-    columns: RecordColumns, header: BatchHeader, config: TopicConfig, now_ms: int, position: int
-) -> None:
-    """Spec E14: every record in one pass over columns; single ones are named only when something is wrong."""
+    whole: memoryview,
+    section: bytes | memoryview,
+    header: BatchHeader,
+    config: TopicConfig,
+    now_ms: int,
+    position: int,
+) -> int:
+    """Spec E14, every record of the batch ``whole``; return the largest timestamp.
+
+    Records become columns only when one of them may break a rule, to name those that do.
+    """
+    is_compressed = header.attributes & _CODEC_MASK
+    facts = find_facts(
+        section, header.record_count, COLUMNS_RATIO_MAX * DECOMPRESSED_BYTES_MAX if is_compressed else None
+    )
+    if facts is not None:
+        oldest = header.base_timestamp + facts.timestamp_delta_min
+        newest = header.base_timestamp + facts.timestamp_delta_max
+        if header.attributes & _LOG_APPEND_TIME_BIT:
+            oldest = newest = header.max_timestamp
+        if _is_in_time(oldest, newest, config, now_ms) and not (facts.has_null_key and config.compacts):
+            return newest
+    columns = decode_batch(RecordBatch(whole), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX, section=section)
     faults = [
         _Fault(
             columns.offsets - header.base_offset != np.arange(header.record_count, dtype=np.int64),
@@ -274,6 +322,15 @@ def _check_records(
     if config.message_timestamp_type == "CreateTime":
         faults.append(_timestamp_fault(columns.timestamps, config, now_ms))
     _raise_faults(faults, f"the batch at byte {position}")
+    return int(columns.timestamps.max())
+
+
+def _is_in_time(oldest: int, newest: int, config: TopicConfig, now_ms: int) -> bool:
+    """Whether timestamps between these two are what the topic takes now; not sure of records that have none."""
+    if config.message_timestamp_type != "CreateTime":
+        return oldest >= _INT64_MIN and newest <= _INT64_MAX
+    least, greatest = _timestamp_range(config, now_ms)
+    return least <= oldest and newest <= greatest
 
 
 class _Fault(NamedTuple):

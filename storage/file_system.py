@@ -232,19 +232,30 @@ class LocalFile:
         return piece if count == length else None
 
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        if 0 < len(parts) <= _WRITE_VECTOR_MAX:
+            # As a rule the disk takes all at once.
+            written = self._write_once(position, parts)
+            if written == sum(map(len, parts)):
+                return
+        else:
+            written = 0
         pending = [memoryview(part).cast("B") for part in parts if len(part)]
-        while pending:
-            try:
-                written = os.pwritev(self.fileno(), pending[:_WRITE_VECTOR_MAX], position)
-            except OSError as error:
-                raise self._or_read_only(error) from error
-            if written == 0:
-                raise OSError(errno.EIO, "the disk took no bytes", str(self._path))
+        while True:
             position += written
             while pending and written >= len(pending[0]):
                 written -= len(pending.pop(0))
-            if written:
-                pending[0] = pending[0][written:]
+            if not pending:
+                return
+            pending[0] = pending[0][written:]
+            written = self._write_once(position, pending[:_WRITE_VECTOR_MAX])
+            if written == 0:
+                raise OSError(errno.EIO, "the disk took no bytes", str(self._path))
+
+    def _write_once(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+        try:
+            return os.pwritev(self.fileno(), parts, position)
+        except OSError as error:
+            raise self._or_read_only(error) from error
 
     def truncate(self, size: int) -> None:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from rollway.records import BatchHeader, ControlRecord, parse_header
@@ -25,6 +24,7 @@ from storage.producer_entry import ProducerBatch, add_sequence
 from storage.producer_state import ProducerDraft, ProducerState
 from storage.repeated_requests import find_repeated
 from storage.segment import RELATIVE_OFFSET_MAX
+from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction
 from storage.written_log import DISK_FULL_ERRNOS, LogParts, WrittenLog, WrittenState
 
 __all__ = ["DISK_FULL_ERRNOS", "AppendRequest", "AppendResult", "LogParts", "LogWriter", "WrittenState"]
@@ -75,9 +75,51 @@ class LogWriter(WrittenLog):
 
     def append(self, group: Sequence[AppendRequest]) -> list[AppendResult | StorageError]:
         """Give offsets to the batches of each request and write them; one answer per request, in order."""
+        if len(group) == 1 and self._is_plain(group[0]) and not self._must_roll(group[0], group[0].batches):
+            try:
+                return [self._append_plain(group[0])]
+            except DiskFullError as error:
+                return [error]
         answers: list[AppendResult | StorageError] = []
         self._append_group(group, answers)
         return answers
+
+    def _is_plain(self, request: AppendRequest) -> bool:
+        """Whether there is nothing to say about a request but where it goes: no condition, no producer, no marker."""
+        if request.expected_offset is not None or not request.batches or request.transaction_marker is not None:
+            return False
+        if request.size_bytes > self.config.segment_bytes:
+            return False
+        return all(batch.header.producer_id < 0 for batch in request.batches)
+
+    def _append_plain(self, request: AppendRequest) -> AppendResult:
+        """A plain request alone in its group: what ``_prepare`` and ``_write`` do for it, and nothing of the rest."""
+        written, batches = self.written, request.batches
+        base_offset = written.log_end.offset
+        end_offset, log_append_time = self._stamp_batches(batches, base_offset)
+        self._write_batches(batches, ())
+        unstable = written.unstable
+        if unstable != NOTHING_UNSTABLE:
+            unstable = self._unstable_after(())
+        active = written.segments[-1]
+        log_end = LogOffsetMetadata(end_offset, active.base_offset, Position(active.size_bytes))
+        self.written = written.grown_to(log_end, unstable)
+        return AppendResult(
+            base_offset, Offset(end_offset - 1), request.record_count, log_append_time, written.log_start_offset
+        )
+
+    def appends_without_waiting(self, request: AppendRequest) -> bool:
+        """Whether ``append`` of this request alone would touch nothing but memory and the page cache of open files."""
+        active = self.written.segments[-1]
+        if request.transaction_marker is not None or not request.batches or not active.is_ready:
+            return False
+        if request.size_bytes > self.config.segment_bytes or self._must_roll(request, request.batches):
+            return False
+        # Telling a repeated request of several batches may read the log, and so may placing an open transaction.
+        if len(request.batches) > 1 and request.batches[0].header.producer_id >= 0:
+            return False
+        first_open = self.written.unstable.first_open
+        return first_open is None or not first_open.is_offset_only
 
     def _append_group(self, group: Sequence[AppendRequest], answers: list[AppendResult | StorageError]) -> None:
         waiting = _Waiting(self.producers)
@@ -104,7 +146,7 @@ class LogWriter(WrittenLog):
         """Write one batch as a leader stored it, at the log end; offsets, epoch and producer are not checked here."""
         request, waiting = AppendRequest((batch,)), _Waiting(self.producers)
         header = batch.header
-        if self._must_roll(request, (batch,), waiting):
+        if self._must_roll(request, (batch,)):
             self.roll(Offset(header.base_offset))
         active = self.written.active
         draft = waiting.producers.draft()
@@ -221,60 +263,69 @@ class LogWriter(WrittenLog):
 
     def _stamp(self, place: int, request: AppendRequest, batches: Sequence[ValidBatch], waiting: _Waiting) -> None:
         """Give the batches their offsets and let them wait; their producers are checked."""
-        now_ms = self._clock.now_ms()
-        stamps_time = self.config.message_timestamp_type == "LogAppendTime"
         marker, active = request.transaction_marker, self.written.active
         control = None if marker is None else ControlRecord(marker.control_type, marker.coordinator_epoch)
         draft = waiting.producers.draft()
-        log_end = base_offset = self._end_of(waiting)
+        base_offset = self._end_of(waiting)
         position = active.size_bytes + waiting.size_bytes
+        end_offset, log_append_time = self._stamp_batches(batches, base_offset)
+        now_ms = self._clock.now_ms()
         for batch in batches:
-            if stamps_time:
-                batch.set_log_append_time(now_ms)
-            batch.stamp(base_offset, self.leader_epoch)
             if batch.header.producer_id >= 0:
-                where = LogOffsetMetadata(base_offset, active.base_offset, Position(position))
-                draft.update(parse_header(batch.head), now_ms, place=where, control=control)
-            base_offset = Offset(batch.last_offset + 1)
+                header = parse_header(batch.head)
+                where = LogOffsetMetadata(Offset(header.base_offset), active.base_offset, Position(position))
+                draft.update(header, now_ms, place=where, control=control)
             position += batch.size_bytes
         result = AppendResult(
-            log_end,
-            Offset(base_offset - 1),
-            request.record_count,
-            now_ms if stamps_time else NO_TIMESTAMP,
-            self.written.log_start_offset,
+            base_offset, Offset(end_offset - 1), request.record_count, log_append_time, self.written.log_start_offset
         )
         waiting.add(_Pending(place, batches, result), draft)
+
+    def _stamp_batches(self, batches: Sequence[ValidBatch], base_offset: Offset) -> tuple[Offset, int]:
+        """Give batches their offsets from ``base_offset`` on; return the offset after them, and when they were
+        appended if the topic stamps that."""
+        log_append_time = NO_TIMESTAMP
+        if self.config.message_timestamp_type == "LogAppendTime":
+            log_append_time = self._clock.now_ms()
+        leader_epoch = self.leader_epoch
+        end_offset: int = base_offset
+        for batch in batches:
+            if log_append_time != NO_TIMESTAMP:
+                batch.set_log_append_time(log_append_time)
+            batch.stamp(Offset(end_offset), leader_epoch)
+            end_offset += batch.header.last_offset_delta + 1
+        return Offset(end_offset), log_append_time
 
     def _must_write_first(self, request: AppendRequest, waiting: _Waiting) -> bool:
         """Whether what waits must be written before it can be told if an index is full."""
         count = waiting.batch_count
         return count > 0 and self.written.active.index_room() <= count + request.batch_count
 
-    def must_roll_for(self, request: AppendRequest) -> bool:
-        """Whether the segment is rolled before this request, when nothing else waits to be written."""
-        return request.batch_count > 0 and self._must_roll(request, request.batches, _Waiting(self.producers))
-
-    def _must_roll(self, request: AppendRequest, batches: Sequence[ValidBatch], waiting: _Waiting) -> bool:
+    def _must_roll(
+        self, request: AppendRequest, batches: Sequence[ValidBatch], waiting: _Waiting | None = None
+    ) -> bool:
         """Spec E6, before an append."""
-        active = self.written.active
+        active = self.written.segments[-1]
         if active.sealed:
             return True
-        size_bytes = active.size_bytes + waiting.size_bytes
+        written_bytes = active.size_bytes
+        size_bytes = written_bytes if waiting is None else written_bytes + waiting.size_bytes
         if size_bytes > self.config.segment_bytes - request.size_bytes:
             return True
         if active.index_room() <= 0 and (size_bytes > 0 or active.offset_index.get().entry_count > 0):
             return True
-        last_offset = self._end_of(waiting) + request.record_count - 1
+        log_end = self.written.log_end.offset if waiting is None else self._end_of(waiting)
+        last_offset = log_end + request.record_count - 1
         if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
             return True
         if size_bytes == 0:
             return False
         now_ms = self._clock.now_ms()
-        newest = max(batch.max_timestamp for batch in batches)
         if self.config.message_timestamp_type == "LogAppendTime":
             newest = now_ms
-        first_timestamp = active.first_timestamp if active.size_bytes else NO_TIMESTAMP
+        else:
+            newest = max([batch.max_timestamp for batch in batches])
+        first_timestamp = active.first_timestamp if written_bytes else NO_TIMESTAMP
         waited_ms = newest - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
         return waited_ms > self.config.segment_ms - active.jitter_ms
 
@@ -287,11 +338,28 @@ class LogWriter(WrittenLog):
         """
         if not waiting.requests:
             return
-        active = self.written.active
-        before = active.size_bytes, self.written.log_end.offset, active.builder.max_timestamp
         completed = waiting.producers.completed
+        self._write_batches([batch for pending in waiting.requests for batch in pending.batches], completed)
+        self.producers.accept(waiting.producers)
+        for pending in waiting.requests:
+            answers[pending.place] = pending.result
+        active = self.written.active
+        log_end = LogOffsetMetadata(self._end_of(waiting), active.base_offset, Position(active.size_bytes))
+        waiting.clear()
+        # One assignment: nobody may see the new end without the transactions that begin below it.
+        self.written = self.written.grown_to(log_end, self._unstable_after(completed))
+
+    def _write_batches(self, batches: Sequence[ValidBatch], completed: Sequence[CompletedTransaction]) -> None:
+        """Write stamped batches behind the last, all or none.
+
+        Raises:
+            DiskFullError: there was no room, and the log is as before.
+            OSError: the disk failed otherwise.
+        """
+        active = self.written.segments[-1]
+        size_bytes, max_timestamp = active.size_bytes, active.builder.max_timestamp
         try:
-            active.append([batch for pending in waiting.requests for batch in pending.batches])
+            active.append(batches)
             for transaction in completed:
                 if transaction.is_aborted:
                     active.transactions.add(transaction.to_aborted())
@@ -299,14 +367,7 @@ class LogWriter(WrittenLog):
             if error.errno not in DISK_FULL_ERRNOS:
                 raise
             try:
-                active.undo_append(*before)
+                active.undo_append(size_bytes, self.written.log_end.offset, max_timestamp)
             except OSError as second:
                 raise OSError(errno.EIO, "an append that found no room could not be undone") from second
             raise self.no_room(error) from error
-        self.producers.accept(waiting.producers)
-        for pending in waiting.requests:
-            answers[pending.place] = pending.result
-        log_end = LogOffsetMetadata(self._end_of(waiting), active.base_offset, Position(active.size_bytes))
-        waiting.clear()
-        # One assignment: nobody may see the new end without the transactions that begin below it.
-        self.written = replace(self.written, log_end=log_end, unstable=self._unstable_after(completed))

@@ -74,6 +74,7 @@ class PartitionLog:
         self.replicas.min_insync_replicas = parts.config.min_insync_replicas
         self.offline_reason: str | None = None
         self._writing = threading.Lock()
+        self._exclusive = _OneWriter(self._writing, parts.name)
         self._last_flush_ms = parts.clock.elapsed_ms()
         self._closed = False
         if parts.damage:
@@ -209,7 +210,7 @@ class PartitionLog:
             PartitionOfflineError: the partition is offline; nothing was written.
             PartitionFailedError: the disk refused; what reached it is unknown, and the partition is offline now.
         """
-        with self._exclusive():
+        with self._exclusive:
             self._check_online()
             try:
                 answers = self._writer.append(group)
@@ -220,16 +221,14 @@ class PartitionLog:
         return answers
 
     def appends_without_waiting(self, request: AppendRequest) -> bool:
-        """Whether ``append`` of this request alone would only write to the page cache: no roll and no fsync are due.
-
-        Thread: the partition's writer only.
-        """
+        """Whether ``append`` of this request alone would neither roll, nor flush, nor read: work of some microseconds
+        while the disk keeps up. Thread: the writer, which appends next; nothing is changed."""
+        writer = self._writer
         return (
             self.offline_reason is None
-            and request.transaction_marker is None
             and not self._writing.locked()
-            and self.unflushed_count + request.record_count < self.config.flush_messages
-            and not self._writer.must_roll_for(request)
+            and self.unflushed_count + request.record_count < writer.config.flush_messages
+            and writer.appends_without_waiting(request)
         )
 
     def append_copied(self, content: bytes) -> Offset:
@@ -243,7 +242,7 @@ class PartitionLog:
             UnexpectedAppendOffsetError: the first batch lies below the log end. Nothing was written.
             DiskFullError, PartitionOfflineError, PartitionFailedError.
         """
-        with self._exclusive():
+        with self._exclusive:
             self._check_online()
             self._guarded(lambda: self._copied.append(content), "appending")
             return self.written_end_offset
@@ -258,7 +257,7 @@ class PartitionLog:
         Raises:
             DiskFullError, PartitionOfflineError, PartitionFailedError.
         """
-        with self._exclusive():
+        with self._exclusive:
             self._check_online()
             self.flush()
             entry = EpochEntry(LeaderEpoch(self.leader_epoch + 1), self.written_end_offset)
@@ -276,7 +275,7 @@ class PartitionLog:
         Raises:
             DiskFullError, PartitionOfflineError, PartitionFailedError.
         """
-        with self._exclusive():
+        with self._exclusive:
             self._check_online()
             self._guarded(lambda: self._writer.roll(self.written_end_offset), "rolling")
 
@@ -330,7 +329,7 @@ class PartitionLog:
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that were idle for too long; return how many (spec E19, case PS-6). Thread: the writer."""
-        with self._exclusive():
+        with self._exclusive:
             return self.producers.expire(now_ms)
 
     # Retention and deletion
@@ -368,7 +367,7 @@ class PartitionLog:
         Raises:
             DiskFullError, PartitionOfflineError, PartitionFailedError.
         """
-        with self._exclusive():
+        with self._exclusive:
             self._check_online()
             return self._guarded(lambda: self._delete_old_segments(now_ms), "deleting segments")
 
@@ -403,7 +402,7 @@ class PartitionLog:
             PolicyViolationError: the topic is only compacted.
             DiskFullError, PartitionOfflineError, PartitionFailedError.
         """
-        with self._exclusive():
+        with self._exclusive:
             self._check_online()
             if not self.config.deletes:
                 raise PolicyViolationError(f"cleanup.policy of {self.name.topic} is {self.config.cleanup_policy}")
@@ -434,7 +433,7 @@ class PartitionLog:
         """
         if offset < 0:
             raise ValueError(f"a log cannot be truncated to offset {offset}")
-        with self._exclusive(), self._writer.flushing:
+        with self._exclusive, self._writer.flushing:
             self._check_online()
             if offset >= self.written_end_offset:
                 self._guarded(lambda: self.epochs.truncate_from_end(Offset(offset)), "truncating")
@@ -446,7 +445,7 @@ class PartitionLog:
         """Drop everything; the log is one empty segment at ``offset`` (spec E21). As ``truncate_to`` otherwise."""
         if offset < 0:
             raise ValueError(f"a log cannot start at offset {offset}")
-        with self._exclusive(), self._writer.flushing:
+        with self._exclusive, self._writer.flushing:
             self._check_online()
             self._guarded(lambda: self._truncation.start_at(Offset(offset)), "truncating")
             self._publish_shorter()
@@ -482,7 +481,7 @@ class PartitionLog:
         recovered. Thread: the writer, last of all."""
         if self._closed:
             return True
-        with self._exclusive():
+        with self._exclusive:
             self._closed = True
             if self.offline_reason is not None:
                 return False
@@ -499,9 +498,6 @@ class PartitionLog:
             return True
 
     # Failing
-
-    def _exclusive(self) -> _OneWriter:
-        return _OneWriter(self._writing, self.name)
 
     def _check_online(self) -> None:
         if self.offline_reason is not None:

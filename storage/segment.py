@@ -191,6 +191,11 @@ class Segment:
                 builder = self._builder
         return builder
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether an append would find everything open."""
+        return self._builder is not None and self._log.is_open and self.offset_index.is_open and self.time_index.is_open
+
     def index_room(self) -> int:
         """How many more entries both indexes take; the time index keeps one for ``seal`` (spec C8)."""
         offset_index = self.offset_index.get()
@@ -208,20 +213,21 @@ class Segment:
 
         Durable: no, see ``flush``.
         """
+        log, builder = self._log, self.builder
         parts: list[bytes | bytearray | memoryview] = []
         for batch in batches:
             parts.append(batch.head)
             parts.append(batch.body)
-        self.file.write(self.size_bytes, parts)
-        position = self.size_bytes
+        position = log.size_bytes
+        log.file.write(position, parts)
         for batch in batches:
             last_offset = batch.last_offset
             if position == 0:
                 self._first_timestamp = batch.max_timestamp
-            if self.builder.add(last_offset, batch.max_timestamp, batch.size_bytes):
+            if builder.add(last_offset, batch.max_timestamp, batch.size_bytes):
                 self._add_index_entries(last_offset, Position(position))
             position += batch.size_bytes
-        self.size_bytes = position
+        log.size_bytes = position
 
     def _add_index_entries(self, last_offset: Offset, position: Position) -> None:
         # The log rolls before an index is full; a group with more batches than room has its last ones unindexed,

@@ -7,8 +7,9 @@ import random
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from storage.clock import Clock
 from storage.config import TopicConfig
@@ -30,8 +31,7 @@ from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction, Unstabl
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenState:
+class WrittenState(NamedTuple):
     """What the writer has finished: the source of the next snapshot, replaced in one assignment."""
 
     segments: tuple[Segment, ...]
@@ -54,6 +54,10 @@ class WrittenState:
     @property
     def active(self) -> Segment:
         return self.segments[-1]
+
+    def grown_to(self, log_end: LogOffsetMetadata, unstable: UnstableTransactions) -> WrittenState:
+        """After an append to the active segment."""
+        return WrittenState(self.segments, self.base_offsets, self.log_start_offset, log_end, unstable)
 
 
 @dataclass(slots=True)
@@ -115,7 +119,7 @@ class WrittenLog:
         self.high_watermark = log_end.offset
         """As last published; set by whoever publishes."""
         self.written = WrittenState.of(parts.segments, parts.log_start_offset, log_end)
-        self.written = replace(self.written, unstable=self._unstable_after(()))
+        self.written = self.written._replace(unstable=self._unstable_after(()))
         self.durable_end = log_end
         self._durable_lock = threading.Lock()
         self.flushing = threading.RLock()
@@ -204,7 +208,7 @@ class WrittenLog:
         """Let the log begin at ``log_start_offset``, durably, if it does not begin there or above already."""
         if log_start_offset > self.written.log_start_offset:
             self._save_log_start(log_start_offset)
-            self.written = replace(self.written, log_start_offset=log_start_offset)
+            self.written = self.written._replace(log_start_offset=log_start_offset)
 
     def _save_log_start(self, log_start_offset: Offset) -> None:
         if log_start_offset > self.written.log_start_offset:
@@ -235,7 +239,7 @@ class WrittenLog:
         written = WrittenState.of(segments, log_start_offset, log_end)
         completed = tuple(entry for entry in self.written.unstable.completed if entry.marker_offset < offset)
         unstable = UnstableTransactions(self._first_open(written), completed)
-        self.written = replace(written, unstable=unstable)
+        self.written = written._replace(unstable=unstable)
         if self.durable_end.offset > offset:
             self.durable_end = log_end
 

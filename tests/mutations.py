@@ -345,7 +345,7 @@ def publish_before_write(patch: pytest.MonkeyPatch) -> None:
             written.log_end.segment_base_offset,
             Position(written.log_end.position + sum(request.size_bytes for request in group)),
         )
-        self.snapshot = self._make_snapshot(replace(written, log_end=end), end)
+        self.snapshot = self._make_snapshot(written._replace(log_end=end), end)
         time.sleep(0)
         return append(self, group)
 

@@ -39,6 +39,10 @@ LOG_OVERHEAD_BYTES = 12
 MAGIC = 2
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_unpack_header = _HEADER.unpack_from
+_new_tuple = tuple.__new__
+_LENGTH_FIELD = 1
+_MAGIC_FIELD = 3
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _LEADER_EPOCH_AT = 12
@@ -145,18 +149,27 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         BrokenBatchError: fewer than 61 bytes, or a length below the smallest batch.
         UnsupportedMagicError: another magic than 2.
     """
+    try:
+        header: BatchHeader = _new_tuple(BatchHeader, _unpack_header(buffer, position))
+        if header[_MAGIC_FIELD] == MAGIC and header[_LENGTH_FIELD] >= HEADER_BYTES - LOG_OVERHEAD_BYTES:
+            return header
+    except struct.error:
+        pass
+    raise _header_error(buffer, position)
+
+
+def _header_error(buffer: Buffer, position: int) -> BrokenBatchError | UnsupportedMagicError:
+    """What is wrong with a header; the magic says first whether this is one at all."""
     available = len(buffer) - position
     if available > _MAGIC_AT and buffer[position + _MAGIC_AT] != MAGIC:
-        raise UnsupportedMagicError(f"magic {buffer[position + _MAGIC_AT]} at byte {position}; only 2 is supported")
+        return UnsupportedMagicError(f"magic {buffer[position + _MAGIC_AT]} at byte {position}; only 2 is supported")
     if available < HEADER_BYTES:
-        raise BrokenBatchError(f"{available} bytes at byte {position}; a batch has at least {HEADER_BYTES}")
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
-    if header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
-        raise BrokenBatchError(
-            f"the batch at byte {position} says it has {header.batch_length} bytes after its length; "
-            f"it needs at least {HEADER_BYTES - LOG_OVERHEAD_BYTES}"
-        )
-    return header
+        return BrokenBatchError(f"{available} bytes at byte {position}; a batch has at least {HEADER_BYTES}")
+    header = BatchHeader._make(_unpack_header(buffer, position))
+    return BrokenBatchError(
+        f"the batch at byte {position} says it has {header.batch_length} bytes after its length; "
+        f"it needs at least {HEADER_BYTES - LOG_OVERHEAD_BYTES}"
+    )
 
 
 class RecordBatch:

@@ -12,7 +12,7 @@ from rollway.records.section_reader import read_section
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 
 # Columns of the smallest records are some times larger than their bytes; more than this is no honest batch.
-_COLUMNS_RATIO_MAX = 4
+COLUMNS_RATIO_MAX = 4
 
 
 def decompress_batch(batch: RecordBatch, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes | memoryview:
@@ -55,7 +55,7 @@ def decode_batch(
     header = batch.header
     if section is None:
         section = decompress_batch(batch, decompressed_bytes_max=decompressed_bytes_max)
-    columns_bytes_max = None if header.codec is Codec.NONE else _COLUMNS_RATIO_MAX * decompressed_bytes_max
+    columns_bytes_max = None if header.codec is Codec.NONE else COLUMNS_RATIO_MAX * decompressed_bytes_max
     deltas = read_section(section, header.record_count, columns_bytes_max)
     # Adding to arrays wraps around at 2^63, like Java's long.
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:

@@ -18,9 +18,12 @@ all of them inside.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 
-from rollway.records.columns import BoolArray, ByteArray, Int64Array, RecordColumns
+from rollway.records.columns import BoolArray, ByteArray, HeaderColumns, Int64Array, RecordColumns
 from rollway.records.errors import BrokenRecordError, DecompressedSizeError
 from rollway.records.gather import Ranges, gather
 from rollway.records.section_boundaries import Boundaries, find_boundaries
@@ -45,8 +48,10 @@ _ROWS_BYTES_MAX = 64 * 1024
 _BLOCK_COUNT = 65536
 
 # What a record and a header take in columns beside their bytes, rounded up.
-_RECORD_COLUMN_BYTES = 40
+RECORD_COLUMN_BYTES = 40
 _HEADER_COLUMN_BYTES = 64
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 # A larger broken record is not read again to say what is wrong with it.
 _EXPLAINED_BYTES_MAX = 64 * 1024
@@ -62,11 +67,39 @@ def read_section(section: bytes | memoryview, record_count: int, columns_bytes_m
         BrokenRecordError: there are not as many records, or one of them breaks the format.
         DecompressedSizeError: the columns would be larger than ``columns_bytes_max``.
     """
-    if not 0 <= record_count <= len(section) // (RECORD_BODY_BYTES_MIN + 1):
-        raise BrokenRecordError(f"{record_count} records cannot be in {len(section)} bytes")
+    _check_count(section, record_count)
     if record_count == 0 or (record_count < _ROWS_MAX and len(section) <= _ROWS_BYTES_MAX):
         return read_rows(bytes(section), record_count)
     return _SectionReader(section, columns_bytes_max).read(record_count)
+
+
+def survey_section(
+    section: bytes | memoryview, record_count: int, columns_bytes_max: int | None = None
+) -> tuple[int, int, bool] | None:
+    """The least and greatest timestamp delta of records that ``read_section`` would read, and whether a key is null.
+
+    ``None`` when offset deltas do not count up from 0. Copies no keys and values.
+
+    Raises:
+        BrokenRecordError, DecompressedSizeError: as ``read_section``.
+    """
+    _check_count(section, record_count)
+    return _SectionReader(section, columns_bytes_max).survey(record_count)
+
+
+def _check_count(section: bytes | memoryview, record_count: int) -> None:
+    if not 0 <= record_count <= len(section) // (RECORD_BODY_BYTES_MIN + 1):
+        raise BrokenRecordError(f"{record_count} records cannot be in {len(section)} bytes")
+
+
+class _Fields(NamedTuple):
+    """Where the fields of some records are, all of them sound; ``headers`` only where there are some."""
+
+    timestamp_delta: Varints
+    offset_delta: Varints
+    key: Varints
+    value: Varints
+    headers: HeaderColumns | None
 
 
 class _SectionReader:
@@ -78,24 +111,45 @@ class _SectionReader:
         self._columns_bytes_left = columns_bytes_max
 
     def read(self, record_count: int) -> RecordColumns:
-        self._charge(record_count * _RECORD_COLUMN_BYTES)
+        self._charge(record_count * RECORD_COLUMN_BYTES)
         tables = read_tables(self._section, self._data, record_count)
         if tables is not None:
             if tables.headers is not None:
                 self._charge(len(tables.headers.names) * _HEADER_COLUMN_BYTES)
             return tables
+        return RecordColumns.concatenate([self._columns_of(fields) for fields in self._blocks(record_count)])
+
+    def survey(self, record_count: int) -> tuple[int, int, bool] | None:
+        self._charge(record_count * RECORD_COLUMN_BYTES)
+        least, greatest, first, null_count, in_order = _INT64_MAX, _INT64_MIN, 0, 0, True
+        for fields in self._blocks(record_count):
+            offsets, timestamps = fields.offset_delta.numbers, fields.timestamp_delta.numbers
+            in_order &= np.array_equal(offsets, np.arange(first, first + len(offsets)))
+            least, greatest = min(least, int(timestamps.min())), max(greatest, int(timestamps.max()))
+            null_count += int(np.count_nonzero(fields.key.numbers < 0))
+            first += len(offsets)
+        return (least, greatest, null_count > 0) if in_order else None
+
+    def _blocks(self, record_count: int) -> Iterator[_Fields]:
+        """The records, block by block; that there are as many is only known at the end."""
         boundaries = find_boundaries(self._section, self._data, record_count)
         found_count = boundaries.record_count
-        blocks = [
-            self._read_block(boundaries.slice(first, min(first + _BLOCK_COUNT, found_count)), first)
-            for first in range(0, found_count, _BLOCK_COUNT)
-        ]
+        for first in range(0, found_count, _BLOCK_COUNT):
+            yield self._find_fields(boundaries.slice(first, min(first + _BLOCK_COUNT, found_count)), first)
         if found_count < record_count:
             raise BrokenRecordError(f"the records end after {found_count}, not {record_count}")
         left_count = len(self._data) - int(boundaries.starts[-1])
         if left_count:
             raise BrokenRecordError(f"{left_count} bytes are left over after {record_count} records")
-        return RecordColumns.concatenate(blocks)
+
+    def _columns_of(self, fields: _Fields) -> RecordColumns:
+        return RecordColumns(
+            fields.offset_delta.numbers,
+            fields.timestamp_delta.numbers,
+            gather(self._data, Ranges(fields.key.ends, fields.key.numbers)),
+            gather(self._data, Ranges(fields.value.ends, fields.value.numbers)),
+            fields.headers,
+        )
 
     def _charge(self, columns_bytes: int) -> None:
         if self._columns_bytes_left is not None:
@@ -103,7 +157,7 @@ class _SectionReader:
             if self._columns_bytes_left < 0:
                 raise DecompressedSizeError("the batch has more records or headers than there is memory for")
 
-    def _read_block(self, boundaries: Boundaries, first: int) -> RecordColumns:
+    def _find_fields(self, boundaries: Boundaries, first: int) -> _Fields:
         """The records of ``boundaries``, whose first one is number ``first`` of the batch."""
         data = self._data
         starts, bodies, broken = boundaries
@@ -131,13 +185,7 @@ class _SectionReader:
             undecodable = find_undecodable(headers)
             if undecodable is not None:
                 self._refuse(undecodable, starts, first)
-        return RecordColumns(
-            offset_delta.numbers,
-            timestamp_delta.numbers,
-            gather(data, Ranges(key.ends, key.numbers)),
-            gather(data, Ranges(value.ends, value.numbers)),
-            headers,
-        )
+        return _Fields(timestamp_delta, offset_delta, key, value, headers)
 
     def _refuse_broken(self, broken: BoolArray, starts: Int64Array, first: int) -> None:
         if broken.any():

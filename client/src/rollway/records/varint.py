@@ -30,7 +30,7 @@ def encode_varlong(number: int) -> bytes:
     return bytes(encoded)
 
 
-def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, position: int, end: int) -> tuple[int, int]:
     """Read an int32 that lies inside ``[position, end)``; return it and where it ends.
 
     Raises:
@@ -47,7 +47,7 @@ def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
     return _read(data, position, end, VARINT_BYTES_MAX, _UINT32_MAX)
 
 
-def read_varlong(data: bytes, position: int, end: int) -> tuple[int, int]:
+def read_varlong(data: bytes | memoryview, position: int, end: int) -> tuple[int, int]:
     """Read an int64 that lies inside ``[position, end)``; return it and where it ends.
 
     Raises:
@@ -63,7 +63,7 @@ def read_varlong(data: bytes, position: int, end: int) -> tuple[int, int]:
     return _read(data, position, end, VARLONG_BYTES_MAX, _UINT64_MAX)
 
 
-def _read(data: bytes, position: int, end: int, bytes_max: int, unsigned_max: int) -> tuple[int, int]:
+def _read(data: bytes | memoryview, position: int, end: int, bytes_max: int, unsigned_max: int) -> tuple[int, int]:
     zigzag = 0
     shift = 0
     for place in range(position, min(position + bytes_max, end)):

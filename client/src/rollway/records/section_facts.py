@@ -1,0 +1,149 @@
+"""What a log must know of records that it stores as they came, found without making columns of them.
+
+Quick, and only ever sure of the good: an answer means that the general reader (``section_reader``) reads the same
+records without complaint, their offset deltas counting up from 0. Everything else, broken or merely unusual, is
+``None`` and the general reader's to judge: there is one verdict, and one wording of it.
+
+Small sections are walked record by record. In larger ones neighbours of the same shape are the rule: a run of them is
+verified field by field (``record_runs``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rollway.records.errors import BrokenRecordError, DecompressedSizeError
+from rollway.records.record_runs import find_extremes
+from rollway.records.section_reader import RECORD_COLUMN_BYTES, survey_section
+from rollway.records.section_rows import HEADER_BYTES_MIN
+from rollway.records.varint import read_varint, read_varlong
+
+# Measured: fewer records are walked sooner than they are looked at field by field.
+_RUN_MIN = 12
+# Measured: with more records of different shapes arrays are quicker.
+_WALK_MAX = 100
+_WALK_BYTES_MAX = 64 * 1024
+
+
+class SectionFacts(NamedTuple):
+    """The least and the greatest timestamp delta, and whether a record has no key."""
+
+    timestamp_delta_min: int
+    timestamp_delta_max: int
+    has_null_key: bool
+
+
+def find_facts(
+    section: bytes | memoryview, record_count: int, columns_bytes_max: int | None = None
+) -> SectionFacts | None:
+    """The facts of ``record_count`` records, at least one, that fill ``section``; ``None`` when in doubt.
+
+    An answer means that ``read_section`` with the same ``columns_bytes_max`` reads them, and that record ``i`` has the
+    offset delta ``i``. No keys, values or headers are copied out of a large section. Thread: any.
+    """
+    is_small = record_count <= _WALK_MAX and len(section) <= _WALK_BYTES_MAX
+    try:
+        if record_count >= _RUN_MIN or not is_small:
+            if columns_bytes_max is not None and record_count * RECORD_COLUMN_BYTES > columns_bytes_max:
+                return None
+            extremes = find_extremes(section, record_count)
+            if extremes is not None:
+                return SectionFacts(*extremes)
+        if is_small:
+            return _walk(bytes(section), record_count)
+        survey = survey_section(section, record_count, columns_bytes_max)
+    except (BrokenRecordError, DecompressedSizeError, IndexError, UnicodeDecodeError):
+        return None
+    return None if survey is None else SectionFacts(*survey)
+
+
+def _walk(data: bytes, record_count: int) -> SectionFacts | None:
+    """From record to record. Places only grow: if a record's last field ends where it does, all of them are inside.
+
+    Raises:
+        BrokenRecordError, IndexError, UnicodeDecodeError: a record breaks the format.
+    """
+    position, end = 0, len(data)
+    least = greatest = 0
+    has_null_key = False
+    for place in range(record_count):
+        # Most numbers take one byte or two, and are read here: a call costs more than reading one.
+        low = data[position]
+        if low < 0x80:
+            stop = position + 1 + (low >> 1)
+            position += 2
+        elif data[position + 1] < 0x80:
+            stop = position + 2 + (data[position + 1] << 6 | low >> 1 & 0x3F)
+            position += 3
+        else:
+            length, position = read_varint(data, position, end)
+            low, stop = length << 1, position + length
+            position += 1
+        if low & 1 or stop > end:
+            return None
+        delta = data[position]
+        if delta < 0x80:
+            delta = delta >> 1 ^ -(delta & 1)
+            position += 1
+        else:
+            delta, position = read_varlong(data, position, stop)
+        if place == 0:
+            least = greatest = delta
+        elif delta > greatest:
+            greatest = delta
+        elif delta < least:
+            least = delta
+        if data[position] == place << 1 < 0x80:
+            position += 1
+        else:
+            offset, position = read_varint(data, position, stop)
+            if offset != place:
+                return None
+        low = data[position]
+        if low == 1:
+            has_null_key = True
+            position += 1
+        else:
+            position = _skip(data, position, stop) if low >= 0x80 or low & 1 else position + 1 + (low >> 1)
+        low = data[position]
+        if low < 0x80 and not low & 1:
+            position += 1 + (low >> 1)
+        elif low >= 0x80 and not low & 1 and data[position + 1] < 0x80:
+            position += 2 + (data[position + 1] << 6 | low >> 1 & 0x3F)
+        elif low == 1:
+            position += 1
+        else:
+            position = _skip(data, position, stop)
+        if data[position] == 0:
+            position += 1
+        else:
+            position = _walk_headers(data, position, stop)
+        if position != stop:
+            return None
+    return SectionFacts(least, greatest, has_null_key) if position == end else None
+
+
+def _skip(data: bytes, position: int, stop: int) -> int:
+    """Where the bytes end whose length stands at ``position``. A null in a form of its own is none here."""
+    length, position = read_varint(data, position, stop)
+    if length < 0:
+        raise BrokenRecordError(f"has a field of {length} bytes")
+    return position + length
+
+
+def _walk_headers(data: bytes, position: int, stop: int) -> int:
+    """Where the headers end whose count stands at ``position``."""
+    count, position = read_varint(data, position, stop)
+    if not 0 <= count <= (stop - position) // HEADER_BYTES_MIN:
+        raise BrokenRecordError(f"has {count} headers")
+    for _ in range(count):
+        length, position = read_varint(data, position, stop)
+        if length < 0:
+            raise BrokenRecordError("has a header without a name")
+        str(data[position : position + length], "utf-8")
+        position += length
+        if data[position] == 1:
+            position += 1
+        else:
+            position = _skip(data, position, stop)
+    return position

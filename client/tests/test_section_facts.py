@@ -1,0 +1,150 @@
+"""What the log learns of records without reading them is what the reader would say, or nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from client.tests.sample_records import random_records, record_bytes, record_lists, varint
+from rollway.records import HEADER_BYTES, BrokenRecordError, Record, columns_from_records, encode_batch
+from rollway.records.section_facts import SectionFacts, find_facts
+from rollway.records.section_reader import read_section, survey_section
+
+BASE_MS = 1_700_000_000_000
+
+
+def section_of(records: list[Record]) -> bytes:
+    return encode_batch(columns_from_records(records))[HEADER_BYTES:]
+
+
+def read_facts(section: bytes | memoryview, record_count: int) -> SectionFacts | None:
+    """The facts by the general reader; ``None`` when it refuses, or when offset deltas do not count up."""
+    try:
+        columns = read_section(section, record_count)
+    except BrokenRecordError:
+        return None
+    if not np.array_equal(columns.offsets, np.arange(record_count)):
+        return None
+    return SectionFacts(int(columns.timestamps.min()), int(columns.timestamps.max()), columns.keys.nulls is not None)
+
+
+def check(section: bytes, record_count: int) -> SectionFacts | None:
+    """Hold all ways to find facts against the reader; return what was found."""
+    expected = read_facts(section, record_count)
+    found = find_facts(section, record_count)
+    assert found in (expected, None)
+    assert find_facts(memoryview(bytearray(section)), record_count) == found
+    try:
+        survey = survey_section(section, record_count) if section else None
+    except BrokenRecordError:
+        survey = None
+    assert survey in (expected, None)
+    return found
+
+
+def uniform(count: int, *, step_ms: int = 0, key: bytes | None = None, value: bytes | None = b"v" * 100) -> bytes:
+    return section_of([Record(place, BASE_MS + place * step_ms, key, value) for place in range(count)])
+
+
+@pytest.mark.parametrize("count", [1, 2, 11, 12, 13, 63, 64, 65, 76, 77, 585, 8191, 8192, 8193, 8204, 20_000])
+@pytest.mark.parametrize("step_ms", [0, 1, 3, -1, 700])
+def test_uniform_records_are_known_at_once(count: int, step_ms: int) -> None:
+    found = check(uniform(count, step_ms=step_ms), count)
+    assert found == SectionFacts(min(0, (count - 1) * step_ms), max(0, (count - 1) * step_ms), has_null_key=True)
+
+
+@pytest.mark.parametrize("key", [b"", b"k", b"k" * 64, b"k" * 9000])
+@pytest.mark.parametrize("value", [None, b"", b"v" * 64, b"v" * 9000])
+def test_lengths_of_fields_take_as_many_bytes_as_they_need(key: bytes, value: bytes | None) -> None:
+    assert check(uniform(100, key=key, value=value), 100) == SectionFacts(0, 0, has_null_key=False)
+
+
+def test_more_offsets_than_three_bytes_count_are_left_to_the_reader() -> None:
+    count = (1 << 20) + 20
+    section = section_of([Record(place, BASE_MS, None, None) for place in range(count)])
+    assert find_facts(section, count) == SectionFacts(0, 0, has_null_key=True)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_records_of_real_life(seed: int) -> None:
+    records = random_records(seed)
+    assert check(section_of(records), len(records)) is not None
+
+
+@given(record_lists())
+def test_any_records(records: list[Record]) -> None:
+    check(section_of(records), len(records))
+
+
+@st.composite
+def spoiled_sections(draw: st.DrawFn) -> tuple[bytes, int]:
+    """Sections of uniform and of other records with a few bytes changed, taken out or put in."""
+    count = draw(st.sampled_from([1, 8, 20, 70, 130]))
+    if draw(st.booleans()):
+        section = bytearray(
+            uniform(
+                count,
+                step_ms=draw(st.sampled_from([0, 1])),
+                key=draw(st.sampled_from([None, b"k"])),
+                value=b"v" * draw(st.integers(0, 70)),
+            )
+        )
+    else:
+        section = bytearray(section_of(random_records(draw(st.integers(0, 1000)), count)))
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.integers(0, len(section) - 1))
+        how = draw(st.sampled_from(["change", "change", "take", "put", "copy"]))
+        if how == "change":
+            section[place] = draw(st.integers(0, 255))
+        elif how == "take":
+            del section[place]
+        elif how == "put":
+            section.insert(place, draw(st.integers(0, 255)))
+        else:
+            section[place : place + 2] = section[-2:]
+        if not section:
+            return b"\0", count
+    return bytes(section), max(1, count + draw(st.sampled_from([0, 0, 0, 1, -1])))
+
+
+@settings(max_examples=600)
+@given(spoiled_sections())
+def test_what_the_reader_refuses_is_never_found_sound(spoiled: tuple[bytes, int]) -> None:
+    check(*spoiled)
+
+
+@pytest.mark.parametrize("count", [8, 30, 100])
+def test_every_byte_of_what_lies_around_the_values_counts(count: int) -> None:
+    section = uniform(count, step_ms=1, key=b"key", value=b"v")
+    for place in range(len(section)):
+        for flip in (1, 2, 0x40, 0x80):
+            spoiled = bytearray(section)
+            spoiled[place] ^= flip
+            check(bytes(spoiled), count)
+
+
+def test_numbers_in_longer_forms_than_they_need() -> None:
+    """Legal, if odd: whatever is found must be what the reader finds."""
+    long_zero = b"\x80\x00"
+    for place in range(30):
+        records = [
+            record_bytes(
+                timestamp_delta=long_zero if place % 2 else b"\0",
+                offset_delta=bytes([number << 1 | 0x80, 0]) if number == place else varint(number),
+                key=b"\x81\x00" if place % 3 == 0 and number == place else b"\x01",
+                value=b"\x81\x00" if place % 5 == 0 and number == place else b"\x01",
+            )
+            for number in range(30)
+        ]
+        check(b"".join(records), 30)
+
+
+def test_a_decompressed_section_may_not_grow_beyond_its_columns() -> None:
+    section = uniform(2000)
+    assert find_facts(section, 2000, 40 * 2000) is not None
+    assert find_facts(section, 2000, 40 * 2000 - 1) is None
+    headed = section_of([Record(place, BASE_MS, None, None, (("n", b""),) * 40) for place in range(200)])
+    assert find_facts(headed, 200, 200 * 40 + 200 * 40 * 64) is not None
+    assert find_facts(headed, 200, 200 * 40 + 200 * 40 * 64 - 1) is None
