@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.http.problems import MEDIA_TYPE, TYPE_PREFIX, documented_problems, title_of
+from schemas.base import Schema
 from schemas.errors import problem_example
 
 _KINDS = {(status, code): entry for entry in documented_problems() for status, code in [entry[:2]]}
@@ -104,8 +105,11 @@ _MEMBER_EXAMPLES = {
 }
 
 
-def problems(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """FastAPI's ``responses`` for these errors and those that every route has."""
+def problems(*codes: str, progress: type[Schema] | None = None) -> dict[int | str, dict[str, Any]]:
+    """FastAPI's ``responses`` for these errors and those that every route has.
+
+    ``progress`` documents the member of that name in the 503 of a start.
+    """
     wanted = dict.fromkeys((*codes, *ALWAYS))
     responses: dict[int | str, dict[str, Any]] = {}
     for (status, code), (_, _, kafka_code, retryable, applied, when) in _KINDS.items():
@@ -126,6 +130,10 @@ def problems(*codes: str) -> dict[int | str, dict[str, Any]]:
         )
         members = _OWN_MEMBERS.get((status, code), {})
         example |= {name: _MEMBER_EXAMPLES[name] for name in members}
+        if progress is not None and code == "starting":
+            document = progress.model_json_schema()
+            members = {"progress": {"anyOf": [document, {"type": "null"}]}}
+            example["progress"] = document["examples"][0]
         if members:
             shared: dict[str, Any] = {"$ref": "#/components/schemas/Problem"}
             response["content"][MEDIA_TYPE]["schema"] = {"allOf": [shared, {"type": "object", "properties": members}]}

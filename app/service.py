@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from app.access.registry import AccessRegistry
 from app.broker import NODE_ID, Broker
 from app.http.problems import Problem
 from app.metrics import Metrics
+from app.opening_progress import describe, report, summarize
 from app.partition_metrics import PartitionCollector
 from app.pools import Pools, call_in
 from app.quotas.limits import QuotaTable
@@ -22,7 +24,8 @@ from app.settings import Settings
 from storage.clock import Clock, SystemClock
 from storage.config import ProducerLimits
 from storage.file_system import LocalFileSystem
-from storage.log_manager import OWN_DIRECTORY, LogManager, RecoveryProgress
+from storage.log_manager import OWN_DIRECTORY, LogManager
+from storage.recovery_progress import RecoveryMeter
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +49,11 @@ class Service:
         self.settings = settings
         self.metrics = Metrics()
         self.pools = Pools(settings)
-        self.progress: RecoveryProgress | None = None
         self.failure: Exception | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self.scheduler: Scheduler | None = None
         self._clock = clock or SystemClock()
+        self.meter = RecoveryMeter(self._clock)
         self._on_ready = on_ready
         self._on_failure = on_failure
         self._jwts = jwt_verifier(settings, self._clock)
@@ -101,10 +104,8 @@ class Service:
         """Why the service does not answer now; without its progress for who is not known."""
         if self._stopping:
             return Problem(503, "shutting_down", "the service is stopping", retryable=True)
-        progress = self.progress if with_progress else None
-        counted = "the first of them"
-        if progress is not None:
-            counted = f"{progress.partitions_done} of {progress.partition_count} partitions are open"
+        progress = self.meter.progress() if with_progress else None
+        counted = "the first of them" if progress is None else describe(progress)
         return Problem(
             503,
             "starting",
@@ -131,6 +132,7 @@ class Service:
             raise self.failure
 
     async def _open(self) -> None:
+        reporting = asyncio.get_running_loop().create_task(report(self.meter), name="progress of opening")
         try:
             manager, registry = await call_in(self.pools.control, self._open_directory)
         except Exception as error:  # noqa: BLE001 - told to whoever started the service
@@ -138,6 +140,13 @@ class Service:
             if self._on_failure is not None:
                 self._on_failure(error)
             return
+        finally:
+            reporting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reporting
+        progress = self.meter.progress()
+        if progress is not None:
+            logger.info("%s", summarize(progress))
         self._access = AccessControl(
             registry, self.settings, self._clock, self.pools.control, self.metrics.authentication_failures, self._jwts
         )
@@ -171,14 +180,11 @@ class Service:
             self.settings.data_dir,
             clock=self._clock,
             topic_defaults=self.settings.topic_defaults,
-            on_progress=self._note_progress,
+            meter=self.meter,
+            recovery_threads=self.settings.recovery_threads,
             node_id=NODE_ID,
             producer_limits=ProducerLimits(self.settings.producer_id_expiration_ms, self.settings.producer_count_max),
         )
-
-    def _note_progress(self, progress: RecoveryProgress) -> None:
-        # Called in the opening thread; one assignment, read on the loop.
-        self.progress = progress
 
     def _watch(self, broker: Broker) -> None:
         watch = self.metrics.watch

@@ -255,6 +255,9 @@ class Settings(BaseSettings):
     group_count_max: int = _setting(1_000, "Most requests that are written with one write.", low=1, high=100_000)
     write_threads: int = _setting(4, "Threads that append.", low=1, high=256)
     flush_threads: int = _setting(4, "Threads that fsync.", low=1, high=256)
+    recovery_threads: int = _setting(
+        4, "Partitions that are recovered at a time after an unclean stop.", low=1, high=256
+    )
     read_threads: int = _setting(4, "Threads that read and decode records.", low=1, high=256)
 
     transaction_max_timeout_ms: int = _setting(

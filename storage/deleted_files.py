@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,11 +25,14 @@ class DeletedFiles:
     Thread: any.
     """
 
+    __slots__ = ("_clock", "_file_system", "_lock", "_waiting")
+
     def __init__(self, file_system: FileSystem, clock: Clock) -> None:
         self._file_system = file_system
         self._clock = clock
         self._lock = threading.Lock()
-        self._waiting: deque[_Waiting] = deque()
+        # By rising due time but for changes of the delay; a tuple takes no room while it is empty.
+        self._waiting: tuple[_Waiting, ...] = ()
 
     def __len__(self) -> int:
         return sum(len(waiting.paths) for waiting in self._waiting)
@@ -39,7 +41,7 @@ class DeletedFiles:
         """Unlink ``paths`` in ``delay_ms``; ``segment`` stays readable for whoever holds it."""
         with self._lock:
             due_ms = self._clock.elapsed_ms() + delay_ms
-            self._waiting.append(_Waiting(due_ms, tuple(paths), weakref.ref(segment)))
+            self._waiting = (*self._waiting, _Waiting(due_ms, tuple(paths), weakref.ref(segment)))
 
     def unlink_due(self) -> int:
         """Unlink what is due; return how many files went. A file that is gone already is no error.
@@ -47,6 +49,8 @@ class DeletedFiles:
         Raises:
             OSError: the disk refused; the rest waits for the next call.
         """
+        if not self._waiting:
+            return 0
         count = 0
         with self._lock:
             now_ms = self._clock.elapsed_ms()
@@ -59,7 +63,7 @@ class DeletedFiles:
                     if self._file_system.exists(path):
                         self._file_system.unlink(path)
                         count += 1
-                self._waiting.remove(waiting)
+                self._waiting = tuple(entry for entry in self._waiting if entry is not waiting)
         return count
 
 

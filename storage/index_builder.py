@@ -43,6 +43,8 @@ class IndexBuilder:
     always give the same files.
     """
 
+    __slots__ = ("_bytes_since_entry", "_interval_bytes", "max_timestamp")
+
     def __init__(self, base_offset: Offset, interval_bytes: int) -> None:
         self._interval_bytes = interval_bytes
         self._bytes_since_entry = 0

@@ -28,9 +28,12 @@ class LazyIndex(Generic[IndexT]):
     Thread: any. One lock guards opening, renaming, deleting and closing; ``get`` takes it only to open.
     """
 
+    # There are three for each of maybe 100,000 segments, and a path takes a third of the room as text.
+    __slots__ = ("_closed", "_index", "_lock", "_open_index", "_path")
+
     def __init__(self, open_index: Callable[[Path], IndexT], path: Path) -> None:
         self._open_index = open_index
-        self._path = path
+        self._path = str(path)
         self._lock = threading.Lock()
         self._index: IndexT | None = None
         self._closed = False
@@ -38,7 +41,7 @@ class LazyIndex(Generic[IndexT]):
     @property
     def path(self) -> Path:
         """Where the file is now."""
-        return self._path
+        return Path(self._path)
 
     @property
     def is_open(self) -> bool:
@@ -60,7 +63,7 @@ class LazyIndex(Generic[IndexT]):
             if self._index is None:
                 if self._closed:
                     raise ValueError(f"{self._path} is closed")
-                self._index = self._open_index(self._path)
+                self._index = self._open_index(Path(self._path))
             return self._index
 
     def ask(self, question: Callable[[IndexT], AnswerT]) -> AnswerT:
@@ -74,7 +77,7 @@ class LazyIndex(Generic[IndexT]):
                 return question(self._index)
             if self._closed:
                 raise ValueError(f"{self._path} is closed")
-            index = self._open_index(self._path)
+            index = self._open_index(Path(self._path))
             try:
                 return question(index)
             finally:
@@ -87,7 +90,7 @@ class LazyIndex(Generic[IndexT]):
             FileNotFoundError: there is no file.
         """
         with self._lock:
-            file_system.rename(self._path, path)
+            file_system.rename(Path(self._path), path)
             self._moved(path)
 
     def moved(self, path: Path) -> None:
@@ -96,15 +99,16 @@ class LazyIndex(Generic[IndexT]):
             self._moved(path)
 
     def _moved(self, path: Path) -> None:
-        self._path = path
+        self._path = str(path)
         if self._index is not None:
             self._index.path = path
 
     def delete(self, file_system: FileSystem) -> None:
         """Unlink the file if it is there. Who holds the open index reads on; it closes when the last one drops it."""
         with self._lock:
-            if file_system.exists(self._path):
-                file_system.unlink(self._path)
+            path = Path(self._path)
+            if file_system.exists(path):
+                file_system.unlink(path)
 
     def close(self) -> None:
         """Close the index if it is open; there is no ``get`` afterwards."""

@@ -33,6 +33,10 @@ class EpochEntry(NamedTuple):
     start_offset: Offset
 
 
+# Most partitions never have another: they share this one.
+_FIRST_EPOCH = (EpochEntry(LeaderEpoch(0), Offset(0)),)
+
+
 class EpochEndOffset(NamedTuple):
     """A leader epoch and the offset behind the last record of it."""
 
@@ -50,11 +54,18 @@ class LeaderEpochs:
     Durable: every change, when the call that makes it returns. If the disk refuses, nothing changed in memory.
     """
 
+    __slots__ = ("_entries", "_file_system", "_path")
+
     def __init__(self, file_system: FileSystem, path: Path) -> None:
         """Without entries until ``load`` or ``assign``."""
-        self.path = path
+        self._path = str(path)
         self._file_system = file_system
         self._entries: tuple[EpochEntry, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self._path)
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -86,11 +97,11 @@ class LeaderEpochs:
                     f"{self.path}: epoch {later.epoch} from offset {later.start_offset} cannot follow "
                     f"epoch {earlier.epoch} from offset {earlier.start_offset}"
                 )
-        self._entries = entries
+        self._entries = _FIRST_EPOCH if entries == _FIRST_EPOCH else entries
 
     def begin(self) -> None:
         """Begin with epoch 0 at offset 0 in a new directory. Durable: when its files and the directory were synced."""
-        entries = (EpochEntry(LeaderEpoch(0), Offset(0)),)
+        entries = _FIRST_EPOCH
         write_new_file(self._file_system, self.path, checkpoint_content(entries))
         self._entries = entries
 

@@ -7,9 +7,8 @@ import functools
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from storage.ballast import BALLAST_BYTES, Ballast
 from storage.clock import Clock, SystemClock
@@ -36,10 +35,12 @@ from storage.file_names import (
     topic_name_problem,
 )
 from storage.file_system import FileSystem, LocalFileSystem, write_file_atomically
+from storage.log_opening import LogOpening
 from storage.partition_factory import PartitionFactory
 from storage.partition_log import PartitionLog
 from storage.producer_ids import ProducerIds
 from storage.recovery import PartitionRecovery
+from storage.recovery_progress import RecoveryMeter
 from storage.retention import RetentionClock, check_policy
 from storage.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
 from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, known_producer_id_max, refuse_internal
@@ -51,14 +52,6 @@ OWN_DIRECTORY = "rollway"
 BALLAST = "ballast"
 LOG_START_OFFSETS = "log-start-offsets"
 PRODUCER_IDS = "producer-ids"
-
-
-class RecoveryProgress(NamedTuple):
-    """How far opening has come."""
-
-    partitions_done: int
-    partition_count: int
-    scanned_bytes: int
 
 
 class LogManager:
@@ -116,12 +109,16 @@ class LogManager:
         file_system: FileSystem | None = None,
         clock: Clock | None = None,
         topic_defaults: Mapping[str, object] | None = None,
-        on_progress: Callable[[RecoveryProgress], None] | None = None,
+        meter: RecoveryMeter | None = None,
+        recovery_threads: int = 1,
         node_id: int = 1,
         ballast_bytes: int = BALLAST_BYTES,
         producer_limits: ProducerLimits | None = None,
     ) -> LogManager:
         """Lock the directory (made when absent), recover every partition and return the manager.
+
+        ``meter`` is told how far that has come. After an unclean stop ``recovery_threads`` partitions are recovered at
+        a time.
 
         Raises:
             DirectoryLockedError: another process holds the directory.
@@ -139,7 +136,7 @@ class LogManager:
         )
         lock = manager._prepare_directories()
         try:
-            manager._load(node_id, on_progress)
+            manager._load(node_id, meter or RecoveryMeter(manager.clock), recovery_threads)
         except BaseException:
             lock.release()
             raise
@@ -155,7 +152,7 @@ class LogManager:
                 self.file_system.sync_directory(directory.parent)
         return DirectoryLock.acquire(self.file_system, self.logs_directory)
 
-    def _load(self, node_id: int, on_progress: Callable[[RecoveryProgress], None] | None) -> None:
+    def _load(self, node_id: int, meter: RecoveryMeter, recovery_threads: int) -> None:
         properties = read_meta_properties(self.file_system, self.logs_directory)
         if properties is None:
             properties = MetaProperties(new_topic_id(), node_id, new_topic_id())
@@ -170,20 +167,27 @@ class LogManager:
         for directory in (self.data_directory, self.logs_directory, self._registry.directory):
             self.file_system.sync_directory(directory)
         self._find_doomed_directories(records)
-        partition_count = sum(record.partition_count for record in records)
+        known = []
         for record in records:
             if record.state is TopicState.DELETING:
                 self._finish_deletion(record)
-                continue
-            partitions = []
-            for name in record.partition_names():
-                partitions.append(self._open_partition(record, name))
-                if on_progress is not None:
-                    scanned = sum(report.scanned_bytes for report in self.recovery)
-                    on_progress(RecoveryProgress(len(self.recovery), partition_count, scanned))
+            else:
+                known.append((record, self._config(record)))
+        opening = LogOpening(
+            self.file_system,
+            self.logs_directory,
+            self._registry,
+            self._checkpoints,
+            self._factory,
+            meter,
+            clean=self.was_clean,
+            thread_count=recovery_threads,
+        )
+        opened, self.recovery = opening.open(known)
+        for (record, config), partitions in zip(known, opened, strict=True):
             if record.state is TopicState.CREATING or record.ready_count is not None:
                 self._registry.save(record.with_state(TopicState.READY))
-            self._topics[record.name] = self._topic(record, tuple(partitions))
+            self._topics[record.name] = self._topic(record, config, partitions)
         self._ballast.restore()
 
     def _remove_marker(self, marker: Path) -> None:
@@ -193,23 +197,6 @@ class LogManager:
             if error.errno != errno.EROFS:
                 raise
             _logger.warning("%s is on a read-only disk: reads are served, appends are refused", marker.parent)
-
-    def _open_partition(self, record: TopicRecord, name: PartitionName) -> PartitionLog:
-        directory = self.logs_directory / partition_directory_name(name)
-        config = self._config(record)
-        if not self.file_system.is_directory(directory):
-            if record.state is TopicState.READY and record.was_ready(name):
-                raise CorruptionError(
-                    f"{directory} is missing, but topic {record.name} has {record.partition_count} partitions. "
-                    f"Restore it, or give the topic up by moving its file {self._registry.path_of(record)} away"
-                )
-            log = self._factory.create(record, name, config)
-            self._factory.sync_created([name])
-            self.recovery.append(PartitionRecovery(name, clean=True))
-            return log
-        log, report = self._factory.open(record, name, config, clean=self.was_clean)
-        self.recovery.append(report)
-        return log
 
     # Looking
 
@@ -327,7 +314,7 @@ class LogManager:
         self._factory.sync_created(record.partition_names())
         ready = record.with_state(TopicState.READY)
         self._registry.save(ready)
-        return self._topic(ready, partitions)
+        return self._topic(ready, config, partitions)
 
     def _undo_creation(self, record: TopicRecord) -> None:
         """Remove what a failed creation left; what cannot be removed now is finished or removed by the next start."""
@@ -380,14 +367,15 @@ class LogManager:
             try:
                 self._registry.save(record)
                 added = record.partition_names()[len(partitions) :]
-                partitions.extend(self._factory.create(record, new, self._config(record)) for new in added)
+                altered_config = self._config(record)
+                partitions.extend(self._factory.create(record, new, altered_config) for new in added)
                 self._factory.sync_created(added)
                 record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
                 self._registry.save(record)
             except OSError as error:
                 self._undo_alteration(before, record)
                 raise DiskFullError(f"topic {name} could not be altered: {error.strerror or error}") from error
-            altered = self._topic(record, tuple(partitions))
+            altered = self._topic(record, altered_config, tuple(partitions))
             self._topics[name] = altered
             return altered
 
@@ -457,10 +445,8 @@ class LogManager:
         self._checkpoints.forget(record.partition_names())
         self._registry.remove(record)
 
-    def _topic(self, record: TopicRecord, partitions: tuple[PartitionLog, ...]) -> Topic:
-        return Topic(
-            record.name, record.topic_id, partitions, self._config(record), record.overrides, self.service_defaults
-        )
+    def _topic(self, record: TopicRecord, config: TopicConfig, partitions: tuple[PartitionLog, ...]) -> Topic:
+        return Topic(record.name, record.topic_id, partitions, config, record.overrides, self.service_defaults)
 
     def _config(self, record: TopicRecord) -> TopicConfig:
         return TopicConfig.parse(record.overrides, self.defaults)

@@ -21,6 +21,7 @@ from storage.offsets import Offset
 from storage.partition_log import PartitionLog
 from storage.producer_state import ProducerState
 from storage.recovery import PartitionOpener, PartitionRecovery
+from storage.recovery_progress import RecoveryMeter
 from storage.segment import Segment
 from storage.topic_metadata import partition_metadata, write_partition_metadata
 from storage.topic_registry import TopicRecord, TopicState
@@ -31,7 +32,7 @@ from storage.written_log import LogParts
 class PartitionFactory:
     """Makes and opens the partitions of one log directory.
 
-    Thread: one at a time.
+    Thread: any; one at a time for one partition.
     """
 
     def __init__(
@@ -50,9 +51,11 @@ class PartitionFactory:
         self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
 
     def open(
-        self, record: TopicRecord, name: PartitionName, config: TopicConfig, *, clean: bool
+        self, record: TopicRecord, name: PartitionName, config: TopicConfig, meter: RecoveryMeter, *, clean: bool
     ) -> tuple[PartitionLog, PartitionRecovery]:
         """Open the partition's directory, recovering what must be; the log and what that took.
+
+        ``meter`` is told the bytes that are read through.
 
         Raises:
             CorruptionError: see ``PartitionOpener``.
@@ -70,6 +73,7 @@ class PartitionFactory:
             directory,
             config,
             self._checkpoints,
+            meter,
             clean=clean,
             random_source=self._random,
             producer_limits=self._producer_limits,

@@ -77,6 +77,7 @@ class PartitionLog:
         self._exclusive = _OneWriter(self._writing, parts.name)
         self._last_flush_ms = parts.clock.elapsed_ms()
         self._closed = False
+        self._as_closed = (self._writer.written, len(parts.producers)) if parts.as_closed else None
         if parts.damage:
             ranges = ", ".join(f"{damaged.start} to {damaged.end}" for damaged in parts.damage)
             hint = "" if parts.damage_hint is None else f"; {parts.damage_hint}"
@@ -485,6 +486,9 @@ class PartitionLog:
             self._closed = True
             if self.offline_reason is not None:
                 return False
+            if self._is_as_closed():
+                self.offline_reason = "the log is closed"
+                return True
             try:
                 self.flush()
                 self.publish()
@@ -496,6 +500,14 @@ class PartitionLog:
                 return False
             self.offline_reason = "the log is closed"
             return True
+
+    def _is_as_closed(self) -> bool:
+        """Whether the last clean stop's files still say everything: nothing was written, no index was opened."""
+        if self._as_closed is None:
+            return False
+        written, producer_count = self._as_closed
+        is_same = self._writer.written is written and len(self.producers) == producer_count
+        return is_same and not written.active.has_open_indexes
 
     # Failing
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from storage.batch_walk import StoredBatch, read_batch
 from storage.offsets import LogOffsetMetadata, Offset
@@ -12,9 +12,15 @@ from storage.transactions import CompletedTransaction, marker_of
 
 
 def replay_producers(
-    producers: ProducerState, segments: Sequence[Segment], log_end: Offset, upto: Offset | None = None
+    producers: ProducerState,
+    segments: Sequence[Segment],
+    log_end: Offset,
+    upto: Offset | None = None,
+    without_producers: Collection[Offset] = (),
 ) -> None:
     """Restore the producers as they are at the log end, or at ``upto``, where a segment begins.
+
+    Segments whose base offsets are in ``without_producers`` have nothing to tell.
 
     Raises:
         CorruptionError: batches are damaged; the producers are as before them.
@@ -22,7 +28,7 @@ def replay_producers(
     end = log_end if upto is None else upto
     restored = producers.load(max(segments[0].base_offset, Offset(0)), log_end, newest=end)
     for segment, segment_end in with_ends(segments, log_end):
-        if restored < segment_end and segment.base_offset < end:
+        if restored < segment_end and segment.base_offset < end and segment.base_offset not in without_producers:
             replay_segment(producers, segment, restored)
 
 

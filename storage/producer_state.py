@@ -140,6 +140,8 @@ class ProducerState:
     Thread: changed by the partition's writer only. ``entries`` may be taken by any thread.
     """
 
+    __slots__ = ("_directory", "_entries", "_expiration_ms", "_file_system", "_open", "_producer_count_max")
+
     def __init__(
         self,
         file_system: FileSystem,

@@ -35,6 +35,7 @@ from storage.log_snapshot import OffsetRange
 from storage.offsets import ByteRange, LeaderEpoch, Offset, Position
 from storage.partition_log import PartitionLog
 from storage.producer_state import ProducerState
+from storage.recovery_progress import RecoveryMeter
 from storage.segment import Segment
 from storage.segment_scan import SegmentScan, SegmentScanner, indexed_position, leads_to
 from storage.segment_split import find_overflow, split_segment
@@ -78,6 +79,7 @@ class PartitionOpener:
         directory: Path,
         config: TopicConfig,
         checkpoints: DirectoryCheckpoints,
+        meter: RecoveryMeter,
         *,
         clean: bool,
         random_source: random.Random,
@@ -90,6 +92,7 @@ class PartitionOpener:
         self._directory = directory
         self._config = config
         self._checkpoints = checkpoints
+        self._meter = meter
         self._clean = clean
         self._random = random_source
         self._producer_limits = producer_limits
@@ -99,11 +102,23 @@ class PartitionOpener:
         self._lost: list[LostSegment] = []
         self._found_gaps: list[TruncationGap] = []
         self._damage_hint: str | None = None
+        self._log_lines: list[tuple[int, str]] = []
+        self._without_producers: set[Offset] = set()
         self._transactions = TransactionCheckpoint(file_system, directory)
         self.report = PartitionRecovery(name, clean)
 
     def open(self) -> PartitionLog:
-        """Recover what must be recovered and return the log, with everything in it durable."""
+        """Recover what must be recovered and return the log, with everything in it durable.
+
+        What there is to say about the partition is logged together, at the end: others are opened at the same time.
+        """
+        try:
+            return self._open()
+        finally:
+            for level, text in self._log_lines:
+                _logger.log(level, "%s: %s", self._name, text)
+
+    def _open(self) -> PartitionLog:
         self._check_topic_id()
         self._load_epochs()
         expected_start = self._log_start = self._expected_start()
@@ -132,7 +147,9 @@ class PartitionOpener:
         if not self.report.damage:
             self._settle(segments, log_start, log_end)
         producers = self._restore_producers(segments, log_end)
-        recovery_point = min(self._checkpoints.recovery_points.get(self._name, Offset(0)), log_end)
+        recovery_point = min(self._recovery_point(), log_end)
+        # What is out of the ordinary leaves a note, but for segments made anew.
+        is_sound = self._clean and not self.report.notes and not segments[-1].has_open_indexes
         return PartitionLog(
             LogParts(
                 file_system=self._file_system,
@@ -151,6 +168,7 @@ class PartitionOpener:
                 recovery_point=log_end if self._clean and not self.report.damage else recovery_point,
                 damage=tuple(self.report.damage),
                 damage_hint=self._damage_hint,
+                as_closed=is_sound and self._file_system.exists(producers.snapshot_path(log_end)),
                 high_watermark=self._checkpoints.high_watermarks.get(self._name),
                 random=self._random,
             )
@@ -275,26 +293,27 @@ class PartitionOpener:
                 has_gaps=self._config.compacts,
                 durable_end=durable_end,
                 following=following,
+                recovery_point=self._recovery_point(),
+                tell=self._meter.scanned,
             )
             if self._clean or segment.base_offset < scan_from:
                 result = self._find_end(segment) or scanner.scan()
             else:
                 result = self._scan(segment, scanner, is_last=following is None)
             ends.append(self._judge(segment, result, following, durable_end))
-            if following is not None:
-                segment.close_file()
+            segment.close_file()
         return ends
+
+    def _recovery_point(self) -> Offset:
+        return self._checkpoints.recovery_points.get(self._name, Offset(0))
 
     def _durable_end(self, segments: list[Segment]) -> Offset:
         """Everything below was made durable: a new segment is only begun when the one before it is (rule 7)."""
-        recovery_point = self._checkpoints.recovery_points.get(self._name, Offset(0))
         lost = (segment.end_offset for segment in self._lost)
-        return max([recovery_point, *lost, *(segment.base_offset for segment in segments[-1:])])
+        return max([self._recovery_point(), *lost, *(segment.base_offset for segment in segments[-1:])])
 
     def _scan_from(self, segments: list[Segment]) -> Offset:
-        recovery_point = self._checkpoints.recovery_points.get(self._name, Offset(0))
-        bases = [segment.base_offset for segment in segments if segment.base_offset <= recovery_point]
-        return bases[-1] if bases else Offset(0)
+        return _first_scanned([segment.base_offset for segment in segments], self._recovery_point())
 
     def _judge(self, segment: Segment, result: SegmentScan, following: Offset | None, durable_end: Offset) -> Offset:
         """Say where the segment ends, and tell damage from the tail of a crash."""
@@ -385,10 +404,12 @@ class PartitionOpener:
         """
         result = scanner.scan()
         self.report.scanned_bytes += result.valid_bytes
+        if result.problem is None and not result.has_producers:
+            self._without_producers.add(segment.base_offset)
         if is_last:
             indexes = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
             remove_segment_files(self._file_system, self._directory, segment.base_offset, indexes)
-            self._rewrite(segment.file, result.runs())
+            self._rewrite(segment.file, result.runs(result.durable_bytes))
         return result
 
     def _rewrite(self, file: File, runs: Iterable[ByteRange]) -> None:
@@ -459,7 +480,15 @@ class PartitionOpener:
             scan_from = self._scan_from(segments)
             unsure = [] if self._clean else [entry for entry in segments if entry.base_offset >= scan_from]
             self._checkpoints.ballast.run(
-                lambda: restore_producers(producers, self._transactions, segments, log_end, unsure, self.report.damage)
+                lambda: restore_producers(
+                    producers,
+                    self._transactions,
+                    segments,
+                    log_end,
+                    unsure,
+                    self.report.damage,
+                    self._without_producers,
+                )
             )
         except CorruptionError as error:
             self._note(f"producers are known only up to damaged batches: {error}")
@@ -472,9 +501,31 @@ class PartitionOpener:
             self._note(f"offsets {start} to {end} are damaged, below the log start {self._log_start}: {why}")
             return
         self.report.damage.append(OffsetRange(start, end))
-        _logger.error("%s: offsets %d to %d are damaged on disk: %s", self._name, start, end, why)
+        self._log_lines.append((logging.ERROR, f"offsets {start} to {end} are damaged on disk: {why}"))
         self.report.notes.append(f"offsets {start} to {end} are damaged: {why}")
 
     def _note(self, text: str) -> None:
-        _logger.warning("%s: %s", self._name, text)
+        self._log_lines.append((logging.WARNING, text))
         self.report.notes.append(text)
+
+
+def scan_bytes(file_system: FileSystem, directory: Path, recovery_point: Offset) -> int:
+    """How many bytes of logs must be read through in a partition's directory after an unclean stop.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    names = [
+        parsed
+        for parsed in map(parse_offset_file_name, file_system.list_directory(directory))
+        if parsed is not None and parsed.suffix == LOG_SUFFIX and not parsed.state
+    ]
+    bases = sorted(Offset(parsed.offset) for parsed in names)
+    scan_from = _first_scanned(bases, recovery_point)
+    return sum(file_system.size(directory / offset_file_name(base, LOG_SUFFIX)) for base in bases if base >= scan_from)
+
+
+def _first_scanned(base_offsets: list[Offset], recovery_point: Offset) -> Offset:
+    """The base offset of the segment that a scan begins with: the one that the recovery point lies in."""
+    below = [base for base in base_offsets if base <= recovery_point]
+    return below[-1] if below else Offset(0)

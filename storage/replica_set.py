@@ -61,6 +61,9 @@ class _Members:
     in_sync: frozenset[int]
 
 
+_ALONE = _Members({}, frozenset({NODE_ID}))
+
+
 class ReplicaSet:
     """The leader's view of a partition's copies. On one node it has one member, the local one, always in sync.
 
@@ -69,6 +72,8 @@ class ReplicaSet:
 
     Thread: changed by the partition's writer only; any thread reads, without a lock.
     """
+
+    __slots__ = ("_lag_max_ms", "_members", "local_id", "min_insync_replicas")
 
     def __init__(
         self,
@@ -86,7 +91,8 @@ class ReplicaSet:
         followers = {replica_id: FollowerState.unknown(now_ms) for replica_id in follower_ids}
         if local_id in followers:
             raise ValueError(f"node {local_id} cannot follow itself")
-        self._members = _Members(followers, frozenset({local_id, *followers}))
+        is_alone = local_id == NODE_ID and not followers
+        self._members = _ALONE if is_alone else _Members(followers, frozenset({local_id, *followers}))
 
     # What is known
 

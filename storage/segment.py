@@ -165,6 +165,11 @@ class Segment:
         """The log file, opened at first use."""
         return self._log.file
 
+    @property
+    def has_open_indexes(self) -> bool:
+        """Whether an index is open; an active segment's then has its full length."""
+        return self.offset_index.is_open or self.time_index.is_open
+
     def close_file(self) -> None:
         """Let the log file go until it is next read; before anybody else holds the segment."""
         self._log.close()

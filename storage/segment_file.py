@@ -21,6 +21,18 @@ class SegmentFile:
     Thread: ``size_bytes`` and ``sealed`` are the writer's; any thread reads.
     """
 
+    __slots__ = (
+        "_file",
+        "_file_system",
+        "_has_gaps",
+        "_opening",
+        "_path",
+        "base_offset",
+        "holes",
+        "sealed",
+        "size_bytes",
+    )
+
     def __init__(
         self,
         file_system: FileSystem,
@@ -34,12 +46,17 @@ class SegmentFile:
         self._file_system = file_system
         self._opening = threading.Lock()
         self._file: File | None = None
-        self.path = path
+        self._path = str(path)
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.sealed = sealed
         self._has_gaps = has_gaps
         self.holes: tuple[ByteRange, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is now."""
+        return Path(self._path)
 
     @property
     def file(self) -> File:
@@ -75,12 +92,12 @@ class SegmentFile:
         """Move the file; whoever holds the segment reads on."""
         with self._opening:
             self._file_system.rename(self.path, target)
-            self.path = target
+            self._path = str(target)
 
     def moved_to(self, directory: Path) -> None:
         """Take note that the file's directory was renamed."""
         with self._opening:
-            self.path = directory / self.path.name
+            self._path = str(directory / self.path.name)
 
     def modified_ms(self) -> int:
         """When the file was last written."""

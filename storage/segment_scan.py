@@ -8,12 +8,14 @@ batches too.
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from crc32c import crc32c
 
 from rollway.records import HEADER_BYTES, BatchHeader, RecordBatch, RecordFormatError, parse_header
 from storage.batch_walk import StoredBatch
@@ -32,6 +34,13 @@ _MAGIC = 2
 _HIGH_BYTES = 4
 _CONFIRMING_COUNT = 2
 _SEARCH_FACTOR = 4
+_PASS_BYTES = 1024 * 1024
+_OFFSET_MAX = 2**63 - 1
+
+# Of a batch's header: base offset, length, leader epoch, magic, CRC, last offset delta, producer id.
+_read_scanned = struct.Struct(">qiibI2xi16xq").unpack_from
+_LENGTH_OVERHEAD_BYTES = 12
+_CRC_FROM = 21
 
 
 class Hole(NamedTuple):
@@ -47,21 +56,23 @@ class Hole(NamedTuple):
 class SegmentScan:
     """How far a segment's log is good: up to byte ``valid_bytes`` but for ``holes``, the next offset being
     ``end_offset``. ``problem`` says why it ends there if more bytes follow; ``is_old_format`` that those are messages
-    of magic 0 or 1, whole and well."""
+    of magic 0 or 1, whole and well. Everything below byte ``durable_bytes`` lies below the recovery point."""
 
     valid_bytes: int
     end_offset: Offset
     problem: str | None
     holes: tuple[Hole, ...] = ()
     is_old_format: bool = False
+    has_producers: bool = True
+    durable_bytes: int = 0
 
-    def runs(self) -> Iterator[ByteRange]:
-        """The ranges of good bytes, in order."""
-        start = Position(0)
+    def runs(self, start: int = 0) -> Iterator[ByteRange]:
+        """The ranges of good bytes from ``start`` on, in order."""
         for hole in self.holes:
-            yield ByteRange(start, hole.place.start)
-            start = hole.place.end
-        yield ByteRange(start, Position(self.valid_bytes))
+            if start < hole.place.start:
+                yield ByteRange(Position(start), hole.place.start)
+            start = max(start, hole.place.end)
+        yield ByteRange(Position(start), Position(self.valid_bytes))
 
 
 class SegmentScanner:
@@ -72,6 +83,8 @@ class SegmentScanner:
         has_gaps: whether offsets may be missing between batches, as compaction leaves them.
         durable_end: everything below was durable once. A bad batch below is damage, one above ends the log.
         following: the base offset of the next segment, ``None`` for the last.
+        recovery_point: everything below is on the disk.
+        tell: called with the bytes that were read through since it was last called.
     """
 
     def __init__(
@@ -82,8 +95,15 @@ class SegmentScanner:
         has_gaps: bool,
         durable_end: Offset,
         following: Offset | None,
+        recovery_point: Offset = Offset(0),
+        tell: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._segment = segment
+        self._recovery_point = recovery_point
+        self._tell = tell
+        self._told_bytes = 0
+        self._has_producers = False
+        self._durable_bytes = Position(0)
         self._epochs = epochs
         self._has_gaps = has_gaps
         self._durable_end = durable_end if following is None else following
@@ -101,6 +121,11 @@ class SegmentScanner:
         holes: list[Hole] = []
         position, next_offset = Position(0), self._segment.base_offset
         while position < self._segment.size_bytes:
+            self._has_come_to(position, next_offset)
+            passed, next_offset = self._pass_good(position, next_offset)
+            if passed > position:
+                position = passed
+                continue
             try:
                 header = self._check_batch(position, next_offset)
             except (CorruptionError, RecordFormatError) as error:
@@ -108,14 +133,69 @@ class SegmentScanner:
                 problem = f"no valid batch at byte {position}: {old or error}"
                 found = self._find_behind(position, next_offset) if next_offset < self._durable_end else None
                 if found is None:
-                    return SegmentScan(position, next_offset, problem, tuple(holes), is_old_format=old is not None)
+                    self._has_come_to(Position(self._segment.size_bytes))
+                    return self._result(position, next_offset, problem, holes, is_old_format=old is not None)
                 end_offset = Offset(found.header.base_offset)
                 holes.append(Hole(ByteRange(position, found.position), next_offset, end_offset, problem))
                 position, next_offset = found.position, end_offset
                 continue
+            self._has_producers |= header.producer_id >= 0
             next_offset = Offset(header.last_offset + 1)
             position = Position(position + header.size_bytes)
-        return SegmentScan(position, next_offset, None, tuple(holes))
+        self._has_come_to(position)
+        return self._result(position, next_offset, None, holes)
+
+    def _result(
+        self, end: Position, end_offset: Offset, problem: str | None, holes: list[Hole], *, is_old_format: bool = False
+    ) -> SegmentScan:
+        return SegmentScan(
+            end, end_offset, problem, tuple(holes), is_old_format, self._has_producers, self._durable_bytes
+        )
+
+    def _has_come_to(self, position: Position, next_offset: Offset | None = None) -> None:
+        if next_offset is not None and next_offset <= self._recovery_point:
+            self._durable_bytes = position
+        self._tell(position - self._told_bytes)
+        self._told_bytes = position
+
+    def _pass_good(self, position: Position, next_offset: Offset) -> tuple[Position, Offset]:
+        """Go over the whole batches in the next piece of the file as long as all is well with them; where that ends,
+        and the offset that comes next there.
+
+        It may stop anywhere, and says nothing about why: ``_check_batch`` does. What it passes, that would pass too.
+        """
+        piece = self._segment.file.read(position, min(_PASS_BYTES, self._segment.size_bytes - position))
+        view, size = memoryview(piece), len(piece)
+        last_offset_max = self._segment.base_offset + RELATIVE_OFFSET_MAX
+        has_gaps, expected_epoch, epoch_end = self._has_gaps, None, next_offset
+        has_producers, at = False, 0
+        while at + HEADER_BYTES <= size:
+            base, length, epoch, magic, crc, delta, producer_id = _read_scanned(piece, at)
+            end = at + _LENGTH_OVERHEAD_BYTES + length
+            if magic != _MAGIC or end > size or end < at + HEADER_BYTES:
+                break
+            if base != next_offset and not (has_gaps and base > next_offset):
+                break
+            if delta < 0 or base + delta > last_offset_max:
+                break
+            if base >= epoch_end:
+                expected_epoch, epoch_end = self._epoch_span(base)
+            if expected_epoch is not None and epoch != expected_epoch:
+                break
+            if crc32c(view[at + _CRC_FROM : end]) != crc:
+                break
+            has_producers = has_producers or producer_id >= 0
+            next_offset, at = Offset(base + delta + 1), end
+        self._has_producers |= has_producers
+        return Position(position + at), next_offset
+
+    def _epoch_span(self, offset: int) -> tuple[int | None, Offset]:
+        """The leader epoch that a batch at ``offset`` must have, if any must, and up to where that holds."""
+        if self._epochs is None:
+            return None, Offset(_OFFSET_MAX)
+        expected = self._epochs.epoch_for_offset(Offset(offset))
+        starts = (entry.start_offset for entry in self._epochs.entries if entry.start_offset > offset)
+        return expected, next(starts, Offset(_OFFSET_MAX))
 
     def _check_batch(self, position: int, next_offset: Offset, *, may_skip: bool = False) -> BatchHeader:
         """The batch CRC begins at byte 21: offsets, length and epoch are checked on their own (rule 6)."""

@@ -21,6 +21,8 @@ class SegmentTransactions:
     Thread: one writer, any number of readers, and a flush beside the writer.
     """
 
+    __slots__ = ("_file_system", "index")
+
     def __init__(self, file_system: FileSystem, directory: Path, base_offset: Offset) -> None:
         self._file_system = file_system
         self.index: LazyIndex[TransactionIndex] = LazyIndex(

@@ -41,11 +41,18 @@ class TransactionCheckpoint:
     Thread: the partition's writer only.
     """
 
+    __slots__ = ("_contents", "_directory", "_file_system")
+
     def __init__(self, file_system: FileSystem, directory: Path) -> None:
         """Empty until ``load``."""
-        self.path = directory / TRANSACTION_INDEX_CHECKPOINT
+        self._directory = directory
         self._file_system = file_system
         self._contents: dict[Offset, IndexContent] = {}
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._directory / TRANSACTION_INDEX_CHECKPOINT
 
     def load(self) -> bool:
         """Take over what the file says, nothing when it is missing; whether it can be relied upon."""

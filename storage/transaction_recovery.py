@@ -28,12 +28,14 @@ def restore_producers(
     log_end: Offset,
     unsure: Collection[Segment],
     damage: Sequence[OffsetRange] = (),
+    without_producers: Collection[Offset] = (),
 ) -> None:
     """Restore the producers and their transactions as they are at the log end, and every segment's transaction index.
 
     The index of an ``unsure`` segment, one of which only the batches were checked, is made anew, durably; so is one
     that is not a transaction index, speaks of other segments' markers, or is not what ``checkpoint`` says. Of markers
-    in ``damage`` only the old index knows: its entries for them stay, if it is sound.
+    in ``damage`` only the old index knows: its entries for them stay, if it is sound. Segments that are known to be
+    ``without_producers``, by their base offsets, need not be read for any of this.
 
     Raises:
         CorruptionError: batches are damaged. The producers are as before them, indexes of later segments as they were.
@@ -46,8 +48,10 @@ def restore_producers(
         if segment not in unsure and _is_sound(segment, end, checkpoint):
             continue
         if known_end != segment.base_offset:
-            replay_producers(producers, segments, log_end, upto=segment.base_offset)
-        completed = replay_segment(producers, segment, segment.base_offset)
+            replay_producers(producers, segments, log_end, segment.base_offset, without_producers)
+        completed = []
+        if segment.base_offset not in without_producers:
+            completed = replay_segment(producers, segment, segment.base_offset)
         aborted = [entry.to_aborted() for entry in completed if entry.is_aborted]
         if damage and _is_sound(segment, end, checkpoint):
             aborted += [entry for entry in segment.transactions.entries() if _lies_in(damage, entry.last_offset)]
@@ -57,7 +61,7 @@ def restore_producers(
             checkpoint.note(segment.base_offset, segment.transactions.content(), bases)
         known_end = end
     if known_end != log_end:
-        replay_producers(producers, segments, log_end)
+        replay_producers(producers, segments, log_end, without_producers=without_producers)
 
 
 def _lies_in(damage: Sequence[OffsetRange], offset: Offset) -> bool:

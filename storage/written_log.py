@@ -82,6 +82,8 @@ class LogParts:
     damage_hint: str | None = None
     """What may help with the damage, for operators."""
     replicas: ReplicaSet = field(default_factory=ReplicaSet)
+    as_closed: bool = False
+    """Whether the files are as a clean stop leaves them, so that another stop has nothing to do."""
     high_watermark: Offset | None = None
     """As checkpointed; it counts where there are other copies."""
     random: random.Random = field(default_factory=random.Random)

@@ -16,7 +16,7 @@ from app.hot.health import answer_health
 from app.metrics import CONTENT_TYPE
 from app.paths import DOCS, DOCUMENT, HEALTH, METRICS, READINESS
 from app.translate import encode_document
-from schemas.health import Health, Readiness
+from schemas.health import Health, OpeningProgress, Readiness
 
 router = APIRouter(tags=["operations"])
 
@@ -29,7 +29,9 @@ async def get_health() -> Health:
     return Health()
 
 
-@router.get(READINESS, operation_id="getReadiness", summary="Is the service ready", responses=problems())
+@router.get(
+    READINESS, operation_id="getReadiness", summary="Is the service ready", responses=problems(progress=OpeningProgress)
+)
 @open_to_all
 async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
     """200 once all logs are recovered; 503 with the progress until then, and when the service is stopping.

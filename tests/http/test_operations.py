@@ -16,9 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.main import create_app
 from app.openapi import PATH
 from app.settings import Settings
+from schemas.health import OpeningProgress
 from storage.clock import ManualClock
 from storage.errors import DirectoryLockedError
-from storage.log_manager import LogManager, RecoveryProgress
+from storage.log_manager import LogManager
+from storage.recovery_progress import RecoveryMeter
 from tests.servers import ServerProcess, ThreadedServer, http_client
 
 
@@ -144,18 +146,25 @@ def test_while_recovering_only_health_answers(tmp_path: Path, monkeypatch: pytes
     entered, leave = threading.Event(), threading.Event()
     really_open = LogManager.open.__func__  # type: ignore[attr-defined]
 
-    def slow_open(*arguments: Any, on_progress: Any, **options: Any) -> LogManager:
-        on_progress(RecoveryProgress(3, 10, 4096))
+    clock = ManualClock()
+
+    def slow_open(*arguments: Any, meter: RecoveryMeter, **options: Any) -> LogManager:
+        meter.expect(10, 3 * 4096)
+        clock.advance(500)
+        for _ in range(3):
+            meter.opened()
+        meter.scanned(4096)
         entered.set()
         assert leave.wait(30)
-        manager: LogManager = really_open(LogManager, *arguments, on_progress=on_progress, **options)
+        manager: LogManager = really_open(LogManager, *arguments, meter=meter, **options)
         return manager
 
     monkeypatch.setattr(LogManager, "open", slow_open)
     told: list[str] = []
 
     async def scenario() -> None:
-        app = create_app(Settings(data_dir=tmp_path / "data"), on_ready=lambda: told.append("ready"))
+        settings = Settings(data_dir=tmp_path / "data")
+        app = create_app(settings, clock=clock, on_ready=lambda: told.append("ready"))
         transport = httpx.ASGITransport(app)
         async with (
             app.router.lifespan_context(app),
@@ -175,7 +184,12 @@ def test_while_recovering_only_health_answers(tmp_path: Path, monkeypatch: pytes
                     "partitions_done": 3,
                     "partition_count": 10,
                     "scanned_bytes": 4096,
+                    "byte_count": 12288,
+                    "bytes_per_second": 8192,
+                    "elapsed_ms": 500,
+                    "remaining_ms": 1000,
                 }
+                OpeningProgress.model_validate(answer.json()["progress"])
             assert (await client.get("/metrics")).status_code == 200
             assert told == []
             leave.set()

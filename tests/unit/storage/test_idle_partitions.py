@@ -1,0 +1,66 @@
+"""What a partition costs that nobody uses: memory, descriptors, and work at the stop."""
+
+from __future__ import annotations
+
+import gc
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from storage.clock import ManualClock
+from storage.log_manager import LogManager
+from storage.offsets import Offset
+from tests.recording_file_system import RecordingFileSystem
+from tests.writers import append_request
+
+PARTITIONS = 1000
+IDLE_PARTITION_BYTES_MAX = 8 * 1024
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A topic of many partitions with a record in each, cleanly stopped."""
+    path = tmp_path_factory.mktemp("idle") / "data"
+    manager = LogManager.open(path, clock=ManualClock(), ballast_bytes=1)
+    topic, _ = manager.create_topic("t", PARTITIONS, {"segment.index.bytes": 4800})
+    for log in topic.partitions:
+        log.append([append_request(log, b"value")])
+    assert manager.close()
+    return path
+
+
+def test_an_open_partition_takes_less_than_8_kib_and_no_descriptor(directory: Path) -> None:
+    gc.collect()
+    descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        manager = LogManager.open(directory, clock=ManualClock(), ballast_bytes=1)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / PARTITIONS < IDLE_PARTITION_BYTES_MAX
+    # The lock of the directory.
+    assert len(os.listdir("/proc/self/fd")) == descriptors + 1  # noqa: PTH208
+    assert manager.close()
+
+
+def test_a_stop_leaves_alone_what_nobody_used(directory: Path) -> None:
+    disk = RecordingFileSystem()
+    manager = LogManager.open(directory, clock=ManualClock(), file_system=disk, ballast_bytes=1)
+    used = manager.partition("t", 5)
+    used.append([append_request(used, b"more")])
+    read = manager.partition("t", 7)
+    read.snapshot.read(Offset(0), 1)
+    disk.operations.clear()
+    assert manager.close()
+    directories = {name for operation, name in disk.operations if operation == "sync_directory"}
+    assert directories - {"logs", "rollway"} == {"t-5", "t-7"}
+    manager = LogManager.open(directory, clock=ManualClock(), ballast_bytes=1)
+    assert manager.was_clean
+    ends = [log.snapshot.log_end_offset for log in manager.topic("t").partitions]
+    assert ends == [2 if number == 5 else 1 for number in range(PARTITIONS)]
+    assert manager.close()
