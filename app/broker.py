@@ -143,11 +143,11 @@ class Broker:
 
     def mailbox_count(self) -> int:
         """Requests that wait to be written."""
-        return sum(writer.mailbox_count for writer in self._writers.values())
+        return sum(writer.mailbox_count for writer in self.writers())
 
     def mailbox_bytes(self) -> int:
         """Bytes that wait to be written."""
-        return sum(writer.mailbox_bytes for writer in self._writers.values())
+        return sum(writer.mailbox_bytes for writer in self.writers())
 
     def now_ms(self) -> int:
         """Wall time, as the logs see it."""
@@ -309,6 +309,10 @@ class Broker:
             self._writers[log.name] = writer
         return writer
 
+    def writers(self) -> list[PartitionWriter]:
+        """The writers there are: of partitions that something was asked of since the start."""
+        return list(self._writers.values())
+
     # What writers tell
 
     def published(self, log: PartitionLog) -> None:
@@ -418,6 +422,21 @@ class Broker:
         now_ms = self.manager.retention_clock.now_ms()
         logs = self.topic(name).partitions
         return await self.read(lambda: [(log, log.retention_plan(now_ms)) for log in logs])
+
+    def find_old(self, logs: Iterable[PartitionLog]) -> list[PartitionLog]:
+        """Those that retention may have something to delete from; one that cannot tell is asked again in its turn.
+
+        Thread: any but the loop's.
+        """
+        now_ms = self.manager.retention_clock.now_ms()
+        found = []
+        for log in logs:
+            try:
+                if log.has_old_segments(now_ms):
+                    found.append(log)
+            except (OSError, StorageError):
+                found.append(log)
+        return found
 
     async def run_retention(self, logs: Iterable[PartitionLog]) -> list[tuple[PartitionLog, DeletedSegment]]:
         """Apply retention to these partitions, one after the other; what was deleted.

@@ -112,10 +112,12 @@ class Scheduler:
             await asyncio.wait(running)
 
     async def flush(self) -> None:
-        """Flush partitions whose ``flush.ms`` has passed (spec B4)."""
-        async for log in self._each():
-            if log.flush_due():
-                self._broker.writer_of(log).ask_flush()
+        """Flush partitions whose ``flush.ms`` has passed (spec B4); those nobody wrote to have nothing to flush."""
+        for count, writer in enumerate(self._broker.writers(), start=1):
+            if writer.log.flush_due():
+                writer.ask_flush()
+            if count % PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
 
     async def roll(self) -> None:
         """Roll active segments that are older than ``segment.ms``."""
@@ -124,9 +126,14 @@ class Scheduler:
                 await self._tolerating(log, functools.partial(self._broker.run_in_log, log, _roll_if_due(log)))
 
     async def retention(self) -> None:
-        """Delete segments by the rules of their topics (spec E4, E5)."""
-        async for log in self._each():
-            if log.offline_reason is None:
+        """Delete segments by the rules of their topics (spec E4, E5).
+
+        A thread looks where there are any, many partitions at a time; only those are worked at in their writer's turn.
+        """
+        logs = [log for log in self._broker.partitions() if log.offline_reason is None]
+        for start in range(0, len(logs), PARTITIONS_PER_TURN):
+            some = logs[start : start + PARTITIONS_PER_TURN]
+            for log in await self._broker.read(functools.partial(self._broker.find_old, some)):
                 await self._tolerating(log, functools.partial(self._broker.run_retention, [log]))
 
     async def checkpoint(self) -> None:

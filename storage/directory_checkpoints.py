@@ -75,8 +75,10 @@ class DirectoryCheckpoints:
         return name in self._known
 
     def write_recovery_points(self, offsets: Mapping[PartitionName, Offset]) -> None:
-        """Replace the recovery points. Durable: on return."""
+        """Replace the recovery points if any has moved. Durable: on return."""
         with self._writing:
+            if offsets == self.recovery_points:
+                return
             self.ballast.run(lambda: self._recovery_points.write(offsets))
             self.recovery_points = dict(offsets)
 

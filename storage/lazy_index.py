@@ -29,7 +29,7 @@ class LazyIndex(Generic[IndexT]):
     """
 
     # There are three for each of maybe 100,000 segments, and a path takes a third of the room as text.
-    __slots__ = ("_closed", "_index", "_lock", "_open_index", "_path")
+    __slots__ = ("_closed", "_index", "_lock", "_open_index", "_path", "was_opened")
 
     def __init__(self, open_index: Callable[[Path], IndexT], path: Path) -> None:
         self._open_index = open_index
@@ -37,6 +37,8 @@ class LazyIndex(Generic[IndexT]):
         self._lock = threading.Lock()
         self._index: IndexT | None = None
         self._closed = False
+        self.was_opened = False
+        """Whether anybody has opened the index, by ``get`` or ``ask``: an active segment's file grows with that."""
 
     @property
     def path(self) -> Path:
@@ -63,6 +65,7 @@ class LazyIndex(Generic[IndexT]):
             if self._index is None:
                 if self._closed:
                     raise ValueError(f"{self._path} is closed")
+                self.was_opened = True
                 self._index = self._open_index(Path(self._path))
             return self._index
 
@@ -77,6 +80,7 @@ class LazyIndex(Generic[IndexT]):
                 return question(self._index)
             if self._closed:
                 raise ValueError(f"{self._path} is closed")
+            self.was_opened = True
             index = self._open_index(Path(self._path))
             try:
                 return question(index)

@@ -85,11 +85,19 @@ class OffsetIndex(IndexFile[OffsetPosition]):
         return self._read(look)
 
     def _lookup(self, field: int, target: int) -> OffsetPosition:
-        def look(mapping: memoryview, count: int) -> OffsetPosition:
-            slot = floor_slot(_read_field, mapping, count, self.ENTRY_BYTES, field, target)
-            return self._parse(mapping, slot) if slot >= 0 else OffsetPosition(self.base_offset, Position(0))
-
-        return self._read(look)
+        # As ``_read``, without a call of a function made for it: this is asked for every read of a log.
+        while True:
+            count = self.entry_count
+            mapping = self._mapping
+            try:
+                slot = floor_slot(_read_field, mapping, count, 8, field, target)
+                if slot < 0:
+                    return OffsetPosition(self.base_offset, Position(0))
+                relative, position = _read_entry(mapping, slot * 8)
+                return OffsetPosition(Offset(self.base_offset + relative), position)
+            except (ValueError, struct.error):
+                if not self._was_cut(mapping, count):
+                    raise
 
     def _parse(self, mapping: memoryview, slot: int) -> OffsetPosition:
         relative, position = _read_entry(mapping, slot * self.ENTRY_BYTES)

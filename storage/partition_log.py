@@ -29,7 +29,7 @@ from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
 from storage.producer_entry import ProducerBatch
 from storage.producer_state import ProducerState
 from storage.replica_set import restored_high_watermark
-from storage.retention import RetainedSegment, RetentionEntry, find_reasons, plan_retention
+from storage.retention import RetentionEntry, RetentionReason, find_reasons, plan_retention, retained_segments
 from storage.segment import Segment
 from storage.transactions import TransactionMarker
 from storage.written_log import DISK_FULL_ERRNOS, LogParts, WrittenState, place_of
@@ -77,7 +77,7 @@ class PartitionLog:
         self._exclusive = _OneWriter(self._writing, parts.name)
         self._last_flush_ms = parts.clock.elapsed_ms()
         self._closed = False
-        self._as_closed = (self._writer.written, len(parts.producers)) if parts.as_closed else None
+        self._closed_producer_count = len(parts.producers) if parts.as_closed else None
         if parts.damage:
             ranges = ", ".join(f"{damaged.start} to {damaged.end}" for damaged in parts.damage)
             hint = "" if parts.damage_hint is None else f"; {parts.damage_hint}"
@@ -339,25 +339,35 @@ class PartitionLog:
         """What retention would delete now, and what holds the rest. Changes nothing. Thread: any."""
         snapshot = self.snapshot
         return plan_retention(
-            self._retained(snapshot.segments, snapshot.log_end_offset),
+            retained_segments(snapshot.segments, snapshot.log_end_offset),
             self.config,
             now_ms=now_ms,
             log_start_offset=snapshot.log_start_offset,
             high_watermark=snapshot.high_watermark,
         )
 
-    def _retained(self, segments: Sequence[Segment], log_end_offset: Offset) -> list[RetainedSegment]:
-        ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
-        return [
-            RetainedSegment(
-                segment.base_offset,
-                end_offset,
-                segment.size_bytes,
-                is_active=segment is segments[-1],
-                read_timestamp=segment.retention_timestamp,
-            )
-            for segment, end_offset in zip(segments, ends, strict=True)
-        ]
+    def has_old_segments(self, now_ms: int) -> bool:
+        """Whether retention would delete anything once all is durable. Changes and opens nothing. Thread: any."""
+        shown = self.snapshot
+        return bool(
+            self._reasons(shown.segments, shown.log_start_offset, shown.log_end_offset, shown.log_end_offset, now_ms)
+        )
+
+    def _reasons(
+        self,
+        segments: Sequence[Segment],
+        log_start_offset: Offset,
+        log_end_offset: Offset,
+        high_watermark: Offset,
+        now_ms: int,
+    ) -> list[RetentionReason]:
+        return find_reasons(
+            retained_segments(segments, log_end_offset),
+            self.config,
+            now_ms=now_ms,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
+        )
 
     def delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
         """Delete what retention's rules say, oldest first (spec E4, E5). When all may go, the active one is rolled.
@@ -375,12 +385,9 @@ class PartitionLog:
     def _delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
         # By what is written, not by what is published: records that wait for their fsync hold the active segment.
         written = self._writer.written
-        reasons = find_reasons(
-            self._retained(written.segments, written.log_end.offset),
-            self.config,
-            now_ms=now_ms,
-            log_start_offset=written.log_start_offset,
-            high_watermark=self.snapshot.high_watermark,
+        high_watermark = self.snapshot.high_watermark
+        reasons = self._reasons(
+            written.segments, written.log_start_offset, written.log_end.offset, high_watermark, now_ms
         )
         if not reasons:
             return []
@@ -502,12 +509,10 @@ class PartitionLog:
             return True
 
     def _is_as_closed(self) -> bool:
-        """Whether the last clean stop's files still say everything: nothing was written, no index was opened."""
-        if self._as_closed is None:
-            return False
-        written, producer_count = self._as_closed
-        is_same = self._writer.written is written and len(self.producers) == producer_count
-        return is_same and not written.active.has_open_indexes
+        """Whether the last clean stop's files still say everything: every change of the active segment, or to another
+        one, opens indexes."""
+        is_same = self._closed_producer_count == len(self.producers)
+        return is_same and not self._writer.written.active.indexes_were_opened
 
     # Failing
 

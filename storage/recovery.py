@@ -104,6 +104,7 @@ class PartitionOpener:
         self._damage_hint: str | None = None
         self._log_lines: list[tuple[int, str]] = []
         self._without_producers: set[Offset] = set()
+        self._had_all_indexes = False
         self._transactions = TransactionCheckpoint(file_system, directory)
         self.report = PartitionRecovery(name, clean)
 
@@ -149,7 +150,7 @@ class PartitionOpener:
         producers = self._restore_producers(segments, log_end)
         recovery_point = min(self._recovery_point(), log_end)
         # What is out of the ordinary leaves a note, but for segments made anew.
-        is_sound = self._clean and not self.report.notes and not segments[-1].has_open_indexes
+        is_sound = self._had_all_indexes and not self.report.notes and not segments[-1].indexes_were_opened
         return PartitionLog(
             LogParts(
                 file_system=self._file_system,
@@ -168,7 +169,7 @@ class PartitionOpener:
                 recovery_point=log_end if self._clean and not self.report.damage else recovery_point,
                 damage=tuple(self.report.damage),
                 damage_hint=self._damage_hint,
-                as_closed=is_sound and self._file_system.exists(producers.snapshot_path(log_end)),
+                as_closed=self._clean and is_sound and self._file_system.exists(producers.snapshot_path(log_end)),
                 high_watermark=self._checkpoints.high_watermarks.get(self._name),
                 random=self._random,
             )
@@ -479,7 +480,7 @@ class PartitionOpener:
         try:
             scan_from = self._scan_from(segments)
             unsure = [] if self._clean else [entry for entry in segments if entry.base_offset >= scan_from]
-            self._checkpoints.ballast.run(
+            self._had_all_indexes = self._checkpoints.ballast.run(
                 lambda: restore_producers(
                     producers,
                     self._transactions,

@@ -15,6 +15,7 @@ from storage.clock import Clock
 from storage.config import TopicConfig
 from storage.errors import InvalidConfigError
 from storage.offsets import Offset
+from storage.segment import Segment
 
 CLOCK_JUMP_MS = 600_000
 
@@ -92,6 +93,21 @@ class RetentionEntry:
     reason: RetentionReason | None
     held_by: str | None
     due_ms: int | None
+
+
+def retained_segments(segments: Sequence[Segment], log_end_offset: Offset) -> list[RetainedSegment]:
+    """The segments of a log, oldest first, as retention knows them."""
+    ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
+    return [
+        RetainedSegment(
+            segment.base_offset,
+            end_offset,
+            segment.size_bytes,
+            is_active=segment is segments[-1],
+            read_timestamp=segment.retention_timestamp,
+        )
+        for segment, end_offset in zip(segments, ends, strict=True)
+    ]
 
 
 def find_reasons(

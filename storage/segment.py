@@ -29,7 +29,7 @@ from storage.lazy_index import LazyIndex
 from storage.offset_index import OffsetIndex
 from storage.offsets import NO_TIMESTAMP, ByteRange, Offset, OffsetPosition, Position, TimestampOffset
 from storage.segment_file import SegmentFile
-from storage.segment_indexes import open_offset_index, open_time_index, verified
+from storage.segment_indexes import open_offset_index, open_time_index, peek_largest_timestamp, verified
 from storage.segment_transactions import SegmentTransactions
 from storage.time_index import TimeIndex
 from storage.timestamped_records import TimestampedRecord, first_record, largest_record
@@ -166,9 +166,9 @@ class Segment:
         return self._log.file
 
     @property
-    def has_open_indexes(self) -> bool:
-        """Whether an index is open; an active segment's then has its full length."""
-        return self.offset_index.is_open or self.time_index.is_open
+    def indexes_were_opened(self) -> bool:
+        """Whether an index is or was open; an active segment's file then has its full length."""
+        return self.offset_index.was_opened or self.time_index.was_opened
 
     def close_file(self) -> None:
         """Let the log file go until it is next read; before anybody else holds the segment."""
@@ -192,6 +192,7 @@ class Segment:
                 if self._builder is None:
                     made = IndexBuilder(self.base_offset, self._settings.interval_bytes)
                     made.restart(self.time_index.get().last_entry)
+                    self._largest = None
                     self._builder = made
                 builder = self._builder
         return builder
@@ -448,7 +449,11 @@ class Segment:
         """The largest timestamp and the last offset of the earliest batch that has it."""
         try:
             if not self.sealed:
-                return self.builder.max_timestamp
+                if self._builder is None and self._largest is None and not self.indexes_were_opened:
+                    self._largest = peek_largest_timestamp(
+                        self._file_system, self._log, self._settings, self.offset_index.path, self.time_index.path
+                    )
+                return self._largest if self._builder is None and self._largest else self.builder.max_timestamp
             if self._largest is None:
                 # Retention asks every segment in turn; none stays open for that (spec C4).
                 self._largest = self.time_index.ask(lambda index: index.last_entry)

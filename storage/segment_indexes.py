@@ -6,6 +6,8 @@ index ends where it should.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 from storage.errors import CorruptionError
@@ -13,7 +15,7 @@ from storage.file_system import FileSystem
 from storage.index_builder import IndexSettings, write_offset_index, write_time_index
 from storage.lazy_index import LazyIndex
 from storage.offset_index import OffsetIndex
-from storage.offsets import OffsetPosition, Position
+from storage.offsets import Offset, OffsetPosition, Position, TimestampOffset
 from storage.segment_file import SegmentFile
 from storage.time_index import TimeIndex
 
@@ -70,7 +72,8 @@ def open_time_index(
             file_system, path, log.base_offset, max_bytes=settings.max_bytes, writable=not log.sealed
         )
         index.sanity_check()
-        _check_last_time_entry(index, log, offset_index)
+        # Asked only: a look at this index leaves the other one as it was.
+        _check_last_time_entry(index, log, lambda offset: offset_index.ask(lambda offsets: offsets.lookup(offset)))
         return index
 
     if (log.size_bytes or log.sealed) and not (file_system.exists(path) and file_system.size(path)):
@@ -82,7 +85,38 @@ def open_time_index(
         return open_checked()
 
 
-def _check_last_time_entry(index: TimeIndex, log: SegmentFile, offset_index: LazyIndex[OffsetIndex]) -> None:
+def peek_largest_timestamp(
+    file_system: FileSystem, log: SegmentFile, settings: IndexSettings, offset_path: Path, time_path: Path
+) -> TimestampOffset | None:
+    """The largest timestamp of an active segment whose indexes are as a clean stop left them, ``None`` if they are not.
+
+    They are read as they are and nothing stays open: retention asks every idle partition.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    was_open = log.is_open
+    try:
+        with contextlib.ExitStack() as stack:
+            max_bytes, base = settings.max_bytes, log.base_offset
+            offsets = OffsetIndex.open(file_system, offset_path, base, max_bytes=max_bytes, writable=False)
+            stack.callback(offsets.close)
+            times = TimeIndex.open(file_system, time_path, base, max_bytes=max_bytes, writable=False)
+            stack.callback(times.close)
+            offsets.sanity_check()
+            times.sanity_check()
+            if not times.entry_count:
+                return None
+            _check_last_time_entry(times, log, offsets.lookup)
+            return times.last_entry
+    except (FileNotFoundError, CorruptionError):
+        return None
+    finally:
+        if not was_open:
+            log.close()
+
+
+def _check_last_time_entry(index: TimeIndex, log: SegmentFile, look_up: Callable[[Offset], OffsetPosition]) -> None:
     """The last entry is that of a batch and no later batch is newer: an index that lost its end is as bad as none.
 
     Where timestamps rise, the entry is that of the last batch, and nothing is walked.
@@ -90,8 +124,7 @@ def _check_last_time_entry(index: TimeIndex, log: SegmentFile, offset_index: Laz
     if not index.entry_count:
         return
     last = index.last_entry
-    # Asked only: a look at this index leaves the other one as it was.
-    start = verified(offset_index.ask(lambda offsets: offsets.lookup(last.offset)), log, log.size_bytes)
+    start = verified(look_up(last.offset), log, log.size_bytes)
     found = False
     for batch in log.walk(start.position, log.size_bytes):
         header = batch.header

@@ -71,11 +71,16 @@ class TimeIndex(IndexFile[TimestampOffset]):
         Thread: any; takes no lock.
         """
 
-        def look(mapping: memoryview, count: int) -> TimestampOffset:
-            slot = floor_slot(_read_timestamp, mapping, count, self.ENTRY_BYTES, 0, timestamp)
-            return self._parse(mapping, slot) if slot >= 0 else self._none()
-
-        return self._read(look)
+        # As ``_read``, without a call of a function made for it.
+        while True:
+            count = self.entry_count
+            mapping = self._mapping
+            try:
+                slot = floor_slot(_read_timestamp, mapping, count, 12, 0, timestamp)
+                return self._parse(mapping, slot) if slot >= 0 else self._none()
+            except (ValueError, struct.error):
+                if not self._was_cut(mapping, count):
+                    raise
 
     def _none(self) -> TimestampOffset:
         return TimestampOffset(NO_TIMESTAMP, self.base_offset)

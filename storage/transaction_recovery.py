@@ -29,13 +29,15 @@ def restore_producers(
     unsure: Collection[Segment],
     damage: Sequence[OffsetRange] = (),
     without_producers: Collection[Offset] = (),
-) -> None:
+) -> bool:
     """Restore the producers and their transactions as they are at the log end, and every segment's transaction index.
 
     The index of an ``unsure`` segment, one of which only the batches were checked, is made anew, durably; so is one
     that is not a transaction index, speaks of other segments' markers, or is not what ``checkpoint`` says. Of markers
     in ``damage`` only the old index knows: its entries for them stay, if it is sound. Segments that are known to be
     ``without_producers``, by their base offsets, need not be read for any of this.
+
+    Return whether every index was as it should be.
 
     Raises:
         CorruptionError: batches are damaged. The producers are as before them, indexes of later segments as they were.
@@ -62,6 +64,7 @@ def restore_producers(
         known_end = end
     if known_end != log_end:
         replay_producers(producers, segments, log_end, without_producers=without_producers)
+    return known_end is None and unsure is not segments
 
 
 def _lies_in(damage: Sequence[OffsetRange], offset: Offset) -> bool:

@@ -15,6 +15,7 @@ from app.hot.declarations import hot
 from app.hot.health import answer_health
 from app.metrics import CONTENT_TYPE
 from app.paths import DOCS, DOCUMENT, HEALTH, METRICS, READINESS
+from app.pools import call_in
 from app.translate import encode_document
 from schemas.health import Health, OpeningProgress, Readiness
 
@@ -60,7 +61,9 @@ async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
 @needs(Operation.DESCRIBE, ResourceKind.CLUSTER)
 async def get_metrics(service: ServiceOf) -> Response:
     """What Prometheus scrapes."""
-    return Response(service.metrics.render(), media_type=CONTENT_TYPE)
+    # In a thread: with thousands of partitions it takes long.
+    text = await call_in(service.pools.read, service.metrics.render)
+    return Response(text, media_type=CONTENT_TYPE)
 
 
 @router.get(DOCUMENT, include_in_schema=False)

@@ -48,6 +48,22 @@ def test_an_open_partition_takes_less_than_8_kib_and_no_descriptor(directory: Pa
     assert manager.close()
 
 
+def test_retention_opens_nothing_of_what_it_keeps(directory: Path) -> None:
+    manager = LogManager.open(directory, clock=ManualClock(), ballast_bytes=1)
+    descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    logs = manager.topic("t").partitions[:50]
+    now_ms = ManualClock().now_ms()
+    week_ms = logs[0].config.retention_ms
+    assert not any(log.has_old_segments(now_ms + week_ms) for log in logs)
+    assert all(log.has_old_segments(now_ms + week_ms + 1) for log in logs)
+    assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208
+    log = logs[0]
+    log.append([append_request(log, b"newer")])
+    log.publish()
+    assert log.snapshot.segments[0].largest_timestamp == (now_ms, 0)
+    assert manager.close()
+
+
 def test_a_stop_leaves_alone_what_nobody_used(directory: Path) -> None:
     disk = RecordingFileSystem()
     manager = LogManager.open(directory, clock=ManualClock(), file_system=disk, ballast_bytes=1)
@@ -62,5 +78,5 @@ def test_a_stop_leaves_alone_what_nobody_used(directory: Path) -> None:
     manager = LogManager.open(directory, clock=ManualClock(), ballast_bytes=1)
     assert manager.was_clean
     ends = [log.snapshot.log_end_offset for log in manager.topic("t").partitions]
-    assert ends == [2 if number == 5 else 1 for number in range(PARTITIONS)]
+    assert ends == [2 if number in {0, 5} else 1 for number in range(PARTITIONS)]
     assert manager.close()

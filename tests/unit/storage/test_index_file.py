@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import sys
 import threading
@@ -497,3 +498,24 @@ def test_one_writer_and_many_readers_through_appends_trims_and_truncations(index
     finally:
         done.set()
         sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize("power", [1, 2, 8, 0.2])
+def test_a_search_among_many_entries_takes_few_looks_however_keys_rise(power: float) -> None:
+    count = 100_000
+    keys = sorted({int((slot / count) ** power * 2**31) + slot for slot in range(count)})
+    mapping = memoryview(b"".join(struct.pack(">ii", min(key, 2**31 - 1), 0) for key in keys))
+    looks = 0
+
+    def read_key(view: memoryview, position: int) -> tuple[int, ...]:
+        nonlocal looks
+        looks += 1
+        return struct.unpack_from(">i", view, position)
+
+    choice = random.Random(3)
+    tried = 500
+    for _ in range(tried):
+        target = choice.choice(keys[:-2048]) + choice.randrange(2)
+        assert floor_slot(read_key, mapping, len(keys), 8, 0, target) == bisect_right(keys, target) - 1
+    # Bisection alone takes 18.
+    assert looks / tried < (11 if power == 1 else 24)
