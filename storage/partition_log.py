@@ -26,6 +26,7 @@ from storage.log_snapshot import LogSnapshot
 from storage.log_truncation import LogTruncation
 from storage.log_writer import LogWriter
 from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
+from storage.one_writer import OneWriter
 from storage.producer_entry import ProducerBatch
 from storage.producer_state import ProducerState
 from storage.replica_set import restored_high_watermark
@@ -74,7 +75,7 @@ class PartitionLog:
         self.replicas.min_insync_replicas = parts.config.min_insync_replicas
         self.offline_reason: str | None = None
         self._writing = threading.Lock()
-        self._exclusive = _OneWriter(self._writing, parts.name)
+        self._exclusive = OneWriter(self._writing, parts.name)
         self._last_flush_ms = parts.clock.elapsed_ms()
         self._closed = False
         self._closed_producer_count = len(parts.producers) if parts.as_closed else None
@@ -534,18 +535,3 @@ class PartitionLog:
         self.take_offline(f"{doing} failed: {error.strerror or error}")
         _logger.error("%s is offline: %s failed: %s", self.name, doing, error)
         return PartitionFailedError(f"{self.name}: {doing} failed: {error.strerror or error}")
-
-
-class _OneWriter:
-    """Refuses a second writer instead of waiting for the first: two are a bug (invariant 1)."""
-
-    def __init__(self, lock: threading.Lock, name: PartitionName) -> None:
-        self._lock = lock
-        self._name = name
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise RuntimeError(f"{self._name} has a second writer")
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
