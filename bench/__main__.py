@@ -26,6 +26,7 @@ from bench import (
     bench_poll,
     bench_produce,
     bench_records,
+    bench_scale,
     bench_tiny,
     bench_under_bulk,
     report,
@@ -47,6 +48,7 @@ BENCHES: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "poll": bench_poll.measure,
     "latency": bench_latency.measure,
     "crowd": bench_crowd.measure,
+    "scale": bench_scale.measure,
 }
 console = Console(width=max(160, Console().width))
 

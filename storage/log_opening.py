@@ -94,7 +94,13 @@ class LogOpening:
             for thread in threads:
                 thread.join()
         if self._failures:
-            raise self._failures[min(self._failures)]
+            first = self._failures.pop(min(self._failures))
+            self._failures.clear()
+            try:
+                raise first
+            finally:
+                # Its traceback leads here: nothing shall wait for the collector of cycles.
+                del first
         found = [self._opened.pop(opening.name) for opening in openings]
         logs = iter([log for log, _ in found])
         partitions = [tuple(next(logs) for _ in range(record.partition_count)) for record, _ in topics]
