@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -39,7 +40,6 @@ Result = TypeVar("Result")
 OVERLOAD_RETRY_AFTER_MS = 100
 STALL_SECONDS = 0.01
 """Writes on the loop that take longer than this are held up by the disk: the next ones go to threads."""
-LONG_STALL_SECONDS = 0.05
 STALL_PAUSE_SECONDS = 1.0
 
 
@@ -325,6 +325,7 @@ class PartitionWriter:
 
     def _append_now(self, pending: PendingAppend) -> None:
         """As ``_append_group``, on the loop: nobody else is at the log, as there is no task, and no await in here."""
+        waits_before = waits_of_thread() if self._was_slow else 0
         began = time.perf_counter()
         try:
             outcomes = self._log.append((pending.request,))
@@ -336,19 +337,16 @@ class PartitionWriter:
             self._fail_group([pending], _failed(self._log, error))
             return
         seconds = time.perf_counter() - began
-        if seconds > STALL_SECONDS:
-            self._note_slow(seconds)
-        else:
+        if seconds <= STALL_SECONDS:
             self._was_slow = False
+        elif self._was_slow and waits_of_thread() > waits_before:
+            self._stalled_until = self._loop.time() + STALL_PAUSE_SECONDS
+        else:
+            # One slow write may be the scheduler's doing; the next is looked at closely.
+            self._was_slow = True
         self._observer.group_appended(1, seconds)
         self._publish()
         self._answer_written([pending], outcomes)
-
-    def _note_slow(self, seconds: float) -> None:
-        """One slow write may be the scheduler's, two in a row or one that is very slow are the disk's."""
-        if self._was_slow or seconds > LONG_STALL_SECONDS:
-            self._stalled_until = self._loop.time() + STALL_PAUSE_SECONDS
-        self._was_slow = True
 
     async def _append_group(self, group: list[PendingAppend]) -> None:
         began = time.perf_counter()
@@ -459,6 +457,11 @@ class PartitionWriter:
     def _publish(self) -> None:
         self._log.publish()
         self._observer.published(self._log)
+
+
+def waits_of_thread() -> int:
+    """How often this thread has waited for something, such as a disk, since it began; not how often it had to yield."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def _failed(log: PartitionLog, error: BaseException) -> PartitionFailedError:

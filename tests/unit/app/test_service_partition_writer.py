@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import count, repeat
 from typing import Any
 
 import pytest
@@ -421,12 +422,18 @@ def test_an_append_on_the_loop_that_the_disk_fails_takes_the_partition_offline()
     on_stand(scenario, INLINE)
 
 
-def test_writes_on_the_loop_that_stall_twice_send_the_next_to_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("waits", "on_the_loop"), [(count(), [True, True, False]), (repeat(0), [True, True, True])])
+def test_writes_on_the_loop_that_wait_for_the_disk_twice_send_the_next_to_a_thread(
+    monkeypatch: pytest.MonkeyPatch, waits: Iterator[int], on_the_loop: list[bool]
+) -> None:
+    """Slow without waiting is the scheduler's doing."""
+
     async def scenario(stand: WriterStand) -> None:
         # Every write counts as slow.
         monkeypatch.setattr(partition_writer, "STALL_SECONDS", -1.0)
+        monkeypatch.setattr(partition_writer, "waits_of_thread", waits.__next__)
         appends = [stand.writer.append(append_request(stand.log, b"a"), size_bytes=100) for _ in range(3)]
-        assert [pending.result is not None for pending in appends] == [True, True, False]
+        assert [pending.result is not None for pending in appends] == on_the_loop
         assert (await appends[2].written).base_offset == 2
 
     on_stand(scenario, INLINE)
