@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from app.purgatory import DelayedOperation, Purgatory
 from bench.closed_loop import Load
-from bench.machine import choose_cores
+from bench.machine import choose_cores, running_on
 from bench.requests import batch_of_bytes, get, post, record_batch, records_path
 from bench.rollway_server import RollwayServer
 from bench.rounds import in_turns
@@ -127,8 +127,10 @@ def _recovery(plan: Plan, batch_bytes: int, total_bytes: int) -> Row:
         # As a kill leaves it: no marker, and nothing known to be durable.
         marker.unlink(missing_ok=True)
         checkpoint.unlink(missing_ok=True)
-        began, used = time.perf_counter(), time.process_time()
-        recovered = LogManager.open(directory, ballast_bytes=MIB, recovery_threads=RECOVERY_THREADS)
+        cores = choose_cores()
+        with running_on(cores.server | cores.generator):
+            began, used = time.perf_counter(), time.process_time()
+            recovered = LogManager.open(directory, ballast_bytes=MIB, recovery_threads=RECOVERY_THREADS)
         seconds, cpu = time.perf_counter() - began, time.process_time() - used
         assert sum(report.scanned_bytes for report in recovered.recovery) == scanned
         recovered.close()

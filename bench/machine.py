@@ -22,10 +22,13 @@ class Cores(NamedTuple):
     generator: frozenset[int]
 
 
+# As the process began: a bench asks when it runs on the generator's core alone.
+_USABLE_CORES = sorted(os.sched_getaffinity(0))
+
+
 def choose_cores() -> Cores:
-    """One core for servers, another for the load generator, out of those this process may use."""
-    usable = sorted(os.sched_getaffinity(0))
-    return Cores(frozenset(usable[:1]), frozenset(usable[1:2] or usable[:1]))
+    """One core for servers, another for the load generator, out of those this process began with."""
+    return Cores(frozenset(_USABLE_CORES[:1]), frozenset(_USABLE_CORES[1:2] or _USABLE_CORES[:1]))
 
 
 @contextlib.contextmanager

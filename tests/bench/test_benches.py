@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from bench import plots, report
 from bench.__main__ import BENCHES
 from bench.histogram import Histogram, histogram_of
+from bench.machine import choose_cores, running_on
 from bench.requests import batch_of_bytes
 from bench.rows import Goal, Row, Sample, row_of
 from rollway.records import parse_header
@@ -169,3 +171,10 @@ def test_generated_batches_have_the_size_that_was_asked() -> None:
         batch, records = batch_of_bytes(size)
         assert len(batch) == size
         assert parse_header(batch).record_count == records
+
+
+def test_servers_and_the_generator_are_on_cores_of_their_own_whoever_asks() -> None:
+    cores = choose_cores()
+    with running_on(cores.generator):
+        assert choose_cores() == cores
+    assert cores.server != cores.generator or len(os.sched_getaffinity(0)) == 1
