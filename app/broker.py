@@ -155,7 +155,7 @@ class Broker:
 
     # Produce
 
-    async def validate(self, log: PartitionLog, body: bytes | bytearray) -> list[ValidBatch]:
+    async def validate(self, log: PartitionLog, body: bytes | bytearray | memoryview) -> list[ValidBatch]:
         """Check a body of record batches, in a thread when it is large or something is to be (de)compressed.
 
         Raises:

@@ -74,7 +74,7 @@ def _one_batch(parsed: ParsedRecords, config: TopicConfig, now_ms: int) -> Valid
     return own_batch(batch) if len(batch) <= bytes_max else None
 
 
-def needs_codec(body: bytes | bytearray, config: TopicConfig) -> bool:
+def needs_codec(body: bytes | bytearray | memoryview, config: TopicConfig) -> bool:
     """Whether validating this body of record batches decompresses or compresses: a few bytes may become many."""
     if compresses(config):
         return True

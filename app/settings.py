@@ -246,11 +246,11 @@ class Settings(BaseSettings):
         1_000, "Most topic-partitions of one request to /v1/produce.", low=1, high=100_000
     )
     inline_append_bytes_max: int = _setting(
-        256 * _KIB,
+        1280 * _KIB,
         "An append of no more bytes is written on the event loop while its partition is idle and the disk does not "
         "stall; 0: always in a thread.",
         low=0,
-        high=_MIB,
+        high=8 * _MIB,
     )
     group_count_max: int = _setting(1_000, "Most requests that are written with one write.", low=1, high=100_000)
     write_threads: int = _setting(4, "Threads that append.", low=1, high=256)

@@ -37,6 +37,7 @@ class HotDeclaration:
     """One handler of a route.
 
     ``content_types`` and ``accepts`` are the exact values of the headers that it takes, empty for an absent one.
+    Bodies above ``body_bytes_max``, and up to ``large_bytes_max``, come as views of a buffer that is used again.
     ``varying`` is the parameter of the query whose number may differ between requests that are alike otherwise.
     ``needs_broker`` is false for handlers that answer while the logs are not open; they are given no broker.
     """
@@ -45,6 +46,7 @@ class HotDeclaration:
     content_types: frozenset[bytes]
     accepts: frozenset[bytes] | None
     body_bytes_max: int
+    large_bytes_max: int
     varying: re.Pattern[bytes] | None
     needs_broker: bool
 
@@ -58,6 +60,7 @@ def hot(
     content_types: Iterable[bytes] = (b"",),
     accepts: Iterable[bytes] | None = None,
     body_bytes_max: int = 0,
+    large_bytes_max: int = 0,
     varying: str | None = None,
     needs_broker: bool = True,
 ) -> Callable[[Endpoint], Endpoint]:
@@ -70,6 +73,7 @@ def hot(
         frozenset(content_types),
         None if accepts is None else frozenset(accepts),
         body_bytes_max,
+        large_bytes_max,
         pattern,
         needs_broker,
     )

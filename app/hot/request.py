@@ -16,7 +16,7 @@ class HotRequest(HotCall):
         self,
         head: PlainHead,
         number: int | None,
-        body: bytes,
+        body: bytes | memoryview,
         request_id: str,
         began: float,
         access: Access,

@@ -87,6 +87,7 @@ class Route:
         "endpoint",
         "handler",
         "is_charged",
+        "large_bytes_max",
         "needs_broker",
         "path",
         "pattern",
@@ -104,6 +105,7 @@ class Route:
         self.content_types = declared.content_types
         self.accepts = declared.accepts
         self.body_bytes_max = declared.body_bytes_max
+        self.large_bytes_max = declared.large_bytes_max
         self.varying = declared.varying
         self.needs_broker = declared.needs_broker
         # What ``within_request_quota`` counts.
@@ -197,7 +199,7 @@ class Tier:
         return head
 
     def serve(
-        self, head: PlainHead, number: int | None, body: bytes, began: float, peer: Peer
+        self, head: PlainHead, number: int | None, body: bytes | memoryview, began: float, peer: Peer
     ) -> tuple[HotCall, Outcome] | None:
         """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
         route: Route = head.route  # type: ignore[assignment]
@@ -252,6 +254,18 @@ class Tier:
         if broker is None or broker.body_budget.held_bytes + length > broker.body_budget.limit_bytes:
             return None
         return broker.body_budget.hold()
+
+    def hold_large(self, head: PlainHead, length: int) -> Hold | None:
+        """Room for a body that comes in through a sink, counted whole; ``None`` when this one must not, or not now.
+
+        Half of what bodies may hold is left to those whose bytes are counted as they come.
+        """
+        route: Route = head.route  # type: ignore[assignment]
+        broker = self._service.ready_broker
+        if broker is None or length > min(route.large_bytes_max, self._service.settings.request_body_bytes_max):
+            return None
+        budget = broker.body_budget
+        return budget.hold(length) if budget.held_bytes + length <= budget.limit_bytes // 2 else None
 
     def count(self, head: PlainHead, status: int, began: float) -> None:
         """An answer's end."""

@@ -330,7 +330,9 @@ def scope_of(connection: Any, head: PlainHead, number: int | None, body_bytes: i
     }
 
 
-def make_cycle(connection: Any, scope: dict[str, Any], body: bytes, *, keep_alive: bool) -> RequestResponseCycle:
+def make_cycle(
+    connection: Any, scope: dict[str, Any], body: bytes | memoryview, *, keep_alive: bool
+) -> RequestResponseCycle:
     """The cycle of a request whose body is there already."""
     cycle = RequestResponseCycle(
         scope=cast("Any", scope),

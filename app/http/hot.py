@@ -84,7 +84,9 @@ class HotCall:
 
     __slots__ = ("began", "body", "head", "number", "request_id", "throttle_ms")
 
-    def __init__(self, head: PlainHead, number: int | None, body: bytes, request_id: str, began: float) -> None:
+    def __init__(
+        self, head: PlainHead, number: int | None, body: bytes | memoryview, request_id: str, began: float
+    ) -> None:
         self.head = head
         self.number = number
         self.body = body
@@ -133,13 +135,17 @@ class HotTier(Protocol):
         ...
 
     def serve(
-        self, head: PlainHead, number: int | None, body: bytes, began: float, peer: Peer
+        self, head: PlainHead, number: int | None, body: bytes | memoryview, began: float, peer: Peer
     ) -> tuple[HotCall, Outcome] | None:
         """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
         ...
 
     def hold_body(self, length: int) -> Hold | None:
         """Room for a body that is collected; ``None`` when bodies hold all the memory that they may have."""
+        ...
+
+    def hold_large(self, head: PlainHead, length: int) -> Hold | None:
+        """Room for a body that comes in through a sink, counted whole; ``None`` when this one must not, or not now."""
         ...
 
     def count(self, head: PlainHead, status: int, began: float) -> None:

@@ -14,6 +14,7 @@ import time
 from typing import Any, ClassVar
 
 from app.http.body import BODY_BYTES_ALWAYS_TAKEN
+from app.http.body_sink import SINK_BYTES_MIN, BodyBuffers, BodySink
 from app.http.byte_budget import Hold
 from app.http.exchange import HotExchange, log_access, make_cycle, scope_of
 from app.http.hot import (
@@ -54,6 +55,7 @@ class PlainRequests(EdgeProtocol):
     """
 
     hot: ClassVar[HotTier | None]
+    buffers: ClassVar[BodyBuffers] = BodyBuffers()
     # The headers of every answer, and the list they were made of.
     default_headers: ClassVar[list[tuple[bytes, bytes]] | None] = None
     default_lines: ClassVar[bytes] = b""
@@ -69,6 +71,8 @@ class PlainRequests(EdgeProtocol):
         self._learned_in_message = 0
         # The service stops: no request comes after the one that is on its way in.
         self._ends = False
+        # What a large body counts among those of all requests, until its answer.
+        self._room: Hold | None = None
 
     # The short way
 
@@ -105,6 +109,8 @@ class PlainRequests(EdgeProtocol):
             value, body_at = found
             length, number = (value, None) if known.is_length else (0, value if known.behind else None)
             end = body_at + length
+            if end > size and length >= SINK_BYTES_MIN and self._begin_large(known.head, length, data, body_at):
+                return b""
             if length > known.head.route.body_bytes_max:
                 break
             if end <= size:
@@ -128,6 +134,47 @@ class PlainRequests(EdgeProtocol):
         collected.pieces.append(piece)
         self._stage = Stage.BODY
         self._set_deadline()
+
+    # Large bodies
+
+    def _begin_large(self, head: PlainHead, length: int, data: bytes, body_at: int) -> bool:
+        """Let a sink take the body, if it may: one for which there is no room is left to the application."""
+        room = self.hot.hold_large(head, length) if self.hot is not None and self.scheme == "http" else None
+        if room is None:
+            return False
+        self._room = room
+        self._message_number += 1
+        begun = memoryview(data)[body_at:]
+        self._begin_body(_Collected(head, None, length - len(begun), None), length, b"")
+        self._body_bytes = len(begun)
+        BodySink(self, self.transport, self.buffers.take(length), begun).start()
+        return True
+
+    @property
+    def is_deaf(self) -> bool:
+        """Nothing that comes in counts any more."""
+        return self._deaf
+
+    def body_grew(self, size_bytes: int) -> None:
+        """A sink has taken so much more."""
+        self._body_bytes += size_bytes
+
+    def body_filled(self, body: memoryview) -> None:
+        """A sink has all of the body."""
+        collected, self._body = self._body, None
+        assert collected is not None
+        self._stage = Stage.IDLE
+        self._waits_for = Waits.NOTHING
+        self._serve(collected.head, collected.number, body, collected.began)
+
+    def _release_room(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.release()
+
+    def on_response_complete(self) -> None:
+        self._release_room()
+        super().on_response_complete()
 
     def _collect(self, collected: _Collected, data: bytes) -> bytes:
         """Take of ``data`` what belongs to the body; the rest is another request."""
@@ -168,11 +215,11 @@ class PlainRequests(EdgeProtocol):
             length = self._content_length
             hold = self.hot.hold_body(length) if length > BODY_BYTES_ALWAYS_TAKEN else None
             has_room = length <= BODY_BYTES_ALWAYS_TAKEN or hold is not None
+            if head is not None and self._learned is None:
+                self._learned, self._learned_in_message = head, self._message_number
             if head is not None and length <= head.route.body_bytes_max and has_room:
                 found = head.route.number_in(self.url)
                 self._plain = _Collected(head, None if found is None else found[1], length, hold)
-                if self._learned is None:
-                    self._learned, self._learned_in_message = head, self._message_number
                 return
         super()._start_request()
 
@@ -210,7 +257,7 @@ class PlainRequests(EdgeProtocol):
 
     # Answers
 
-    def _serve(self, head: PlainHead, number: int | None, body: bytes, began: float) -> None:
+    def _serve(self, head: PlainHead, number: int | None, body: bytes | memoryview, began: float) -> None:
         """Answer a request that is there whole, or let the application do it."""
         assert self.hot is not None
         served = self.hot.serve(head, number, body, began, self)
@@ -222,6 +269,7 @@ class PlainRequests(EdgeProtocol):
         call, outcome = served
         if isinstance(outcome, HotAnswer) and not outcome.parts:
             self.write_answer(call, outcome, keep_alive=not self._ends)
+            self._release_room()
             self.hot.count(head, outcome.status, began)
             self.server_state.total_requests += 1
             if self._ends:
@@ -273,6 +321,8 @@ class PlainRequests(EdgeProtocol):
     def end_exchange(self, exchange: HotExchange) -> None:
         """An exchange's answer is complete."""
         self._answer_by = math.inf
+        # It stays the connection's last one; a large body is somebody else's from now on.
+        exchange.call.body = b""
         if self._active is exchange and not exchange.disconnected:
             self.on_response_complete()
 
@@ -291,7 +341,7 @@ class PlainRequests(EdgeProtocol):
         context.run(self.hot.resume, scope, call, error)
         context.run(self._start_asgi_task, cycle, self.app)
 
-    def _scope_of(self, head: PlainHead, number: int | None, body: bytes) -> dict[str, Any]:
+    def _scope_of(self, head: PlainHead, number: int | None, body: bytes | memoryview) -> dict[str, Any]:
         scope = scope_of(self, head, number, len(body))
         scope["extensions"] = self.extensions
         return scope
@@ -325,6 +375,7 @@ class PlainRequests(EdgeProtocol):
             if collected is not None and collected.hold is not None:
                 collected.hold.release()
         self._plain = self._body = None
+        self._release_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, or we have closed."""

@@ -59,6 +59,7 @@ _SEQUENCES_NEED_A_PARTITION = (
     "or send the request with an Idempotency-Key"
 )
 HOT_BODY_BYTES_MAX = 256 * 1024
+LARGE_BODY_BYTES_MAX = 64 * 1024 * 1024
 """Larger bodies are collected and written beside the loop."""
 TIMEOUT_MS_DEFAULT = 30_000
 TIMEOUT_MS_MAX = 600_000
@@ -189,7 +190,12 @@ _ACKNOWLEDGED = {
     openapi_extra=_record_body("RecordList", "ProducedRecord", raw=True),
     dependencies=[Depends(within_produce_quota)],
 )
-@hot(produce_batches, content_types=[RECORD_BATCHES.encode()], body_bytes_max=HOT_BODY_BYTES_MAX)
+@hot(
+    produce_batches,
+    content_types=[RECORD_BATCHES.encode()],
+    body_bytes_max=HOT_BODY_BYTES_MAX,
+    large_bytes_max=LARGE_BODY_BYTES_MAX,
+)
 @needs(Operation.WRITE, ResourceKind.TOPIC)
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def produce_records(

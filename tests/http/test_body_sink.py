@@ -1,0 +1,208 @@
+"""Large raw bodies come in through a sink: the same answers, the same bytes in the log, and none of them kept twice."""
+
+from __future__ import annotations
+
+import json
+import struct
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.http.body_sink import SINK_BYTES_MIN, BodyBuffers
+from rollway.records import Record, columns_from_records, encode_batch, split_batches
+from storage.clock import ManualClock
+from tests.edge_server import Answer, Connection
+from tests.http.test_long_poll import until as eventually_true
+from tests.servers import ThreadedServer, http_client
+from tests.writers import record_batch
+
+RAW = "application/vnd.kafka.record-batch.v2"
+SMALL = record_batch(b"small")
+LARGE = encode_batch(columns_from_records([Record(place, 5, None, bytes([place % 251]) * 997) for place in range(900)]))
+LIMIT_BYTES = 8 * 1024 * 1024
+
+
+def post(body: bytes, topic: str = "t", length: int | None = None) -> bytes:
+    lines = [f"POST /v1/topics/{topic}/partitions/0/records HTTP/1.1", "Host: a", f"Content-Type: {RAW}"]
+    head = [*lines, f"Content-Length: {len(body) if length is None else length}", "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedServer]:
+    settings: dict[str, Any] = {"request_bodies_bytes_max": LIMIT_BYTES, "request_body_bytes_max": 3_000_000}
+    with ThreadedServer(tmp_path_factory.mktemp("service"), clock=ManualClock(), **settings) as running:
+        with http_client(running.url) as client:
+            for name, config in {
+                "t": {"flush.policy": "interval"},
+                "group": {},
+                "large": {"flush.policy": "interval", "max.message.bytes": 10_000_000},
+            }.items():
+                assert client.put(f"/v1/topics/{name}", json={"partitions": 1, "config": config}).status_code == 201
+        yield running
+
+
+def connect(server: ThreadedServer, topic: str = "t") -> Connection:
+    """A connection that knows the head of produce requests."""
+    connection = Connection(int(server.url.rpartition(":")[2]))
+    for _ in range(2):
+        connection.send(post(SMALL, topic))
+        assert connection.read_answer().status == 200
+    return connection
+
+
+def stored(server: ThreadedServer, topic: str, offset: int) -> bytes:
+    with http_client(server.url) as client:
+        answer = client.get(
+            f"/v1/topics/{topic}/partitions/0/records",
+            params={"offset": offset, "max_bytes": 10_000_000},
+            headers={"Accept": RAW},
+        )
+        return answer.content
+
+
+def result_of(answer: Answer) -> dict[str, Any]:
+    assert answer.status == 200, answer.body
+    result: dict[str, Any] = json.loads(answer.body)
+    return result
+
+
+def held_bytes(server: ThreadedServer) -> int:
+    return server.service.broker.body_budget.held_bytes
+
+
+def check_stored(server: ThreadedServer, topic: str, result: dict[str, Any], sent: bytes) -> None:
+    offset = result["base_offset"]
+    (batch, *_) = split_batches(stored(server, topic, offset))
+    expected = bytearray(sent)
+    struct.pack_into(">q", expected, 0, offset)
+    expected[12:16] = bytes(batch.buffer[12:16])
+    assert bytes(batch.buffer) == expected
+
+
+@pytest.mark.parametrize("topic", ["t", "group"])
+@pytest.mark.parametrize("first", [0, 1, 70_000, len(LARGE) - 1])
+def test_a_large_body_is_stored_as_it_came(server: ThreadedServer, topic: str, first: int) -> None:
+    with connect(server, topic) as connection:
+        before = server.hot_count
+        request = post(LARGE, topic)
+        cut = len(request) - len(LARGE) + first
+        connection.send(request[:cut])
+        connection.send(request[cut:])
+        result = result_of(connection.read_answer())
+        assert server.hot_count == before + 1
+        check_stored(server, topic, result, LARGE)
+        connection.send(post(SMALL, topic))
+        assert result_of(connection.read_answer())["base_offset"] == result["last_offset"] + 1
+    eventually_true(lambda: held_bytes(server) == 0)
+
+
+def test_what_follows_a_large_body_is_the_next_request(server: ThreadedServer) -> None:
+    with connect(server) as connection:
+        connection.send(post(LARGE) + post(SMALL) + post(LARGE) + post(SMALL))
+        results = [result_of(connection.read_answer()) for _ in range(4)]
+        assert [result["record_count"] for result in results] == [900, 1, 900, 1]
+        for result, sent in zip(results, [LARGE, SMALL, LARGE, SMALL], strict=True):
+            check_stored(server, "t", result, sent)
+
+
+def test_larger_bodies_are_checked_in_a_thread(server: ThreadedServer) -> None:
+    body = LARGE * 3
+    with connect(server, "large") as connection:
+        before = server.hot_count
+        connection.send(post(body, "large"))
+        result = result_of(connection.read_answer())
+        assert (result["record_count"], server.hot_count) == (2700, before + 1)
+        assert [len(batch.buffer) for batch in split_batches(stored(server, "large", result["base_offset"]))] == [
+            len(LARGE)
+        ] * 3
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (LARGE[:-1] + b"?", 400),
+        (LARGE[:30] + b"\xff" + LARGE[31:], 400),
+        (LARGE[:-1], 400),
+        (b"x" * 300_000, 422),
+        (record_batch(b"v" * 1_100_000), 413),
+        (b"x" * 3_100_000, 413),
+    ],
+)
+def test_what_is_wrong_with_a_large_body_is_said_as_ever(server: ThreadedServer, body: bytes, status: int) -> None:
+    with connect(server) as connection, Connection(int(server.url.rpartition(":")[2])) as other:
+        answers = []
+        for each in (connection, other):
+            each.send(post(body))
+            answers.append(each.read_answer())
+        assert answers[0].status == answers[1].status
+        documents = [json.loads(answer.body) for answer in answers]
+        assert documents[0].pop("request_id", "") != documents[1].pop("request_id", None)
+        assert documents[0] == documents[1]
+        assert answers[0].status >= 400, status
+    eventually_true(lambda: held_bytes(server) == 0)
+
+
+def test_a_client_that_goes_away_leaves_nothing(server: ThreadedServer) -> None:
+    connection = connect(server)
+    connection.send(post(LARGE[:500_000], length=len(LARGE)))
+    eventually_true(lambda: held_bytes(server) == len(LARGE))
+    connection.socket.close()
+    eventually_true(lambda: held_bytes(server) == 0)
+    with connect(server) as another:
+        another.send(post(LARGE))
+        assert result_of(another.read_answer())["record_count"] == 900
+
+
+def test_sinks_take_half_of_what_bodies_may_hold(server: ThreadedServer) -> None:
+    waiting = [connect(server) for _ in range(6)]
+    for connection in waiting:
+        connection.send(post(LARGE[:300_000], length=len(LARGE)))
+    in_sinks = LIMIT_BYTES // 2 // len(LARGE)
+    assert in_sinks < len(waiting)
+    eventually_true(lambda: in_sinks * len(LARGE) < held_bytes(server) <= LIMIT_BYTES)
+    for connection in waiting:
+        connection.send(LARGE[300_000:])
+    counts = [result_of(connection.read_answer())["record_count"] for connection in waiting]
+    assert counts == [900] * len(waiting)
+    for connection in waiting:
+        connection.socket.close()
+    eventually_true(lambda: held_bytes(server) == 0)
+
+
+def test_no_copy_is_made_of_a_large_body(server: ThreadedServer) -> None:
+    with connect(server) as connection:
+        for _ in range(2):
+            connection.send(post(LARGE))
+            connection.read_answer()
+        request = post(LARGE)
+        tracemalloc.start()
+        try:
+            for _ in range(3):
+                connection.send(request)
+                connection.read_answer()
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    # What is read together with the head comes in a piece of its own.
+    assert peak_bytes < len(LARGE) // 2
+
+
+def test_buffers_are_used_again_when_nobody_looks() -> None:
+    buffers = BodyBuffers(kept_bytes_max=2 * 1024 * 1024)
+    first = buffers.take(SINK_BYTES_MIN)
+    part = first[10:20]
+    owner = first.obj
+    second = buffers.take(SINK_BYTES_MIN)
+    assert second.obj is not owner
+    del first, owner
+    assert buffers.take(SINK_BYTES_MIN).obj is not part.obj, "a part is looked at"
+    place = id(part.obj)
+    del part
+    assert id(buffers.take(SINK_BYTES_MIN).obj) == place
+    assert len(buffers.take(5 * 1024 * 1024)) == 5 * 1024 * 1024
+    held = [buffers.take(1024 * 1024) for _ in range(5)]
+    assert len({id(view.obj) for view in held}) == 5
+    assert buffers.kept_bytes <= 2 * 1024 * 1024
