@@ -35,7 +35,8 @@ _ARTIFACTS = [
     ("org.slf4j", "slf4j-nop", "1.7.36"),
 ]
 _CLUSTER = "4L6g3nShT-eMCtK--X86sw"
-_PRODUCE, _FETCH = 0, 1
+_PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA = 0, 1, 2, 3
+_LEADER_SECONDS_MAX = 30
 _MESSAGES_PER_SECOND = {100: 600_000, 1024: 100_000}
 """About what the tools do in a second, to ask them for runs of some length."""
 
@@ -97,9 +98,17 @@ class Kafka:
         return [java, f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", "-cp", self._classes, name, *arguments]
 
     def _create(self, topic: str) -> None:
-        names = ["--create", "--topic", topic, "--partitions", "1", "--replication-factor", "1"]
-        command = self._java("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self._bootstrap, *names)
-        packages.run(command, self._surroundings.directory, "creating a topic of Kafka")
+        """Ask for the topic, which makes it, until it has a leader: its records can be looked for then."""
+        deadline = time.monotonic() + _LEADER_SECONDS_MAX
+        with connect(self.address) as connection:
+            while True:
+                FixedWork(connection, _metadata_request(topic), _is_whole, 0)
+                offsets = FixedWork(connection, _offsets_request(topic), _is_whole, 0).answer
+                if _code(offsets, 8 + 4 + 2 + len(topic) + 8) == 0:
+                    return
+                if time.monotonic() > deadline:
+                    raise CannotRunError("Kafka does not make a topic.")
+                time.sleep(0.05)
 
     @property
     def _bootstrap(self) -> str:
@@ -205,6 +214,15 @@ def _fetch_request(topic: str, max_bytes: int) -> bytes:
     return _framed(_FETCH, 4, struct.pack(">iiiibi", -1, 500, 1, 2**30, 0, 1) + _string(topic) + partition)
 
 
+def _metadata_request(topic: str) -> bytes:
+    return _framed(_METADATA, 1, struct.pack(">i", 1) + _string(topic))
+
+
+def _offsets_request(topic: str) -> bytes:
+    """The latest offset of partition 0."""
+    return _framed(_LIST_OFFSETS, 1, struct.pack(">ii", -1, 1) + _string(topic) + struct.pack(">iiq", 1, 0, -1))
+
+
 def _is_whole(answer: bytearray) -> bool:
     return len(answer) >= 4 and len(answer) >= 4 + int.from_bytes(answer[:4], "big")
 
@@ -224,6 +242,10 @@ def _check_fetched(answer: bytes) -> None:
 
 
 def _check_code(answer: bytes, place: int) -> None:
-    (code,) = struct.unpack_from(">h", answer, place)
-    if code:
+    if code := _code(answer, place):
         raise CannotRunError(f"Kafka answers with error {code}.")
+
+
+def _code(answer: bytes, place: int) -> int:
+    (code,) = struct.unpack_from(">h", answer, place)
+    return int(code)
