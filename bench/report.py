@@ -22,6 +22,10 @@ HEADINGS = (
     "us/request",
 )
 MISSING = "-"
+LEGEND = (
+    "Ratio: ours to the limit beside it, the median of the rounds. CPU: shares of one core, the server's and the load",
+    "generator's. us/request: CPU time of the server for one request, ours / the limit's.",
+)
 
 
 def figure(value: float | None, unit: str = "") -> str:
@@ -71,8 +75,10 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def markdown(rows: Iterable[Row], machine: dict[str, Any]) -> str:
-    """The table with the machine above it."""
-    lines = [", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in machine.items()), ""]
+    """A page: the machine and the run, the table, and what its columns mean."""
+    lines = ["# Results of make bench", ""]
+    lines += [f"- {name.replace('_', ' ')}: {value}" for name, value in machine.items()]
+    lines += ["", *LEGEND, ""]
     lines += ["| " + " | ".join(HEADINGS) + " |", "|---|--:|---|--:|--:|--:|---|--:|--:|--:|"]
     lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
     return "\n".join(lines) + "\n"

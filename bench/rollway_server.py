@@ -22,7 +22,7 @@ _QUIET = {
     "retention_check_interval_ms": "86400000",
     "log_level": "warning",
     "file_delete_delay_ms": "0",
-    "file_delete_check_interval_ms": "20",
+    "file_delete_check_interval_ms": "250",
 }
 
 
