@@ -41,10 +41,14 @@ def validated_batches(
         Problem: records break a rule; names them by their place in the request.
         RefusedError: as ``validate_batches``.
     """
+    quick = _one_batch(parsed if rows is None else parsed.chosen(rows), config, now_ms)
+    return _batches(parsed, config, now_ms, rows, together=together) if quick is None else [quick]
+
+
+def _batches(
+    parsed: ParsedRecords, config: TopicConfig, now_ms: int, rows: Sequence[int] | None, *, together: bool
+) -> list[ValidBatch]:
     codec = stored_codec(config, Codec.NONE)
-    quick = _one_batch(parsed, config, now_ms) if codec is Codec.NONE and rows is None else None
-    if quick is not None:
-        return [quick]
     encoded = encode_batches(
         parsed.columns(rows),
         batch_bytes_max=_batch_bytes_max(config, codec),
@@ -63,7 +67,7 @@ def validated_batches(
 def _one_batch(parsed: ParsedRecords, config: TopicConfig, now_ms: int) -> ValidBatch | None:
     """All records in one batch, which needs no second look; ``None`` when they are many, large or break a rule."""
     count = len(parsed)
-    if not 0 < count <= _LISTS_MAX:
+    if not 0 < count <= _LISTS_MAX or compresses(config):
         return None
     if not allows_records(config, parsed.timestamps, parsed.keys, now_ms):
         return None

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from app.http.problems import Problem
@@ -22,6 +23,8 @@ _PLACE = re.compile(r" - at `(\$.*)`$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+# Measured: smaller bodies are read quicker without numpy.
+_ARRAYS_MIN = 4096
 _FAULTS_SHOWN_MAX = 100
 _NAME_SHOWN_MAX = 100
 
@@ -86,12 +89,28 @@ def refuse_duplicates(body: bytes | bytearray, prefix: str = "") -> None:
         Problem: 422 with a pointer to the second occurrence.
     """
     try:
+        if quote_count(_ENCODER.encode(_ANYTHING.decode(body))) == quote_count(body):
+            # The coder keeps the last of two members with one name: none was dropped.
+            return
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError):
+        pass
+    try:
         document = json.loads(body, object_pairs_hook=_note_duplicates)
     except (ValueError, RecursionError) as error:
         raise malformed(reason_of(error)) from None
     fault = _find_duplicate(document)
     if fault is not None:
         raise invalid([fault.below(prefix)])
+
+
+def quote_count(body: bytes | bytearray) -> int:
+    """The quotes at which a text of ``body``, which is JSON, begins or ends: two for each text and name."""
+    if b"\\" in body:
+        unescaped = body.replace(b"\\\\", b"")
+        return unescaped.count(b'"') - unescaped.count(b'\\"')
+    if len(body) < _ARRAYS_MIN:
+        return body.count(b'"')
+    return int(np.count_nonzero(np.frombuffer(body, dtype=np.uint8) == ord('"')))
 
 
 def read_model(model: type[Model], body: bytes | bytearray) -> Model:
@@ -183,5 +202,6 @@ def _pointer(steps: Iterable[str | int]) -> str:
     return "".join("/" + str(step)[:_NAME_SHOWN_MAX].replace("~", "~0").replace("/", "~1") for step in steps)
 
 
+_ENCODER = msgspec.json.Encoder()
 _ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _PYDANTIC_CODES = {"missing": "missing", "extra_forbidden": "unknown_field"}

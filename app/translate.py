@@ -16,7 +16,17 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
-from app.strict_json import Fault, check, decode, fault_of, invalid, malformed, reason_of, refuse_duplicates
+from app.strict_json import (
+    Fault,
+    check,
+    decode,
+    fault_of,
+    invalid,
+    malformed,
+    quote_count,
+    reason_of,
+    refuse_duplicates,
+)
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
 from schemas.base import LONG_MAX, NO_TIMESTAMP, parse_timestamp
 from schemas.names import PARTITION_MAX
@@ -75,8 +85,6 @@ _LINE_DECODERS: _Decoders = {
 
 # Most frequent first.
 _OPTIONAL_FIELDS = ("key", "timestamp", "headers", "partition", "offset", "timestamp_type")
-# Measured: smaller bodies are read quicker without numpy.
-_ARRAYS_MIN = 4096
 _LINE_BREAK = re.compile(rb"[\r\n]")
 
 
@@ -115,21 +123,26 @@ class ParsedRecords:
             detail = f"the request is for partition {number}; leave partition out, or send the record there"
             raise invalid(Fault(f"{self.pointer(row)}/partition", "invalid_value", detail) for row in others)
 
+    def chosen(self, rows: Sequence[int]) -> ParsedRecords:
+        """These rows; their pointers are those of the first ones."""
+        return ParsedRecords(
+            [self.keys[row] for row in rows],
+            [self.values[row] for row in rows],
+            [self.timestamps[row] for row in rows],
+            None if self.headers is None else [self.headers[row] for row in rows],
+            None,
+        )
+
     def columns(self, rows: Sequence[int] | None = None) -> RecordColumns:
         """All records, or these rows, as columns with offsets 0, 1, 2, ..."""
-        if rows is None:
-            keys, values, timestamps, headers = self.keys, self.values, self.timestamps, self.headers
-        else:
-            keys = [self.keys[row] for row in rows]
-            values = [self.values[row] for row in rows]
-            timestamps = [self.timestamps[row] for row in rows]
-            headers = None if self.headers is None else [self.headers[row] for row in rows]
+        if rows is not None:
+            return self.chosen(rows).columns()
         return RecordColumns(
-            np.arange(len(values), dtype=np.int64),
-            np.array(timestamps, dtype=np.int64),
-            BinaryColumn.from_list(keys),
-            BinaryColumn.from_list(values),
-            None if headers is None else HeaderColumns.from_rows(headers),
+            np.arange(len(self), dtype=np.int64),
+            np.array(self.timestamps, dtype=np.int64),
+            BinaryColumn.from_list(self.keys),
+            BinaryColumn.from_list(self.values),
+            None if self.headers is None else HeaderColumns.from_rows(self.headers),
         )
 
 
@@ -203,7 +216,7 @@ def _columns_of(body: bytes | bytearray, records: list[Any], outside: int) -> tu
     of texts are escaped: what was dropped is missing when the texts are counted. ``outside`` are those around the
     records. Once all texts are found, no record has any more fields.
     """
-    wanted = _quote_count(body)
+    wanted = quote_count(body)
     values = [record.value for record in records]
     columns = {"value": values}
     texts = outside + len(records) + _text_count(values)
@@ -231,16 +244,6 @@ def _text_count(items: list[Any]) -> int:
         # Bytes are those of base64 text; as an object they have a name, too.
         texts += kinds.count(bytes) + 2 * kinds.count(Base64Bytes)
     return texts
-
-
-def _quote_count(body: bytes | bytearray) -> int:
-    """The quotes at which a text begins or ends."""
-    if b"\\" in body:
-        unescaped = body.replace(b"\\\\", b"")
-        return unescaped.count(b'"') - unescaped.count(b'\\"')
-    if len(body) < _ARRAYS_MIN:
-        return body.count(b'"')
-    return int(np.count_nonzero(np.frombuffer(body, dtype=np.uint8) == ord('"')))
 
 
 def parsed_records(

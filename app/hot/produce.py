@@ -41,7 +41,7 @@ _ACCEPTED = HotAnswer(make_head(202, [("Content-Length", "0")]), status=202)
 def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
     """As ``produceRecords`` for ``application/vnd.kafka.record-batch.v2``."""
     head = request.head
-    options: ProduceOptions = head.memo or _options_of(request)
+    options = options_of(request)
     body = request.body
     quotas = broker.quotas
     if not body or (quotas.table.has_any and quotas.is_muted(QuotaKind.PRODUCE, request.client)):
@@ -53,15 +53,17 @@ def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
         batches = validate_batches(body, log.config, broker.now_ms())
     except (StorageError, RecordFormatError):
         return None
-    if _is_special(batches) or head.topic in INTERNAL_TOPICS or (options.acks == "all" and not log.replicas.has_enough):
+    if _is_special(batches):
         return None
-    return _append(broker, log, request, batches, options)
+    return append_batches(broker, log, request, batches, options, len(body))
 
 
-def _options_of(request: HotRequest) -> ProduceOptions:
-    parameters = request.head.parameters
-    options: ProduceOptions = parameters.options(parameters.expected_offset)
-    request.head.memo = options
+def options_of(request: HotRequest) -> ProduceOptions:
+    """What the query asks for; kept with what is known of equal requests."""
+    options: ProduceOptions | None = request.head.memo
+    if options is None:
+        parameters = request.head.parameters
+        options = request.head.memo = parameters.options(parameters.expected_offset)
     return options
 
 
@@ -70,10 +72,17 @@ def _is_special(batches: Sequence[ValidBatch]) -> bool:
     return any(batch.header.is_transactional or batch.header.producer_id >= KEYED_PRODUCER_ID_MIN for batch in batches)
 
 
-def _append(
-    broker: Broker, log: PartitionLog, request: HotRequest, batches: Sequence[ValidBatch], options: ProduceOptions
+def append_batches(
+    broker: Broker,
+    log: PartitionLog,
+    request: HotRequest,
+    batches: Sequence[ValidBatch],
+    options: ProduceOptions,
+    size_bytes: int,
 ) -> Outcome | None:
-    size_bytes = len(request.body)
+    """Append ``size_bytes`` of batches and answer as the options say; ``None`` when the log takes none, for now."""
+    if request.head.topic in INTERNAL_TOPICS or (options.acks == "all" and not log.replicas.has_enough):
+        return None
     expected = None if options.expected_offset is None else Offset(options.expected_offset)
     wants_fsync = options.acks != "0" and options.waits_for_fsync(log)
     try:

@@ -22,6 +22,7 @@ from app.fetch_range import ISOLATIONS, FetchRange, FetchRequest, read_records, 
 from app.fetching import FetchAnswer
 from app.hot.declarations import hot, remember
 from app.hot.fetch import fetch_batches
+from app.hot.fetch_json import fetch_json
 from app.http import request_context
 from app.http.byte_budget import ByteBudget, Hold
 from app.http.negotiation import accept
@@ -243,6 +244,7 @@ _FETCHED: dict[int | str, dict[str, Any]] = {
     dependencies=[Depends(within_fetch_quota)],
 )
 @hot(fetch_batches, accepts=[RECORD_BATCHES.encode()], varying="offset")
+@hot(fetch_json, accepts=[b"", b"*/*", JSON.encode(), NDJSON.encode()], varying="offset")
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_records(
     request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[FetchParameters, Query()]

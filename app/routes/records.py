@@ -19,6 +19,8 @@ from app.documented_problems import PRODUCE, problems
 from app.enlisting import transactional_id_of
 from app.hot.declarations import hot, remember
 from app.hot.produce import produce_batches
+from app.hot.produce_json import BODY_BYTES_MAX as HOT_JSON_BYTES_MAX
+from app.hot.produce_json import produce_json
 from app.http import request_context
 from app.http.body import iterate_body, read_body
 from app.http.negotiation import content_type
@@ -196,6 +198,7 @@ _ACKNOWLEDGED = {
     body_bytes_max=HOT_BODY_BYTES_MAX,
     large_bytes_max=LARGE_BODY_BYTES_MAX,
 )
+@hot(produce_json, content_types=[JSON.encode()], body_bytes_max=HOT_JSON_BYTES_MAX)
 @needs(Operation.WRITE, ResourceKind.TOPIC)
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def produce_records(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app import record_batches
 from app.http.problems import Problem
 from app.record_batches import needs_codec, validated_batches
 from app.translate import ParsedRecords
 from rollway.records import Codec, Record, columns_from_records, encode_batch
+from storage.batch_validation import ValidBatch
 from storage.config import TopicConfig
 from storage.errors import RefusedError
 
@@ -56,10 +59,10 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-def outcome(parsed: ParsedRecords, config: TopicConfig, rows: list[int] | None) -> object:
+def outcome(make: Callable[[], list[ValidBatch]]) -> object:
     """The batches, or what is wrong with the records."""
     try:
-        batches = validated_batches(parsed, config, NOW_MS, rows)
+        batches = make()
     except Problem as problem:
         return problem.status, problem.code, problem.detail, problem.errors
     except RefusedError as error:
@@ -67,18 +70,18 @@ def outcome(parsed: ParsedRecords, config: TopicConfig, rows: list[int] | None) 
     return [(bytes(batch.head), bytes(batch.body), batch.header, batch.max_timestamp) for batch in batches]
 
 
-@given(ROWS, st.sampled_from(SETTINGS))
+@given(ROWS, st.sampled_from(SETTINGS), st.data())
 def test_batches_that_are_not_looked_at_again_are_those_that_are(
-    rows: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]], settings: dict[str, Any]
+    rows: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]],
+    settings: dict[str, Any],
+    data: st.DataObject,
 ) -> None:
-    """One batch of all records is made of lists and not validated again; chosen rows go through columns and are."""
+    """One batch of all or some records is made of lists; the other way encodes columns, and decodes them again."""
     config = TopicConfig.parse(settings)
-    headers = [row[3] for row in rows]
-    parsed = ParsedRecords(
-        [row[0] for row in rows],
-        [row[1] for row in rows],
-        [row[2] for row in rows],
-        headers if any(headers) else None,
-        None,
+    headers = [row[3] for row in rows] if any(row[3] for row in rows) else None
+    parsed = ParsedRecords([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], headers, None)
+    places = st.none() if not rows else st.none() | st.lists(st.integers(0, len(rows) - 1), unique=True).map(sorted)
+    chosen = data.draw(places)
+    assert outcome(lambda: validated_batches(parsed, config, NOW_MS, chosen)) == outcome(
+        lambda: record_batches._batches(parsed, config, NOW_MS, chosen, together=True)
     )
-    assert outcome(parsed, config, None) == outcome(parsed, config, list(range(len(rows))))

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.http.problems import Problem
 from app.strict_json import check, read_model, refuse_duplicates
@@ -149,3 +155,43 @@ def test_times_are_milliseconds_or_rfc_3339() -> None:
     ):
         with pytest.raises(Problem):
             parsed(wrong)
+
+
+class Members(list[tuple[str, Any]]):
+    """An object as its members, some of which may have the same name."""
+
+
+TEXTS = st.lists(st.sampled_from(['"', "\\", "\\\\", "a", "b", "é", "\n", "u0022"]), max_size=3).map("".join)
+DOCUMENTS = st.recursive(
+    st.none() | TEXTS | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.lists(st.tuples(TEXTS, inner), max_size=4).map(Members),
+    max_leaves=8,
+)
+
+
+def written(value: Any) -> str:
+    if isinstance(value, Members):
+        return "{" + ",".join(f"{json.dumps(name)}: {written(member)}" for name, member in value) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(written, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def objects_in(value: Any) -> Iterator[Members]:
+    if isinstance(value, Members):
+        yield value
+        for _, member in value:
+            yield from objects_in(member)
+    elif isinstance(value, list):
+        for item in value:
+            yield from objects_in(item)
+
+
+@given(DOCUMENTS)
+def test_exactly_the_documents_with_a_name_that_occurs_twice_are_refused(document: Any) -> None:
+    repeats = any(len({name for name, _ in members}) < len(members) for members in objects_in(document))
+    body = written(document).encode()
+    if repeats:
+        assert refusal(body).errors[0]["code"] == "duplicate_field"
+    else:
+        check(body)

@@ -21,9 +21,9 @@ wrapper's own says where that is.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
+from zlib import crc32
 
 from rollway.records.batch import Buffer, Codec, TimestampType
 from rollway.records.errors import BrokenBatchError, BrokenRecordError, UnknownCodecError, UnsupportedMagicError
@@ -43,6 +43,8 @@ TIMESTAMP_TYPE_BIT = 0x08
 _ENTRY_HEAD = struct.Struct(">qi")
 _MESSAGE_HEAD = struct.Struct(">Ibb")
 _TIMESTAMP = struct.Struct(">q")
+_PLAIN_0 = struct.Struct(">qiIbbi")
+_PLAIN_1 = struct.Struct(">qiIbbqi")
 _LENGTH = struct.Struct(">i")
 _MAGIC_AT = 16
 _CONTENT_AT = 18
@@ -96,15 +98,17 @@ class Message(NamedTuple):
         return TimestampType.LOG_APPEND_TIME if appended else TimestampType.CREATE_TIME
 
 
-def walk_entries(buffer: Buffer) -> Iterator[SetEntry]:
-    """The entries of a message set by their sizes alone; a partial last one ends the walk and is no error (spec A11).
+def walk_entries(buffer: Buffer, position: int = 0) -> Iterator[SetEntry]:
+    """The entries of a message set from ``position`` on, by their sizes alone.
+
+    A partial last one ends the walk and is no error (spec A11).
 
     Wrappers are not looked into: this is Kafka's shallow iterator.
 
     Raises:
         BrokenBatchError: a size below that of the smallest message.
     """
-    position, end = 0, len(buffer)
+    end = len(buffer)
     while end - position >= ENTRY_HEAD_BYTES:
         offset, size = _ENTRY_HEAD.unpack_from(buffer, position)
         if size < MESSAGE_BYTES_MIN:
@@ -114,6 +118,39 @@ def walk_entries(buffer: Buffer) -> Iterator[SetEntry]:
             return
         yield entry
         position = entry.end
+
+
+def read_messages(view: memoryview) -> Iterator[Message]:
+    """Each entry that ``walk_entries`` finds, as ``read_message`` reads it: the loop that old messages wait for.
+
+    Raises:
+        BrokenBatchError, UnsupportedMagicError, BrokenRecordError: as those two.
+    """
+    position, end = 0, len(view)
+    while end - position >= _PLAIN_0.size + _LENGTH.size:
+        # Whatever is not as it should be is read again below, to be told in words.
+        offset, size, crc, magic, attributes, key_length = _PLAIN_0.unpack_from(view, position)
+        key_at = position + _PLAIN_0.size
+        timestamp = _NO_TIMESTAMP
+        if magic == 1:
+            if end - position < _PLAIN_1.size + _LENGTH.size:
+                break
+            offset, size, crc, magic, attributes, timestamp, key_length = _PLAIN_1.unpack_from(view, position)
+            key_at = position + _PLAIN_1.size
+        message_end = position + ENTRY_HEAD_BYTES + size
+        value_length_at = key_at + key_length if key_length > 0 else key_at
+        value_at = value_length_at + _LENGTH.size
+        if magic not in (0, 1) or key_length < -1 or not value_at <= message_end <= end:
+            break
+        (value_length,) = _LENGTH.unpack_from(view, value_length_at)
+        if value_at + max(value_length, 0) != message_end or value_length < -1:
+            break
+        if crc32(view[position + _MAGIC_AT : message_end]) != crc:
+            break
+        yield Message(offset, magic, attributes, timestamp, key_at, key_length, value_at, value_length)
+        position = message_end
+    for entry in walk_entries(view, position):
+        yield read_message(view, entry)
 
 
 def read_message(view: memoryview, entry: SetEntry) -> Message:
@@ -128,7 +165,7 @@ def read_message(view: memoryview, entry: SetEntry) -> Message:
     crc, magic, attributes = _MESSAGE_HEAD.unpack_from(view, position + ENTRY_HEAD_BYTES)
     if magic not in (0, 1):
         raise UnsupportedMagicError(f"magic {magic} at byte {position}; message sets have magic 0 or 1")
-    checksum = zlib.crc32(view[position + _MAGIC_AT : end])
+    checksum = crc32(view[position + _MAGIC_AT : end])
     if checksum != crc:
         raise BrokenBatchError(f"the CRC of the message at byte {position} is {checksum:#010x}, not {crc:#010x}")
     timestamp = _NO_TIMESTAMP

@@ -15,7 +15,7 @@ from rollway.records.decode import DECOMPRESSED_BYTES_MAX
 from rollway.records.errors import BrokenBatchError, BrokenRecordError
 from rollway.records.gather import Ranges, gather
 from rollway.records.lz4_of_magic_0 import with_right_checksum
-from rollway.records.message_set import Message, read_message, walk_entries
+from rollway.records.message_set import CODEC_MASK, Message, read_messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,20 @@ def decode_message_set(
     """
     view = memoryview(buffer).cast("B")
     plain = _Messages(view)
-    for entry in walk_entries(view):
-        message = read_message(view, entry)
-        codec = message.codec
+    kind: tuple[int, int] | None = None
+    for message in read_messages(view):
+        if (message.magic, message.attributes) == kind:
+            plain.add(message)
+            continue
+        codec = message.codec if message.attributes & CODEC_MASK else Codec.NONE
         if len(plain) and (codec is not Codec.NONE or not plain.is_like(message)):
             yield plain.decoded(Codec.NONE)
             plain = _Messages(view)
         if codec is Codec.NONE:
+            kind = (message.magic, message.attributes)
             plain.add(message)
             continue
+        kind = None
         inner = _unwrap(view, message, codec, decompressed_bytes_max)
         decompressed_bytes_max -= inner.size_bytes
         yield _in_place(inner.decoded(codec), message)
@@ -78,16 +83,15 @@ def _unwrap(view: memoryview, wrapper: Message, codec: Codec, decompressed_bytes
     content = memoryview(decompress(codec, body, decompressed_bytes_max))
     inner = _Messages(content)
     end = 0
-    for entry in walk_entries(content):
-        message = read_message(content, entry)
-        if message.magic != wrapper.magic or message.codec is not Codec.NONE:
+    for message in read_messages(content):
+        if message.magic != wrapper.magic or message.attributes & CODEC_MASK:
             raise BrokenRecordError(
                 f"a compressed message of magic {wrapper.magic} holds one of magic {message.magic} and codec "
                 f"{message.codec.name.lower()}",
                 ((len(inner), "inner messages have the magic of their wrapper and are not compressed themselves"),),
             )
         inner.add(message)
-        end = entry.end
+        end = message.value_at + max(message.value_length, 0)
     if end != len(content):
         raise BrokenBatchError(f"a compressed message set ends with {len(content) - end} bytes of a partial message")
     if not len(inner):
@@ -122,12 +126,13 @@ class _Messages:
         """Take a message; the first says which others are like it."""
         if not self._offsets:
             self._magic, self._timestamp_type = message.magic, message.timestamp_type
-        self._offsets.append(message.offset)
-        self._timestamps.append(message.timestamp)
-        self._key_starts.append(message.key_at)
-        self._key_lengths.append(message.key_length)
-        self._value_starts.append(message.value_at)
-        self._value_lengths.append(message.value_length)
+        offset, _, _, timestamp, key_at, key_length, value_at, value_length = message
+        self._offsets.append(offset)
+        self._timestamps.append(timestamp)
+        self._key_starts.append(key_at)
+        self._key_lengths.append(key_length)
+        self._value_starts.append(value_at)
+        self._value_lengths.append(value_length)
 
     def is_like(self, message: Message) -> bool:
         """Whether the message has the magic and the kind of timestamp of those that are here."""

@@ -1,0 +1,103 @@
+"""Fetches of one partition in JSON and NDJSON, answered on the connection: as ``fetchRecords`` does.
+
+Only what is in memory and small: the rest is read, decoded and written in a thread by the route.
+
+Thread: the event loop.
+"""
+
+from __future__ import annotations
+
+from app.broker import Broker
+from app.fetch_range import records_of
+from app.hot.request import HotRequest
+from app.http.hot import HotAnswer, make_head
+from app.quotas.limits import QuotaKind
+from app.translate import FetchDocument, RecordDocument, encode_document, encode_lines
+from storage.errors import StorageError
+from storage.log_snapshot import Isolation, LogSnapshot
+from storage.offsets import Offset
+
+STORED_BYTES_MAX = 64 * 1024
+"""So many bytes of batches become JSON on the loop; more in a thread."""
+
+_NDJSON = b"application/x-ndjson"
+_IDENTITY = (b"", b"identity")
+_STATUS = make_head(200)
+_HEAD = (
+    b"log-start-offset: %d\r\nhigh-watermark: %d\r\nlast-stable-offset: %d\r\nnext-offset: %d\r\n"
+    b"cache-control: no-store\r\nvary: Accept, Accept-Encoding\r\ncontent-length: %d\r\ncontent-type: %b\r\n"
+)
+
+
+def fetch_json(broker: Broker, request: HotRequest) -> HotAnswer | None:
+    """Answer, or leave to the route what it alone can tell: errors, waits, quotas, closed ranges, times."""
+    asked = request.head.parameters
+    if not _is_simple(broker, request):
+        return None
+    try:
+        log = broker.partition(request.head.topic, request.head.partition)
+        snapshot = log.snapshot
+        bound = snapshot.high_watermark
+        start = _start_of(snapshot, asked.offset if request.number is None else request.number)
+        if not snapshot.log_start_offset <= start <= bound or (asked.wait_ms and start >= bound):
+            return None
+        max_bytes = min(asked.max_bytes, broker.settings.fetch_bytes_max)
+        data = snapshot.read_cached(
+            start,
+            min(max_bytes, STORED_BYTES_MAX),
+            isolation=Isolation.HIGH_WATERMARK,
+            content_bytes_max=STORED_BYTES_MAX,
+        )
+        if data is None or any(piece.content is None for piece in data.slices):
+            return None
+        end = None if asked.max_records is None else Offset(start + asked.max_records)
+        is_cut = max_bytes > STORED_BYTES_MAX and data.next_offset < bound
+        if is_cut and (end is None or data.next_offset < end):
+            # The route would read on.
+            return None
+        found = records_of(data, start, end, encoding=asked.encoding, partition=request.head.partition)
+    except StorageError:
+        return None
+    next_offset = found.next_offset if end is None else min(found.next_offset, end)
+    return _answer(broker, snapshot, found.documents, next_offset, is_lines=request.head.accept == _NDJSON)
+
+
+def _is_simple(broker: Broker, request: HotRequest) -> bool:
+    """Whether nothing is asked for that the route does in a way of its own, and there is memory for an answer."""
+    asked = request.head.parameters
+    quotas = broker.quotas.table
+    return (
+        asked.offset is not None
+        and asked.until is None
+        and asked.end_offset is None
+        and asked.magic is None
+        and not asked.hard_limit
+        and asked.isolation == "read_uncommitted"
+        and not (asked.wait_ms and asked.min_bytes > 1)
+        and request.head.accept_encoding in _IDENTITY
+        and broker.answer_budget.fair_share() >= STORED_BYTES_MAX
+        and not (quotas.has_any and quotas.find(QuotaKind.FETCH, *request.client) is not None)
+    )
+
+
+def _start_of(snapshot: LogSnapshot, place: int | str) -> Offset:
+    if place == "earliest":
+        return snapshot.log_start_offset
+    return snapshot.high_watermark if place == "latest" else Offset(int(place))
+
+
+def _answer(
+    broker: Broker, snapshot: LogSnapshot, documents: list[RecordDocument], next_offset: Offset, *, is_lines: bool
+) -> HotAnswer:
+    ends = (
+        snapshot.log_start_offset,
+        snapshot.high_watermark,
+        snapshot.last_stable_offset,
+    )
+    if is_lines:
+        content = encode_lines(documents)
+    else:
+        content = encode_document(FetchDocument(documents, next_offset, *ends, snapshot.log_end_offset))
+    broker.fetching.count_fetched("ndjson" if is_lines else "json", len(content))
+    media_type = _NDJSON if is_lines else b"application/json"
+    return HotAnswer(_STATUS + _HEAD % (*ends, next_offset, len(content), media_type), content)
