@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import rollway.records.section_reader as section_reader
 import rollway.records.section_writer as section_writer
 from client.tests.sample_records import only
-from rollway.records import Record, RecordFormatError, columns_from_records, encode_batch
+from rollway.records import DecompressedSizeError, Record, RecordFormatError, columns_from_records, encode_batch
 from rollway.records.section_reader import read_section
 from rollway.records.section_tables_read import read_tables
 from rollway.records.section_tables_write import table_section
@@ -137,3 +137,15 @@ def test_records_of_machines_are_tables(count: int, names: tuple[str, ...]) -> N
     broken = section.copy()
     broken[-5 if names else -1] ^= 2
     assert read_tables(broken.data, broken, count) is None
+
+
+def test_headers_are_refused_before_they_take_memory() -> None:
+    headers = (("", None),) * 8
+    columns = columns_from_records([Record(place, 0, None, None, headers) for place in range(1000)])
+    section = bytes(record_section(columns))
+    with pytest.raises(DecompressedSizeError):
+        read_section(section, 1000, columns_bytes_max=1000 * (40 + 8 * 64) - 1)
+    assert len(read_section(section, 1000, columns_bytes_max=1000 * (40 + 8 * 64))) == 1000
+    told: list[int] = []
+    assert read_tables(section, np.frombuffer(section, np.uint8), 1000, told.append) is not None
+    assert told == [8000]

@@ -112,10 +112,10 @@ class _SectionReader:
 
     def read(self, record_count: int) -> RecordColumns:
         self._charge(record_count * RECORD_COLUMN_BYTES)
-        tables = read_tables(self._section, self._data, record_count)
+        tables = read_tables(
+            self._section, self._data, record_count, lambda count: self._charge(count * _HEADER_COLUMN_BYTES)
+        )
         if tables is not None:
-            if tables.headers is not None:
-                self._charge(len(tables.headers.names) * _HEADER_COLUMN_BYTES)
             return tables
         return RecordColumns.concatenate([self._columns_of(fields) for fields in self._blocks(record_count)])
 

@@ -7,7 +7,7 @@ is. A section that has anything else is left to ``section_reader``, which also s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,10 +79,15 @@ class _Table(NamedTuple):
         return np.ndarray((self.row_count,), kind, data, self.position + at, (self.layout.width,))
 
 
-def read_tables(section: bytes | memoryview, data: ByteArray, record_count: int) -> RecordColumns | None:
+def read_tables(
+    section: bytes | memoryview,
+    data: ByteArray,
+    record_count: int,
+    allow_headers: Callable[[int], None] = lambda _: None,
+) -> RecordColumns | None:
     """The records of a section, offsets and timestamps as deltas; ``None`` when it is not one of tables.
 
-    ``data`` is ``section`` as an array.
+    ``data`` is ``section`` as an array. ``allow_headers`` is told how many headers there are before they take memory.
     """
     tables = _find_tables(section, data, record_count)
     if tables is None:
@@ -91,6 +96,7 @@ def read_tables(section: bytes | memoryview, data: ByteArray, record_count: int)
     headers = None
     header_count = len(layouts[0].names)
     if header_count:
+        allow_headers(header_count * record_count)
         counts = np.full(record_count, header_count, dtype=np.int64)
         names = _content(data, tables, [layout.names for layout in layouts], record_count)
         header_values = _content(data, tables, [layout.header_values for layout in layouts], record_count)
