@@ -6,8 +6,8 @@ Thread: the event loop; reading and decoding go to the pool of readers.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple, cast
 
 from app.access.access import Access
 from app.access.operations import Operation, topic_resource
@@ -25,6 +25,7 @@ from storage.errors import (
     StorageError,
     UnknownTopicIdError,
 )
+from storage.file_names import PartitionName
 from storage.log_snapshot import FetchData, Isolation
 from storage.offsets import LogOffsetMetadata, Offset
 from storage.partition_log import PartitionLog
@@ -39,33 +40,43 @@ class Watched(NamedTuple):
 
 
 class DelayedFetch(DelayedOperation):
-    """A fetch of many partitions that waits for ``min_bytes`` in all of them, or for an error (spec D6)."""
+    """A fetch of many partitions that waits for ``min_bytes`` in all of them, or for an error (spec D6).
 
-    __slots__ = ("_isolation", "_min_bytes", "_watched")
+    A publication in one of them looks at that one alone: what the others had at the last look is remembered.
+    """
+
+    __slots__ = ("_available", "_isolation", "_min_bytes", "_total_bytes", "_watched")
 
     def __init__(self, watched: Sequence[Watched], min_bytes: int, isolation: Isolation) -> None:
         super().__init__()
-        self._watched = watched
+        self._watched = {one.log.name: one for one in watched}
+        self._available = dict.fromkeys(self._watched, 0)
+        self._total_bytes = 0
         self._min_bytes = min_bytes
         self._isolation = isolation
 
     def is_ready(self) -> bool:
-        total_bytes = 0
-        for log, asked, place in self._watched:
-            snapshot = log.snapshot
-            if not snapshot.log_start_offset <= place.offset <= snapshot.log_end_offset:
-                return True
-            if asked.minds_epochs and _is_refused(log, asked):
-                return True
-            if place.offset >= snapshot.bound(self._isolation).offset:
-                continue
-            available = available_bytes(snapshot, place, self._isolation)
-            if available is None:
-                return True
-            total_bytes += min(available, asked.max_bytes)
-            if total_bytes >= self._min_bytes:
-                return True
-        return False
+        return any(self._look_at(name, one) for name, one in self._watched.items())
+
+    def is_ready_at(self, key: Hashable) -> bool:
+        name = cast("PartitionName", key)
+        return self._look_at(name, self._watched[name])
+
+    def _look_at(self, name: PartitionName, watched: Watched) -> bool:
+        """Note what one partition has now; whether that makes an answer of it all."""
+        log, asked, place = watched
+        snapshot = log.snapshot
+        if not snapshot.log_start_offset <= place.offset <= snapshot.log_end_offset:
+            return True
+        if asked.minds_epochs and _is_refused(log, asked):
+            return True
+        available = available_bytes(snapshot, place, self._isolation)
+        if available is None:
+            return True
+        counted = min(available, asked.max_bytes)
+        self._total_bytes += counted - self._available[name]
+        self._available[name] = counted
+        return self._total_bytes >= self._min_bytes
 
 
 def _is_refused(log: PartitionLog, asked: FetchPartition) -> bool:

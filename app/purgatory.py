@@ -63,6 +63,14 @@ class DelayedOperation(abc.ABC):
         One that raises is completed: whoever waits looks for itself, meets the same error, and tells its client.
         """
 
+    def is_ready_at(self, key: Hashable) -> bool:  # noqa: ARG002 - of operations with more keys than one
+        """As ``is_ready``, when only what is under ``key`` has changed since the last look.
+
+        An operation of many keys need not look at the others again, so what happens to one costs the same however
+        many there are.
+        """
+        return self.is_ready()
+
     def cancel(self) -> None:
         """Nobody waits any more: leave the purgatory, if not complete. Calling it again is fine."""
         if self._purgatory is not None:
@@ -168,11 +176,12 @@ class Purgatory(Generic[Key]):
             return self._complete(operation, Wake.AVAILABLE)
         return self._closed and self._complete(operation, Wake.SHUTDOWN)
 
-    def _is_ready(self, operation: DelayedOperation) -> bool:
+    def _is_ready(self, operation: DelayedOperation, key: Hashable | None = None) -> bool:
+        """Look at all of it, or at what is under ``key``."""
         if operation.done.done():
             return False
         try:
-            return operation.is_ready()
+            return operation.is_ready() if key is None else operation.is_ready_at(key)
         except Exception:
             # Neither the others that wait nor whoever notified may suffer from it.
             logger.exception("one of the %s that wait failed to look", self._what)
@@ -186,7 +195,7 @@ class Purgatory(Generic[Key]):
     def _check(self, key: Hashable) -> int:
         count = 0
         for operation in tuple(self._watching.get(key, ())):
-            if self._is_ready(operation):
+            if self._is_ready(operation, key):
                 count += self._complete(operation, Wake.AVAILABLE)
         return count
 
