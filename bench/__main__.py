@@ -50,14 +50,17 @@ BENCHES: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "crowd": bench_crowd.measure,
     "scale": bench_scale.measure,
 }
+FAILED = "not measured"
 console = Console(width=max(160, Console().width))
 
 
 def run(names: list[str], plan: Plan) -> list[Row]:
     """Measure the benches ``names`` and show their rows as they come.
 
+    A bench that cannot go on leaves a row that says why, and the others are run.
+
     Raises:
-        BenchError: a bench cannot be run.
+        BenchError: there is no place for the data.
     """
     cores = choose_cores()
     rows: list[Row] = []
@@ -65,9 +68,13 @@ def run(names: list[str], plan: Plan) -> list[Row]:
         for name in names:
             place = directory / name
             place.mkdir()
-            for row in BENCHES[name](plan._replace(data_dir=place)):
-                rows.append(row)
-                progress.print(_line(row), highlight=False, soft_wrap=True)
+            try:
+                for row in BENCHES[name](plan._replace(data_dir=place)):
+                    rows.append(row)
+                    progress.print(_line(row), highlight=False, soft_wrap=True)
+            except BenchError as error:
+                rows.append(Row(name, FAILED, None, "", note=str(error)))
+                progress.print(f"{name:9}{error}", style="bold", highlight=False, soft_wrap=True)
     return rows
 
 
@@ -118,6 +125,9 @@ def main(
             rows, about = _merged(measured, rows), about if rows else earlier
         show(rows)
         _write(rows, about, json, markdown, plots)
+        failures = [row for row in rows if row.name == FAILED]
+        if failures:
+            raise BenchError("; ".join(f"{row.bench}: {row.note}" for row in failures))
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         raise typer.Exit(1) from None

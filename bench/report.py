@@ -95,6 +95,7 @@ def read_json(paths: Iterable[Path]) -> tuple[list[Row], dict[str, Any], dict[st
     rows: dict[tuple[str, str, str], Row] = {}
     machine: dict[str, Any] = {}
     about: dict[str, Any] = {}
+    took_s = 0
     for path in paths:
         document = json.loads(path.read_text("utf-8"))
         for each in document.pop("rows"):
@@ -102,4 +103,6 @@ def read_json(paths: Iterable[Path]) -> tuple[list[Row], dict[str, Any], dict[st
             rows[row.bench, row.name, row.limit] = row
         machine = document.pop("machine")
         about = document
+        took_s += about.get("took_s", 0)
+        about["took_s"] = took_s
     return list(rows.values()), machine, about
