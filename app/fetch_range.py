@@ -23,7 +23,6 @@ from rollway.records import (
     committed_batches,
     decode_batch,
     parse_header,
-    split_batches,
 )
 from storage.errors import CorruptionError
 from storage.log_snapshot import FetchData, Isolation, LogSnapshot
@@ -296,14 +295,18 @@ def _bounded(snapshot: LogSnapshot, end: Offset | None, isolation: Isolation) ->
     return replace(snapshot, last_stable_metadata=stable, high_watermark_metadata=bound)
 
 
-def _batches(data: FetchData) -> list[RecordBatch]:
-    batches: list[RecordBatch] = []
+def _batches(data: FetchData) -> Iterator[RecordBatch]:
+    """One after the other: who has enough of them has not paid for the others."""
     for piece in data.slices:
+        content = memoryview(piece.read())
+        position = 0
         try:
-            batches += split_batches(piece.read())
+            while position < len(content):
+                end = position + parse_header(content, position).size_bytes
+                yield RecordBatch(content[position:end])
+                position = end
         except RecordFormatError as error:
             raise CorruptionError(f"{piece.file.path}: {error}") from error
-    return batches
 
 
 def _visible(data: FetchData) -> Iterator[RecordBatch]:
