@@ -78,7 +78,8 @@ def rows_of(name: str, surroundings: Surroundings, rounds: int, seconds: float) 
     except CannotRunError as error:
         yield PeerRow(peer=peer.name, reason=str(error))
     except (OSError, BenchError) as error:
-        yield PeerRow(peer=peer.name, reason=f"It failed while it was measured: {error}")
+        why = str(error) or "no answer came"
+        yield PeerRow(peer=peer.name, reason=f"It failed while it was measured: {why}.")
 
 
 def kept_rows(path: Path | None, measured_now: set[str]) -> list[PeerRow]:

@@ -76,7 +76,8 @@ def _open(address: tuple[str, int]) -> socket.socket:
     connection = connect(address)
     connection.sendall(_CONNECT + b"SUB i.* 1\r\nPING\r\n")
     answer = bytearray()
-    while not answer.endswith(b"PONG\r\n"):
+    # The server may say PING right behind it.
+    while b"PONG\r\n" not in answer:
         receive_into(connection, answer)
     return connection
 

@@ -46,6 +46,9 @@ def run(command: Sequence[str], directory: Path, what: str, seconds: float = SEC
 
 def _first_fault(output: str) -> str:
     """The line that says what is wrong, without addresses of registries and colours."""
+    missing = re.search(r"Could not find artifact \S+|\S+ was not found", output)
+    if missing is not None:
+        return missing[0]
     lines = [line for line in output.splitlines() if re.search(r"error|\bE:|could not", line, re.IGNORECASE)]
     line = re.sub(r"\x1b\[[0-9;]*m", "", (lines or output.splitlines() or ["it said nothing"])[0])
     line = re.sub(r"\s*\(?https?://\S+", "", line).replace("[ERROR]", "")

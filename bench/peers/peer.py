@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
+from bench.closed_loop import Idle
 from bench.machine import Cores, children_of, cpu_seconds
 
 BATCH_MESSAGES = 500
 CONNECTIONS = 4
 FILL_BATCHES = 200
 """What is stored before it is fetched: 100,000 messages."""
+
+IDLE = Idle()
+"""How long clients had no answer to take."""
 
 Operation = Literal["append", "fetch"]
 
@@ -128,17 +132,17 @@ def closed_loop(pid: int, works: Sequence[Work], seconds: float) -> Figures:
     done = 0
     for work in works:
         work.send()
-    server_before, client_before, started = process_tree_seconds(pid), time.thread_time(), time.perf_counter()
+    server_before, idle_before, started = process_tree_seconds(pid), IDLE.seconds, time.perf_counter()
     deadline = started + seconds
     while time.perf_counter() < deadline:
         for work in works:
             done += work.finish()
             work.send()
     elapsed = time.perf_counter() - started
-    server, client = process_tree_seconds(pid) - server_before, time.thread_time() - client_before
+    server, idle = process_tree_seconds(pid) - server_before, IDLE.seconds - idle_before
     for work in works:
         work.finish()
-    return Figures(done / elapsed, server / elapsed, client / elapsed)
+    return Figures(done / elapsed, server / elapsed, 1 - idle / elapsed)
 
 
 def process_tree_seconds(pid: int) -> float:

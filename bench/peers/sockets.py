@@ -1,4 +1,7 @@
-"""Raw sockets that speak just enough of a peer's protocol: whole requests go out, whole answers are counted."""
+"""Raw sockets that speak just enough of a peer's protocol: whole requests go out, whole answers are counted.
+
+As in ``bench.closed_loop`` a client never sleeps for an answer but asks again and again, lest waking up be measured.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from bench.closed_loop import connect as connect
 from bench.machine import running_on
-from bench.peers.peer import CannotRunError
+from bench.peers.peer import IDLE, CannotRunError
 
-TIMEOUT_SECONDS = 60.0
 START_SECONDS_MAX = 60.0
 RECEIVE_BYTES = 1024 * 1024
-
-
-def connect(address: tuple[str, int]) -> socket.socket:
-    """A connection that sends at once."""
-    connection = socket.create_connection(address, timeout=TIMEOUT_SECONDS)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    with contextlib.suppress(OSError):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
-    return connection
+_PIECE = memoryview(bytearray(RECEIVE_BYTES))
 
 
 def free_port() -> int:
@@ -82,7 +77,7 @@ class FixedWork:
     def finish(self) -> int:
         missing = len(self.answer)
         while missing:
-            received = self._connection.recv_into(self._buffer, missing)
+            received = IDLE.receive(self._connection.recv_into, self._buffer[:missing])
             if not received:
                 raise ConnectionError("the peer closed the connection")
             missing -= received
@@ -95,10 +90,10 @@ def receive_into(connection: socket.socket, answer: bytearray) -> None:
     Raises:
         ConnectionError: the peer closed.
     """
-    piece = connection.recv(RECEIVE_BYTES)
-    if not piece:
+    received = IDLE.receive(connection.recv_into, _PIECE)
+    if not received:
         raise ConnectionError("the peer closed the connection")
-    answer += piece
+    answer += _PIECE[:received]
 
 
 def is_whole_http(answer: bytearray) -> bool:
