@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from storage.transactions import AbortedTransaction
 
 # The head of the first batch was in memory, and that of the last: so is what lies between, if it is not much.
 _CACHED_BYTES_MAX = 128 * 1024
+_ASKED_SEGMENTS_MAX = 16
 
 
 class Isolation(Enum):
@@ -229,11 +230,12 @@ class LogSnapshot:
         slices: list[FileSlice] = []
         next_offset = offset
         remaining = max_bytes
-        for segment in self.segments[max(0, bisect_right(self.base_offsets, offset) - 1) :]:
+        segments = self.segments[max(0, bisect_right(self.base_offsets, offset) - 1) :]
+        if is_stable and not _have_no_aborted(segments):
+            return None
+        for segment in segments:
             on_bound = segment.base_offset == bound.segment_base_offset
             limit = bound.position if on_bound else segment.size_bytes
-            if is_stable and not segment.transactions.are_known_to_be_none:
-                return None
             found = segment.read_cached(
                 next_offset, limit, remaining, min_one=min_one and not slices, content_bytes_max=content_bytes_max
             )
@@ -379,3 +381,13 @@ class LogSnapshot:
             raise CorruptionError(
                 f"offsets {damaged.start} to {damaged.end} are damaged on disk; offsets below and above can be read"
             )
+
+
+def _have_no_aborted(segments: Sequence[Segment]) -> bool:
+    """Whether it is known that no transaction was aborted in these segments.
+
+    Ask all from the first on: a marker may be in a later one than its records.
+    """
+    return len(segments) <= _ASKED_SEGMENTS_MAX and all(
+        segment.transactions.are_known_to_be_none for segment in segments
+    )

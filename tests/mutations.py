@@ -238,8 +238,8 @@ def full_disk_in_an_fsync_is_tried_again(patch: pytest.MonkeyPatch) -> None:
 def one_batch_too_few_at_the_visible_end(patch: pytest.MonkeyPatch) -> None:
     read = Segment.read
 
-    def read_short(self: Segment, offset: Offset, limit: int, max_bytes: int, *, min_one: bool) -> Any:
-        return read(self, offset, limit - 1, max_bytes, min_one=min_one)
+    def read_short(self: Segment, offset: Offset, limit: int, max_bytes: int, **options: Any) -> Any:
+        return read(self, offset, limit - 1, max_bytes, **options)
 
     patch.setattr(Segment, "read", read_short)
 

@@ -256,6 +256,8 @@ class LogMachine(RuleBasedStateMachine):
         offset = log.start_offset + round((snapshot.last_stable_offset - log.start_offset) * place)
         fetched = snapshot.read(Offset(offset), max_bytes, isolation=Isolation.LAST_STABLE)
         assert fetched.aborted is not None
+        cached = snapshot.read_cached(Offset(offset), max_bytes, isolation=Isolation.LAST_STABLE)
+        assert cached is None or (content_of(cached), cached[1:]) == (content_of(fetched), fetched[1:])
         kept = kept_by_a_consumer(content_of(fetched), fetched.aborted, offset)
         assert kept == committed_offsets(log, offset, fetched.next_offset)
         entries = [entry for entry in aborted_entries(log) if entry[2] >= offset and entry[1] < fetched.next_offset]

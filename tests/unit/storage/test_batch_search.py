@@ -10,10 +10,11 @@ import pytest
 
 from storage import batch_search
 from storage.file_system import LocalFile, LocalFileSystem
-from storage.log_snapshot import FetchData, LogSnapshot
+from storage.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import Offset
 from storage.segment import Segment
 from tests.cases.logs import CaseLog, sized_batch
+from tests.cases.transactional import Producer
 
 BATCHES = 300
 # Small beside the index interval, and large.
@@ -163,3 +164,31 @@ def test_a_segment_without_an_open_file_is_left_to_a_thread(log: CaseLog) -> Non
     assert isinstance(segment, Segment)
     segment.close_file()
     assert segment.read_cached(Offset(0), segment.size_bytes, 1000, min_one=True) is None
+
+
+def test_a_transaction_that_was_aborted_in_a_later_segment_is_listed(log: CaseLog) -> None:
+    """Its records lie before the roll, its marker behind it: who reads the first segment alone has to be told."""
+    producer = Producer(log, 1)
+    first = producer.send()
+    log.send(sized_batch(150))
+    log.roll()
+    other = Producer(log, 2)
+    other.send()
+    other.commit()
+    snapshot = log.snapshot
+    for segment in snapshot.segments:
+        segment.transactions.index.get()
+    # Nothing was aborted: that is known without the disk.
+    assert snapshot.read_cached(Offset(0), 500, isolation=Isolation.LAST_STABLE) == FetchData(
+        snapshot.read_cached(Offset(0), 500).slices, Offset(1), ()
+    )
+    producer.abort()
+    snapshot = log.snapshot
+    before = Offset(first - 1)
+    # It ends where the transaction begins, which is remembered.
+    snapshot.read(before, snapshot.read(before, 1).size_bytes)
+    expected = snapshot.read(Offset(first), 1, isolation=Isolation.LAST_STABLE)
+    assert expected.aborted
+    assert snapshot.read_cached(Offset(first), 1) is not None
+    cached = snapshot.read_cached(Offset(first), 1, isolation=Isolation.LAST_STABLE)
+    assert cached is None or cached.aborted == expected.aborted
