@@ -8,11 +8,10 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from app.pools import Pools
-from tests.crash.simulated_disk import SimulatedCrash
 
 
 class InlineExecutor(Executor):
-    """Does the work in ``submit``; ``crashed`` is done once the simulated machine stopped under some of it."""
+    """Does the work in ``submit``; ``crashed`` is done once ``crash`` was called: the simulated machine stopped."""
 
     def __init__(self) -> None:
         self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -23,9 +22,12 @@ class InlineExecutor(Executor):
             future.set_result(fn(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - a simulated crash is none that a program may catch
             future.set_exception(error)
-            if isinstance(error, SimulatedCrash) and not self.crashed.done():
-                self.crashed.set_result(None)
         return future
+
+    def crash(self) -> None:
+        """Note that the machine stopped, under work of a pool or of the loop itself."""
+        if not self.crashed.done():
+            self.crashed.set_result(None)
 
 
 class InlinePools(Pools):

@@ -376,6 +376,7 @@ class SimulatedDisk:
         crash_at: number of the operation before which the machine stops; nothing works afterwards.
         fault: which operation fails, and how.
         before_operation: called before each operation takes effect, to look at ``images`` there.
+        on_crash: called when the machine stops, also when a task that nobody asks is what it stopped under.
         operations: what was done.
         violations: what a real disk would have answered with a dead process.
     """
@@ -388,6 +389,7 @@ class SimulatedDisk:
         self.crash_at: int | None = None
         self.fault: Fault | None = None
         self.before_operation: Callable[[Operation], None] | None = None
+        self.on_crash: Callable[[], None] | None = None
         self.operations: list[Operation] = []
         self.violations: list[str] = []
 
@@ -405,6 +407,8 @@ class SimulatedDisk:
             self.before_operation(operation)
         if self.crash_at is not None and operation.number >= self.crash_at:
             self._dead = True
+            if self.on_crash is not None:
+                self.on_crash()
             raise SimulatedCrash(f"before operation {operation}")
         self.operations.append(operation)
         if self.fault is not None and self.fault.strikes(kind, path):

@@ -43,7 +43,9 @@ def open_broker(disk: SimulatedDisk, clock: ManualClock) -> Broker:
     manager = LogManager.open(
         DATA_DIR, file_system=disk, clock=clock, ballast_bytes=BALLAST_BYTES, topic_defaults=DEFAULTS
     )
-    return Broker(manager, _settings, _metrics, InlinePools())
+    pools = InlinePools()
+    disk.on_crash = pools.inline.crash
+    return Broker(manager, _settings, _metrics, pools)
 
 
 class Promise(Enum):
