@@ -27,6 +27,9 @@ from bench.peers.sockets import CountedWork, Started, connect, free_port, receiv
 
 STREAM = "bench"
 SUBJECT = "b"
+# {"stream":"bench", "seq":17}; one that failed has {"error":...}, is never counted, and so never ends.
+_ACKNOWLEDGED = b'"seq":'
+_DELIVERED = b"$JS.ACK"
 _REPLY = re.compile(rb"MSG i\.c 1 \d+\r\n(\{.*\})\r\n", re.DOTALL)
 _CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\n'
 
@@ -111,22 +114,17 @@ def _publish(message_bytes: int) -> bytes:
     return b"".join(b"PUB b i.a %d\r\n%b\r\n" % (len(each), each) for each in messages(message_bytes))
 
 
-def _acknowledged(answer: bytearray) -> int:
-    # {"stream":"bench", "seq":17} and, when it failed, {"error":...}, which is never counted and so never ends.
-    return answer.count(b'"seq":')
-
-
 def _append(server: Started, message_bytes: int, seconds: float) -> Figures:
     request = _publish(message_bytes)
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(_open(server.address)) for _ in range(CONNECTIONS)]
-        works = [CountedWork(each, request, _acknowledged, BATCH_MESSAGES, BATCH_MESSAGES) for each in opened]
+        works = [CountedWork(each, request, _ACKNOWLEDGED, BATCH_MESSAGES) for each in opened]
         return closed_loop(server.pid, works, seconds)
 
 
 def _fill(server: Started, message_bytes: int, scale: float) -> None:
     with _open(server.address) as connection:
-        work = CountedWork(connection, _publish(message_bytes), _acknowledged, BATCH_MESSAGES, BATCH_MESSAGES)
+        work = CountedWork(connection, _publish(message_bytes), _ACKNOWLEDGED, BATCH_MESSAGES)
         for _ in range(max(1, int(FILL_BATCHES * scale))):
             work.send()
             work.finish()
@@ -139,17 +137,16 @@ class _Pull:
 
     def __init__(self, server: Started, connection: socket.socket, batches: int) -> None:
         self._server = server
-        self._connection = connection
+        self._work = CountedWork(connection, b"", _DELIVERED, BATCH_MESSAGES, _is_whole)
         self._batches = batches
         self._left = 0
-        self._request = b""
 
     def _make_consumer(self) -> None:
         name = f"c{next(self._numbers)}"
         config = {"durable_name": name, "deliver_policy": "all", "ack_policy": "none", "replay_policy": "instant"}
         _call(self._server, f"CONSUMER.DURABLE.CREATE.{STREAM}.{name}", {"stream_name": STREAM, "config": config})
         wanted = b'{"batch":%d,"expires":60000000000}' % BATCH_MESSAGES
-        self._request = b"PUB $JS.API.CONSUMER.MSG.NEXT.%b.%b i.m %d\r\n%b\r\n" % (
+        self._work.request = b"PUB $JS.API.CONSUMER.MSG.NEXT.%b.%b i.m %d\r\n%b\r\n" % (
             STREAM.encode(),
             name.encode(),
             len(wanted),
@@ -161,18 +158,15 @@ class _Pull:
         if not self._left:
             self._make_consumer()
         self._left -= 1
-        self._connection.sendall(self._request)
+        self._work.send()
 
     def finish(self) -> int:
-        answer = bytearray()
-        while not (answer.count(b"$JS.ACK") >= BATCH_MESSAGES and _is_whole(answer)):
-            receive_into(self._connection, answer)
-        return BATCH_MESSAGES
+        return self._work.finish()
 
 
 def _is_whole(answer: bytearray) -> bool:
     """Whether the last message has all its bytes."""
-    start = answer.rindex(b"$JS.ACK")
+    start = answer.rindex(_DELIVERED)
     end = answer.find(b"\r\n", start)
     return end >= 0 and len(answer) >= end + 2 + int(answer[start:end].rpartition(b" ")[2]) + 2
 

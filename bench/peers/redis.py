@@ -95,13 +95,13 @@ def _append(server: Started, message_bytes: int, seconds: float) -> Figures:
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(connect(server.address)) for _ in range(CONNECTIONS)]
         # Each entry is answered by its id: a length and a line.
-        works = [CountedWork(each, pipeline, _lines, 2 * BATCH_MESSAGES, BATCH_MESSAGES) for each in connections]
+        works = [CountedWork(each, pipeline, b"\r\n", 2 * BATCH_MESSAGES) for each in connections]
         return closed_loop(server.pid, works, seconds)
 
 
 def _fill(server: Started, message_bytes: int, scale: float) -> None:
     with connect(server.address) as connection:
-        work = CountedWork(connection, _pipeline(message_bytes), _lines, 2 * BATCH_MESSAGES, BATCH_MESSAGES)
+        work = CountedWork(connection, _pipeline(message_bytes), b"\r\n", 2 * BATCH_MESSAGES)
         for _ in range(max(1, int(FILL_BATCHES * scale))):
             work.send()
             work.finish()

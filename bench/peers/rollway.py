@@ -18,7 +18,7 @@ from bench.peers.peer import (
     closed_loop,
     messages,
 )
-from bench.peers.sockets import CountedWork, FixedWork, connect, is_whole_http
+from bench.peers.sockets import FixedWork, HttpWork, connect, is_whole_http
 from bench.requests import JSON, RAW, get, post, records_path
 from bench.rollway_server import RollwayServer
 from rollway.records import Record, columns_from_records, encode_batch
@@ -66,7 +66,7 @@ class Rollway:
 
     def _fill(self, request: bytes) -> None:
         with connect(self._server.address) as connection:
-            work = CountedWork(connection, request, is_whole_http, 1, BATCH_MESSAGES)
+            work = HttpWork(connection, request)
             for _ in range(max(1, int(FILL_BATCHES * self._surroundings.scale))):
                 work.send()
                 work.finish()
@@ -87,7 +87,7 @@ def _document(message_bytes: int) -> bytes:
 def _append(server: RollwayServer, request: bytes, seconds: float) -> Figures:
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(connect(server.address)) for _ in range(CONNECTIONS)]
-        works = [CountedWork(each, request, is_whole_http, 1, BATCH_MESSAGES) for each in opened]
+        works = [HttpWork(each, request) for each in opened]
         return closed_loop(server.pid, works, seconds)
 
 

@@ -22,7 +22,7 @@ from bench.peers.peer import (
     closed_loop,
     messages,
 )
-from bench.peers.sockets import CountedWork, FixedWork, Started, connect, free_port, is_whole_http
+from bench.peers.sockets import FixedWork, HttpWork, Started, connect, free_port, is_whole_http
 
 BASIN = "rollway-bench"
 _HEADERS = f"Host: 127.0.0.1\r\nS2-Basin: {BASIN}\r\nS2-Format: raw\r\nAccept: application/json\r\n"
@@ -73,7 +73,7 @@ class S2Lite:
         append = f"{head}\r\n{body}".encode()
         yield Way("append", "JSON over HTTP", "written", partial(_append, self._server, append), is_http=True)
         with connect(self._server.address) as connection:
-            work = CountedWork(connection, append, is_whole_http, 1, BATCH_MESSAGES)
+            work = HttpWork(connection, append)
             for _ in range(max(1, int(FILL_BATCHES * self._surroundings.scale))):
                 work.send()
                 work.finish()
@@ -84,7 +84,7 @@ class S2Lite:
 def _append(server: Started, request: bytes, seconds: float) -> Figures:
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(connect(server.address)) for _ in range(CONNECTIONS)]
-        works = [CountedWork(each, request, is_whole_http, 1, BATCH_MESSAGES) for each in opened]
+        works = [HttpWork(each, request) for each in opened]
         return closed_loop(server.pid, works, seconds)
 
 

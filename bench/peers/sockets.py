@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.closed_loop import connect as connect
 from bench.machine import running_on
-from bench.peers.peer import IDLE, CannotRunError
+from bench.peers.peer import BATCH_MESSAGES, IDLE, CannotRunError
 
 START_SECONDS_MAX = 60.0
 RECEIVE_BYTES = 1024 * 1024
@@ -28,31 +28,51 @@ def free_port() -> int:
 
 
 class CountedWork:
-    """A request whose answer is whole once ``count_of`` counts enough in it."""
+    """A request whose answer is whole once it has a token often enough, and ``is_whole`` agrees."""
 
     def __init__(
         self,
         connection: socket.socket,
         request: bytes,
-        count_of: Callable[[bytearray], int],
+        token: bytes,
         enough: int,
-        messages: int,
+        is_whole: Callable[[bytearray], bool] = lambda _: True,
     ) -> None:
         self._connection = connection
-        self._request = request
-        self._count_of = count_of
+        self.request = request
+        self._token = token
         self._enough = enough
-        self._messages = messages
-        self.answer = bytearray()
+        self._is_whole = is_whole
+
+    def send(self) -> None:
+        self._connection.sendall(self.request)
+
+    def finish(self) -> int:
+        answer = bytearray()
+        found = 0
+        while found < self._enough or not self._is_whole(answer):
+            # A token may lie across two pieces; what was looked at before is not looked at again.
+            start = max(0, len(answer) - len(self._token) + 1)
+            receive_into(self._connection, answer)
+            found += answer.count(self._token, start)
+        return BATCH_MESSAGES
+
+
+class HttpWork:
+    """A request over HTTP with a small answer."""
+
+    def __init__(self, connection: socket.socket, request: bytes) -> None:
+        self._connection = connection
+        self._request = request
 
     def send(self) -> None:
         self._connection.sendall(self._request)
 
     def finish(self) -> int:
-        answer = self.answer = bytearray()
-        while self._count_of(answer) < self._enough:
+        answer = bytearray()
+        while not is_whole_http(answer):
             receive_into(self._connection, answer)
-        return self._messages
+        return BATCH_MESSAGES
 
 
 class FixedWork:

@@ -11,8 +11,8 @@ from typing import Self
 
 from bench.peers import packages
 from bench.peers.kafka import Kafka
-from bench.peers.peer import BATCH_MESSAGES, CONNECTIONS, Figures, Surroundings, Way, closed_loop, messages
-from bench.peers.sockets import CountedWork, Started, connect, free_port, is_whole_http
+from bench.peers.peer import CONNECTIONS, Figures, Surroundings, Way, closed_loop, messages
+from bench.peers.sockets import HttpWork, Started, connect, free_port
 
 VERSION = "0.32.0"
 _TEXT = "application/vnd.kafka.text.v2+json"
@@ -68,5 +68,5 @@ class StrimziBridge:
 def _append(bridge: Started, request: bytes, seconds: float) -> Figures:
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(connect(bridge.address)) for _ in range(CONNECTIONS)]
-        works = [CountedWork(each, request, is_whole_http, 1, BATCH_MESSAGES) for each in opened]
+        works = [HttpWork(each, request) for each in opened]
         return closed_loop(bridge.pid, works, seconds)
