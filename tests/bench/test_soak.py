@@ -31,7 +31,7 @@ def test_a_soak_of_seconds_rolls_and_writes_its_findings(tmp_path: Path) -> None
     data, rows, table = tmp_path / "data", tmp_path / "soak.json", tmp_path / "soak.md"
     data.mkdir()
     outputs = ["--json", str(rows), "--markdown", str(table), "--data-dir", str(data)]
-    command = [sys.executable, "-m", "bench.soak", "--seconds", "4", "--rate", "2", *outputs]
+    command = [sys.executable, "-m", "bench.soak", "--seconds", "2", "--rate", "2", *outputs]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True, timeout=240)
     assert answer.returncode == 0, answer.stderr
     found = json.loads(rows.read_text())["samples"]
