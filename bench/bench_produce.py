@@ -17,12 +17,13 @@ from bench.scenes import Scene, fresh_topic, measure_load, run_scene
 BENCH = "produce"
 TOPIC = "produce"
 KIB = 1024
+MIB = 1024 * KIB
 LARGE_SECONDS_MAX = 0.5
 """At 3 GB/s the page cache has room for little more before it is written to the disk."""
 SIZES = (1 * KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1024 * KIB, 4096 * KIB)
 
 
-SMOKE_SIZES = (1 * KIB, 64 * KIB, 1024 * KIB)
+SMOKE_SIZES = (1 * KIB, 64 * KIB, 4096 * KIB)
 
 
 def _load(size: int) -> Load:
@@ -43,7 +44,7 @@ def _unit(size: int) -> Unit:
 
 def scenes(smoke: bool = False) -> list[Scene]:
     """One batch of each size, again and again."""
-    reset = fresh_topic(TOPIC, flush_policy="interval", segment_bytes=str(2**31 - 1))
+    reset = fresh_topic(TOPIC, flush_policy="interval", segment_bytes=str(2**31 - 1), max_message_bytes=str(8 * MIB))
     return [
         Scene(BENCH, _name(size), _unit(size), _load(size), reset, reset, 60 if size < 32 * KIB else LARGE_SECONDS_MAX)
         for size in (SMOKE_SIZES if smoke else SIZES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import signal
 import subprocess
@@ -30,7 +31,7 @@ def scenes(smoke: bool) -> dict[str, Scene]:
     json_produce, json_fetch = bench_json.scenes(smoke)
     return {
         "raw-produce": produce["raw produce, 1 KiB"],
-        "raw-produce-large": produce["raw produce, 1 MiB"],
+        "raw-produce-large": produce["raw produce, 1 MiB" if not smoke else "raw produce, 64 KiB"],
         "raw-fetch": fetch["raw fetch, 4 KiB"],
         "raw-fetch-large": fetch["raw fetch, 1 MiB"],
         "json-produce": json_produce,
@@ -71,9 +72,10 @@ def sampled(server: RollwayServer, path: Path, title: str) -> Iterator[None]:
         raise BenchError(f"py-spy wrote no {title}: {lines[-1] if lines else 'it said nothing'}")
 
 
-def trimmed(path: Path) -> None:
-    """Take out what makes the file differ from run to run for nothing: blanks at line ends."""
-    lines = [line.rstrip() for line in path.read_text("utf-8").splitlines()]
+def trimmed(path: Path, title: str) -> None:
+    """Take out what is of this machine: the command line, which py-spy takes for a title; and blanks at line ends."""
+    text = re.sub(r">[^<>]*py-spy record [^<]*<", f">Rollway under {title}<", path.read_text("utf-8"))
+    lines = [line.rstrip() for line in text.splitlines()]
     path.write_text("\n".join(lines) + "\n", "utf-8")
 
 
@@ -92,7 +94,7 @@ def record(name: str, scene: Scene, server: RollwayServer, output: Path, seconds
     with sampled(server, path, name):
         for _ in range(turns):
             measure(seconds)
-    trimmed(path)
+    trimmed(path, name.replace("-", " "))
     return path
 
 
