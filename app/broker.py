@@ -19,6 +19,8 @@ from app.fetch_waiters import FetchWaiters
 from app.fetching import Fetching, LogStartMoves
 from app.http import request_context
 from app.http.byte_budget import ByteBudget
+from app.load_jobs.registry import LoadJobs
+from app.load_jobs.store import JobLimits
 from app.metrics import Metrics
 from app.partition_writer import MailboxLimits, PartitionWriter, PendingAppend
 from app.partitioning import StickyPartitioner
@@ -94,6 +96,17 @@ class Broker:
                 expiration_ms=settings.transactional_id_expiration_ms,
                 id_count_max=settings.transactional_id_count_max,
                 partition_count_max=settings.transaction_partition_count_max,
+            ),
+        )
+
+        self.load_jobs = LoadJobs(
+            self,
+            self.transactions,
+            JobLimits(
+                timeout_ms_max=settings.load_job_max_timeout_ms,
+                expiration_ms=settings.load_job_expiration_ms,
+                count_max=settings.load_job_count_max,
+                attempt_count_max=settings.load_job_attempt_count_max,
             ),
         )
 
@@ -501,7 +514,9 @@ class Broker:
     async def close(self) -> None:
         """Finish what was taken, refuse the rest, close the logs cleanly."""
         self.release()
+        self.load_jobs.stop()
         await self.transactions.close()
+        await self.load_jobs.close()
         async with self._control:
             await asyncio.gather(*(writer.close() for writer in self._writers.values()))
             await call_in(self.pools.control, self.manager.close)

@@ -22,6 +22,7 @@ from app.http.problems import MEDIA_TYPE
 from schemas.access import KeySpecification, NewAcls, TokenSpecification
 from schemas.errors import Problem
 from schemas.hanging_transactions import AbortHanging
+from schemas.load_jobs import AttemptSpecification, JobCommit, JobSpecification
 from schemas.multi_fetch import MultiFetch
 from schemas.offsets import DeleteRecords, OffsetQueries
 from schemas.produce import JsonPartsToProduce, PartsToProduce
@@ -53,6 +54,10 @@ TAGS = [
     {"name": "records", "description": "Producing and fetching records."},
     {"name": "offsets", "description": "Offsets by time."},
     {"name": "transactions", "description": "Producers with an identity, and their transactions."},
+    {
+        "name": "load jobs",
+        "description": "Many writers, and one decision whose records count.",
+    },
     {"name": "retention", "description": "What is kept, and what is deleted."},
     {"name": "quotas", "description": "How fast principals and clients may go."},
     {"name": "access", "description": "Who may come in, and what they may do."},
@@ -66,6 +71,9 @@ _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     DeleteRecords,
     AbortHanging,
     EndTransaction,
+    AttemptSpecification,
+    JobCommit,
+    JobSpecification,
     MultiFetch,
     OffsetQueries,
     ProducerRequest,

@@ -51,6 +51,7 @@ class Scheduler:
             ),
             "expire_producers": (self.expire_producers, settings.producer_id_expiration_check_interval_ms),
             "delete_files": (self.delete_files, settings.file_delete_check_interval_ms),
+            "load_jobs": (self.load_jobs, settings.load_job_check_interval_ms),
             "transactions": (self.transactions, settings.transaction_check_interval_ms),
         }
 
@@ -158,6 +159,10 @@ class Scheduler:
     async def transactions(self) -> None:
         """Abort transactions that are older than their timeout, forget idle transactional ids (spec E22)."""
         await self._broker.transactions.run_jobs()
+
+    async def load_jobs(self) -> None:
+        """Abort load jobs in which nothing happens, forget old ones."""
+        await self._broker.load_jobs.run_jobs()
 
     async def _each(self) -> AsyncIterator[PartitionLog]:
         for count, log in enumerate(tuple(self._broker.partitions()), start=1):

@@ -175,6 +175,10 @@ class Settings(BaseSettings):
         10_000, "How often transactions are checked against their timeouts, and idle transactional ids are forgotten."
     )
 
+    load_job_check_interval_ms: int = _interval_ms(
+        1_000, "How often load jobs are checked against their timeouts, and old ones are forgotten."
+    )
+
     partition_metrics_max: int = _setting(
         1_000, "Partitions that /metrics shows one by one; 0 for none.", low=0, high=1_000_000
     )
@@ -271,6 +275,19 @@ class Settings(BaseSettings):
     )
     transaction_partition_count_max: int = _setting(
         1_000, "Most partitions that one transaction writes to.", low=1, high=3_000
+    )
+
+    load_job_max_timeout_ms: int = _setting(
+        _DAY_MS, "Longest time without a sign of life that a load job may ask for.", low=1, high=365 * _DAY_MS
+    )
+    load_job_expiration_ms: int = _setting(
+        7 * _DAY_MS, "Time that a load job is remembered after its end.", low=1, high=365 * _DAY_MS
+    )
+    load_job_count_max: int = _setting(
+        10_000, "Most load jobs that are open, and most that are remembered after their end.", low=1, high=1_000_000
+    )
+    load_job_attempt_count_max: int = _setting(
+        20_000, "Most attempts of all tasks of one load job.", low=1, high=50_000
     )
 
     shutdown_grace_ms: int = _interval_ms(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from app.attempt_names import application_of
+
 
 class Operation(StrEnum):
     """Kafka's ACL operations. ``ALL`` stands for every one of them in ACLs and tokens, and is never asked for."""
@@ -61,8 +63,8 @@ def topic_resource(name: str) -> Resource:
 
 
 def transactional_id_resource(name: str) -> Resource:
-    """The transactional id of this name, whether it is in use or not."""
-    return Resource(ResourceKind.TRANSACTIONAL_ID, name)
+    """The transactional id of this name, in use or not; that of the application for an attempt of a load job."""
+    return Resource(ResourceKind.TRANSACTIONAL_ID, application_of(name))
 
 
 class Pattern(NamedTuple):

@@ -20,6 +20,7 @@ import typer
 from app.cli import (
     acls,
     fetch,
+    jobs,
     keys,
     log_dump,
     log_verify,
@@ -52,6 +53,7 @@ application.add_typer(keys.commands, name="keys")
 application.add_typer(acls.commands, name="acls")
 application.add_typer(tokens.commands, name="tokens")
 application.add_typer(transactions.commands, name="transactions")
+application.add_typer(jobs.commands, name="jobs")
 application.add_typer(log_commands, name="log")
 log_commands.command("dump")(log_dump.dump_log)
 log_commands.command("verify")(log_verify.verify_log)

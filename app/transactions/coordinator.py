@@ -8,20 +8,23 @@ finds out again by writing the markers once more.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+from app.attempt_names import is_attempt
 from app.http.problems import Problem
 from app.transactions import state
+from app.transactions.attempts import Attempts
 from app.transactions.duplicates import find_duplicates
-from app.transactions.limits import TransactionLimits
+from app.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.transactions.logs import Logs
 from app.transactions.markers import RETRY_MS_MAX, MarkerWriter
 from app.transactions.pool import ProducerPool
 from app.transactions.sessions import Enlistment, Session
 from app.transactions.state import ProducerIdentity, Transaction, TransactionState, TransactionTable
 from app.transactions.state_log import StateLog
+from app.transactions.turns import Turns
 from rollway.records import BatchHeader
 from storage.errors import (
     ConcurrentTransactionsError,
@@ -38,9 +41,6 @@ from storage.partition_log import AppendResult
 
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
-
-OVERLOAD_RETRY_AFTER_MS = 1_000
 _WAITS_SHOWN_MAX = 100
 
 
@@ -60,13 +60,18 @@ class TransactionCoordinator:
         self._table = TransactionTable()
         self._state_log = StateLog(logs)
         self._markers = MarkerWriter(logs)
-        self._sessions: dict[str, Session] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._turns = Turns(lambda name: self._table.find(name) is not None)
+        self._sessions = self._turns.sessions
+        self._tasks = self._turns.tasks
         self._loading: asyncio.Task[None] | None = None
         self._failure: str | None = None
         self._stopping = False
         self.pool = ProducerPool(self.initialise, self._is_current)
         """Producers for requests that are a transaction each."""
+        self.attempts = Attempts(
+            logs, self._limits, self._table, self._state_log, self._markers, self._turns, self._begin_ending
+        )
+        """Transactions that are ended together by somebody else, and never by their own timeout."""
 
     # The life of it
 
@@ -95,8 +100,7 @@ class TransactionCoordinator:
         """Take nothing more and finish what runs; what waits for a partition is ended by the next start."""
         self._stopping = True
         self._markers.stop()
-        while self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+        await self._turns.finished()
 
     async def _check_ready(self) -> None:
         if self._stopping:
@@ -109,6 +113,11 @@ class TransactionCoordinator:
     def _check_known(self) -> None:
         if self._failure is not None:
             raise PartitionOfflineError(f"there are no transactions: {self._failure}")
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is known of transactions, if so."""
+        return self._failure
 
     # Looking
 
@@ -186,7 +195,7 @@ class TransactionCoordinator:
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 while True:
-                    given = await self._in_turn(
+                    given = await self._turns.in_turn(
                         transactional_id, lambda session: self._initialise(session, transactional_id, timeout_ms)
                     )
                     if isinstance(given, ProducerIdentity):
@@ -250,13 +259,14 @@ class TransactionCoordinator:
         transaction = None if name is None else self._table.find(name)
         if name is None or transaction is None:
             raise InvalidPidMappingError(f"producer {producer.producer_id} belongs to no transactional id")
+        self.attempts.check_open(name)
         session = self._sessions.get(name)
         if session is not None and not session.closing and transaction.is_ongoing:
             enlisted = state.enlist(transaction, producer, appends, NO_TIMESTAMP)
             if enlisted is transaction:
                 return Enlistment(session, {}, {})
         # The enlistment of a client that has gone away while it waited is given back.
-        return await self._in_turn(
+        return await self._turns.in_turn(
             name, lambda session: self._enlist(session, name, producer, appends), undo=Enlistment.release
         )
 
@@ -271,6 +281,7 @@ class TransactionCoordinator:
         if transaction is None:
             raise InvalidPidMappingError(f"producer {producer.producer_id} belongs to no transactional id")
         # Before anything else: the producer must be the one, and the transaction must take records.
+        self.attempts.check_open(name)
         state.enlist(transaction, producer, (), self._logs.now_ms())
         present = transaction.partitions
         duplicates: dict[PartitionName, list[AppendResult]] = {}
@@ -325,7 +336,7 @@ class TransactionCoordinator:
             raise InvalidPidMappingError(f"there is no transactional id {transactional_id!r}")
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                ended = await self._in_turn(
+                ended = await self._turns.in_turn(
                     transactional_id, lambda session: self._end(session, transactional_id, producer, commit=commit)
                 )
                 if ended is not None:
@@ -380,10 +391,9 @@ class TransactionCoordinator:
         return self._begin_ending(decided.transactional_id)
 
     def _begin_ending(self, name: str) -> asyncio.Future[None]:
-        session = self._session_of(name)
-        session.users += 1
+        session = self._turns.enter(name)
         session.ended = asyncio.get_running_loop().create_future()
-        self._spawn(self._finish(name, session), f"ending a transaction of {name!r}")
+        self._turns.spawn(self._finish(name, session), f"ending a transaction of {name!r}")
         return session.ended
 
     async def _finish(self, name: str, session: Session) -> None:
@@ -411,7 +421,7 @@ class TransactionCoordinator:
                     await self._markers.pause(RETRY_MS_MAX)
         finally:
             _set_done(ended)
-            self._leave(name, session)
+            self._turns.leave(name, session)
 
     # Background
 
@@ -420,11 +430,11 @@ class TransactionCoordinator:
         count = 0
         failure: StorageError | Problem | None = None
         for transaction in self._table:
-            if not transaction.is_timed_out(self._logs.now_ms()):
-                continue
             name = transaction.transactional_id
+            if not transaction.is_timed_out(self._logs.now_ms()) or is_attempt(name):
+                continue
             try:
-                count += await self._in_turn(name, lambda session, name=name: self._abort_timed_out(session, name))  # type: ignore[misc]
+                count += await self._turns.in_turn(name, functools.partial(self._abort_timed_out, name))
             except (StorageError, Problem) as error:
                 # One that cannot be aborted now keeps no other open.
                 failure = error
@@ -432,7 +442,7 @@ class TransactionCoordinator:
             raise failure
         return count
 
-    async def _abort_timed_out(self, session: Session, name: str) -> bool:
+    async def _abort_timed_out(self, name: str, session: Session) -> bool:
         transaction = self._table.find(name)
         now_ms = self._logs.now_ms()
         if transaction is None or not transaction.is_timed_out(now_ms):
@@ -445,9 +455,9 @@ class TransactionCoordinator:
         """Forget transactional ids that were idle for too long; how many those were."""
         count = 0
         for transaction in self._table:
-            if transaction.is_expired(self._logs.now_ms(), self._limits.expiration_ms):
-                name = transaction.transactional_id
-                count += await self._in_turn(name, lambda _, name=name: self._expire(name))  # type: ignore[misc]
+            name = transaction.transactional_id
+            if transaction.is_expired(self._logs.now_ms(), self._limits.expiration_ms) and not is_attempt(name):
+                count += await self._turns.in_turn(name, lambda _, name=name: self._expire(name))  # type: ignore[misc]
         return count
 
     async def _expire(self, name: str) -> bool:
@@ -466,17 +476,16 @@ class TransactionCoordinator:
         return True
 
     async def _live(self) -> AsyncGenerator[Sequence[Transaction], None]:
-        for transaction in self._table:
-            name = transaction.transactional_id
-            session = self._session_of(name)
-            session.users += 1
+        # Sessions too: an id that is being written down for the first time is not in the table yet.
+        for name in dict.fromkeys((*(each.transactional_id for each in self._table), *self._sessions)):
+            session = self._turns.enter(name)
             try:
                 async with session.lock:
                     current = self._table.find(name)
                     if current is not None:
                         yield [current]
             finally:
-                self._leave(name, session)
+                self._turns.leave(name, session)
 
     def hurry(self) -> None:
         """Try again now where markers wait for a partition."""
@@ -490,58 +499,7 @@ class TransactionCoordinator:
         await self.expire()
         await self.shorten_log()
 
-    # Turns
-
-    async def _in_turn(
-        self,
-        name: str,
-        work: Callable[[Session], Awaitable[Result]],
-        *,
-        undo: Callable[[Result], None] | None = None,
-    ) -> Result:
-        """Do ``work`` with the id's lock, in a task that a caller who goes away does not cancel; its result is given
-        to ``undo`` then."""
-        session = self._session_of(name)
-        session.users += 1
-        task = self._spawn(self._locked(name, session, work), f"transition of {name!r}")
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(lambda done: _undo(done, undo))
-            raise
-
-    async def _locked(self, name: str, session: Session, work: Callable[[Session], Awaitable[Result]]) -> Result:
-        try:
-            async with session.lock:
-                return await work(session)
-        finally:
-            self._leave(name, session)
-
-    def _session_of(self, name: str) -> Session:
-        session = self._sessions.get(name)
-        if session is None:
-            session = self._sessions[name] = Session()
-        return session
-
-    def _leave(self, name: str, session: Session) -> None:
-        session.users -= 1
-        if session.users == 0 and session.in_flight == 0 and self._table.find(name) is None:
-            self._sessions.pop(name, None)
-
-    def _spawn(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
 
 def _set_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _undo(done: asyncio.Task[Result], undo: Callable[[Result], None] | None) -> None:
-    if not done.cancelled() and done.exception() is not None:
-        logger.warning("%s failed, and nobody waits for it any more: %s", done.get_name(), done.exception())
-    elif not done.cancelled() and undo is not None:
-        undo(done.result())

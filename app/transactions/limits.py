@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+OVERLOAD_RETRY_AFTER_MS = 1_000
+
 
 class TransactionLimits(NamedTuple):
     """How much there may be at once, and for how long."""

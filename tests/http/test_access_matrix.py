@@ -64,6 +64,12 @@ NEEDS: dict[str, Any] = {
     "abortTransaction": [(X, "WRITE")],
     "listTransactions": KNOWN,
     "getTransaction": [(X, "DESCRIBE")],
+    "beginJob": [(X, "WRITE")],
+    "listJobs": KNOWN,
+    "getJob": [(X, "DESCRIBE")],
+    "enlistAttempt": [(X, "WRITE")],
+    "commitJob": [(X, "WRITE")],
+    "abortJob": [(X, "WRITE")],
     "listOpenTransactions": [(T, "DESCRIBE")],
     "abortHangingTransaction": [(C, "ALTER")],
     "getRetentionPolicy": [(T, "DESCRIBE_CONFIGS")],
@@ -96,6 +102,9 @@ BODIES: dict[str, Any] = {
     "initialiseProducer": {"transactional_id": LOADER},
     "commitTransaction": {"producer_id": 1, "producer_epoch": 0},
     "abortTransaction": {"producer_id": 1, "producer_epoch": 0},
+    "beginJob": {"application_id": LOADER, "version": 2},
+    "enlistAttempt": {"task": 0},
+    "commitJob": {"winners": []},
     "abortHangingTransaction": {"producer_id": 1, "first_offset": 0},
     "setRetentionPolicy": {"retention_ms": -1},
     "deleteRecords": {"offset": 0, "dry_run": True},
@@ -265,6 +274,7 @@ class Stand:
     url: str
     callers: list[Caller]
     super_key: str
+    job_id: str
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +304,10 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     }
     with ThreadedServer(directory / "data", **settings) as server:
         make_topic(server.url, super_key)
-        yield Stand(server.url, [*unknown, *known, *making.callers], super_key)
+        job = httpx.post(
+            f"{server.url}/v1/jobs", json={"application_id": LOADER, "version": 1}, headers=bearer(super_key)
+        )
+        yield Stand(server.url, [*unknown, *known, *making.callers], super_key, job.json()["job_id"])
 
 
 def make_topic(url: str, super_key: str) -> None:
@@ -311,7 +324,8 @@ def test_the_table_has_every_route() -> None:
 @pytest.mark.parametrize("operation", sorted(NEEDS))
 def test_every_caller_gets_what_the_table_says(stand: Stand, operation: str) -> None:
     method, path = OPERATIONS[operation]
-    place = path.format(topic=TOPIC, partition=0, offset=0, transactional_id=LOADER, number="nobody")
+    place = path.format(topic=TOPIC, partition=0, job_id="JOB", offset=0, transactional_id=LOADER, number="nobody")
+    place = place.replace("JOB", stand.job_id)
     unexpected = []
     with http_client(stand.url) as client:
         for caller in stand.callers:

@@ -32,7 +32,8 @@ def over(operations: list[tuple[str, str, dict[str, Any]]]) -> pytest.MarkDecora
 
 
 def filled(path: str, topic: str = "nowhere", partition: str = "0", offset: str = "0") -> str:
-    return path.format(topic=topic, partition=partition, offset=offset, transactional_id="nobody", number="nowhere")
+    names = {"transactional_id": "nobody", "number": "nowhere", "job_id": "nothing"}
+    return path.format(topic=topic, partition=partition, offset=offset, **names)
 
 
 def check_shape(answer: httpx.Response, operation: dict[str, Any] | None = None) -> Problem:

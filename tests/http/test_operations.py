@@ -86,6 +86,7 @@ def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
             "retention",
             "checkpoint",
             "checkpoint_high_watermarks",
+            "load_jobs",
             "delete_files",
             "expire_producers",
             "transactions",

@@ -8,7 +8,7 @@ import pytest
 
 from app.http.problems import Problem
 from app.partition_writer import MailboxLimits
-from app.transactions import state_log
+from app.transactions import keyed_log, state_log
 from app.transactions.coordinator import TransactionCoordinator
 from storage.errors import (
     DiskFullError,
@@ -65,7 +65,7 @@ def test_markers_in_the_state_log_say_nothing_about_transactional_ids():
 def test_more_ids_than_a_mailbox_takes_do_not_keep_the_state_log_long(monkeypatch):
     monkeypatch.setattr(state_log, "SHORTEN_ABOVE_COUNT", 20)
     monkeypatch.setattr(state_log, "SHORTEN_ABOVE_RATIO", 1)
-    monkeypatch.setattr(state_log, "_PENDING_COUNT_MAX", 3)
+    monkeypatch.setattr(keyed_log, "_PENDING_COUNT_MAX", 3)
 
     async def scenario(made: Stand) -> None:
         made.broker._limits = MailboxLimits(count_max=4)
@@ -86,7 +86,7 @@ def test_a_state_log_that_could_not_be_shortened_holds_up_no_id(monkeypatch):
 
     async def scenario(made: Stand) -> None:
         producer = await producer_on(made)
-        state_log_of = made.broker.transactions._state_log
+        state_log_of = made.broker.transactions._state_log._log
         append, failures = state_log_of._append, [DiskFullError("full"), Problem(503, "overloaded", "full")]
 
         def fail_first(*arguments: object) -> object:

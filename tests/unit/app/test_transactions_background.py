@@ -41,7 +41,7 @@ def test_a_commit_that_fails_when_nobody_waits_any_more_is_logged(caplog):
 
     on_stand(scenario)
     gc.collect()
-    assert [record.name for record in caplog.records] == ["app.transactions.coordinator"]
+    assert [record.name for record in caplog.records] == ["app.transactions.turns"]
     assert "the disk is gone" in caplog.text
 
 

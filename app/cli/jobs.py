@@ -1,0 +1,124 @@
+"""``rollway jobs``: load jobs, how far they are, and ending them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from app.cli import options
+from app.cli.http_session import open_session
+from app.cli.rendering import print_json, print_table, say
+from app.cli.timestamps import format_timestamp
+
+commands = typer.Typer(help="List, describe and abort load jobs.", rich_markup_mode=None)
+
+PAGE_LIMIT = 1000
+
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
+
+
+def _path(job_id: str, *parts: str) -> str:
+    return "/".join(["/v1/jobs", quote(job_id, safe=""), *parts])
+
+
+@commands.command("list")
+def list_jobs(
+    state: Annotated[
+        str, typer.Option("--state", metavar="STATE", help="all, open, committing, committed, aborting or aborted.")
+    ] = "all",
+    application: Annotated[
+        str, typer.Option("--application", metavar="ID", help="Only jobs of this application.")
+    ] = "",
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """List load jobs, the newest first.
+
+    \b
+    Examples:
+      rollway jobs list
+      rollway jobs list --state open --json
+    """
+    found: list[dict[str, Any]] = []
+    cursor = ""
+    with open_session(server) as session:
+        while True:
+            params: dict[str, str | int] = {"limit": PAGE_LIMIT, "state": state}
+            params |= {"start_after": cursor} if cursor else {}
+            params |= {"application_id": application} if application else {}
+            page = session.get("/v1/jobs", params)
+            found += page["data"]
+            cursor = page.get("next_cursor") or ""
+            if not cursor:
+                break
+    if as_json:
+        print_json({"jobs": found})
+    elif not found:
+        say("There is no such load job.")
+    else:
+        print_table(
+            ["JOB", "APPLICATION", "VERSION", "STATE", "ROWS", "BYTES", "ROWS/S", "BEGUN"],
+            [
+                (
+                    each["job_id"],
+                    each["application_id"],
+                    each["version"],
+                    each["state"],
+                    each["rows"],
+                    each["size_bytes"],
+                    each["rows_per_second"],
+                    format_timestamp(each["begin_timestamp"]),
+                )
+                for each in found
+            ],
+        )
+
+
+@commands.command("describe")
+def describe_job(
+    job_id: JobId,
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show how far a load job is, and what it has written to each partition.
+
+    \b
+    Examples:
+      rollway jobs describe 9f86d081884c7d65
+    """
+    with open_session(server) as session:
+        found = session.get(_path(job_id))
+    if as_json:
+        print_json(found)
+        return
+    reason = "" if found["reason"] is None else f" ({found['reason']})"
+    say(
+        f"{job_id} loads version {found['version']} of {found['application_id']} and is {found['state']}{reason}: "
+        f"{found['task_count']} tasks, {found['rows']} rows, {found['size_bytes']} bytes, "
+        f"{found['rows_per_second']} rows/s, {found['bytes_per_second']} bytes/s."
+    )
+    if found["partitions"]:
+        rows = [(each["topic"], each["partition"], each["rows"], each["size_bytes"]) for each in found["partitions"]]
+        print_table(["TOPIC", "PARTITION", "ROWS", "BYTES"], rows)
+
+
+@commands.command("abort")
+def abort_job(
+    job_id: JobId,
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Abort an open load job; one that is committed stays so.
+
+    \b
+    Examples:
+      rollway jobs abort 9f86d081884c7d65
+    """
+    with open_session(server) as session:
+        ended = session.send("POST", _path(job_id, "abort"), None)
+    if as_json:
+        print_json(ended)
+    else:
+        say(f"Load job {job_id} is {ended['state']}.")

@@ -1,0 +1,100 @@
+"""Why a load job is refused something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.http.problems import Problem
+from app.load_jobs.progress import Attempt
+from app.load_jobs.state import LoadJob
+
+_RETRY_AFTER_MS = 1_000
+
+
+def not_found(job_id: str) -> Problem:
+    """Nobody knows the job."""
+    return Problem(404, "job_not_found", f"there is no load job {job_id!r}, or it was forgotten")
+
+
+def invalid_state(job: LoadJob) -> Problem:
+    """The job is decided, and not like this."""
+    why = "" if job.reason is None else f" ({job.reason.value})"
+    return Problem(
+        409,
+        "invalid_job_state",
+        f"load job {job.job_id} of {job.application_id!r} is {job.state.value}{why}",
+        state=job.state.value,
+        reason=None if job.reason is None else job.reason.value,
+    )
+
+
+def version_forgotten(application_id: str, version: int, forgotten: int) -> Problem:
+    """The version may have been committed, so long ago that nobody knows."""
+    return Problem(
+        409,
+        "job_version_forgotten",
+        f"version {version} of {application_id!r} may have been committed: {forgotten} was, and such are forgotten",
+    )
+
+
+def incomplete(job_id: str, producer_id: int, expected: int, there: int) -> Problem:
+    """The log has not what a winner says it wrote."""
+    return Problem(
+        409,
+        "job_incomplete",
+        f"producer {producer_id} of load job {job_id} has {there} records in the log, and {expected} were expected",
+        producer_id=producer_id,
+        expected_rows=expected,
+        rows=there,
+    )
+
+
+def overloaded(detail: str) -> Problem:
+    """There are as many as may be."""
+    return Problem(503, "overloaded", detail, retryable=True, retry_after_ms=_RETRY_AFTER_MS)
+
+
+def ends_later(job: LoadJob) -> Problem:
+    """The service stops between the decision and its markers."""
+    detail = f"load job {job.job_id} is {job.state.value}; the next start of the service ends it"
+    return Problem(503, "shutting_down", detail, retryable=True, applied="unknown")
+
+
+def too_late(job: LoadJob, wait_ms: int) -> Problem:
+    """The job is decided; its markers are not in every partition yet."""
+    return Problem(
+        504,
+        "request_timed_out",
+        f"load job {job.job_id} is {job.state.value}, and was not over within {wait_ms} ms; that goes on",
+        kafka_code=7,
+        retryable=True,
+        applied="unknown",
+    )
+
+
+def timeout_too_long(timeout_ms: int, limit_ms: int) -> Problem:
+    """Above what the service allows."""
+    return _invalid("/timeout_ms", f"{timeout_ms} is above load_job_max_timeout_ms, {limit_ms}")
+
+
+def unknown_winner(place: int, producer_id: int) -> Problem:
+    """No attempt of the job has this producer."""
+    return _invalid(f"/winners/{place}/producer_id", f"no attempt of the job has producer id {producer_id}")
+
+
+def check_one_of_each_task(winners: Sequence[Attempt]) -> None:
+    """Return when no task has two winners.
+
+    Raises:
+        Problem: invalid_request.
+    """
+    seen: set[int] = set()
+    for place, attempt in enumerate(winners):
+        if attempt.task in seen:
+            raise _invalid(f"/winners/{place}", f"task {attempt.task} has two winners")
+        seen.add(attempt.task)
+
+
+def _invalid(pointer: str, detail: str) -> Problem:
+    fault = {"pointer": pointer, "code": "invalid_value", "detail": detail}
+    return Problem(422, "invalid_request", f"{pointer}: {detail}", errors=[fault])

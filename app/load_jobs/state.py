@@ -1,0 +1,182 @@
+"""What a load job may become, without a clock, a loop or a disk.
+
+::
+
+    open ──commit──> committing ──markers written──> committed
+      └──abort, fence, timeout──> aborting ──markers written──> aborted
+
+The record of ``committing`` is the decision, with the producers whose records count; that of ``aborting`` is the other
+one. Either is final, whatever happens to the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from storage.file_names import PartitionName
+
+LOADED_COUNT_MAX = 5_000
+"""Partitions whose rows are kept one by one: a job's record must fit into a batch."""
+
+
+class JobState(StrEnum):
+    """Where a job is."""
+
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    ABORTING = "aborting"
+    ABORTED = "aborted"
+
+
+class JobMode(StrEnum):
+    """How its records arrive: in a transaction of each attempt, or by one idempotent producer of each task."""
+
+    TRANSACTIONAL = "transactional"
+    IDEMPOTENT = "idempotent"
+
+
+class AbortReason(StrEnum):
+    """Why a job was aborted."""
+
+    ASKED = "asked"
+    FENCED = "fenced"
+    TIMED_OUT = "timed_out"
+
+
+class Loaded(NamedTuple):
+    """What a job has written to one partition; ``size_bytes`` as far as this process has seen it."""
+
+    partition: PartitionName
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadJob:
+    """One job. Immutable: a transition makes another. Times are milliseconds since 1970."""
+
+    job_id: str
+    application_id: str
+    version: int
+    mode: JobMode
+    timeout_ms: int
+    topics: tuple[str, ...]
+    begun_ms: int
+    updated_ms: int
+    state: JobState = JobState.OPEN
+    winners: tuple[int, ...] = ()
+    """Producer ids whose records count, sorted; none before the decision."""
+    loaded: tuple[Loaded, ...] = ()
+    """What the winners wrote, by partition, of at most ``LOADED_COUNT_MAX``; of an aborted job nothing."""
+    rows: int = 0
+    size_bytes: int = 0
+    """What they wrote in all."""
+    reason: AbortReason | None = None
+    task_count: int = 0
+    """Tasks that had enlisted when it was decided."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes attempts and records."""
+        return self.state is JobState.OPEN
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is decided and its markers are being written."""
+        return self.state in (JobState.COMMITTING, JobState.ABORTING)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether readers see how it ended."""
+        return self.state in (JobState.COMMITTED, JobState.ABORTED)
+
+    @property
+    def commits(self) -> bool:
+        """Whether it was decided to commit."""
+        return self.state in (JobState.COMMITTING, JobState.COMMITTED)
+
+
+def commit(job: LoadJob, winners: Iterable[int], loaded: Iterable[Loaded], task_count: int, now_ms: int) -> LoadJob:
+    """Decide that the records of the winners count, and no others."""
+    _check_open(job)
+    written = tuple(loaded)
+    return replace(
+        job,
+        state=JobState.COMMITTING,
+        winners=tuple(sorted(winners)),
+        loaded=written[:LOADED_COUNT_MAX],
+        rows=sum(each.rows for each in written),
+        size_bytes=sum(each.size_bytes for each in written),
+        task_count=task_count,
+        updated_ms=now_ms,
+    )
+
+
+def abort(job: LoadJob, reason: AbortReason, task_count: int, now_ms: int) -> LoadJob:
+    """Decide that no record counts."""
+    _check_open(job)
+    return replace(job, state=JobState.ABORTING, reason=reason, task_count=task_count, updated_ms=now_ms)
+
+
+def complete(job: LoadJob, now_ms: int) -> LoadJob:
+    """The markers are in every partition."""
+    if not job.is_ending:
+        raise AssertionError(f"job {job.job_id} is {job.state}, not being ended")
+    return replace(job, state=JobState.COMMITTED if job.commits else JobState.ABORTED, updated_ms=now_ms)
+
+
+def _check_open(job: LoadJob) -> None:
+    if not job.is_open:
+        raise AssertionError(f"job {job.job_id} is {job.state}: it is decided")
+
+
+class Forgotten(NamedTuple):
+    """What is left of an application's jobs that were forgotten: the highest version that was committed, and when the
+    last of them was forgotten."""
+
+    version: int
+    at_ms: int
+
+
+class JobTable:
+    """Every job that is known, and what is left of those that are not."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, LoadJob] = {}
+        self._of_application: dict[str, dict[str, None]] = {}
+        self.forgotten: dict[str, Forgotten] = {}
+        self.tasks: dict[str, dict[int, int]] = {}
+        """Of idempotent jobs, the producer id of each task."""
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[LoadJob]:
+        return iter(tuple(self._jobs.values()))
+
+    def find(self, job_id: str) -> LoadJob | None:
+        """What is known of a job."""
+        return self._jobs.get(job_id)
+
+    def of_application(self, application_id: str) -> list[LoadJob]:
+        """The application's jobs, oldest first."""
+        return [self._jobs[job_id] for job_id in self._of_application.get(application_id, ())]
+
+    def put(self, job: LoadJob) -> None:
+        """Take note of a transition, or of a new job."""
+        self._jobs[job.job_id] = job
+        self._of_application.setdefault(job.application_id, {})[job.job_id] = None
+
+    def remove(self, job_id: str) -> None:
+        """Forget a job, and the producers of its tasks."""
+        gone = self._jobs.pop(job_id, None)
+        self.tasks.pop(job_id, None)
+        if gone is not None:
+            others = self._of_application[gone.application_id]
+            del others[job_id]
+            if not others:
+                del self._of_application[gone.application_id]

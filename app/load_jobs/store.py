@@ -1,0 +1,218 @@
+"""What is known of load jobs: a table, the log that remembers it, and whose turn it is to change it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
+
+from app.load_jobs.progress import Attempt
+from app.load_jobs.records import (
+    TOPIC,
+    all_changes,
+    application_change,
+    job_change,
+    job_forgotten,
+    read_table,
+    task_change,
+)
+from app.load_jobs.state import Forgotten, JobState, JobTable, LoadJob
+from app.transactions.keyed_log import Change, KeyedLog
+from app.transactions.logs import Logs
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+SHORTEN_ABOVE_COUNT = 10_000
+SHORTEN_ABOVE_RATIO = 10
+_VERSIONS_KEPT_MAX = 100
+"""Committed jobs that are kept of one application; of those before them only the highest version."""
+
+
+class JobLimits(NamedTuple):
+    """How much there may be at once, and for how long."""
+
+    timeout_ms_max: int = 86_400_000
+    expiration_ms: int = 604_800_000
+    count_max: int = 10_000
+    attempt_count_max: int = 20_000
+
+
+@dataclass(slots=True)
+class Activity:
+    """What goes on in a job that is not over."""
+
+    touched_ms: int
+    """When it last gave a sign of life."""
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    """By producer id."""
+    is_deciding: bool = False
+    """Records and attempts have to wait."""
+    is_unknown: bool = False
+    """The log failed while the decision was written."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def names(self) -> list[str]:
+        """The transactional ids of the attempts."""
+        return [attempt.name for attempt in self.attempts.values() if attempt.name]
+
+    @property
+    def task_count(self) -> int:
+        """Tasks that have enlisted."""
+        return len({attempt.task for attempt in self.attempts.values()})
+
+
+class JobStore:
+    """Jobs and their log. Thread: the event loop."""
+
+    def __init__(self, logs: Logs, limits: JobLimits) -> None:
+        self.logs = logs
+        self.limits = limits
+        self.log = KeyedLog(logs, TOPIC)
+        self.table = JobTable()
+        self.active: dict[str, Activity] = {}
+        """Of every job that is not over."""
+        self.by_producer: dict[int, tuple[Activity, Attempt]] = {}
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._writing = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Read what was known at the last stop.
+
+        Raises:
+            CorruptionError: the log is damaged.
+        """
+        self.table = read_table(await self.log.load())
+
+    async def write(self, changes: Sequence[Change], *, durable: bool = True) -> None:
+        """Write changes down, all or none. Durable: on return, unless they only say what a start finds out again.
+
+        Raises:
+            Problem: overloaded; nothing was written.
+            DiskFullError, PartitionOfflineError: nothing was written.
+            PartitionFailedError: nobody knows whether it was.
+        """
+        async with self._writing:
+            pending = await self.log.append(changes)
+            await (pending.fsynced if durable else pending.written)
+
+    async def write_jobs(self, jobs: Sequence[LoadJob], *, durable: bool = True) -> None:
+        """Write jobs down as they are now, and take note of that. Raises as ``write``."""
+        await self.write([job_change(job) for job in jobs], durable=durable)
+        for job in jobs:
+            self.table.put(job)
+
+    async def write_task(self, job_id: str, task: int, producer_id: int) -> None:
+        """Give a task of an idempotent job its producer. Raises as ``write``."""
+        await self.write([task_change(job_id, task, producer_id)])
+        self.table.tasks.setdefault(job_id, {})[task] = producer_id
+
+    # Forgetting
+
+    async def expire(self) -> None:
+        """Forget what is old or too much, and shorten the log when most of it is old news. Raises as ``write``."""
+        await self._expire()
+        if self.log.record_count > max(SHORTEN_ABOVE_COUNT, SHORTEN_ABOVE_RATIO * len(self.table)):
+            await self.log.shorten(self._live())
+
+    async def _expire(self) -> None:
+        """Forget jobs that are over and old, or more than are kept."""
+        now_ms = self.logs.now_ms()
+        over = sorted((job for job in self.table if job.is_over), key=newest_first)
+        kept_of: dict[str, int] = {}
+        for place, job in enumerate(over):
+            kept = kept_of[job.application_id] = kept_of.get(job.application_id, 0) + 1
+            is_old = now_ms - job.updated_ms >= self.limits.expiration_ms
+            if is_old or place >= self.limits.count_max or kept > _VERSIONS_KEPT_MAX:
+                await self.in_turn(job.application_id, functools.partial(self._forget, job))
+        for name, forgotten in tuple(self.table.forgotten.items()):
+            if now_ms - forgotten.at_ms >= self.limits.expiration_ms:
+                await self.in_turn(name, functools.partial(self._forget_application, name, forgotten))
+
+    async def _forget(self, job: LoadJob) -> None:
+        changes = [job_forgotten(job.job_id)]
+        changes += [task_change(job.job_id, task, None) for task in self.table.tasks.get(job.job_id, ())]
+        forgotten = self.table.forgotten.get(job.application_id)
+        if job.state is JobState.COMMITTED:
+            version = max(job.version, -1 if forgotten is None else forgotten.version)
+            forgotten = Forgotten(version, self.logs.now_ms())
+            changes.append(application_change(job.application_id, forgotten))
+        await self.write(changes)
+        self.table.remove(job.job_id)
+        if forgotten is not None:
+            self.table.forgotten[job.application_id] = forgotten
+
+    async def _forget_application(self, name: str, forgotten: Forgotten) -> None:
+        if self.table.forgotten.get(name) == forgotten:
+            await self.write([application_change(name, None)])
+            del self.table.forgotten[name]
+
+    async def _live(self) -> AsyncGenerator[Sequence[Change], None]:
+        async with self._writing:
+            yield all_changes(self.table)
+
+    # Turns
+
+    async def in_turn(self, application_id: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Do ``work`` alone for this application, in a task that a caller who goes away does not cancel."""
+        lock = self._locks.get(application_id)
+        if lock is None:
+            lock = self._locks[application_id] = asyncio.Lock()
+
+        async def locked() -> Result:
+            async with lock:
+                return await work()
+
+        return await self.apart(locked(), f"load jobs of {application_id!r}")
+
+    async def apart(self, work: Coroutine[Any, Any, Result], name: str) -> Result:
+        """Do ``work`` in a task that a caller who goes away does not cancel."""
+        task = self.spawn(work, name)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_log_failure)
+            raise
+
+    def activity_of(self, job: LoadJob) -> Activity:
+        """What goes on in a job; made when first needed."""
+        activity = self.active.get(job.job_id)
+        if activity is None:
+            activity = self.active[job.job_id] = Activity(self.logs.now_ms())
+        return activity
+
+    def note_attempt(self, activity: Activity, attempt: Attempt) -> None:
+        """An attempt has enlisted."""
+        activity.attempts[attempt.producer_id] = attempt
+        self.by_producer[attempt.producer_id] = (activity, attempt)
+
+    def drop(self, job: LoadJob) -> None:
+        """The job is over: nothing goes on in it, and who waits for that goes on."""
+        activity = self.active.pop(job.job_id)
+        for producer_id in activity.attempts:
+            self.by_producer.pop(producer_id, None)
+        activity.ended.set()
+
+    def spawn(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
+        """Do ``work`` in a task of its own."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+
+def _log_failure(done: asyncio.Task[Any]) -> None:
+    if not done.cancelled() and done.exception() is not None:
+        logger.warning("%s failed, and nobody waits for it any more: %s", done.get_name(), done.exception())
+
+
+def newest_first(job: LoadJob) -> tuple[int, str]:
+    """The order in which jobs are listed."""
+    return -job.begun_ms, job.job_id

@@ -1,0 +1,149 @@
+"""Load jobs: many writers, some of them tried again, and one decision whose records count."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from schemas.base import LONG_MAX, Count, Long, Schema
+from schemas.names import Partition, TopicName, TransactionalId
+from schemas.producers import ProducerId
+
+JOB_TIMEOUT_MS_DEFAULT = 600_000
+WINNER_COUNT_MAX = 50_000
+
+JobState = Literal["open", "committing", "committed", "aborting", "aborted"]
+JobStateFilter = Literal["all", "open", "committing", "committed", "aborting", "aborted"]
+JobMode = Literal["transactional", "idempotent"]
+AbortReason = Literal["asked", "fenced", "timed_out"]
+
+_Number = Annotated[int, Field(ge=0, le=LONG_MAX, json_schema_extra={"format": "int64"})]
+_JobId = Annotated[str, Field(description="Id of the job, given by the service.", examples=["9f86d081884c7d65"])]
+_ApplicationId = Annotated[str, Field(description="Whose job it is.", examples=["flights-nightly"])]
+_Version = Annotated[_Number, Field(description="Which of the application's loads it is.", examples=[20130704])]
+
+
+class JobSpecification(Schema):
+    """A job to begin. One version of an application's data is loaded once, however often it is tried."""
+
+    application_id: TransactionalId
+    version: _Version
+    mode: Annotated[
+        JobMode,
+        Field(
+            description="transactional: each attempt writes in a transaction of its own, and only winners are visible "
+            "to readers of committed records. idempotent: each task has one producer, and what it wrote stays."
+        ),
+    ] = "transactional"
+    timeout_ms: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=LONG_MAX,
+            description="The job is aborted when nothing was enlisted or written in it for this long.",
+            examples=[JOB_TIMEOUT_MS_DEFAULT],
+        ),
+    ] = JOB_TIMEOUT_MS_DEFAULT
+    topics: Annotated[
+        list[TopicName],
+        Field(
+            default_factory=list,
+            max_length=1_000,
+            description="Where it writes; only for its progress when it is idempotent.",
+        ),
+    ]
+    join: Annotated[
+        bool,
+        Field(
+            description="Go on with the open job of this application, version and mode if there is one, as tasks of "
+            "one streaming batch do. Otherwise every open job of the application is aborted first."
+        ),
+    ] = False
+
+
+class AttemptSpecification(Schema):
+    """One attempt of one task."""
+
+    task: Annotated[_Number, Field(description="Number of the task.", examples=[3])]
+    attempt: Annotated[_Number, Field(description="Number of the attempt, for people.", examples=[0])] = 0
+
+
+class JobAttempt(Schema):
+    """The identity to produce with. Sequences begin at 0 in each partition."""
+
+    job_id: _JobId
+    task: _Number
+    attempt: _Number
+    producer_id: ProducerId
+    producer_epoch: Annotated[int, Field(ge=0, le=0, description="Always 0.")] = 0
+    transactional: Annotated[bool, Field(description="Whether its batches must have the transactional bit.")]
+
+
+class JobWinner(Schema):
+    """A producer whose records count."""
+
+    producer_id: ProducerId
+    rows: Annotated[
+        Count | None, Field(description="Records it wrote; the commit is refused unless the log has exactly so many.")
+    ] = None
+
+
+class JobCommit(Schema):
+    """Whose records count: at most one attempt of each task."""
+
+    winners: Annotated[list[JobWinner], Field(max_length=WINNER_COUNT_MAX)]
+
+
+class JobPartition(Schema):
+    """What a job has written to one partition."""
+
+    topic: TopicName
+    partition: Partition
+    rows: Count
+    size_bytes: Count
+
+
+class Job(Schema):
+    """A load job."""
+
+    job_id: _JobId
+    application_id: _ApplicationId
+    version: _Version
+    mode: JobMode
+    state: Annotated[
+        JobState,
+        Field(
+            description="open: it takes records. committing, aborting: it is decided, and its markers are being "
+            "written. committed, aborted: readers see how it ended."
+        ),
+    ]
+    reason: Annotated[
+        AbortReason | None,
+        Field(description="Why it was aborted: somebody asked, a newer job of the application began, or its timeout."),
+    ] = None
+    timeout_ms: Count
+    begin_timestamp: Annotated[Long, Field(description="When it began.", examples=[1372923600000])]
+    last_update_timestamp: Annotated[Long, Field(description="When its state last changed.", examples=[1372923600000])]
+    task_count: Annotated[Count, Field(description="Tasks that have enlisted.", examples=[64])]
+    attempt_count: Annotated[Count, Field(description="Attempts that have enlisted; 0 once it is over.")]
+    winner_count: Annotated[Count, Field(description="Attempts whose records count; 0 before the commit.")]
+    rows: Annotated[Count, Field(description="Records written: by all attempts while open, then by the winners.")]
+    size_bytes: Annotated[Count, Field(description="Bytes of their batches, since the service last started.")]
+    elapsed_ms: Annotated[Count, Field(description="From its beginning to its decision, or until now.")]
+    rows_per_second: Annotated[Count, Field(description="On average.")]
+    bytes_per_second: Annotated[Count, Field(description="On average.")]
+
+
+class JobDescription(Job):
+    """A load job, with what it has written to each partition."""
+
+    partitions: list[JobPartition]
+
+
+class JobPage(Schema):
+    """One page of jobs, the newest first."""
+
+    data: list[Job]
+    has_more: bool
+    next_cursor: Annotated[str | None, Field(description="Give it as start_after to go on.", examples=[None])]

@@ -1,0 +1,68 @@
+"""A crash before every operation of begin, enlist, commit, abort and timeout of load jobs (issue 5).
+
+``CRASH_SCALE`` multiplies the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Collection, Sequence
+
+import pytest
+
+from app.http.problems import Problem
+from app.load_jobs.state import LoadJob
+from app.load_jobs.store import JobStore
+from app.transactions.attempts import Attempts
+from tests.crash.job_crashes import JobCrashes
+from tests.crash.ledger import ViolationError
+
+SCALE = float(os.environ.get("CRASH_SCALE", "1"))
+CRASH_POINTS = 600
+WORKLOADS = 4
+IMAGES_PER_POINT = 2
+
+
+@pytest.mark.parametrize("seed", range(max(1, round(WORKLOADS * SCALE))))
+def test_every_job_is_wholly_there_or_not_at_all(seed: int, record_property: Callable[[str, object], None]) -> None:
+    run = JobCrashes(seed, IMAGES_PER_POINT)
+    asyncio.run(run.run(CRASH_POINTS // WORKLOADS))
+    for name in ("crash_points", "images", "second_crashes"):
+        record_property(name, getattr(run, name))
+    print(
+        f"seed {seed}: {run.crash_points} points, {run.images} images, {run.second_crashes} second crashes, {run.steps}"
+    )
+    assert run.crash_points >= CRASH_POINTS // WORKLOADS
+
+
+async def _never_written(self: JobStore, jobs: Sequence[LoadJob], *, durable: bool = True) -> None:
+    for job in jobs:
+        self.table.put(job)
+
+
+async def _all_of_them_win(self: Attempts, names: Collection[str], winners: Collection[str]) -> None:
+    await _finish(self, names, names if winners else winners)
+
+
+_finish = Attempts.finish
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "defect"),
+    [
+        (JobStore, "write_jobs", _never_written),
+        (Attempts, "finish", _all_of_them_win),
+    ],
+)
+def test_planted_defects_are_found(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, defect: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(owner, name, defect)
+
+    async def find() -> None:
+        for seed in range(10):
+            await JobCrashes(seed, IMAGES_PER_POINT).run(CRASH_POINTS // WORKLOADS)
+
+    with pytest.raises((ViolationError, Problem)):
+        asyncio.run(find())

@@ -1,0 +1,312 @@
+"""Load jobs over HTTP: what a driver and its tasks see, and what readers of committed records do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.load_jobs import RAW, Driver, Writer, batch_count, committed, is_held_up
+from tests.transactions import ProducerIdentity, transactional_batch
+from tests.writers import record_batch
+
+_numbers = count()
+
+
+@pytest.fixture
+def application() -> str:
+    return f"loader.{next(_numbers)}"
+
+
+@pytest.fixture
+def paths(topic: str) -> tuple[str, str]:
+    return f"{topic}/partitions/0", f"{topic}/partitions/1"
+
+
+def test_only_winners_are_visible(client: httpx.Client, paths: tuple[str, str], application: str) -> None:
+    """Two attempts of a task, one of them wins; one partition has both, the other only the loser."""
+    job = Driver.begin(client, application)
+    first, second, other = job.enlist(0, 0), job.enlist(0, 1), job.enlist(1)
+    assert len({first.producer_id, second.producer_id, other.producer_id}) == 3
+    for writer, values in ((first, (b"a", b"b")), (second, (b"a", b"b")), (other, (b"c",))):
+        assert writer.send(paths[0], *values).status_code == 200
+    first.send(paths[1], b"d")
+    assert (committed(client, paths[0]), is_held_up(client, paths[0])) == ([], True)
+    done = job.commit(second, other)
+    assert (done["state"], done["rows"], done["winner_count"], done["task_count"]) == ("committed", 3, 2, 2)
+    assert [committed(client, path) for path in paths] == [["a", "b", "c"], []]
+    assert not any(is_held_up(client, path) for path in paths)
+
+
+def test_committing_again_changes_nothing(client: httpx.Client, paths: tuple[str, str], application: str) -> None:
+    job = Driver.begin(client, application)
+    writer, loser = job.enlist(0), job.enlist(0, 1)
+    writer.send(paths[0], b"a")
+    first = job.commit(writer)
+    before = batch_count(client, paths[0])
+    assert job.commit(writer) == first
+    assert batch_count(client, paths[0]) == before
+    assert job.commit(loser, status=409)["code"] == "invalid_job_state"
+    assert job.abort() == first
+    assert committed(client, paths[0]) == ["a"]
+
+
+def test_a_version_that_was_loaded_is_told_and_not_loaded_again(
+    client: httpx.Client, paths: tuple[str, str], application: str
+) -> None:
+    job = Driver.begin(client, application, 7)
+    writer = job.enlist(0)
+    writer.send(paths[0], b"a")
+    done = job.commit(writer)
+    again = Driver.begin(client, application, 7, status=200)
+    assert again.document == done
+    assert again.document["state"] == "committed"
+    assert Driver.begin(client, application, 7, status=200, join=True).document == done
+    assert Driver.begin(client, application, 8).document["state"] == "open"
+    assert Driver.begin(client, f"{application}x", 7).document["state"] == "open"
+
+
+def test_a_zombie_writes_nothing_after_the_decision(
+    client: httpx.Client, paths: tuple[str, str], application: str
+) -> None:
+    job = Driver.begin(client, application)
+    winner, loser, idle = job.enlist(0, 0), job.enlist(0, 1), job.enlist(1)
+    for writer in (winner, loser):
+        writer.send(paths[0], b"a")
+    job.commit(winner)
+    for writer in (winner, loser, idle):
+        late = writer.send(paths[0], b"late")
+        assert (late.status_code, late.json()["retryable"]) == (409, False), late.text
+    refused = client.post(f"{job.path}/attempts", json={"task": 5})
+    assert (refused.status_code, refused.json()["code"]) == (409, "invalid_job_state")
+    assert committed(client, paths[0]) == ["a"]
+    assert not is_held_up(client, paths[0])
+
+
+def test_the_next_job_of_an_application_fences_the_last(
+    client: httpx.Client, paths: tuple[str, str], application: str
+) -> None:
+    """As after a killed driver: the same version again, and readers are held up by nothing old."""
+    dead = Driver.begin(client, application)
+    zombie = dead.enlist(0)
+    zombie.send(paths[0], b"old")
+    job = Driver.begin(client, application)
+    assert not is_held_up(client, paths[0])
+    assert job.document["job_id"] != dead.document["job_id"]
+    assert (dead.look()["state"], dead.look()["reason"]) == ("aborted", "fenced")
+    assert zombie.send(paths[0], b"late").status_code == 409
+    refused = dead.commit(zombie, status=409)
+    assert (refused["code"], refused["state"], refused["reason"]) == ("invalid_job_state", "aborted", "fenced")
+    writer = job.enlist(0)
+    writer.send(paths[0], b"new")
+    job.commit(writer)
+    assert committed(client, paths[0]) == ["new"]
+
+
+def test_another_applications_job_is_left_alone(client: httpx.Client, paths: tuple[str, str], application: str) -> None:
+    one, other = Driver.begin(client, application), Driver.begin(client, f"{application}x")
+    writers = one.enlist(0), other.enlist(0)
+    for writer, value in zip(writers, (b"a", b"b"), strict=True):
+        writer.send(paths[0], value)
+    one.commit(writers[0])
+    assert is_held_up(client, paths[0])
+    other.commit(writers[1])
+    assert committed(client, paths[0]) == ["a", "b"]
+
+
+def test_tasks_of_one_streaming_batch_join_its_job(
+    client: httpx.Client, paths: tuple[str, str], application: str
+) -> None:
+    jobs = [Driver.begin(client, application, 3, join=True)]
+    jobs += [Driver.begin(client, application, 3, status=200, join=True) for _ in range(3)]
+    assert len({job.document["job_id"] for job in jobs}) == 1
+    writers = [job.enlist(task) for task, job in enumerate(jobs)]
+    for task, writer in enumerate(writers):
+        writer.send(paths[0], b"%d" % task)
+    jobs[0].commit(*writers)
+    assert committed(client, paths[0]) == ["0", "1", "2", "3"]
+    following = Driver.begin(client, application, 4, join=True)
+    assert following.document["job_id"] != jobs[0].document["job_id"]
+
+
+def test_aborted_records_are_never_visible(client: httpx.Client, paths: tuple[str, str], application: str) -> None:
+    job = Driver.begin(client, application)
+    writer = job.enlist(0)
+    writer.send(paths[0], b"a")
+    done = job.abort()
+    assert (done["state"], done["reason"], done["rows"]) == ("aborted", "asked", 0)
+    assert job.abort() == done
+    assert job.commit(writer, status=409)["state"] == "aborted"
+    assert (committed(client, paths[0]), is_held_up(client, paths[0])) == ([], False)
+
+
+def test_a_load_of_nothing_is_committed(client: httpx.Client, application: str) -> None:
+    job = Driver.begin(client, application)
+    job.enlist(0)
+    assert (job.commit()["state"], job.look()["rows"]) == ("committed", 0)
+
+
+def test_winners_must_be_one_attempt_of_each_task(
+    client: httpx.Client, paths: tuple[str, str], application: str
+) -> None:
+    job = Driver.begin(client, application)
+    one, two = job.enlist(0, 0), job.enlist(0, 1)
+    for writers in ((one, two), (one, one), (Writer(client, 10**9),)):
+        refused = job.commit(*writers, status=422)
+        assert refused["code"] == "invalid_request"
+        assert refused["errors"][0]["pointer"].startswith("/winners/")
+    one.send(paths[0], b"a")
+    assert job.commit(one)["rows"] == 1
+
+
+def test_records_that_are_missing_stop_the_commit(
+    client: httpx.Client, paths: tuple[str, str], application: str
+) -> None:
+    job = Driver.begin(client, application)
+    writer = job.enlist(0)
+    writer.send(paths[0], b"a", b"b")
+    writer.sequences[paths[0]] = 3
+    refused = job.commit(writer, status=409)
+    assert (refused["code"], refused["rows"], refused["expected_rows"]) == ("job_incomplete", 2, 3)
+    assert job.look()["state"] == "open"
+    writer.sequences[paths[0]] = 2
+    assert job.commit(writer)["rows"] == 2
+
+
+def test_progress_of_an_open_job(client: httpx.Client, paths: tuple[str, str], topic: str, application: str) -> None:
+    job = Driver.begin(client, application)
+    for task, path in enumerate(paths):
+        writer = job.enlist(task)
+        for number in range(3):
+            answer = writer.send(path, b"%d" % number, b"x" * 100)
+            again = client.post(
+                f"{path}/records",
+                content=transactional_batch(
+                    ProducerIdentity(writer.producer_id, 0), 2 * number, b"%d" % number, b"x" * 100
+                ),
+                headers={"Content-Type": RAW},
+            )
+            assert (answer.json()["duplicate"], again.json()["duplicate"]) == (False, True)
+    seen = job.look()
+    name = topic.rpartition("/")[2]
+    assert [(each["topic"], each["partition"], each["rows"]) for each in seen["partitions"]] == [
+        (name, 0, 6),
+        (name, 1, 6),
+    ]
+    sizes = [client.get(path).json()["size_bytes"] for path in paths]
+    assert [each["size_bytes"] for each in seen["partitions"]] == sizes
+    assert (seen["rows"], seen["size_bytes"], seen["attempt_count"], seen["task_count"]) == (12, sum(sizes), 2, 2)
+    assert seen["elapsed_ms"] >= 0
+
+
+def test_lists_are_the_newest_first_a_page_at_a_time(client: httpx.Client, application: str) -> None:
+    made = [Driver.begin(client, application, version).document["job_id"] for version in range(5)]
+    cursor, found = "", []
+    while True:
+        params = {"application_id": application, "limit": 2} | ({"start_after": cursor} if cursor else {})
+        page = client.get("/v1/jobs", params=params).json()
+        found += page["data"]
+        cursor = page["next_cursor"]
+        assert page["has_more"] is (cursor is not None)
+        if not page["has_more"]:
+            break
+    assert sorted(each["job_id"] for each in found) == sorted(made)
+    assert [each["begin_timestamp"] for each in found] == sorted(
+        (each["begin_timestamp"] for each in found), reverse=True
+    )
+    still_open = client.get("/v1/jobs", params={"application_id": application, "state": "open"}).json()["data"]
+    assert [each["version"] for each in still_open] == [4]
+
+
+def test_an_idempotent_job_has_one_producer_for_each_task(
+    client: httpx.Client, paths: tuple[str, str], topic: str, application: str
+) -> None:
+    name = topic.rpartition("/")[2]
+    job = Driver.begin(client, application, mode="idempotent", topics=[name])
+    writers = [job.enlist(0, attempt) for attempt in range(2)]
+    assert writers[0].producer_id == writers[1].producer_id != job.enlist(1).producer_id
+    joined = Driver.begin(client, application, status=200, mode="idempotent", join=True)
+    assert joined.enlist(0).producer_id == writers[0].producer_id
+    headers = {"Producer-Id": str(writers[0].producer_id), "Producer-Epoch": "0", "Base-Sequence": "0"}
+    for is_duplicate in (False, True):
+        sent = client.post(f"{paths[0]}/records", json={"records": [{"value": "a"}]}, headers=headers)
+        assert sent.json()["duplicate"] is is_duplicate
+    assert job.look()["rows"] == 1
+    assert committed(client, paths[0]) == ["a"]
+    answer = client.post(f"{job.path}/commit", json={"winners": [{"producer_id": writers[0].producer_id, "rows": 1}]})
+    assert (answer.status_code, answer.json()["state"], answer.json()["rows"]) == (200, "committed", 1)
+
+
+def test_an_attempt_belongs_to_nobody_else(client: httpx.Client, paths: tuple[str, str], application: str) -> None:
+    """Its transactional id cannot be taken over, ended or named by a client."""
+    job = Driver.begin(client, application)
+    writer = job.enlist(0)
+    writer.send(paths[0], b"a")
+    page = client.get("/v1/transactions", params={"limit": 1000}).json()["data"]
+    (name,) = [each["transactional_id"] for each in page if each["producer_id"] == writer.producer_id]
+    taken = client.post("/v1/producers", json={"transactional_id": name})
+    ended = client.post(f"/v1/transactions/{name}/abort", json={"producer_id": writer.producer_id, "producer_epoch": 0})
+    assert (taken.status_code, ended.status_code) == (422, 422)
+    assert Driver.begin(client, application, status=201).document["state"] == "open"
+    assert client.post("/v1/jobs", json={"application_id": name, "version": 1}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"application_id": "a"},
+        {"application_id": "", "version": 1},
+        {"application_id": "a/b", "version": 1},
+        {"application_id": "__rollway_x", "version": 1},
+        {"application_id": "a", "version": -1},
+        {"application_id": "a", "version": "1"},
+        {"application_id": "a", "version": 1, "mode": "atleastonce"},
+        {"application_id": "a", "version": 1, "timeout_ms": 0},
+        {"application_id": "a", "version": 1, "timeout_ms": 10**12},
+        {"application_id": "a", "version": 1, "txnVersion": 1},
+    ],
+)
+def test_what_no_job_can_be_is_refused(client: httpx.Client, body: dict[str, Any]) -> None:
+    refused = client.post("/v1/jobs", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request"), refused.text
+
+
+def test_unknown_jobs_are_not_found(client: httpx.Client) -> None:
+    asked: Iterator[httpx.Response] = iter(
+        (
+            client.get("/v1/jobs/nowhere"),
+            client.post("/v1/jobs/nowhere/attempts", json={"task": 0}),
+            client.post("/v1/jobs/nowhere/commit", json={"winners": []}),
+            client.post("/v1/jobs/nowhere/abort"),
+        )
+    )
+    for answer in asked:
+        assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")
+
+
+def test_a_deleted_topic_stops_the_commit_and_not_the_abort(client: httpx.Client, topic: str, application: str) -> None:
+    path = f"{topic}/partitions/1"
+    job = Driver.begin(client, application)
+    writer = job.enlist(0)
+    writer.send(path, b"a")
+    assert client.delete(topic).status_code == 204
+    assert writer.send(path, b"b").status_code == 404
+    refused = job.commit(writer, status=409)
+    assert (refused["code"], refused["rows"]) == ("job_incomplete", 0)
+    assert job.abort()["state"] == "aborted"
+
+
+def test_plain_records_stay_visible_around_a_job(
+    client: httpx.Client, paths: tuple[str, str], application: str
+) -> None:
+    job = Driver.begin(client, application)
+    writer = job.enlist(0)
+    writer.send(paths[0], b"in")
+    sent = client.post(f"{paths[0]}/records", content=record_batch(b"beside"), headers={"Content-Type": RAW})
+    assert sent.status_code == 200
+    job.commit(writer)
+    assert committed(client, paths[0]) == ["in", "beside"]
