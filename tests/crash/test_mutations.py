@@ -86,19 +86,7 @@ SUITES: dict[str, Callable[[Path], None]] = {
 }
 
 
-# Found only after half a minute or more; `make test-all` runs them.
-LATE = {
-    "half an append stays after a full disk",
-    "truncate below the recovery point",
-    "transaction index is not durable at the roll",
-    "full disk in an fsync is tried again",
-}
-
-
-@pytest.mark.parametrize(
-    "planted",
-    [pytest.param(each, id=each.name, marks=pytest.mark.slow if each.name in LATE else ()) for each in DEFECTS],
-)
+@pytest.mark.parametrize("planted", DEFECTS, ids=lambda planted: planted.name)
 def test_a_planted_defect_is_found(planted: Defect, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         planted.plant(patch)
@@ -116,4 +104,3 @@ def test_the_engine_as_it_is_passes(suite: str, tmp_path: Path) -> None:
 def test_there_are_enough_defects() -> None:
     assert len(DEFECTS) >= 15
     assert {planted.suite for planted in DEFECTS} == set(SUITES)
-    assert {planted.name for planted in DEFECTS} >= LATE

@@ -92,7 +92,7 @@ def logs() -> Iterator[list[Made]]:
         manager.close()
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=1_500, deadline=None)
 @given(data=st.data())
 def test_every_offset_lies_in_exactly_one_split(logs: list[Made], data: st.DataObject) -> None:
     made = data.draw(st.sampled_from(logs))
