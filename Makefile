@@ -36,14 +36,16 @@ help: ## list the targets
 
 setup: $(SETUP_STAMP) ## make .venv with everything in it (needs Python 3.11 or newer; PYTHON=... chooses one)
 
-$(SETUP_STAMP): requirements/dev.lock pyproject.toml client/pyproject.toml
+$(SETUP_STAMP): requirements/build.lock requirements/dev.lock pyproject.toml client/pyproject.toml
 	@set -e; \
 	if [ ! -x $(BIN)/python ]; then \
 	  python="$$(sh requirements/find-python "$(PYTHON)")"; \
 	  echo "making $(VENV) with $$python"; \
 	  "$$python" -m venv $(VENV); \
 	fi
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.lock
+	DIST_EXTRA_CONFIG="$(CURDIR)/requirements/wheels.cfg" \
+	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e client -e .
 	@touch $@
 	@echo "ready: $(BIN)/rollway, and every target of this Makefile"
