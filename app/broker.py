@@ -34,6 +34,7 @@ from app.quotas.store import QuotaStore
 from app.quotas.throttling import Client, Quotas
 from app.record_batches import needs_codec
 from app.settings import Settings
+from app.start_positions.registry import PositionLimits, StartPositions
 from app.topic_ids import TopicIds
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.limits import TransactionLimits
@@ -109,6 +110,12 @@ class Broker:
                 attempt_count_max=settings.load_job_attempt_count_max,
             ),
         )
+        self.start_positions = StartPositions(
+            self,
+            PositionLimits(
+                count_max=settings.start_position_count_max, expiration_ms=settings.start_position_expiration_ms
+            ),
+        )
 
     # Names
 
@@ -119,6 +126,11 @@ class Broker:
             UnknownTopicOrPartitionError: there is none.
         """
         return self.manager.topic(name)
+
+    def find_topic_id(self, name: str) -> str | None:
+        """The id of the topic of this name, another one after it was deleted and made anew; ``None``: there is none."""
+        topic = self.manager.topics.get(name)
+        return None if topic is None else topic.topic_id
 
     def topics(
         self, prefix: str, start_after: str, limit: int, is_visible: Callable[[str], bool] = lambda _: True
@@ -517,6 +529,7 @@ class Broker:
         self.load_jobs.stop()
         await self.transactions.close()
         await self.load_jobs.close()
+        await self.start_positions.close()
         async with self._control:
             await asyncio.gather(*(writer.close() for writer in self._writers.values()))
             await call_in(self.pools.control, self.manager.close)

@@ -19,12 +19,14 @@ from app.quotas.throttling import Client
 from app.service import Service
 from app.strict_json import read_model
 from schemas.names import (
+    GROUP_ID_LENGTH_MAX,
     TOPIC_NAME_LENGTH_MAX,
     TOPIC_NAME_PATTERN,
     TRANSACTIONAL_ID_LENGTH_MAX,
     LeaderEpochParameter,
     OffsetParameter,
     PartitionParameter,
+    group_id_problem,
     transactional_id_problem,
 )
 from schemas.offsets import Isolation
@@ -102,6 +104,28 @@ async def transactional_id(
     return transactional_id
 
 
+async def group_id(
+    group_id: Annotated[
+        str,
+        Path(
+            description="Id of a group of readers: printable characters without a slash, at most 249.",
+            examples=["flights-dashboard"],
+            json_schema_extra={"minLength": 1, "maxLength": GROUP_ID_LENGTH_MAX},
+        ),
+    ],
+) -> str:
+    """The group id in the path.
+
+    Raises:
+        Problem: 422 for an id that no group can have.
+    """
+    reason = group_id_problem(group_id)
+    if reason is not None:
+        fault = {"pointer": "group_id", "code": "invalid_value", "detail": reason}
+        raise Problem(422, "invalid_request", reason, errors=[fault])
+    return group_id
+
+
 async def transactional_id_header(
     transactional_id: Annotated[
         str | None,
@@ -126,6 +150,7 @@ async def transactional_id_header(
 
 
 TransactionalIdHeader = Annotated[str | None, Depends(transactional_id_header)]
+GroupIdInPath = Annotated[str, Depends(group_id)]
 TransactionalIdInPath = Annotated[str, Depends(transactional_id)]
 BrokerOf = Annotated[Broker, Depends(broker_of)]
 ServiceOf = Annotated[Service, Depends(service_of)]

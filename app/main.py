@@ -36,6 +36,7 @@ from app.routes import (
     retention,
     single_record,
     splits,
+    start_positions,
     topics,
     transactions,
 )
@@ -59,6 +60,7 @@ ROUTERS = [
         transactions,
         hanging_transactions,
         load_jobs,
+        start_positions,
         retention,
         quotas,
         access,

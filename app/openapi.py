@@ -43,6 +43,7 @@ from schemas.records import (
 )
 from schemas.retention import RetentionPolicy
 from schemas.splits import SplitRequest
+from schemas.start_positions import StartPositions
 from schemas.topics import TopicChange, TopicSpecification
 from schemas.transactions import EndTransaction
 
@@ -58,6 +59,7 @@ TAGS = [
         "name": "load jobs",
         "description": "Many writers, and one decision whose records count.",
     },
+    {"name": "start positions", "description": "Where a group of readers starts."},
     {"name": "retention", "description": "What is kept, and what is deleted."},
     {"name": "quotas", "description": "How fast principals and clients may go."},
     {"name": "access", "description": "Who may come in, and what they may do."},
@@ -80,6 +82,7 @@ _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     QuotaLimits,
     RetentionPolicy,
     SplitRequest,
+    StartPositions,
     TopicChange,
     TopicSpecification,
     RecordList,

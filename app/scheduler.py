@@ -52,6 +52,7 @@ class Scheduler:
             "expire_producers": (self.expire_producers, settings.producer_id_expiration_check_interval_ms),
             "delete_files": (self.delete_files, settings.file_delete_check_interval_ms),
             "load_jobs": (self.load_jobs, settings.load_job_check_interval_ms),
+            "start_positions": (self.start_positions, settings.start_position_check_interval_ms),
             "transactions": (self.transactions, settings.transaction_check_interval_ms),
         }
 
@@ -163,6 +164,10 @@ class Scheduler:
     async def load_jobs(self) -> None:
         """Abort load jobs in which nothing happens, forget old ones."""
         await self._broker.load_jobs.run_jobs()
+
+    async def start_positions(self) -> None:
+        """Forget start positions of groups that nobody asked for in a long time."""
+        await self._broker.start_positions.run_jobs()
 
     async def _each(self) -> AsyncIterator[PartitionLog]:
         for count, log in enumerate(tuple(self._broker.partitions()), start=1):

@@ -153,6 +153,7 @@ class Service:
         broker = Broker(manager, self.settings, self.metrics, self.pools)
         broker.quotas.table = self._quota_table
         await broker.load_jobs.start()
+        await broker.start_positions.start()
         self._broker = broker
         self._watch(self._broker)
         self.scheduler = Scheduler(self._broker, self.settings)
@@ -206,6 +207,7 @@ class Service:
         watch("rollway_mailbox_bytes", "Bytes that wait to be written.", broker.mailbox_bytes)
         watch("rollway_transactional_ids", "Transactional ids that are known.", broker.transactions.id_count)
         watch("rollway_open_load_jobs", "Load jobs that are not over.", broker.load_jobs.open_count)
+        watch("rollway_start_positions", "Start positions that are pinned.", broker.start_positions.position_count)
         watch("rollway_open_transactions", "Transactions without an end.", broker.transactions.open_count)
         self.metrics.registry.register(PartitionCollector(broker.partitions, self.settings.partition_metrics_max))
         recovery = broker.manager.recovery

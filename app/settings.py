@@ -179,6 +179,10 @@ class Settings(BaseSettings):
         1_000, "How often load jobs are checked against their timeouts, and old ones are forgotten."
     )
 
+    start_position_check_interval_ms: int = _interval_ms(
+        600_000, "How often start positions that nobody asked for are forgotten."
+    )
+
     partition_metrics_max: int = _setting(
         1_000, "Partitions that /metrics shows one by one; 0 for none.", low=0, high=1_000_000
     )
@@ -288,6 +292,16 @@ class Settings(BaseSettings):
     )
     load_job_attempt_count_max: int = _setting(
         20_000, "Most attempts of all tasks of one load job.", low=1, high=50_000
+    )
+
+    start_position_expiration_ms: int = _setting(
+        7 * _DAY_MS,
+        "Time after which the start positions of a group are forgotten when nobody asks for them.",
+        low=1,
+        high=10 * 365 * _DAY_MS,
+    )
+    start_position_count_max: int = _setting(
+        100_000, "Most start positions of all groups: one for each partition of a group.", low=1, high=10_000_000
     )
 
     shutdown_grace_ms: int = _interval_ms(

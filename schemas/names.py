@@ -73,6 +73,20 @@ TransactionalId = Annotated[
 ]
 """A transactional id in a body."""
 
+GROUP_ID_LENGTH_MAX = 249
+
+
+def group_id_problem(name: str) -> str | None:
+    """Say in a sentence why ``name`` cannot be the id of a group, or return ``None`` when it can."""
+    if not 1 <= len(name) <= GROUP_ID_LENGTH_MAX:
+        return f"a group id has 1 to {GROUP_ID_LENGTH_MAX} characters"
+    if name in {".", ".."}:
+        return 'a group id cannot be "." or "..": it is part of a path'
+    if not name.isprintable() or "/" in name:
+        return "a group id has printable characters only, and no slash: it is part of a path"
+    return None
+
+
 Partition = Annotated[int, Field(ge=0, le=PARTITION_MAX, description="Number of the partition.", examples=[0])]
 """A partition's number in a body."""
 

@@ -16,7 +16,7 @@ from storage.partition_log import PartitionLog
 from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
 from storage.topic_metadata import is_topic_id
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__load_jobs", "__start_positions", "__transaction_state"})
 
 _SUFFIX = ".json"
 _VERSION = 1

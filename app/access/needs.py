@@ -30,7 +30,11 @@ from app.http.problems import Problem
 
 SCOPE_KEY = "rollway.access"
 
-_PATH_PARAMETERS = {ResourceKind.TOPIC: "topic", ResourceKind.TRANSACTIONAL_ID: "transactional_id"}
+_PATH_PARAMETERS = {
+    ResourceKind.TOPIC: "topic",
+    ResourceKind.GROUP: "group_id",
+    ResourceKind.TRANSACTIONAL_ID: "transactional_id",
+}
 
 Route = TypeVar("Route", bound=Callable[..., Any])
 

@@ -25,6 +25,7 @@ from app.cli import (
     log_dump,
     log_verify,
     offsets,
+    positions,
     produce,
     retention,
     serve,
@@ -54,6 +55,7 @@ application.add_typer(acls.commands, name="acls")
 application.add_typer(tokens.commands, name="tokens")
 application.add_typer(transactions.commands, name="transactions")
 application.add_typer(jobs.commands, name="jobs")
+application.add_typer(positions.commands, name="positions")
 application.add_typer(log_commands, name="log")
 log_commands.command("dump")(log_dump.dump_log)
 log_commands.command("verify")(log_verify.verify_log)

@@ -28,9 +28,9 @@ OPERATIONS = {
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
 }
-TOPIC, LOADER = "orders", "loader"
+TOPIC, LOADER, READERS = "orders", "loader", "readers"
 
-T, C, X = "topic", "cluster", "transactional_id"
+T, C, X, G = "topic", "cluster", "transactional_id", "group"
 OPEN, KNOWN = "open", "known"
 
 # What each route needs. A tuple: any of these is enough. The refusal is that of the last one.
@@ -64,6 +64,9 @@ NEEDS: dict[str, Any] = {
     "abortTransaction": [(X, "WRITE")],
     "listTransactions": KNOWN,
     "getTransaction": [(X, "DESCRIBE")],
+    "pinStartPositions": [(G, "READ")],  # and of each topic; see tests/http/test_start_positions.py
+    "getStartPositions": [(G, "DESCRIBE")],
+    "deleteStartPositions": [(G, "DELETE")],
     "beginJob": [(X, "WRITE")],
     "listJobs": KNOWN,
     "getJob": [(X, "DESCRIBE")],
@@ -102,6 +105,7 @@ BODIES: dict[str, Any] = {
     "initialiseProducer": {"transactional_id": LOADER},
     "commitTransaction": {"producer_id": 1, "producer_epoch": 0},
     "abortTransaction": {"producer_id": 1, "producer_epoch": 0},
+    "pinStartPositions": {"positions": {}},
     "beginJob": {"application_id": LOADER, "version": 2},
     "enlistAttempt": {"task": 0},
     "commitJob": {"winners": []},
@@ -123,7 +127,8 @@ QUERIES: dict[str, dict[str, str]] = {
 }
 CODES = {T: ("topic_authorization_failed", 29), C: ("cluster_authorization_failed", 31)}
 CODES[X] = ("transactional_id_authorization_failed", 53)
-NAMES = {T: TOPIC, C: "kafka-cluster", X: LOADER}
+CODES[G] = ("group_authorization_failed", 30)
+NAMES = {T: TOPIC, C: "kafka-cluster", X: LOADER, G: READERS}
 OFFERED = {
     T: ["READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"],
     C: [
@@ -136,6 +141,7 @@ OFFERED = {
         "IDEMPOTENT_WRITE",
     ],
     X: ["WRITE", "DESCRIBE"],
+    G: ["READ", "DELETE", "DESCRIBE"],
 }
 # Kafka's AclOperation: who may the right, may the left.
 IMPLIED = {"DESCRIBE": {"READ", "WRITE", "DELETE", "ALTER"}, "DESCRIBE_CONFIGS": {"ALTER_CONFIGS"}}
@@ -326,8 +332,8 @@ def test_the_table_has_every_route() -> None:
 @pytest.mark.parametrize("operation", sorted(NEEDS))
 def test_every_caller_gets_what_the_table_says(stand: Stand, operation: str) -> None:
     method, path = OPERATIONS[operation]
-    place = path.format(topic=TOPIC, partition=0, job_id="JOB", offset=0, transactional_id=LOADER, number="nobody")
-    place = place.replace("JOB", stand.job_id)
+    names = {"job_id": stand.job_id, "transactional_id": LOADER, "group_id": READERS, "number": "nobody"}
+    place = path.format(topic=TOPIC, partition=0, offset=0, **names)
     unexpected = []
     with http_client(stand.url) as client:
         for caller in stand.callers:

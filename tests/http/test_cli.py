@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -412,6 +413,17 @@ def test_transactions_are_listed_described_and_aborted(rollway: Rollway, service
     assert rollway("transactions", "list") == "No transaction is open.\n"
     rollway("transactions", "describe", "nobody", status=1, error="nobody")
     rollway("transactions", "list", "--state", "no-such", status=1, error="state")
+
+
+def test_start_positions_are_shown_and_forgotten(rollway: Rollway, service: Service, topic: str) -> None:
+    httpx.post(f"{service.url}/v1/groups/a group/start-positions", json={"positions": {topic: {"0": 123}}})
+    assert re.search(rf"{topic} +0 +123\n", rollway("positions", "show", "a group"))
+    assert json.loads(rollway("positions", "show", "a group", "--json"))["positions"] == {topic: {"0": 123}}
+    forgot = "Forgot 0 start positions of group a group.\n"
+    assert rollway("positions", "delete", "a group", "--topic", "nowhere") == forgot
+    assert rollway("positions", "delete", "a group") == "Forgot 1 start position of group a group.\n"
+    assert rollway("positions", "show", "a group") == "Nothing is pinned for group a group.\n"
+    rollway("positions", "show", "a/group", status=1, error="there is nothing")
 
 
 def test_with_json_errors_are_json_too(service: Service) -> None:

@@ -26,6 +26,19 @@ def paths(topic: str) -> tuple[str, str]:
     return f"{topic}/partitions/0", f"{topic}/partitions/1"
 
 
+def test_clients_leave_the_log_of_decisions_alone(client: httpx.Client, application: str) -> None:
+    Driver.begin(client, application)
+    path = "/v1/topics/__load_jobs"
+    assert client.get(path).json()["internal"] is True
+    refusals = [
+        client.patch(path, json={"config": {"retention.ms": 1}}),
+        client.delete(path),
+        client.post(f"{path}/partitions/0/records", json={"records": [{"key": "job/x", "value": "{}"}]}),
+        client.post(f"{path}/partitions/0/delete-records", json={"offset": 0}),
+    ]
+    assert [answer.json().get("kafka_code") for answer in refusals] == [17] * len(refusals)
+
+
 def test_only_winners_are_visible(client: httpx.Client, paths: tuple[str, str], application: str) -> None:
     """Two attempts of a task, one of them wins; one partition has both, the other only the loser."""
     job = Driver.begin(client, application)

@@ -56,6 +56,9 @@ ROUTES = {
     "POST /v1/producers",
     "POST /v1/transactions/{transactional_id}/commit",
     "POST /v1/transactions/{transactional_id}/abort",
+    "POST /v1/groups/{group_id}/start-positions",
+    "GET /v1/groups/{group_id}/start-positions",
+    "DELETE /v1/groups/{group_id}/start-positions",
     "POST /v1/jobs",
     "GET /v1/jobs",
     "GET /v1/jobs/{job_id}",
@@ -149,12 +152,12 @@ def test_examples_of_bodies_are_accepted(client: httpx.Client, topic: str) -> No
             body = example if isinstance(example, str) else json.dumps(example).replace("flights", name)
             answer = client.request(
                 method,
-                path.format(topic=name, partition=0),
+                path.format(topic=name, partition=0, group_id=name),
                 content=body,
                 headers={"Content-Type": media_type},
             )
             # Without authentication nobody is there for whom a token could act.
-            expected = 401 if path == "/v1/tokens" else 201 if path in ("/v1/keys", "/v1/jobs") else 200
+            expected = 401 if path == "/v1/tokens" else 201 if re.search("/(keys|jobs|start-positions)$", path) else 200
             assert answer.status_code == expected, (route, answer.text)
             count += 1
     assert count >= 5

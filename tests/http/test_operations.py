@@ -75,6 +75,7 @@ def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
             "high_watermark_checkpoint",
             "file_delete_check",
             "producer_id_expiration_check",
+            "start_position_check",
             "transaction_check",
         )
     }
@@ -89,6 +90,7 @@ def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
             "load_jobs",
             "delete_files",
             "expire_producers",
+            "start_positions",
             "transactions",
         }
         seen: set[str] = set()

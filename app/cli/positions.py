@@ -1,0 +1,72 @@
+"""``rollway positions``: where groups of readers start."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+import typer
+
+from app.cli import options
+from app.cli.http_session import open_session
+from app.cli.rendering import plural, print_json, print_table, say
+
+commands = typer.Typer(help="Show and forget where groups start to read.", rich_markup_mode=None)
+
+GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="Id of the group.")]
+
+
+def _path(group_id: str) -> str:
+    return f"/v1/groups/{quote(group_id, safe='')}/start-positions"
+
+
+def _rows(document: dict[str, Any]) -> list[tuple[str, int, int]]:
+    return [
+        (topic, int(partition), offset)
+        for topic, offsets in document["positions"].items()
+        for partition, offset in offsets.items()
+    ]
+
+
+@commands.command("show")
+def show_positions(
+    group_id: GroupId,
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show where a group starts.
+
+    \b
+    Examples:
+      rollway positions show flights-dashboard
+    """
+    with open_session(server) as session:
+        found = session.get(_path(group_id))
+    if as_json:
+        print_json(found)
+    elif not found["positions"]:
+        say(f"Nothing is pinned for group {group_id}.")
+    else:
+        print_table(["TOPIC", "PARTITION", "OFFSET"], _rows(found))
+
+
+@commands.command("delete")
+def delete_positions(
+    group_id: GroupId,
+    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Only those in this topic.")] = "",
+    server: options.Server = options.DEFAULT_SERVER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Forget where a group starts: the next time it is pinned anew.
+
+    \b
+    Examples:
+      rollway positions delete flights-dashboard --topic flights
+    """
+    query = f"?{urlencode({'topic': topic})}" if topic else ""
+    with open_session(server) as session:
+        gone = session.send("DELETE", f"{_path(group_id)}{query}", None)
+    if as_json:
+        print_json(gone)
+    else:
+        say(f"Forgot {plural(len(_rows(gone)), 'start position')} of group {group_id}.")

@@ -1,0 +1,58 @@
+"""The records of ``__start_positions``: the key is the group's id, the value JSON with all that is pinned for it.
+
+::
+
+    {"version": 1, "asked_ms", "topics": [[name, topic id, [partition, ...], [offset, ...]], ...]}
+
+The last record of a key counts; a null value says that nothing is pinned.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from app.start_positions.state import PinnedGroup, PinnedTopic, PositionTable
+from app.transactions.keyed_log import Change
+from storage.errors import CorruptionError
+
+TOPIC = "__start_positions"
+_VERSION = 1
+
+
+def group_change(group_id: str, group: PinnedGroup | None) -> Change:
+    """The record that says all of a group, or forgets it."""
+    if group is None:
+        return group_id.encode(), None
+    topics = [
+        [name, topic.topic_id, list(topic.offsets), list(topic.offsets.values())]
+        for name, topic in group.topics.items()
+    ]
+    value = {"version": _VERSION, "asked_ms": group.asked_ms, "topics": topics}
+    return group_id.encode(), json.dumps(value, separators=(",", ":")).encode()
+
+
+def read_table(known: Mapping[bytes, bytes]) -> PositionTable:
+    """What the records say.
+
+    Raises:
+        CorruptionError: one of them is none of ours.
+    """
+    table = PositionTable()
+    for key, value in known.items():
+        try:
+            table.put(key.decode(), _read(value))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CorruptionError(f"a record of {TOPIC} is damaged: {key[:100]!r}: {error!r}") from error
+    return table
+
+
+def _read(value: bytes) -> PinnedGroup:
+    content = json.loads(value)
+    if content["version"] != _VERSION:
+        raise ValueError(f"version {content['version']!r} is not {_VERSION}")
+    topics = {
+        str(name): PinnedTopic(str(topic_id), dict(zip(map(int, partitions), map(int, offsets), strict=True)))
+        for name, topic_id, partitions, offsets in content["topics"]
+    }
+    return PinnedGroup(topics, int(content["asked_ms"]))

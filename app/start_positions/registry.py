@@ -1,0 +1,263 @@
+"""Start positions on the event loop: durable in ``__start_positions`` before anybody is told of them.
+
+What is known needs no write and no turn. Whoever pins waits for the pins before it: two who ask for the same group at
+once are told the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from app.http.problems import Problem
+from app.start_positions import state
+from app.start_positions.records import TOPIC, group_change, read_table
+from app.start_positions.state import PinnedGroup, Positions, PositionTable
+from app.transactions.keyed_log import Change, KeyedLog
+from app.transactions.logs import Logs
+from storage.errors import (
+    PartitionOfflineError,
+    ShuttingDownError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+GROUP_POSITION_COUNT_MAX = 3_000
+"""Positions of one group: all of them are one record, which must fit into a batch."""
+SHORTEN_ABOVE_COUNT = 10_000
+SHORTEN_ABOVE_RATIO = 10
+_RETRY_AFTER_MS = 1_000
+
+
+class PositionLimits(NamedTuple):
+    """How much is remembered, and for how long."""
+
+    count_max: int = 100_000
+    expiration_ms: int = 604_800_000
+
+
+class TopicLogs(Logs, Protocol):
+    """The logs, and whose they are."""
+
+    def find_topic_id(self, name: str) -> str | None:
+        """The id of the topic of this name, another one after it was deleted and made anew; ``None``: there is none."""
+        ...
+
+
+class Pinned(NamedTuple):
+    """Where a group starts, and whether some of that was not known before."""
+
+    positions: Positions
+    is_new: bool
+
+
+class StartPositions:
+    """All start positions of one data directory.
+
+    Thread: the event loop. ``start`` comes before everything else.
+    """
+
+    def __init__(self, logs: TopicLogs, limits: PositionLimits | None = None) -> None:
+        self._logs = logs
+        self._limits = limits or PositionLimits()
+        self._log = KeyedLog(logs, TOPIC)
+        self._table = PositionTable()
+        self._writing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._stopping = False
+        self._loaded = False
+        self._failure: str | None = None
+
+    # The life of it
+
+    async def start(self) -> None:
+        """Read what was known at the last stop.
+
+        A damaged log does not keep the service from starting: start positions are refused then, and the reason is
+        shown.
+        """
+        try:
+            self._table = read_table(await self._log.load())
+            self._loaded = True
+        except (StorageError, OSError) as error:
+            self._failure = str(error)
+            logger.error("there are no start positions: %s", error)
+
+    async def close(self) -> None:
+        """Finish what runs, take nothing more."""
+        self._stopping = True
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    def _check_ready(self) -> None:
+        if self._stopping:
+            raise ShuttingDownError("the service is stopping")
+        if not self._loaded:
+            raise PartitionOfflineError(f"there are no start positions: {self._failure or 'they are being read'}")
+
+    # Looking
+
+    def position_count(self) -> int:
+        """Positions that are pinned."""
+        return self._table.position_count
+
+    def find(self, group_id: str) -> Positions:
+        """Where a group starts; nothing for topics that do not exist any more.
+
+        Raises:
+            PartitionOfflineError: nobody can tell.
+        """
+        self._check_ready()
+        group = self._table.find(group_id)
+        return {} if group is None else self._shown(group)
+
+    def _shown(self, group: PinnedGroup) -> Positions:
+        return {
+            name: dict(sorted(topic.offsets.items()))
+            for name, topic in sorted(group.topics.items())
+            if self._logs.find_topic_id(name) == topic.topic_id
+        }
+
+    # Changing
+
+    async def pin(self, group_id: str, wanted: Positions) -> Pinned:
+        """Pin what is not pinned yet, and say what is, of every partition in ``wanted``. Durable: on return.
+
+        Asking keeps a group from being forgotten for the time of ``PositionLimits.expiration_ms``, give or take half.
+
+        Raises:
+            Problem: overloaded, or more positions than a group may have.
+            UnknownTopicOrPartitionError: there is no such partition; nothing is pinned then.
+            StorageError: it could not be written down.
+        """
+        self._check_ready()
+        topic_ids = self._check_there(wanted)
+        group = self._table.find(group_id)
+        if group is not None and self._is_fresh(group):
+            found = _asked(group, wanted, topic_ids)
+            if found is not None:
+                return Pinned(found, is_new=False)
+        return await self._apart(self._pin(group_id, wanted), f"pinning start positions of {group_id!r}")
+
+    async def _pin(self, group_id: str, wanted: Positions) -> Pinned:
+        async with self._writing:
+            topic_ids = self._check_there(wanted)
+            before = self._table.find(group_id)
+            group, is_new = state.pin(before, wanted, topic_ids, self._logs.now_ms())
+            if is_new:
+                self._check_limits(group, before)
+            if is_new or before is None or not self._is_fresh(before):
+                await self._write(group_id, group)
+            found = _asked(group, wanted, topic_ids)
+            assert found is not None, "what was pinned a moment ago is pinned"
+            return Pinned(found, is_new)
+
+    def _check_limits(self, group: PinnedGroup, before: PinnedGroup | None) -> None:
+        if group.count > GROUP_POSITION_COUNT_MAX:
+            detail = f"a group has at most {GROUP_POSITION_COUNT_MAX} positions, and this one would have {group.count}"
+            fault = {"pointer": "/positions", "code": "invalid_value", "detail": detail}
+            raise Problem(422, "invalid_request", f"/positions: {detail}", errors=[fault])
+        count = self._table.position_count + group.count - (0 if before is None else before.count)
+        if count > self._limits.count_max:
+            detail = f"there would be {count} start positions, and start_position_count_max is {self._limits.count_max}"
+            raise Problem(503, "overloaded", detail, retryable=True, retry_after_ms=_RETRY_AFTER_MS)
+
+    async def delete(self, group_id: str, topic: str | None) -> Positions:
+        """Forget where a group starts, in one topic or in all; what was forgotten. Durable: on return.
+
+        Raises:
+            Problem: overloaded.
+            StorageError: it could not be written down.
+        """
+        self._check_ready()
+        return await self._apart(self._delete(group_id, topic), f"forgetting start positions of {group_id!r}")
+
+    async def _delete(self, group_id: str, topic: str | None) -> Positions:
+        async with self._writing:
+            group = self._table.find(group_id)
+            if group is None:
+                return {}
+            gone = {name: each for name, each in group.topics.items() if topic in (None, name)}
+            left = {name: each for name, each in group.topics.items() if name not in gone}
+            if gone:
+                await self._write(group_id, replace(group, topics=left) if left else None)
+            return self._shown(replace(group, topics=gone))
+
+    async def _write(self, group_id: str, group: PinnedGroup | None) -> None:
+        pending = await self._log.append([group_change(group_id, group)])
+        await pending.fsynced
+        self._table.put(group_id, group)
+
+    def _check_there(self, wanted: Positions) -> dict[str, str]:
+        """The ids of the topics that are asked for, all of whose partitions exist."""
+        for name, offsets in wanted.items():
+            for partition in offsets:
+                self._logs.partition(name, partition)
+        topic_ids: dict[str, str] = {}
+        for name in wanted:
+            topic_id = self._logs.find_topic_id(name)
+            if topic_id is None:
+                raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+            topic_ids[name] = topic_id
+        return topic_ids
+
+    def _is_fresh(self, group: PinnedGroup) -> bool:
+        return self._logs.now_ms() - group.asked_ms < self._limits.expiration_ms // 2
+
+    async def _apart(self, work: Coroutine[Any, Any, Result], name: str) -> Result:
+        """Do ``work`` in a task that a caller who goes away does not cancel: the table says what the log says."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_log_failure)
+            raise
+
+    # Background
+
+    async def run_jobs(self) -> None:
+        """Forget groups for which nobody asked in a long time, and shorten the log when most of it is old news."""
+        if not self._loaded or self._stopping:
+            return
+        await self._apart(self._expire(), "forgetting old start positions")
+
+    async def _expire(self) -> None:
+        now_ms = self._logs.now_ms()
+        for group_id, _ in self._table:
+            async with self._writing:
+                group = self._table.find(group_id)
+                if group is not None and now_ms - group.asked_ms >= self._limits.expiration_ms:
+                    await self._write(group_id, None)
+        if self._log.record_count > max(SHORTEN_ABOVE_COUNT, SHORTEN_ABOVE_RATIO * len(self._table)):
+            await self._log.shorten(self._live())
+
+    async def _live(self) -> AsyncGenerator[Sequence[Change], None]:
+        async with self._writing:
+            yield [group_change(group_id, group) for group_id, group in self._table]
+
+
+def _asked(group: PinnedGroup, wanted: Positions, topic_ids: dict[str, str]) -> Positions | None:
+    """What is pinned of ``wanted``; ``None`` when that is not all of it."""
+    answer: dict[str, dict[int, int]] = {}
+    for name, offsets in wanted.items():
+        of_topic = answer[name] = {}
+        for partition in offsets:
+            offset = group.find(name, topic_ids[name], partition)
+            if offset is None:
+                return None
+            of_topic[partition] = offset
+    return answer
+
+
+def _log_failure(done: asyncio.Task[Any]) -> None:
+    if not done.cancelled() and done.exception() is not None:
+        logger.warning("%s failed, and nobody waits for it any more: %s", done.get_name(), done.exception())
