@@ -3,11 +3,11 @@
 Bytes only: no files, no network, no threads.
 
 Whole batches: ``split_batches``, ``parse_header``, ``RecordBatch``, ``stamp``. Records in columns, the fast way:
-``encode_batch``, ``encode_batches``, ``decode_batch``, ``RecordColumns``. In lists: ``encode_lists``. Records one by
-one: ``Record``, ``columns_from_records``, ``records_from_columns``. Messages of magic 0 and 1: ``decode_message_set``,
-``encode_message_set``, ``walk_entries``. Document 001's framing of fetch answers: ``encode_frame``,
-``encode_multi_frame`` and their heads; its entries: ``encode_entries``, ``decode_entries``. Everything wrong with
-bytes is a ``RecordFormatError``.
+``encode_batch``, ``encode_batches``, ``decode_batch``, ``RecordColumns``; ``encode_section`` for a batch that is sent
+in two pieces. In lists: ``encode_lists``. Records one by one: ``Record``, ``columns_from_records``,
+``records_from_columns``. Messages of magic 0 and 1: ``decode_message_set``, ``encode_message_set``, ``walk_entries``.
+Document 001's framing of fetch answers: ``encode_frame``, ``encode_multi_frame`` and their heads; its entries:
+``encode_entries``, ``decode_entries``. Everything wrong with bytes is a ``RecordFormatError``.
 """
 
 from rollway.records.batch import (
@@ -33,7 +33,7 @@ from rollway.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 from rollway.records.committed import committed_batches
 from rollway.records.control import ControlRecord, ControlType, decode_control_record, encode_control_batch
 from rollway.records.decode import decode_batch, decompress_batch
-from rollway.records.encode import encode_batch, encode_batches, encode_lists
+from rollway.records.encode import RecordSection, encode_batch, encode_batches, encode_lists, encode_section
 from rollway.records.errors import (
     BrokenBatchError,
     BrokenFrameError,
@@ -85,6 +85,7 @@ __all__ = [
     "RecordBatch",
     "RecordColumns",
     "RecordFormatError",
+    "RecordSection",
     "SetEntry",
     "TimestampType",
     "UnknownCodecError",
@@ -106,6 +107,7 @@ __all__ = [
     "encode_lists",
     "encode_message_set",
     "encode_multi_frame",
+    "encode_section",
     "frame_head",
     "multi_frame_head",
     "murmur2",

@@ -259,8 +259,8 @@ def codec_changed(header: BatchHeader, codec: Codec) -> BatchHeader:
     return header._replace(attributes=header.attributes & ~_CODEC_MASK | codec)
 
 
-def build_batch(header: BatchHeader, records: Buffer) -> bytes:
-    """A whole batch: ``header`` with its length, magic and CRC worked out, then ``records``.
+def build_head(header: BatchHeader, records: Buffer) -> bytes:
+    """``header`` as it stands before ``records``: with its length, magic and CRC worked out.
 
     Raises:
         ValueError: a number that does not fit its field.
@@ -272,4 +272,13 @@ def build_batch(header: BatchHeader, records: Buffer) -> bytes:
         raise ValueError(f"a number does not fit its field of the header: {error}") from error
     checksum = crc32c(records, crc32c(memoryview(head)[_ATTRIBUTES_AT:]))
     _CRC.pack_into(head, _CRC_AT, checksum)
-    return b"".join((head, records))
+    return bytes(head)
+
+
+def build_batch(header: BatchHeader, records: Buffer) -> bytes:
+    """A whole batch: ``build_head``, then ``records``.
+
+    Raises:
+        ValueError: a number that does not fit its field.
+    """
+    return b"".join((build_head(header, records), records))

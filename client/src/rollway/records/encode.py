@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -12,10 +13,12 @@ from rollway.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
     BatchHeader,
+    Buffer,
     Codec,
     TimestampType,
     attributes_of,
     build_batch,
+    build_head,
 )
 from rollway.records.columns import RecordColumns
 from rollway.records.compression import compress
@@ -25,6 +28,78 @@ from rollway.records.section_writer import payload_sizes, record_section, record
 
 # What batchLength, an int32, leaves for records.
 _SECTION_BYTES_MAX = 2**31 - 1 - (HEADER_BYTES - LOG_OVERHEAD_BYTES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordSection:
+    """The records of a batch, encoded and compressed, without its header.
+
+    A batch is ``head(...)`` followed by ``data``: sent as two pieces, nothing is copied.
+    """
+
+    data: Buffer
+    codec: Codec
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+
+    def head(
+        self,
+        *,
+        base_offset: int = 0,
+        leader_epoch: int = 0,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        transactional: bool = False,
+    ) -> bytes:
+        """The header of 61 bytes, checksum included.
+
+        Raises:
+            ValueError: a number that does not fit its field.
+        """
+        header = BatchHeader(
+            base_offset=base_offset,
+            batch_length=0,
+            partition_leader_epoch=leader_epoch,
+            magic=MAGIC,
+            crc=0,
+            attributes=attributes_of(self.codec, timestamp_type, transactional=transactional, control=False),
+            last_offset_delta=self.record_count - 1,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            record_count=self.record_count,
+        )
+        return build_head(header, self.data)
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return HEADER_BYTES + len(self.data)
+
+
+def encode_section(columns: RecordColumns, *, codec: Codec = Codec.NONE, level: int | None = None) -> RecordSection:
+    """All records as they lie in one batch, for who chooses the header later, or sends it as a piece of its own.
+
+    Raises:
+        ValueError: no records, a header name that is not UTF-8, a level the codec does not have, or more than 2 GiB.
+    """
+    if len(columns) == 0:
+        raise ValueError("a batch holds at least one record")
+    undecodable = None if columns.headers is None else find_undecodable(columns.headers)
+    if undecodable is not None:
+        raise ValueError(f"record {undecodable} has a header name that is not UTF-8")
+    if columns.keys.size_bytes + columns.values.size_bytes > _SECTION_BYTES_MAX:
+        raise _too_large()
+    data = compress(codec, record_section(columns), level)
+    if len(data) > _SECTION_BYTES_MAX:
+        raise _too_large()
+    timestamps = columns.timestamps
+    return RecordSection(data, codec, len(columns), int(timestamps[0]), int(timestamps.max()))
 
 
 def encode_batch(
@@ -49,32 +124,17 @@ def encode_batch(
         ValueError: no records, a header name that is not UTF-8, a level the codec does not have, a number that does not
             fit its field, or more than 2 GiB.
     """
-    if len(columns) == 0:
-        raise ValueError("a batch holds at least one record")
-    undecodable = None if columns.headers is None else find_undecodable(columns.headers)
-    if undecodable is not None:
-        raise ValueError(f"record {undecodable} has a header name that is not UTF-8")
-    if columns.keys.size_bytes + columns.values.size_bytes > _SECTION_BYTES_MAX:
-        raise _too_large()
-    section = compress(codec, record_section(columns), level)
-    if len(section) > _SECTION_BYTES_MAX:
-        raise _too_large()
-    header = BatchHeader(
+    section = encode_section(columns, codec=codec, level=level)
+    head = section.head(
         base_offset=base_offset,
-        batch_length=0,
-        partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes_of(codec, timestamp_type, transactional=transactional, control=False),
-        last_offset_delta=len(columns) - 1,
-        base_timestamp=int(columns.timestamps[0]),
-        max_timestamp=int(columns.timestamps.max()),
+        leader_epoch=leader_epoch,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=len(columns),
+        timestamp_type=timestamp_type,
+        transactional=transactional,
     )
-    return build_batch(header, section)
+    return b"".join((head, section.data))
 
 
 def encode_lists(

@@ -17,6 +17,7 @@ from rollway.records.batch import Buffer
 from rollway.records.columns import BinaryColumn, HeaderColumns, Int64Array, RecordColumns
 from rollway.records.section_rows import write_rows
 from rollway.records.section_tables_write import table_section
+from rollway.records.section_views import join_rows
 from rollway.records.varint_arrays import VarintColumn, encode_varints, ends_of, sizes_of, write_varints
 
 # Measured: with fewer records the fixed cost of arrays is larger than that of lists.
@@ -122,6 +123,10 @@ def _payload_sizes(fields: Iterable[_Field]) -> _Sizes:
 
 def _join(row: Iterable[_Varints | BinaryColumn], count: int) -> memoryview:
     """The parts of all ``count`` rows, row by row, as one run of bytes."""
+    row = list(row)
+    by_views = join_rows(row, count)
+    if by_views is not None:
+        return by_views
     parts: list[Any] = []
     varints: list[_Varints] = []
     for part in row:
