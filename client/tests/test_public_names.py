@@ -1,24 +1,33 @@
 from __future__ import annotations
 
 import types
+from types import ModuleType
 
+import pytest
+
+import rollway.client
 import rollway.records
 
+ROOMS = [rollway.records, rollway.client]
 
-def test_exactly_the_public_names_are_exported() -> None:
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_exactly_the_public_names_are_exported(room: ModuleType) -> None:
     exported = {
         name
-        for name, value in vars(rollway.records).items()
+        for name, value in vars(room).items()
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }
-    assert exported == set(rollway.records.__all__)
-    assert list(rollway.records.__all__) == sorted(rollway.records.__all__, key=lambda name: (not name.isupper(), name))
+    assert exported == set(room.__all__)
+    assert list(room.__all__) == sorted(room.__all__, key=lambda name: (not name.isupper(), name))
 
 
-def test_every_public_name_says_what_it_is() -> None:
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_public_name_says_what_it_is(room: ModuleType) -> None:
+    values = {name: getattr(room, name) for name in room.__all__}
     undocumented = [
         name
-        for name in rollway.records.__all__
-        if not name.isupper() and not (getattr(rollway.records, name).__doc__ or "").strip()
+        for name, value in values.items()
+        if isinstance(value, type | types.FunctionType) and not (value.__doc__ or "").strip()
     ]
     assert undocumented == []

@@ -1,0 +1,71 @@
+"""Where the service is and how it is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+CONNECT_TIMEOUT_MS_DEFAULT = 10_000
+READ_TIMEOUT_MS_DEFAULT = 60_000
+RETRIES_DEFAULT = 10
+BACKOFF_MS_DEFAULT = 100
+BACKOFF_MS_MAX_DEFAULT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """All that a ``RollwayClient`` needs to know. Picklable; the token is not in its ``repr``.
+
+    ``token`` is an API key, a token or a JWT. A request that may be sent again is, up to ``retries`` times, after
+    pauses that begin with ``backoff_ms`` and double up to ``backoff_ms_max``, or as long as the service asks for.
+
+    Raises:
+        ValueError: a setting cannot be; the message is one sentence and shows no secret.
+    """
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+    client_key_password: str | None = field(default=None, repr=False)
+    connect_timeout_ms: int = CONNECT_TIMEOUT_MS_DEFAULT
+    read_timeout_ms: int = READ_TIMEOUT_MS_DEFAULT
+    retries: int = RETRIES_DEFAULT
+    backoff_ms: int = BACKOFF_MS_DEFAULT
+    backoff_ms_max: int = BACKOFF_MS_MAX_DEFAULT
+    client_id: str = "rollway"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", _checked_url(self.url))
+        for name in ("connect_timeout_ms", "read_timeout_ms", "backoff_ms", "backoff_ms_max"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least 1")
+        if self.retries < 0:
+            raise ValueError(f"retries is {self.retries}, but must be at least 0")
+        if self.client_key is not None and self.client_certificate is None:
+            raise ValueError("client_key needs client_certificate")
+        for name in ("token", "client_id"):
+            text = getattr(self, name)
+            if text is not None and not (text.isascii() and text.isprintable() and text.strip() == text and text):
+                raise ValueError(f"{name} must be printable ASCII without spaces around it")
+
+
+def _checked_url(url: str) -> str:
+    """``url`` without a slash at its end.
+
+    Raises:
+        ValueError: it is not the address of a service.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{url!r} is not an address: {error}") from None
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("the address must not have a user or a password in it; give the key or token by itself")
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ValueError(f"{url!r} is not an address like http://127.0.0.1:8080")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{url!r} has a query or a fragment; the address of a service has neither")
+    return url.rstrip("/")

@@ -1,0 +1,261 @@
+"""Requests over connections that are kept, and sent again where that can help.
+
+Every request of this library may be sent again: reading changes nothing, record batches carry the sequences of their
+producer, and the routes for topics and load jobs make nothing twice. What a repetition means for batches without a
+producer is said where they are sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import urllib3
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    IncompleteRead,
+    NewConnectionError,
+    ProtocolError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from rollway.client.errors import InvalidAnswerError, ProblemError, RollwayError, ServiceUnavailableError, problem_error
+from rollway.client.settings import ClientSettings
+
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+IDLE_CONNECTIONS_MAX = 8
+"""Connections that are kept while no thread uses them."""
+WAIT_MS_MAX = 60_000
+"""The longest pause before the next try, whatever the service asks for."""
+_GATEWAY_STATUSES = frozenset({429, 502, 503, 504})
+"""What a proxy in between answers, without a document, while the service is away."""
+
+Body = bytes | Sequence[bytes | memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A successful answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    def json(self) -> Any:
+        """The document.
+
+        Raises:
+            InvalidAnswerError: it is none.
+        """
+        try:
+            return json.loads(self.content)
+        except ValueError as error:
+            raise InvalidAnswerError(f"the answer is not JSON: {error}; is this the address of Rollway?") from None
+
+    def number(self, header: str) -> int:
+        """The number in a header that every such answer has.
+
+        Raises:
+            InvalidAnswerError: it is not there.
+        """
+        try:
+            return int(self.headers[header])
+        except (KeyError, ValueError):
+            raise InvalidAnswerError(f"the answer has no {header} header; is this the address of Rollway?") from None
+
+
+class Transport:
+    """See the module. Thread-safe; not for use in a forked process that did not make it."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._pause = pause
+        self._clock = clock
+        self._random = random.SystemRandom()
+        self._pool = urllib3.PoolManager(
+            maxsize=IDLE_CONNECTIONS_MAX,
+            retries=False,
+            headers=_headers(settings),
+            ssl_context=_ssl_context(settings),
+        )
+        self._lock = threading.Lock()
+        self._retry_count = 0
+        self._muted_until = 0.0
+
+    @property
+    def retry_count(self) -> int:
+        """How often a request was sent again so far."""
+        return self._retry_count
+
+    def close(self) -> None:
+        """Close what is not in use; requests in flight end first."""
+        self._pool.clear()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Body | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        wait_ms: int = 0,
+    ) -> Answer:
+        """Send a request until it is answered, or until it was tried often enough.
+
+        ``path`` is quoted. ``wait_ms`` is how much longer than usual the service may take. A list of pieces is sent
+        as it is, without joining.
+
+        Raises:
+            ProblemError: the service refuses the request for good.
+            ServiceUnavailableError: it did not answer, or only to come again.
+            InvalidAnswerError: an answer makes no sense.
+        """
+        began = self._clock()
+        try_count = 0
+        while True:
+            self._wait_until_unmuted()
+            try_count += 1
+            retry_after_ms: int | None = None
+            try:
+                return self._send(method, path, body, headers, wait_ms)
+            except ProblemError as error:
+                if not error.retryable:
+                    raise
+                is_last = False
+                last_error = f"{error.status} {error.code}: {error.detail}"
+                retry_after_ms = error.problem.get("retry_after_ms")
+            except HTTPError as error:
+                is_last = _is_for_good(error)
+                last_error = _one_line(error)
+            if is_last or try_count > self._settings.retries:
+                elapsed_ms = round((self._clock() - began) * 1_000)
+                raise ServiceUnavailableError(self._settings.url, try_count, elapsed_ms, last_error)
+            with self._lock:
+                self._retry_count += 1
+            self._pause(self._pause_ms(try_count, retry_after_ms) / 1_000)
+
+    def _pause_ms(self, try_count: int, retry_after_ms: int | None) -> float:
+        """How long to wait after so many tries: twice as long each time, less a random part so that tasks that failed
+        together do not come again together.
+        """
+        settings = self._settings
+        backoff_ms = min(settings.backoff_ms << min(try_count - 1, 30), settings.backoff_ms_max)
+        pause_ms = backoff_ms * self._random.uniform(0.5, 1.0)
+        if retry_after_ms is not None:
+            pause_ms = max(pause_ms, min(retry_after_ms, WAIT_MS_MAX))
+        return pause_ms
+
+    def _wait_until_unmuted(self) -> None:
+        """A client that broke a quota is told how long to be silent; what it sends before is refused."""
+        left = self._muted_until - self._clock()
+        if left > 0:
+            self._pause(left)
+
+    def _send(
+        self, method: str, path: str, body: Body | None, headers: Mapping[str, str] | None, wait_ms: int
+    ) -> Answer:
+        settings = self._settings
+        sent = {**self._pool.headers, **(headers or {})}
+        if body is not None and not isinstance(body, bytes):
+            # With a length an iterable is sent piece by piece as it is, without one in chunks.
+            sent["Content-Length"] = str(sum(memoryview(piece).nbytes for piece in body))
+        response = self._pool.request(
+            method,
+            settings.url + path,
+            body=body,  # type: ignore[arg-type]  # memoryviews are sent as bytes are
+            headers=sent,
+            redirect=False,
+            timeout=urllib3.Timeout(
+                connect=settings.connect_timeout_ms / 1_000, read=(settings.read_timeout_ms + wait_ms) / 1_000
+            ),
+        )
+        content = response.data
+        throttle_ms = response.headers.get("Throttle-Time-Ms", "0")
+        if throttle_ms.isdecimal() and int(throttle_ms):
+            self._muted_until = self._clock() + min(int(throttle_ms), WAIT_MS_MAX) / 1_000
+        if response.status >= 300:
+            raise self._refusal(response, content)
+        return Answer(response.status, response.headers, content)
+
+    def _refusal(self, response: urllib3.BaseHTTPResponse, content: bytes) -> RollwayError:
+        """What an answer that is no success means."""
+        url, status = self._settings.url, response.status
+        if response.headers.get("Content-Type", "").startswith(PROBLEM):
+            with contextlib.suppress(ValueError):
+                problem = json.loads(content)
+                if isinstance(problem, dict):
+                    return problem_error(url, status, problem)
+        seconds = response.headers.get("Retry-After", "")
+        problem = {
+            "code": "no_problem_document",
+            "detail": f"the answer has status {status} and is not Rollway's; is {url} its address?",
+            "retryable": status in _GATEWAY_STATUSES,
+            "retry_after_ms": int(seconds) * 1_000 if seconds.isdecimal() else None,
+        }
+        return problem_error(url, status, problem)
+
+
+def _headers(settings: ClientSettings) -> dict[str, str]:
+    headers = {"User-Agent": settings.client_id, "Client-Id": settings.client_id, "Accept-Encoding": "identity"}
+    if settings.token is not None:
+        headers["Authorization"] = f"Bearer {settings.token}"
+    return headers
+
+
+def _ssl_context(settings: ClientSettings) -> ssl.SSLContext | None:
+    """What is trusted and shown over TLS; ``None`` without TLS.
+
+    Raises:
+        RollwayError: a file cannot be read or is not what it should be.
+    """
+    if not settings.url.startswith("https:"):
+        return None
+    named = settings.ca_file
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+        if settings.client_certificate is not None:
+            named = settings.client_certificate
+            # A password that is None would be asked for at the terminal of a task.
+            password = settings.client_key_password or ""
+            context.load_cert_chain(settings.client_certificate, settings.client_key, password)
+    except (OSError, ValueError) as error:
+        raise RollwayError(f"cannot use the certificates in {named}: {_one_line(error)}") from error
+    return context
+
+
+def _is_for_good(error: HTTPError) -> bool:
+    """Whether asking again cannot help: a certificate that is not believed stays so."""
+    return isinstance(error, SSLError) and any(isinstance(cause, ssl.SSLCertVerificationError) for cause in error.args)
+
+
+def _one_line(error: BaseException) -> str:
+    """What an error says, without the object's address and other noise of the layers above the socket."""
+    match error:
+        case ConnectTimeoutError() if not isinstance(error, NewConnectionError):
+            return "the connection was not made in time"
+        case ReadTimeoutError():
+            return "no answer in time"
+        case NewConnectionError() if error.__cause__ is not None:
+            return str(error.__cause__)
+        case IncompleteRead():
+            return "the connection broke in the midst of the answer"
+        case ProtocolError() if error.args:
+            return " ".join(str(error.args[-1]).split())
+        case _:
+            return " ".join(str(error).split())
