@@ -170,7 +170,7 @@ def validate_batches(
         except RecordFormatError as error:
             raise refusal(error, f"batch at byte {position}: {error}") from error
         position = end
-    total_bytes = sum(batch.size_bytes for batch in batches)
+    total_bytes = sum([batch.size_bytes for batch in batches])
     if total_bytes > config.segment_bytes:
         raise RecordListTooLargeError(
             f"{total_bytes} bytes of batches do not fit into a segment of {config.segment_bytes} bytes"

@@ -71,11 +71,14 @@ class LogWriter(WrittenLog):
         OSError: the disk failed otherwise; what reached it is unknown.
     """
 
+    _has_room_for: AppendRequest | None = None
+    """The request that was found to need no roll, when nothing has happened since."""
+
     # Appending
 
     def append(self, group: Sequence[AppendRequest]) -> list[AppendResult | StorageError]:
         """Give offsets to the batches of each request and write them; one answer per request, in order."""
-        if len(group) == 1 and self._is_plain(group[0]) and not self._must_roll(group[0], group[0].batches):
+        if len(group) == 1 and self._is_plain(group[0]) and self._has_room(group[0]):
             try:
                 return [self._append_plain(group[0])]
             except DiskFullError as error:
@@ -91,6 +94,11 @@ class LogWriter(WrittenLog):
         if request.size_bytes > self.config.segment_bytes:
             return False
         return all(batch.header.producer_id < 0 for batch in request.batches)
+
+    def _has_room(self, request: AppendRequest) -> bool:
+        """Whether the active segment takes a request that comes alone."""
+        was_looked_at, self._has_room_for = request is self._has_room_for, None
+        return was_looked_at or not self._must_roll(request, request.batches)
 
     def _append_plain(self, request: AppendRequest) -> AppendResult:
         """A plain request alone in its group: what ``_prepare`` and ``_write`` do for it, and nothing of the rest."""
@@ -113,13 +121,17 @@ class LogWriter(WrittenLog):
         active = self.written.segments[-1]
         if request.transaction_marker is not None or not request.batches or not active.is_ready:
             return False
-        if request.size_bytes > self.config.segment_bytes or self._must_roll(request, request.batches):
-            return False
         # Telling a repeated request of several batches may read the log, and so may placing an open transaction.
         if len(request.batches) > 1 and request.batches[0].header.producer_id >= 0:
             return False
         first_open = self.written.unstable.first_open
-        return first_open is None or not first_open.is_offset_only
+        if first_open is not None and first_open.is_offset_only:
+            return False
+        if request.size_bytes > self.config.segment_bytes or self._must_roll(request, request.batches):
+            return False
+        # Its append comes next.
+        self._has_room_for = request
+        return True
 
     def _append_group(self, group: Sequence[AppendRequest], answers: list[AppendResult | StorageError]) -> None:
         waiting = _Waiting(self.producers)
@@ -324,7 +336,7 @@ class LogWriter(WrittenLog):
         if self.config.message_timestamp_type == "LogAppendTime":
             newest = now_ms
         else:
-            newest = max([batch.max_timestamp for batch in batches])
+            newest = batches[0].max_timestamp if len(batches) == 1 else max([batch.max_timestamp for batch in batches])
         first_timestamp = active.first_timestamp if written_bytes else NO_TIMESTAMP
         waited_ms = newest - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
         return waited_ms > self.config.segment_ms - active.jitter_ms

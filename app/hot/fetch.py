@@ -35,8 +35,6 @@ _HEAD = (
 _STATUS = make_head(200)
 _NONE_ABORTED = b"aborted-transactions: \r\n"
 
-RawHeaders = "Callable[[PartitionLog, Any, LogSnapshot, FetchRange, FetchData], Mapping[str, str]]"
-
 
 def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
     """Answer, or leave to the route what it alone can tell: errors, waits, quotas, other starts than an offset."""

@@ -69,7 +69,12 @@ def options_of(request: HotRequest) -> ProduceOptions:
 
 def _is_special(batches: Sequence[ValidBatch]) -> bool:
     """Whether they are of a transaction, or of a producer that stands for a key."""
-    return any(batch.header.is_transactional or batch.header.producer_id >= KEYED_PRODUCER_ID_MIN for batch in batches)
+    for batch in batches:
+        if batch.header.producer_id >= 0 and (
+            batch.header.is_transactional or batch.header.producer_id >= KEYED_PRODUCER_ID_MIN
+        ):
+            return True
+    return False
 
 
 def append_batches(

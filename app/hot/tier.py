@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 
 from app.access.access import EVERYTHING, Access, audit
 from app.access.needs import SCOPE_KEY, declaration_of
-from app.access.operations import CLUSTER, Operation, Resource, ResourceKind
+from app.access.operations import CLUSTER, Resource, ResourceKind
 from app.hot.declarations import HotDeclaration, declarations_of
 from app.hot.request import HotRequest
 from app.http import request_context
@@ -120,11 +120,6 @@ class Route:
             return None
         return url[: found.start(1)], int(found[1]), url[found.end(1) :]
 
-    def template_of(self, query: bytes) -> bytes:
-        """What requests have in common that differ in the number alone."""
-        found = self.number_in(b"?" + query)
-        return query if found is None else b"%b0%b" % (found[0][1:], found[2])
-
 
 def _pattern_of(path: str) -> re.Pattern[bytes]:
     pattern = re.escape(path).replace(r"\{topic\}", r"(?P<topic>[A-Za-z0-9._-]{1,249})")
@@ -161,7 +156,7 @@ class Tier:
         declared = declarations_of(endpoint)
         if not declared:
             return
-        key = (endpoint, _template_of(declared[0], query))
+        key = (endpoint, _template_of(declared[0].varying, query))
         if key not in self._queries:
             if len(self._queries) >= KNOWN_QUERIES_MAX:
                 del self._queries[next(iter(self._queries))]
@@ -185,7 +180,7 @@ class Tier:
             return None
         head.route = route
         if route.needs_broker:
-            head.parameters = self._queries.get((route.endpoint, route.template_of(query)))
+            head.parameters = self._queries.get((route.endpoint, _template_of(route.varying, query)))
             if head.parameters is None:
                 return None
         elif query:
@@ -311,8 +306,9 @@ class _Over:
         """Nothing to cancel."""
 
 
-def _template_of(declared: HotDeclaration, query: bytes) -> bytes:
-    found = None if declared.varying is None else declared.varying.search(b"?" + query)
+def _template_of(varying: re.Pattern[bytes] | None, query: bytes) -> bytes:
+    """What requests have in common that differ in the number alone."""
+    found = None if varying is None else varying.search(b"?" + query)
     return query if found is None else query[: found.start(1) - 1] + b"0" + query[found.end(1) - 1 :]
 
 
@@ -356,4 +352,4 @@ def _request_numbers() -> Iterator[str]:
             yield block[start : start + 16]
 
 
-__all__ = ["COLD_HEADERS", "HANDLED_HEADERS", "Operation", "Route", "Tier"]
+__all__ = ["COLD_HEADERS", "HANDLED_HEADERS", "Route", "Tier"]

@@ -55,6 +55,38 @@ def test_uniform_records_are_known_at_once(count: int, step_ms: int) -> None:
     assert found == SectionFacts(min(0, (count - 1) * step_ms), max(0, (count - 1) * step_ms), has_null_key=True)
 
 
+Last = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]
+LAST_RECORDS: tuple[Last, ...] = (
+    (BASE_MS, None, b"v" * 40, ()),
+    (BASE_MS, None, b"v" * 2000, ()),
+    (BASE_MS + 5000, b"key", None, ()),
+    (BASE_MS - 5000, None, b"v" * 100, (("name", b"value"),)),
+)
+
+
+@pytest.mark.parametrize("last", LAST_RECORDS)
+@pytest.mark.parametrize("count", [13, 40, 64])
+def test_the_last_of_few_may_be_of_another_shape(
+    count: int, last: tuple[int, bytes | None, bytes | None, tuple]
+) -> None:
+    rows = [Record(place, BASE_MS + place % 7, b"k", b"v" * 100) for place in range(count - 1)]
+    rows.append(Record(count - 1, *last))
+    delta = last[0] - BASE_MS
+    assert check(section_of(rows), count) == SectionFacts(min(0, delta), max(6, delta), has_null_key=last[1] is None)
+
+
+@pytest.mark.parametrize(("key", "value_bytes"), [(None, 3), (b"k", 70), (b"", 0)])
+def test_no_byte_of_few_records_alike_can_change_unnoticed(key: bytes | None, value_bytes: int) -> None:
+    section = uniform(14, step_ms=1, key=key, value=b"v" * value_bytes)
+    stride = len(section) // 14
+    for at in (*range(stride), *range(6 * stride, 7 * stride), *range(13 * stride, 14 * stride)):
+        for byte in (0, 1, 2, 0x7F, 0x80, 0xFF, section[at] ^ 0x80, (section[at] + 2) % 256):
+            check(section[:at] + bytes([byte]) + section[at + 1 :], 14)
+    for shorter in range(1, stride + 1):
+        check(section[:-shorter], 14)
+        check(section + bytes(shorter), 14)
+
+
 @pytest.mark.parametrize("key", [b"", b"k", b"k" * 64, b"k" * 9000])
 @pytest.mark.parametrize("value", [None, b"", b"v" * 64, b"v" * 9000])
 def test_lengths_of_fields_take_as_many_bytes_as_they_need(key: bytes, value: bytes | None) -> None:

@@ -4,8 +4,8 @@ Quick, and only ever sure of the good: an answer means that the general reader (
 records without complaint, their offset deltas counting up from 0. Everything else, broken or merely unusual, is
 ``None`` and the general reader's to judge: there is one verdict, and one wording of it.
 
-Small sections are walked record by record. In larger ones neighbours of the same shape are the rule: a run of them is
-verified field by field (``record_runs``).
+Records of one shape are the rule. Few of them are compared field by field, each field of all records as one string of
+bytes; many in runs (``record_runs``). Other small sections are walked record by record.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from rollway.records.section_reader import RECORD_COLUMN_BYTES, survey_section
 from rollway.records.section_rows import HEADER_BYTES_MIN
 from rollway.records.varint import read_varint, read_varlong
 
-# Measured: fewer records are walked sooner than they are looked at field by field.
+# Measured: fewer records are walked sooner than they are compared field by field.
 _RUN_MIN = 12
 # Measured: with more records of different shapes arrays are quicker.
 _WALK_MAX = 100
 _WALK_BYTES_MAX = 64 * 1024
+# Zigzagged numbers from 0 on that take one byte: the offset deltas of the first records, or any number of no sign.
+_WHOLE_NUMBERS = bytes(range(0, 0x80, 2))
 
 
 class SectionFacts(NamedTuple):
@@ -43,6 +45,10 @@ def find_facts(
     """
     is_small = record_count <= _WALK_MAX and len(section) <= _WALK_BYTES_MAX
     try:
+        if is_small and _RUN_MIN <= record_count <= len(_WHOLE_NUMBERS):
+            facts = _compare(bytes(section), record_count)
+            if facts is not None:
+                return facts
         if record_count >= _RUN_MIN or not is_small:
             if columns_bytes_max is not None and record_count * RECORD_COLUMN_BYTES > columns_bytes_max:
                 return None
@@ -57,16 +63,68 @@ def find_facts(
     return None if survey is None else SectionFacts(*survey)
 
 
-def _walk(data: bytes, record_count: int) -> SectionFacts | None:
-    """From record to record. Places only grow: if a record's last field ends where it does, all of them are inside.
+def _compare(data: bytes, record_count: int) -> SectionFacts | None:
+    """The facts of records of one shape, without headers, whose deltas take one byte and have no sign.
+
+    The last one may be of another length. Each field is at the same place in all others: the length by induction.
 
     Raises:
         BrokenRecordError, IndexError, UnicodeDecodeError: a record breaks the format.
     """
-    position, end = 0, len(data)
+    low = data[0]
+    body = 1 if low < 0x80 else 2
+    stride = body + (low >> 1 if low < 0x80 else data[1] << 6 | low >> 1 & 0x3F)
+    count = record_count if stride * record_count == len(data) else record_count - 1
+    last = count * stride
+    key = data[body + 3]
+    value_at = body + 4 if key == 1 else body + 4 + (key >> 1)
+    value = data[value_at]
+    end = value_at + 1 if value == 1 else value_at + 1 + (value >> 1)
+    same = [0, body + 3, value_at]
+    if body == 2:
+        same.append(1)
+    if value >= 0x80:
+        same.append(value_at + 1)
+        end = value_at + 2 + (data[value_at + 1] << 6 | value >> 1 & 0x3F)
+        if data[value_at + 1] >= 0x80:
+            return None
+    if (
+        (low & 1 or (body == 2 and data[1] >= 0x80))
+        or (key != 1 and (key & 1 or key >= 0x80))
+        or (value != 1 and value & 1)
+        or end != stride - 1
+        or last > len(data)
+        or data[body + 2 : last : stride] != _WHOLE_NUMBERS[:count]
+        or data[end:last:stride] != bytes(count)
+    ):
+        return None
+    for at in same:
+        if data[at:last:stride] != data[at : at + 1] * count:
+            return None
+    timestamps = data[body + 1 : last : stride]
+    if timestamps.translate(None, _WHOLE_NUMBERS):
+        return None
+    least, greatest, has_null_key = min(timestamps) >> 1, max(timestamps) >> 1, key == 1
+    if count == record_count:
+        return SectionFacts(least, greatest, has_null_key)
+    facts = _walk(data, record_count, count, last)
+    if facts is None:
+        return None
+    return SectionFacts(min(least, facts[0]), max(greatest, facts[1]), has_null_key or facts[2])
+
+
+def _walk(data: bytes, record_count: int, first: int = 0, position: int = 0) -> SectionFacts | None:
+    """From record to record, beginning at ``position`` with the one whose offset delta is ``first``.
+
+    Places only grow: if a record's last field ends where it does, all of them are inside.
+
+    Raises:
+        BrokenRecordError, IndexError, UnicodeDecodeError: a record breaks the format.
+    """
+    end = len(data)
     least = greatest = 0
     has_null_key = False
-    for place in range(record_count):
+    for place in range(first, record_count):
         # Most numbers take one byte or two, and are read here: a call costs more than reading one.
         low = data[position]
         if low < 0x80:
@@ -87,7 +145,7 @@ def _walk(data: bytes, record_count: int) -> SectionFacts | None:
             position += 1
         else:
             delta, position = read_varlong(data, position, stop)
-        if place == 0:
+        if place == first:
             least = greatest = delta
         elif delta > greatest:
             greatest = delta
