@@ -1,0 +1,32 @@
+"""What can go wrong between Spark and Rollway beside the client's own errors. One sentence each, with what to do."""
+
+from __future__ import annotations
+
+
+class OptionError(ValueError):
+    """An option that is unknown, contradictory or does not fit what is there."""
+
+
+class DataLossError(Exception):
+    """Records that a query was to read are gone, and ``failOnDataLoss`` is true."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what} are gone; to go on without them, set failOnDataLoss to false"
+
+
+class StartNotFoundError(Exception):
+    """No record of a partition is as late as the time a read is to start at, and that is to be an error."""
+
+    def __init__(self, topic: str, partition: int, timestamp: int) -> None:
+        super().__init__(topic, partition, timestamp)
+
+    def __str__(self) -> str:
+        topic, partition, timestamp = self.args
+        return (
+            f"{topic}-{partition} has no record at or after {timestamp} ms; to start at its end instead, "
+            "set startingOffsetsByTimestampStrategy to latest"
+        )

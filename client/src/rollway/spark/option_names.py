@@ -1,0 +1,169 @@
+"""Which options there are, how each is written, and what is said about those that are not.
+
+Spark hands over names in any case; here they are compared in lower case.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from rollway.spark.errors import OptionError
+
+CONNECTION = (
+    "url",
+    "token",
+    "caFile",
+    "clientCertificate",
+    "clientKey",
+    "clientKeyPassword",
+    "connectTimeoutMs",
+    "readTimeoutMs",
+    "retries",
+    "retryBackoffMs",
+    "retryBackoffMaxMs",
+    "clientId",
+)
+READ = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "failOnDataLoss",
+    "includeHeaders",
+    "groupIdPrefix",
+    "isolationLevel",
+    "fetchMaxBytes",
+)
+WRITE = (
+    "topic",
+    "deliveryMode",
+    "txnAppId",
+    "txnVersion",
+    "jobId",
+    "transactionTimeout",
+    "batchBytes",
+    "compression",
+    "maxInFlight",
+    "onReject",
+    "rejectTopic",
+    "maxRejected",
+)
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
+"""What Spark itself reads and hands on all the same."""
+WITHOUT_MEANING = frozenset(
+    {
+        "groupidprefix",
+        "includeheaders",
+        "kafkaconsumer.polltimeoutms",
+        "fetchoffset.numretries",
+        "fetchoffset.retryintervalms",
+    }
+)
+"""Options of Kafka's source that do no harm where they mean nothing."""
+
+KAFKA = "kafka."
+KAFKA_MAPPED = frozenset(
+    {
+        "kafka.bootstrap.servers",
+        "kafka.security.protocol",
+        "kafka.sasl.jaas.config",
+        "kafka.ssl.ca.location",
+        "kafka.ssl.truststore.location",
+        "kafka.ssl.keystore.location",
+        "kafka.ssl.key.password",
+        "kafka.client.id",
+        "kafka.request.timeout.ms",
+        "kafka.group.id",
+        "kafka.isolation.level",
+        "kafka.compression.type",
+        "kafka.transaction.timeout.ms",
+    }
+)
+"""Options of Kafka's clients that mean something here."""
+KAFKA_REFUSED = {
+    "kafka.auto.offset.reset": "set startingOffsets to earliest or latest instead",
+    "kafka.key.deserializer": "keys are bytes; cast the column instead",
+    "kafka.value.deserializer": "values are bytes; cast the column instead",
+    "kafka.key.serializer": "keys are text or bytes; cast the column instead",
+    "kafka.value.serializer": "values are text or bytes; cast the column instead",
+    "kafka.enable.auto.commit": "offsets are kept in the query's checkpoint",
+    "kafka.interceptor.classes": "no code runs between Spark and the topic",
+}
+"""What Kafka's own source refuses, and what to do instead."""
+
+_HINTS = {
+    "apikey": "give the API key, token or JWT as token",
+    "api_key": "give the API key, token or JWT as token",
+    "password": "give the API key, token or JWT as token",
+    "bootstrap.servers": "give the address as url, such as http://127.0.0.1:8080",
+    "servers": "give the address as url, such as http://127.0.0.1:8080",
+    "host": "give the address as url, such as http://127.0.0.1:8080",
+    "path": "load() and save() take no path: name topics with subscribe, or with topic in a write",
+    "topics": "to read, name topics with subscribe; to write, one with topic",
+    "mode": "save modes are no option: .mode('append')",
+    "group.id": "the group is kafka.group.id",
+    "groupid": "the group is kafka.group.id",
+}
+
+_CANONICAL = {name.lower(): name for name in (*CONNECTION, *READ, *WRITE)}
+
+
+def canonical(name: str) -> str:
+    """The option as the documentation writes it."""
+    return _CANONICAL.get(name.lower(), name)
+
+
+def ignored_names(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Of options in lower case, those of Kafka's that mean nothing here, in order."""
+    return tuple(
+        sorted(
+            name
+            for name in given
+            if (name.startswith(KAFKA) and name not in KAFKA_MAPPED)
+            or (name in WITHOUT_MEANING and name != "includeheaders")
+        )
+    )
+
+
+def check_names(given: Mapping[str, str], known: tuple[str, ...], what: str) -> None:
+    """Refuse options, in lower case, that ``what`` (a read, a write) does not have.
+
+    Raises:
+        OptionError: one is unknown, belongs to the other side, or is one that Kafka's source refuses, too.
+    """
+    allowed = {name.lower() for name in (*CONNECTION, *known)}
+    for name in sorted(given):
+        if name in allowed or name in SPARKS_OWN or name in WITHOUT_MEANING:
+            continue
+        if name in KAFKA_REFUSED:
+            raise OptionError(f"{name} is not supported: {KAFKA_REFUSED[name]}")
+        if name.startswith(KAFKA):
+            continue
+        if name in _CANONICAL:
+            other = "a write" if what == "a read" else "a read"
+            raise OptionError(f"{_CANONICAL[name]} is an option of {other}, and this is {what}")
+        raise OptionError(f"there is no option {name}; {_suggestion(name, (*CONNECTION, *known), what)}")
+
+
+def _suggestion(name: str, known: tuple[str, ...], what: str) -> str:
+    """What may have been meant."""
+    if name in _HINTS:
+        return _HINTS[name]
+    names = [*known, "kafka.group.id", "kafka.bootstrap.servers"]
+    lowered = {each.lower(): each for each in names}
+    nearest = difflib.get_close_matches(name, list(lowered), n=1, cutoff=0.6)
+    if nearest:
+        return f"did you mean {lowered[nearest[0]]}?"
+    return f"those of {what} are {', '.join(sorted(known, key=str.lower))}"

@@ -1,0 +1,104 @@
+"""The columns of a read, as Kafka's source has them, and those that a write takes."""
+
+from __future__ import annotations
+
+import difflib
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from rollway.spark.errors import OptionError
+
+_HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
+
+_PLAIN = (
+    StructType()
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("timestamp", TimestampType())
+    .add("timestampType", IntegerType())
+)
+_WITH_HEADERS = StructType([*_PLAIN.fields, *StructType().add("headers", _HEADERS).fields])
+
+_TEXT_OR_BYTES = (StringType, BinaryType)
+_WRITTEN: dict[str, tuple[type[DataType], ...]] = {
+    "key": _TEXT_OR_BYTES,
+    "value": _TEXT_OR_BYTES,
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+    "timestamp": (TimestampType,),
+}
+
+
+def read_schema(*, include_headers: bool) -> StructType:
+    """All columns of a read."""
+    return StructType((_WITH_HEADERS if include_headers else _PLAIN).fields)
+
+
+def check_read_schema(schema: StructType) -> None:
+    """Refuse a schema that is given for a read and is not made of columns of the read schema, in any order.
+
+    Raises:
+        OptionError: a column is unknown, or has another type.
+    """
+    for field in schema.fields:
+        if field.name not in _WITH_HEADERS.names:
+            names = ", ".join(_WITH_HEADERS.names)
+            raise OptionError(f"a read has no column {field.name}; {_nearest(field.name)}its columns are {names}")
+        wanted = _WITH_HEADERS[field.name].dataType
+        if not _is_same(field.dataType, wanted):
+            raise OptionError(
+                f"the schema has {field.name} as {field.dataType.simpleString()}, but a read gives it as "
+                f"{wanted.simpleString()}; cast it in the query"
+            )
+    if not schema.fields:
+        raise OptionError("the schema has no columns")
+    if len(set(schema.names)) < len(schema.names):
+        raise OptionError("the schema has a column twice")
+
+
+def check_write_schema(schema: StructType, *, topic: str | None) -> None:
+    """Refuse a DataFrame whose columns cannot be written. Columns that a record does not have are left out.
+
+    Raises:
+        OptionError: there is no value, nothing says the topic, or a column has a type that no record has.
+    """
+    types = {field.name.lower(): field.dataType for field in schema.fields}
+    if len(types) < len(schema.fields):
+        raise OptionError("the rows have two columns of one name; select those to write")
+    if "value" not in types:
+        names = ", ".join(schema.names)
+        raise OptionError(f"the rows have no column value, which is what is written; they have {names}")
+    if topic is None and "topic" not in types:
+        raise OptionError("nothing says where to write: give the option topic, or a column topic")
+    for name, allowed in _WRITTEN.items():
+        given = types.get(name)
+        if given is not None and not isinstance(given, (*allowed, NullType)):
+            wanted = " or ".join(kind().simpleString() for kind in allowed)
+            raise OptionError(f"column {name} is {given.simpleString()}, but must be {wanted}; cast it")
+    headers = types.get("headers")
+    if headers is not None and not isinstance(headers, NullType) and not _is_same(headers, _HEADERS):
+        raise OptionError(f"column headers is {headers.simpleString()}, but must be {_HEADERS.simpleString()}")
+
+
+def _nearest(name: str) -> str:
+    lowered = {each.lower(): each for each in _WITH_HEADERS.names}
+    found = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
+    return f"did you mean {lowered[found[0]]}? " if found else ""
+
+
+def _is_same(given: DataType, wanted: DataType) -> bool:
+    """Whether these are one type, whatever may be null."""
+    return given.simpleString() == wanted.simpleString()
