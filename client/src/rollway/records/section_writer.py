@@ -23,7 +23,6 @@ from rollway.records.varint_arrays import VarintColumn, encode_varints, ends_of,
 # Measured: with fewer records the fixed cost of arrays is larger than that of lists.
 _ROWS_MAX = 384
 
-_SEPARATOR = pa.scalar(b"", pa.large_binary())
 _ATTRIBUTES = b"\x00"
 _NO_HEADERS = b"\x00"
 
@@ -139,7 +138,7 @@ def _join(row: Iterable[_Varints | BinaryColumn], count: int) -> memoryview:
         return write_varints(varints, count)[0].data
     if varints:
         parts.append(_arrow_varints(varints, count))
-    joined = pc.binary_join_element_wise(*parts, _SEPARATOR)
+    joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
     return memoryview(joined.buffers()[2])[: joined.total_values_length]
 
 

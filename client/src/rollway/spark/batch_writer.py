@@ -1,0 +1,80 @@
+"""``df.write.format("rollway")``: one load job, whose tasks write in parallel."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from rollway.client import RollwayClient
+from rollway.spark.errors import OptionError
+from rollway.spark.load_jobs import LoadPlan, check_rejects, commit, job_of, plan_load
+from rollway.spark.loading import TaskLoad
+from rollway.spark.messages import TaskMessage
+from rollway.spark.options import WriteOptions
+from rollway.spark.report import summary
+
+logger = logging.getLogger("rollway.spark")
+
+
+def run_task(plan: LoadPlan, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
+    """Write the rows of the Spark task that this process runs.
+
+    Raises:
+        RollwayError: they cannot be loaded.
+    """
+    context = TaskContext.get()
+    task, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
+    with RollwayClient(plan.options.client) as client:
+        return TaskLoad(plan, client, task, attempt).run(batches)
+
+
+class RollwayBatchWriter(DataSourceArrowWriter):
+    """Begins the job when it is made; that, ``commit`` and ``abort`` are on the driver, ``write`` is in the tasks.
+
+    Picklable: nothing is connected between the calls.
+
+    Raises:
+        OptionError: another mode than append.
+        TopicNotFoundError: there is no such topic.
+        RollwayError: the service cannot be reached, or refuses the job.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        del schema
+        if overwrite:
+            raise OptionError("a topic is a log, which is only appended to: write with .mode('append')")
+        with RollwayClient(options.client) as client:
+            self._plan = plan_load(client, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        return run_task(self._plan, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Let the rows count; the driver's log says how many there are."""
+        done = [message for message in messages if isinstance(message, TaskMessage)]
+        plan = self._plan
+        job = plan.job
+        if job is None:
+            check_rejects(plan.options, done)
+        elif not job.is_loaded:
+            with RollwayClient(plan.options.client) as client:
+                commit(client, plan.options, job_of(done) or job.job_id, done)
+        level = logging.WARNING if any(message.rejects for message in done) else logging.INFO
+        logger.log(level, "%s", summary(done, job))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Let no row count, unless the job is committed already: that stays so."""
+        job = self._plan.job
+        if job is None or job.is_loaded:
+            return
+        ids = {job.job_id} | {one.job_id for one in messages if isinstance(one, TaskMessage) and one.job_id is not None}
+        with RollwayClient(self._plan.options.client) as client:
+            for job_id in sorted(ids):
+                ended = client.abort_job(job_id)
+                logger.warning("load job %s of %r is %s", job_id, ended.application_id, ended.state)

@@ -1,0 +1,97 @@
+"""A load as one call, with a report: for notebooks and scripts that want to know what happened."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from rollway.client import RollwayClient, RollwayError
+from rollway.spark.batch_writer import run_task
+from rollway.spark.load_jobs import LoadPlan, check_rejects, commit, job_of, plan_load
+from rollway.spark.messages import TaskMessage
+from rollway.spark.options import WriteOptions
+from rollway.spark.report import LoadReport
+from rollway.spark.schemas import check_write_schema
+
+_SCHEMA = "message binary"
+
+# The last line of a task's traceback, when it is one of ours.
+_OWN_ERROR = re.compile(r"^rollway\.[\w.]+Error: (.+)$", re.MULTILINE)
+
+
+class LoadFailedError(RollwayError):
+    """A load failed and was aborted: no reader of committed records sees any of it."""
+
+
+def bulk_load(df: DataFrame, url: str, topic: str | None = None, **options: object) -> LoadReport:
+    """Load the rows of ``df``, exactly once unless ``deliveryMode`` says otherwise, and tell how it went.
+
+    ``options`` are those of ``format("rollway")``, such as ``txnAppId="nightly", txnVersion=20130704``. Returns when
+    readers of committed records see all rows.
+
+    Raises:
+        OptionError: an option is not known, or not as it must be.
+        LoadFailedError: a task failed as often as Spark tries it; no row counts.
+        RollwayError: the service cannot be reached, or refuses the load.
+    """
+    given = {name: _text(value) for name, value in options.items() if value is not None}
+    if topic is not None:
+        given["topic"] = topic
+    parsed = WriteOptions.parse({"url": url, **given})
+    check_write_schema(df.schema, topic=parsed.topic)
+    started = time.perf_counter()
+    with RollwayClient(parsed.client) as client:
+        plan = plan_load(client, parsed)
+        messages: list[TaskMessage] = []
+        if plan.job is None or not plan.job.is_loaded:
+            messages = _run(client, df, plan)
+        job = plan.job
+        return LoadReport(
+            topic=parsed.topic,
+            mode=parsed.delivery_mode,
+            job_id=None if job is None else job_of(messages) or job.job_id,
+            application_id=None if job is None else job.application_id,
+            version=None if job is None else job.version,
+            is_loaded=job is not None and job.is_loaded,
+            seconds=time.perf_counter() - started,
+            tasks=tuple(messages),
+        )
+
+
+def _run(client: RollwayClient, df: DataFrame, plan: LoadPlan) -> list[TaskMessage]:
+    """Let the tasks write, and decide."""
+    job_id = None if plan.job is None else plan.job.job_id
+    try:
+        rows = df.mapInArrow(_task_of(plan), _SCHEMA).collect()
+        messages: list[TaskMessage] = [pickle.loads(row.message) for row in rows]  # noqa: S301 - of our own tasks
+        messages.sort(key=lambda message: message.task)
+        if job_id is None:
+            check_rejects(plan.options, messages)
+            return messages
+        job_id = job_of(messages) or job_id
+        commit(client, plan.options, job_id, messages)
+    except BaseException as error:
+        if job_id is not None:
+            client.abort_job(job_id)
+        if isinstance(error, PySparkException) and (said := _OWN_ERROR.findall(str(error))):
+            raise LoadFailedError(said[-1]) from None
+        raise
+    return messages
+
+
+def _task_of(plan: LoadPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        message = pickle.dumps(run_task(plan, batches))
+        yield pa.record_batch([pa.array([message], pa.binary())], names=["message"])
+
+    return load
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

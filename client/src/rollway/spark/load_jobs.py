@@ -1,0 +1,155 @@
+"""The driver's side of a write: one load job, begun before the tasks and decided after them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from rollway.client import Job, JobConflictError, JobMode, RollwayClient, RollwayError, TopicNotFoundError
+from rollway.spark.messages import TaskMessage, sum_of_rejects
+from rollway.spark.options import WriteOptions
+from rollway.spark.rejects import too_many
+from rollway.spark.routing import TargetTopic
+
+COMMITTED_STATES = ("committing", "committed")
+
+# What Kafka's topics take unless they are told otherwise.
+_BATCH_BYTES_MAX_DEFAULT = 1_048_588
+
+
+@dataclass(frozen=True, slots=True)
+class JobInUse:
+    """The job of a write, as its tasks know it."""
+
+    job_id: str
+    application_id: str
+    version: int
+    is_loaded: bool
+    """It was committed before: there is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """All that a task must know. Picklable.
+
+    ``job`` is ``None`` without one: at least once, and in streams, whose tasks find it from their batch.
+    """
+
+    options: WriteOptions
+    job: JobInUse | None = None
+    topics: dict[str, TargetTopic] = field(default_factory=dict)
+    """Topics that the driver has looked at."""
+
+
+def find_topic(client: RollwayClient, name: str) -> TargetTopic | None:
+    """What a writer must know of a topic; ``None`` when there is none."""
+    try:
+        return target_topic(client, name)
+    except TopicNotFoundError:
+        return None
+
+
+def target_topic(client: RollwayClient, name: str) -> TargetTopic:
+    """What a writer must know of a topic.
+
+    Raises:
+        TopicNotFoundError: there is none.
+    """
+    topic = client.describe_topic(name)
+    batch_bytes_max = int(str(topic.config.get("max.message.bytes", _BATCH_BYTES_MAX_DEFAULT)))
+    return TargetTopic(name, topic.partition_count, batch_bytes_max)
+
+
+def plan_load(client: RollwayClient, options: WriteOptions, *, is_stream: bool = False) -> LoadPlan:
+    """Look at the topics and begin the job, so that what is wrong is said before a task starts.
+
+    Raises:
+        TopicNotFoundError: there is no such topic.
+        RollwayError: the service cannot be reached, or refuses the job.
+    """
+    names = [name for name in (options.topic, options.reject_topic) if name is not None]
+    plan = LoadPlan(options, None, {name: target_topic(client, name) for name in names})
+    if is_stream or options.delivery_mode == "atleastonce":
+        return plan
+    return replace(plan, job=begin(client, options))
+
+
+def begin(client: RollwayClient, options: WriteOptions) -> JobInUse:
+    """The job that the options ask for: a new one, or the one with the id they name."""
+    if options.job_id is not None:
+        job = client.find_job(options.job_id)
+        if job.state not in ("open", *COMMITTED_STATES):
+            raise RollwayError(f"load job {job.job_id} of {job.application_id!r} is {job.state}: begin another")
+        return in_use(job)
+    application_id = options.txn_app_id or f"spark-write-{uuid.uuid4().hex}"
+    version = options.txn_version
+    if version is None:
+        version = time.time_ns() // 1_000_000
+    return begin_version(client, options, application_id, version)
+
+
+def begin_version(
+    client: RollwayClient, options: WriteOptions, application_id: str, version: int, *, join: bool = False
+) -> JobInUse:
+    """Begin a job, or get the one of this version that was committed; with ``join`` also the one that is open."""
+    mode: JobMode = "idempotent" if options.delivery_mode == "idempotent" else "transactional"
+    topics = () if options.topic is None else (options.topic,)
+    job = client.begin_job(
+        application_id, version, mode=mode, timeout_ms=options.transaction_timeout_ms, topics=topics, join=join
+    )
+    return in_use(job)
+
+
+def in_use(job: Job) -> JobInUse:
+    """A job as tasks know it."""
+    return JobInUse(job.job_id, job.application_id, job.version, job.state in COMMITTED_STATES)
+
+
+def job_of(messages: Iterable[TaskMessage]) -> str | None:
+    """The job that the tasks wrote in; ``None`` when none of them wrote in one.
+
+    Raises:
+        RollwayError: they wrote in different ones.
+    """
+    ids = {message.job_id for message in messages if message.job_id is not None and not message.is_loaded}
+    if len(ids) > 1:
+        raise RollwayError(
+            "the load job was aborted while its tasks wrote, since nothing was written for transactionTimeout; "
+            "a longer transactionTimeout helps"
+        )
+    return ids.pop() if ids else None
+
+
+def commit(client: RollwayClient, options: WriteOptions, job_id: str, messages: Sequence[TaskMessage]) -> Job:
+    """Let what these attempts wrote count. Repeating it changes nothing.
+
+    Raises:
+        RejectedRowsError: all tasks together rejected more than ``maxRejected``.
+        JobConflictError: the job was aborted, or rows are missing.
+        RollwayError: the service cannot be reached: it is not known whether they count.
+    """
+    check_rejects(options, messages)
+    is_checked = options.delivery_mode == "transactional"
+    winners = [(each.producer_id, each.rows if is_checked else None) for each in messages if each.producer_id >= 0]
+    try:
+        return client.commit_job(job_id, winners)
+    except JobConflictError:
+        # Another driver of the same version may have been first: its winners are the whole load, too.
+        job = client.find_job(job_id)
+        if job.state not in COMMITTED_STATES:
+            raise
+        return job
+
+
+def check_rejects(options: WriteOptions, messages: Sequence[TaskMessage]) -> None:
+    """Return unless the tasks together rejected more than they may.
+
+    Raises:
+        RejectedRowsError: they did.
+    """
+    counts = sum_of_rejects(messages)
+    total = sum(counts.values())
+    if options.max_rejected is not None and total > options.max_rejected:
+        raise too_many(total, options.max_rejected, counts)

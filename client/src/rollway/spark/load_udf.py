@@ -1,0 +1,54 @@
+"""A UDF that sends rows: what people write first, and what loses and repeats rows. ``bulk_load`` does neither."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its stubs lag behind
+
+from rollway.client import RollwayClient
+from rollway.spark.batch_writer import run_task
+from rollway.spark.load_jobs import LoadPlan, plan_load
+from rollway.spark.options import WriteOptions
+
+WARNING = (
+    "a UDF that sends is at least once at best: Spark leaves it out where nobody looks at its result, as count() does, "
+    "and runs it again for every action and every task that is tried again. Use df.write.format('rollway') or bulk_load"
+)
+
+
+class UnsafeLoadWarning(UserWarning):
+    """Rows may be sent twice, or not at all."""
+
+
+def load_udf(url: str, topic: str, **options: object) -> Callable[[Any, Any], Column]:
+    """A UDF of a key and a value that sends them, and gives 1 for each row: the sum is how many were sent.
+
+    **Not safe.** Spark promises nothing about how often it calls a UDF: a ``count()`` over its result sends nothing,
+    since nobody looks at the column; two actions send everything twice; so does a task that is tried again. Nothing
+    is transactional, and what was sent before a failure stays. ``bulk_load`` and ``df.write`` load every row once; this
+    is for who needs a column in the midst of a query, and can live with the above.
+
+    Raises:
+        OptionError: an option is not known, or not as it must be.
+        TopicNotFoundError: there is no such topic.
+    """
+    warnings.warn(WARNING, UnsafeLoadWarning, stacklevel=2)
+    given = {name: str(value) for name, value in options.items()}
+    parsed = WriteOptions.parse({"url": url, "topic": topic, **given, "deliveryMode": "atleastonce"})
+    with RollwayClient(parsed.client) as client:
+        plan = plan_load(client, parsed)
+    udf: Any = arrow_udf(_sender(plan), "bigint").asNondeterministic()
+    return cast("Callable[[Any, Any], Column]", udf)
+
+
+def _sender(plan: LoadPlan) -> Callable[[pa.Array, pa.Array], pa.Array]:
+    def send(key: pa.Array, value: pa.Array) -> pa.Array:
+        run_task(plan, iter([pa.record_batch([key, value], names=["key", "value"])]))
+        return pa.repeat(pa.scalar(1, pa.int64()), len(value))
+
+    return send

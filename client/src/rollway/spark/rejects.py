@@ -1,0 +1,90 @@
+"""Rows that cannot be loaded: counted, refused, or kept for a topic of their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Literal
+
+from rollway.client import RollwayError
+from rollway.records import Record, RecordColumns, columns_from_records
+
+OnReject = Literal["fail", "skip", "topic"]
+
+REASON_HEADER = "rollway.reject.reason"
+TOPIC_HEADER = "rollway.reject.topic"
+TIMESTAMP_HEADER = "rollway.reject.timestamp"
+SIZE_HEADER = "rollway.reject.value.bytes"
+
+_FIELD_BYTES_MAX = 65_536
+
+
+class RejectedRowsError(RollwayError):
+    """Rows cannot be loaded, and the load is not allowed to go on without them."""
+
+
+class Rejects:
+    """The rows of one attempt that were not loaded.
+
+    With ``fail`` the first is an error, otherwise the first beyond ``limit``. With ``topic`` they are kept until
+    ``take`` gives them as records. Thread: any.
+    """
+
+    def __init__(self, on_reject: OnReject, limit: int | None) -> None:
+        self._on_reject = on_reject
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+        self._kept: list[Record] = []
+
+    def add(self, reason: str, example: str, rows: RecordColumns, topic: str) -> None:
+        """Count ``rows``, which were for ``topic``; ``reason`` is one of few, ``example`` says what is wrong with one.
+
+        Raises:
+            RejectedRowsError: they are too many.
+        """
+        if self._on_reject == "fail":
+            hint = "onReject=skip or onReject=topic loads the others"
+            raise RejectedRowsError(f"{len(rows)} rows cannot be loaded: {example}; {hint}")
+        with self._lock:
+            self._counts[reason] = self._counts.get(reason, 0) + len(rows)
+            total = sum(self._counts.values())
+            if self._limit is not None and total > self._limit:
+                raise too_many(total, self._limit, self._counts, example)
+            if self._on_reject == "topic":
+                now_ms = time.time_ns() // 1_000_000
+                self._kept += [_as_reject(rows, place, reason, topic, now_ms) for place in range(len(rows))]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many, by reason."""
+        with self._lock:
+            return dict(self._counts)
+
+    def take(self) -> RecordColumns | None:
+        """The records for the topic of rejects, which are no longer kept; ``None`` if there are none."""
+        with self._lock:
+            kept, self._kept = self._kept, []
+        return columns_from_records(kept) if kept else None
+
+
+def too_many(total: int, limit: int, counts: Mapping[str, int], example: str = "") -> RejectedRowsError:
+    """More rows were rejected than ``maxRejected`` allows."""
+    reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
+    return RejectedRowsError(f"{total} rows cannot be loaded, and maxRejected is {limit}: {example or reasons}")
+
+
+def _as_reject(rows: RecordColumns, place: int, reason: str, topic: str, now_ms: int) -> Record:
+    """The row as a record of its own time, which any topic takes: what is longer than 64 KiB is cut."""
+    key, value = rows.keys[place], rows.values[place]
+    headers: list[tuple[str, bytes | None]] = [
+        (REASON_HEADER, reason.encode()),
+        (TOPIC_HEADER, topic.encode()),
+        (TIMESTAMP_HEADER, str(int(rows.timestamps[place])).encode()),
+    ]
+    if value is not None and len(value) > _FIELD_BYTES_MAX:
+        headers.append((SIZE_HEADER, str(len(value)).encode()))
+    cut_key = None if key is None else key[:_FIELD_BYTES_MAX]
+    cut_value = None if value is None else value[:_FIELD_BYTES_MAX]
+    return Record(0, now_ms, cut_key, cut_value, tuple(headers))

@@ -1,0 +1,146 @@
+"""Where each row goes: its own partition, that of its key, or, without a key, the one that is next.
+
+As Kafka's default partitioner: keys by murmur2; rows without a key fill one partition for a batch, then the next. The
+next is not drawn but counted, from the number of the task on, so that an attempt does again what another did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rollway.records import BinaryColumn, partitions_for_keys
+from rollway.spark.arrow_rows import Rows, estimated_bytes
+
+Partitions = npt.NDArray[np.int32]
+
+NOWHERE = -1
+
+
+class TargetTopic(NamedTuple):
+    """What a writer must know of a topic."""
+
+    name: str
+    partition_count: int
+    batch_bytes_max: int
+    """The largest batch it takes."""
+
+
+class RoutedRows(NamedTuple):
+    """Rows that go to one partition of one topic, or ``NOWHERE``; then why, and what is wrong with the first."""
+
+    topic: str
+    partition: int
+    rows: Rows
+    reason: str = ""
+    example: str = ""
+
+
+class Router:
+    """Sends rows where they belong; keeps which partition is next for those without a key.
+
+    ``find`` describes a topic, or returns ``None`` when there is none. Thread: one.
+    """
+
+    def __init__(
+        self, topic: str | None, find: Callable[[str], TargetTopic | None], task: int, batch_bytes: int
+    ) -> None:
+        self._topic = topic
+        self._find = find
+        self._task = task
+        self._batch_bytes = batch_bytes
+        self._turns: dict[str, int] = {}
+
+    def route(self, rows: Rows) -> Iterator[RoutedRows]:
+        """The rows, in order within each partition."""
+        if self._topic is not None:
+            yield from self._route_topic(self._topic, rows)
+            return
+        if rows.topics is None:
+            yield RoutedRows("", NOWHERE, rows, "no topic", "a row has no topic, and the option 'topic' is not given")
+            return
+        names = rows.topics.dictionary_encode()
+        codes = names.indices.fill_null(NOWHERE).to_numpy(zero_copy_only=False)
+        for code, name in enumerate(names.dictionary.to_pylist()):
+            text = name.decode(errors="replace") if isinstance(name, bytes) else name
+            places = np.flatnonzero(codes == code)
+            yield from self._route_topic(text, rows if len(places) == len(rows) else rows.take(places))
+        missing = np.flatnonzero(codes == NOWHERE)
+        if len(missing):
+            yield RoutedRows("", NOWHERE, rows.take(missing), "no topic", "the topic of a row is null")
+
+    def _route_topic(self, name: str, rows: Rows) -> Iterator[RoutedRows]:
+        topic = self._find(name)
+        if topic is None:
+            yield RoutedRows(name, NOWHERE, rows, "unknown topic", f"there is no topic {name!r}")
+            return
+        is_named = rows.partitions is not None and rows.partitions.null_count < len(rows)
+        if not is_named and topic.partition_count == 1:
+            yield RoutedRows(name, 0, rows)
+        elif not is_named and not rows.has_keys:
+            turns = self._take_turns(topic, rows)
+            starts = [0, *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(rows)]
+            for start, end in pairwise(starts):
+                yield RoutedRows(name, int(turns[start]), rows.slice(start, end))
+        else:
+            yield from _sorted_rows(topic, rows, self._partitions(topic, rows))
+
+    def _partitions(self, topic: TargetTopic, rows: Rows) -> Partitions:
+        """The partition of each row, ``NOWHERE`` for those that name one that is not there."""
+        count = len(rows)
+        is_open = np.ones(count, dtype=np.bool_)
+        partitions = np.full(count, NOWHERE, dtype=np.int32)
+        if rows.keys is not None and rows.has_keys:
+            partitions = partitions_for_keys(BinaryColumn.from_arrow(rows.keys), topic.partition_count)
+            is_open = partitions == NOWHERE
+        if rows.partitions is not None and rows.partitions.null_count < count:
+            is_given = np.asarray(rows.partitions.is_valid())
+            given = rows.partitions.fill_null(0).to_numpy(zero_copy_only=False)
+            is_there = (given >= 0) & (given < topic.partition_count)
+            partitions = np.where(is_given, np.where(is_there, given, NOWHERE), partitions).astype(np.int32)
+            is_open &= ~is_given
+        places = np.flatnonzero(is_open)
+        if len(places):
+            partitions[places] = self._take_turns(topic, rows.take(places))
+        return partitions
+
+    def _take_turns(self, topic: TargetTopic, rows: Rows) -> Partitions:
+        """Partitions in turn, each for about a batch."""
+        turn = self._turns.get(topic.name, self._task)
+        runs = even_runs(estimated_bytes(rows), min(self._batch_bytes, topic.batch_bytes_max))
+        self._turns[topic.name] = turn + int(runs[-1]) + 1
+        numbers: Partitions = ((runs + turn) % topic.partition_count).astype(np.int32)
+        return numbers
+
+
+def even_runs(sizes: npt.NDArray[np.int64], batch_bytes: int) -> npt.NDArray[np.int64]:
+    """The number of the batch of each row, from 0: as many as it takes, and about as large as each other."""
+    ends = np.cumsum(sizes)
+    total = int(ends[-1])
+    run_count = -(-total // batch_bytes)
+    # By the middle of each row, so that the last run is no smaller than the others.
+    runs: npt.NDArray[np.int64] = np.minimum((2 * ends - sizes) * run_count // (2 * total), run_count - 1)
+    return runs
+
+
+def _sorted_rows(topic: TargetTopic, rows: Rows, partitions: Partitions) -> Iterator[RoutedRows]:
+    """One sort, one take, and a slice for each partition."""
+    # Narrow, so that numpy sorts by counting; stable, so that rows stay in order.
+    narrow = partitions.astype(np.int16) if topic.partition_count < 1 << 15 else partitions
+    counts = np.bincount(narrow + 1, minlength=topic.partition_count + 1)
+    ends = np.cumsum(counts)
+    if counts.max() < len(rows):
+        rows = rows.take(np.argsort(narrow, kind="stable"))
+    for place in np.flatnonzero(counts).tolist():
+        part = rows.slice(int(ends[place] - counts[place]), int(ends[place]))
+        if place == 0:
+            assert part.partitions is not None
+            asked = part.partitions[0].as_py()
+            example = f"a row names partition {asked}, and topic {topic.name!r} has 0 to {topic.partition_count - 1}"
+            yield RoutedRows(topic.name, NOWHERE, part, "no such partition", example)
+        else:
+            yield RoutedRows(topic.name, place - 1, part)
