@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from rollway.client import RollwayError
+
 
 class OptionError(ValueError):
     """An option that is unknown, contradictory or does not fit what is there."""
 
 
-class DataLossError(Exception):
+class DataLossError(RollwayError):
     """Records that a query was to read are gone, and ``failOnDataLoss`` is true."""
 
     def __init__(self, what: str) -> None:
@@ -18,7 +20,7 @@ class DataLossError(Exception):
         return f"{self.what} are gone; to go on without them, set failOnDataLoss to false"
 
 
-class StartNotFoundError(Exception):
+class StartNotFoundError(RollwayError):
     """No record of a partition is as late as the time a read is to start at, and that is to be an error."""
 
     def __init__(self, topic: str, partition: int, timestamp: int) -> None:

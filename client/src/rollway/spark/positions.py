@@ -1,0 +1,163 @@
+"""Positions: what is subscribed, where a read begins and ends, and offsets as Kafka's source writes them.
+
+A position is the offset of the next record. Documents are Kafka's: ``{"flights": {"0": 123, "1": -2}}``, with -2 for
+the earliest and -1 for the latest offset.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from rollway.client import OffsetAsk, PartitionOffsets, RollwayClient, TopicNotFoundError
+from rollway.spark.errors import OptionError, StartNotFoundError
+from rollway.spark.options import ReadOptions
+
+EARLIEST = -2
+LATEST = -1
+
+Positions = dict[str, dict[int, int]]
+"""By topic and partition."""
+
+Limits = dict[str, dict[int, PartitionOffsets]]
+"""What every subscribed partition has, by topic and partition."""
+
+
+def to_document(positions: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    """The document of these positions. Equal positions give equal text, which is how Spark compares them."""
+    return {
+        topic: {str(partition): positions[topic][partition] for partition in sorted(positions[topic])}
+        for topic in sorted(positions)
+    }
+
+
+def from_document(document: Mapping[str, Mapping[str, int]]) -> Positions:
+    """The positions of a document."""
+    return {
+        topic: {int(partition): offset for partition, offset in partitions.items()}
+        for topic, partitions in document.items()
+    }
+
+
+def subscribed(client: RollwayClient, options: ReadOptions, *, may_miss: bool = False) -> Limits:
+    """The partitions that are subscribed now, with the offsets they have; with ``may_miss``, of the topics there are.
+
+    Raises:
+        TopicNotFoundError: a topic that is named does not exist.
+        OptionError: a partition that is assigned does not exist.
+    """
+    if options.subscribe_pattern is not None:
+        wanted = re.compile(options.subscribe_pattern)
+        return _limits_of(client, filter(wanted.fullmatch, client.list_topics()), may_miss=True)
+    if options.assign is None:
+        assert options.subscribe is not None
+        return _limits_of(client, options.subscribe, may_miss=may_miss)
+    there = _limits_of(client, options.assign, may_miss=may_miss)
+    for topic, limits in there.items():
+        missing = sorted(set(options.assign[topic]) - set(limits))
+        if missing:
+            raise OptionError(f"assign names partition {missing[0]} of {topic}, which has {len(limits)}")
+        there[topic] = {partition: limits[partition] for partition in sorted(set(options.assign[topic]))}
+    return there
+
+
+def _limits_of(client: RollwayClient, topics: Iterable[str], *, may_miss: bool) -> Limits:
+    limits: Limits = {}
+    for topic in sorted(set(topics)):
+        try:
+            limits[topic] = {one.partition: one for one in client.watermarks(topic)}
+        except TopicNotFoundError:
+            if not may_miss:
+                raise
+    return limits
+
+
+def ends_of(limits: Limits, options: ReadOptions) -> Positions:
+    """Where a reader of this isolation comes to the end for now."""
+    is_committed = options.isolation == "read_committed"
+    return {
+        topic: {
+            partition: one.last_stable_offset if is_committed else one.high_watermark
+            for partition, one in partitions.items()
+        }
+        for topic, partitions in limits.items()
+    }
+
+
+def check_all_named(option: str, named: Mapping[str, Mapping[int, int]], limits: Limits) -> None:
+    """An option that gives positions gives them for exactly the partitions that are read, as in Kafka's source.
+
+    Raises:
+        OptionError: it names others, or not all.
+    """
+    wanted = {(topic, partition) for topic, partitions in limits.items() for partition in partitions}
+    given = {(topic, partition) for topic, partitions in named.items() for partition in partitions}
+    if wanted == given:
+        return
+    missing, unknown = sorted(wanted - given), sorted(given - wanted)
+    told = [f"{_listed(missing)} missing"] if missing else []
+    told += [f"{_listed(unknown)} not subscribed, or not there"] if unknown else []
+    raise OptionError(
+        f"{option} must name every partition that is read, and no other: {'; '.join(told)} "
+        "(-1 is the latest offset, -2 the earliest)"
+    )
+
+
+def _listed(places: Iterable[tuple[str, int]]) -> str:
+    names = [f"{topic}-{partition}" for topic, partition in places]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def stream_start(client: RollwayClient, options: ReadOptions, limits: Limits) -> Positions:
+    """Where a new stream begins; ``LATEST`` where that is the end, whatever it is then.
+
+    A time wins over times by partition, and those over offsets.
+
+    Raises:
+        OptionError: positions are given, but not for every partition.
+        StartNotFoundError: no record is as late as a time that is asked for, and the strategy is ``error``.
+    """
+    if options.starting_timestamp is not None:
+        times = {topic: dict.fromkeys(partitions, options.starting_timestamp) for topic, partitions in limits.items()}
+        return _at_times(client, options, times)
+    if options.starting_offsets_by_timestamp is not None:
+        check_all_named("startingOffsetsByTimestamp", options.starting_offsets_by_timestamp, limits)
+        return _at_times(client, options, options.starting_offsets_by_timestamp)
+    starting = options.starting_offsets
+    if isinstance(starting, str):
+        place = EARLIEST if starting == "earliest" else LATEST
+        starting = {topic: dict.fromkeys(partitions, place) for topic, partitions in limits.items()}
+    else:
+        check_all_named("startingOffsets", starting, limits)
+    return {
+        topic: {
+            partition: limits[topic][partition].log_start_offset if offset == EARLIEST else offset
+            for partition, offset in partitions.items()
+        }
+        for topic, partitions in starting.items()
+    }
+
+
+def _at_times(client: RollwayClient, options: ReadOptions, times: Mapping[str, Mapping[int, int]]) -> Positions:
+    asked = [
+        OffsetAsk(topic=topic, partition=partition, timestamp=timestamp)
+        for topic, partitions in times.items()
+        for partition, timestamp in partitions.items()
+    ]
+    found: Positions = {topic: {} for topic in times}
+    for ask, answer in zip(asked, client.offsets_for_times(asked), strict=True):
+        if answer.offset is None and options.starting_offsets_by_timestamp_strategy == "error":
+            raise StartNotFoundError(ask.topic, ask.partition, times[ask.topic][ask.partition])
+        found[ask.topic][ask.partition] = LATEST if answer.offset is None else answer.offset
+    return found
+
+
+def resolved(positions: Positions, ends: Positions) -> Positions:
+    """The same with every ``LATEST`` at the end there is now."""
+    return {
+        topic: {
+            partition: ends[topic][partition] if offset == LATEST else offset
+            for partition, offset in partitions.items()
+        }
+        for topic, partitions in positions.items()
+    }

@@ -1,0 +1,133 @@
+"""Ranges for tasks: what is asked for, checked against what is there, and cut by the service between batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from rollway.client import OffsetOutOfRangeError, PartitionOffsets, RollwayClient, Splits
+from rollway.spark.errors import StartNotFoundError
+from rollway.spark.fetch_rows import OffsetRange, report_loss
+from rollway.spark.options import ReadOptions
+from rollway.spark.positions import Limits
+
+Bounds = dict[str, dict[int, dict[str, int | str]]]
+"""By topic and partition: the members of the splits route that say where the range begins and ends."""
+
+
+def split_ranges(client: RollwayClient, options: ReadOptions, bounds: Bounds, limits: Limits) -> list[OffsetRange]:
+    """Ranges that have every offset within ``bounds`` once, by topic and partition and in order.
+
+    One for each partition that has records there, more with ``minPartitions`` and ``maxRecordsPerPartition``. Offsets
+    outside of ``limits`` are lost records.
+
+    Raises:
+        DataLossError: records are gone, and ``failOnDataLoss`` is true.
+        StartNotFoundError: no record is as late as asked for, and the strategy is ``error``.
+    """
+    there = {topic: _within(options, topic, bounds[topic], limits[topic]) for topic in sorted(bounds)}
+    if options.min_partitions is None or len(there) == 1:
+        count = options.min_partitions or 1
+        answers = {topic: _split(client, options, topic, own, count) for topic, own in there.items()}
+    else:
+        whole = {topic: _split(client, options, topic, own, 1) for topic, own in there.items()}
+        counts = _shares({topic: one.size_bytes for topic, one in whole.items()}, options.min_partitions)
+        answers = {topic: _split(client, options, topic, _frozen(whole[topic]), counts[topic]) for topic in there}
+    return [
+        piece
+        for topic, answer in answers.items()
+        for one in sorted(answer.splits, key=lambda split: (split.partition, split.start_offset))
+        for piece in _cut(
+            OffsetRange(topic, one.partition, one.start_offset, one.end_offset), options.max_records_per_partition
+        )
+    ]
+
+
+def _within(
+    options: ReadOptions,
+    topic: str,
+    bounds: Mapping[int, Mapping[str, int | str]],
+    limits: Mapping[int, PartitionOffsets],
+) -> dict[int, dict[str, int | str]]:
+    """The same bounds, with offsets the log does not have any more at the end of it that is nearer.
+
+    Raises:
+        DataLossError: there is such an offset, and ``failOnDataLoss`` is true.
+    """
+    found: dict[int, dict[str, int | str]] = {}
+    for partition, asked in bounds.items():
+        limit = limits[partition]
+        last = limit.last_stable_offset if options.isolation == "read_committed" else limit.high_watermark
+        there = dict(asked)
+        for name in ("start_offset", "end_offset"):
+            offset = asked.get(name)
+            if not isinstance(offset, int) or limit.log_start_offset <= offset <= last:
+                continue
+            if name == "end_offset" and offset < limit.log_start_offset:
+                # That all of it is gone is said of the start.
+                there[name] = limit.log_start_offset
+                continue
+            way = "from" if name == "start_offset" else "up to"
+            report_loss(
+                options,
+                f"{topic}-{partition} was to be read {way} offset {offset} and has {limit.log_start_offset} to {last}: "
+                "the other records",
+            )
+            there[name] = max(limit.log_start_offset, min(offset, last))
+        start, end = there.get("start_offset"), there.get("end_offset")
+        if isinstance(start, int) and isinstance(end, int):
+            there["start_offset"] = min(start, end)
+        found[partition] = there
+    return found
+
+
+def _split(
+    client: RollwayClient,
+    options: ReadOptions,
+    topic: str,
+    bounds: Mapping[int, Mapping[str, int | str]],
+    split_count: int,
+) -> Splits:
+    request: dict[str, object] = {
+        "split_count": split_count,
+        "isolation": options.isolation,
+        "on_truncated": "error" if options.fail_on_data_loss else "earliest",
+        "partitions": [{"partition": partition, **own} for partition, own in sorted(bounds.items())],
+    }
+    if options.max_records_per_partition is not None:
+        request["max_records_per_split"] = options.max_records_per_partition
+    try:
+        answer = client.split(topic, request)
+    except OffsetOutOfRangeError as error:
+        # Deleted since the limits were asked for; were that no error, the request would have said so.
+        report_loss(options, f"records of {topic} that were to be read ({error})")
+        raise
+    if options.starting_offsets_by_timestamp_strategy == "error":
+        for one in answer.partitions:
+            asked = bounds[one.partition].get("start_timestamp")
+            if one.start_is_late and isinstance(asked, int):
+                raise StartNotFoundError(topic, one.partition, asked)
+    return answer
+
+
+def _frozen(splits: Splits) -> dict[int, dict[str, int | str]]:
+    """The bounds that an answer has resolved."""
+    return {
+        one.partition: {"start_offset": one.start_offset, "end_offset": one.end_offset} for one in splits.partitions
+    }
+
+
+def _shares(sizes: Mapping[str, int], count: int) -> dict[str, int]:
+    """About ``count`` in proportion to ``sizes``, one at least for each."""
+    total = max(1, sum(sizes.values()))
+    return {name: max(1, -(-count * size // total)) for name, size in sizes.items()}
+
+
+def _cut(wanted: OffsetRange, records_max: int | None) -> Sequence[OffsetRange]:
+    """Equal parts of a range that is longer than ``records_max``: a single batch may be."""
+    count = wanted.end_offset - wanted.start_offset
+    if records_max is None or count <= records_max:
+        return [wanted]
+    parts = -(-count // records_max)
+    edges = [wanted.start_offset + count * part // parts for part in range(parts + 1)]
+    return [OffsetRange(wanted.topic, wanted.partition, start, end) for start, end in pairwise(edges)]

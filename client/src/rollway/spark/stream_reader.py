@@ -1,0 +1,244 @@
+"""The streaming read: where a micro-batch begins and ends, asked for by one long poll when there is nothing new."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from rollway.client import RollwayClient
+from rollway.spark.admission import DelayedTrigger, limited, new_offsets
+from rollway.spark.fetch_rows import OffsetRange, read_range, report_loss
+from rollway.spark.options import ReadOptions
+from rollway.spark.positions import (
+    LATEST,
+    Limits,
+    Positions,
+    ends_of,
+    from_document,
+    resolved,
+    stream_start,
+    subscribed,
+    to_document,
+)
+from rollway.spark.splitting import Bounds, split_ranges
+
+IDLE_WAIT_MS = 600
+"""How long a query without news waits for some in one request; also how long stopping it may take."""
+
+# While nothing comes, topics and partitions that are new are looked for this rarely; it takes a request for each topic.
+_LOOK_SECONDS = 10.0
+_LOOK_SECONDS_PER_TOPIC = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query's reader; its offsets are Kafka's documents.
+
+    **The first position.** Spark keeps the end of a micro-batch before it runs, but never where the first one began:
+    asked again after a restart, ``latest`` would be later, and records between lost. So without a group, a start at
+    ``latest`` stays -1, and the first micro-batch is empty and ends at what was the end then: that Spark keeps. With
+    ``kafka.group.id`` the first positions are pinned in the service, for every query of the group.
+
+    Thread: one at a time. Picklable until it is asked for offsets: tasks get such a copy.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._client: RollwayClient | None = None
+        self._initial: Positions | None = None
+        self._target: Positions | None = None
+        self._seen: Positions | None = None
+        self._looked_at = 0.0
+        self._is_waiting = False
+        self._delayed: DelayedTrigger | None = None
+        if options.min_offsets_per_trigger is not None:
+            self._delayed = DelayedTrigger(options.min_offsets_per_trigger, options.max_trigger_delay_ms, _now_ms)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where the query begins; the same again however often it is asked.
+
+        Raises:
+            TopicNotFoundError, OptionError, StartNotFoundError: as ``subscribed`` and ``stream_start``.
+            RollwayError: the service cannot be reached, or refuses.
+        """
+        if self._initial is None:
+            limits = subscribed(self._connected(), self._options)
+            self._initial = stream_start(self._connected(), self._options, limits)
+            if self._options.group_id is not None:
+                self._initial = self._pinned(self._options.group_id, resolved(self._initial, self._ends(limits)))
+        return to_document(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What Spark hands to ``latestOffset``, unless its trigger wants everything."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix where the query ends: what is there now, in the partitions there are now."""
+        self._target = self._look()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next micro-batch ends; ``start`` itself when there is to be none.
+
+        Waits up to ``IDLE_WAIT_MS`` when the last answer was that there is nothing new.
+
+        Raises:
+            DataLossError: a partition is gone or has become shorter, and ``failOnDataLoss`` is true.
+            RollwayError: the service cannot be reached, or refuses.
+        """
+        begin = from_document(start)
+        ends = self._news() if self._target is None else self._target
+        self._check(begin, ends)
+        complete = self._complete(begin, ends)
+        if not isinstance(limit, ReadAllAvailable):
+            count = sum(new_offsets(complete, ends).values())
+            if self._target is None and self._delayed is not None and count and self._delayed.must_wait(count):
+                self._is_waiting = True
+                return start
+            if self._options.max_offsets_per_trigger is not None:
+                ends = limited(complete, ends, self._options.max_offsets_per_trigger)
+        document = to_document(ends)
+        self._is_waiting = document == start
+        return document
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The ends that were seen last, for the progress of the query; asks nobody."""
+        return None if self._seen is None else to_document(self._seen)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The ranges of a micro-batch, one for each partition of a topic that has records, or as ``minPartitions`` and
+        ``maxRecordsPerPartition`` say. May be asked anew after a restart.
+
+        Raises:
+            DataLossError: records between are gone, and ``failOnDataLoss`` is true.
+        """
+        ends = from_document(end)
+        begin = self._complete(from_document(start), ends)
+        ranges = [
+            OffsetRange(topic, partition, begin[topic][partition], until)
+            for topic, partitions in ends.items()
+            for partition, until in partitions.items()
+            if begin[topic][partition] < until
+        ]
+        if ranges and (self._options.min_partitions or self._options.max_records_per_partition):
+            ranges = self._split(ranges)
+        return [InputPartition(wanted) for wanted in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one range. Raises: as ``read_range``."""
+        wanted = partition.value
+        assert isinstance(wanted, OffsetRange)
+        return read_range(self._options, self._schema, wanted)
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None}
+
+    def _connected(self) -> RollwayClient:
+        if self._client is None:
+            self._client = RollwayClient(self._options.client)
+        return self._client
+
+    def _ends(self, limits: Limits) -> Positions:
+        return ends_of(limits, self._options)
+
+    def _look(self) -> Positions:
+        """The ends there are now, of the partitions there are now."""
+        limits = subscribed(self._connected(), self._options, may_miss=not self._options.fail_on_data_loss)
+        self._looked_at = time.monotonic()
+        self._seen = self._ends(limits)
+        return self._seen
+
+    def _news(self) -> Positions:
+        """The same, but waiting for a change first if the last answer was that there is nothing to do."""
+        if self._is_waiting and self._seen is not None:
+            has_come = self._connected().wait_for(self._seen, isolation=self._options.isolation, wait_ms=IDLE_WAIT_MS)
+            seconds = max(_LOOK_SECONDS, _LOOK_SECONDS_PER_TOPIC * len(self._seen))
+            if not has_come and time.monotonic() < self._looked_at + seconds:
+                return self._seen
+        return self._look()
+
+    def _check(self, begin: Positions, ends: Positions) -> None:
+        """Nothing before ``begin`` has gone.
+
+        Raises:
+            DataLossError: a partition has, or its log is shorter, and ``failOnDataLoss`` is true.
+        """
+        for topic, partitions in begin.items():
+            for partition, offset in partitions.items():
+                end = ends.get(topic, {}).get(partition)
+                if end is None:
+                    report_loss(self._options, f"{topic}-{partition} and its records from offset {offset} on")
+                elif offset > end:
+                    report_loss(
+                        self._options,
+                        f"{topic}-{partition} was read up to offset {offset} and now ends at {end}: records before",
+                    )
+
+    def _complete(self, begin: Positions, ends: Positions) -> Positions:
+        """Where each partition of ``ends`` begins: one that is new, or was made anew, at its first record.
+
+        Raises:
+            DataLossError: a new partition has lost records already, and ``failOnDataLoss`` is true.
+        """
+        complete: Positions = {}
+        for topic, partitions in ends.items():
+            known = begin.get(topic, {})
+            own = {
+                partition: end if known[partition] == LATEST else known[partition]
+                for partition, end in partitions.items()
+                if partition in known and known[partition] <= end
+            }
+            if len(own) < len(partitions):
+                limits = {one.partition: one for one in self._connected().watermarks(topic)}
+                for partition in partitions.keys() - own.keys():
+                    own[partition] = limits[partition].log_start_offset
+                    if own[partition] > 0 and partition not in known:
+                        report_loss(
+                            self._options,
+                            f"{topic}-{partition} is new to this query, and its records before offset {own[partition]}",
+                        )
+            complete[topic] = own
+        return complete
+
+    def _pinned(self, group: str, positions: Positions) -> Positions:
+        """The positions the group has in the service, after giving it these where it has none."""
+        pinned = self._connected().pin_positions(group, positions)
+        if pinned != positions:
+            _log.info("the group %s has begun before, at %s: starting there", group, to_document(pinned))
+        return pinned
+
+    def _split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        bounds: Bounds = {}
+        for wanted in ranges:
+            own = bounds.setdefault(wanted.topic, {})
+            own[wanted.partition] = {"start_offset": wanted.start_offset, "end_offset": wanted.end_offset}
+        limits = {topic: {one.partition: one for one in self._connected().watermarks(topic)} for topic in bounds}
+        return split_ranges(self._connected(), self._options, bounds, limits)
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1000
