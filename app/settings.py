@@ -223,7 +223,7 @@ class Settings(BaseSettings):
     )
     tcp_unsent_bytes_max: int = _setting(
         256 * _KIB,
-        "Bytes of an answer that the kernel holds before it sends them, about.",
+        "Bytes of an answer that the kernel holds before it sends them, about; 16 times that while few wait.",
         low=4 * _KIB,
         high=64 * _MIB,
     )

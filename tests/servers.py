@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -71,6 +72,16 @@ class ThreadedServer:
         """Requests that the hot tier has answered."""
         count: int = getattr(self._app.state, TIER).answered_count
         return count
+
+    def unsent_bytes_allowed(self, client: tuple[str, int]) -> int:
+        """What the kernel may hold unsent for the connection of this client."""
+        (transport,) = (
+            connection.transport
+            for connection in list(self._server.server_state.connections)
+            if connection.transport.get_extra_info("peername") == client
+        )
+        size_bytes: int = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
+        return size_bytes
 
     def _fail(self, error: Exception) -> None:
         self.failure = error

@@ -23,6 +23,7 @@ class ConnectionLimits:
     body_bytes_per_second_min: int
     body_grace_ms: int
     stall_timeout_ms: int
+    unsent_bytes_max: int
     connections_max: int
     connections_per_address_max: int
 
@@ -36,6 +37,7 @@ class ConnectionLimits:
             body_bytes_per_second_min=settings.request_body_bytes_per_second_min,
             body_grace_ms=settings.request_body_grace_ms,
             stall_timeout_ms=settings.send_stall_timeout_ms,
+            unsent_bytes_max=settings.tcp_unsent_bytes_max,
             connections_max=settings.connections_max,
             connections_per_address_max=settings.connections_per_address_max,
         )

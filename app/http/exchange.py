@@ -23,6 +23,7 @@ class HotConnection(Protocol):
     """What an exchange needs of its connection."""
 
     stall_timeout_ms: int
+    unsent_bytes_max: int
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     flow: Any
@@ -229,7 +230,9 @@ class HotExchange:
         self.response_started = True
         self.closes = not self.keep_alive
         connection = self._connection
-        transfer = self.transfer = FileTransfer(connection.transport, connection.stall_timeout_ms)
+        transfer = self.transfer = FileTransfer(
+            connection.transport, connection.stall_timeout_ms, connection.unsent_bytes_max
+        )
         head = connection.head_of(self.call, answer, keep_alive=self.keep_alive)
 
         def ended(error: Exception | None) -> None:

@@ -21,6 +21,9 @@ PIECE_BYTES = 1024 * 1024
 TURN_BYTES = 4 * 1024 * 1024
 """What all transfers together send in one turn of the loop, or each the least piece."""
 _LEAST_PIECE_BYTES = 64 * 1024
+_UNSENT_TIMES_MAX = 16
+_UNSENT_TIMES_TOTAL = 256
+"""What the kernel may hold unsent of one answer and of all, in units of what it may of each in a crowd."""
 
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
@@ -55,11 +58,12 @@ class FileTransfer:
     __slots__ = (
         *("_checked_to", "_descriptor", "_ended", "_is_held_by_thread", "_is_over", "_left", "_loop", "_parts"),
         *("_position", "_queued_bytes", "_sent_bytes", "_sent_bytes_before", "_source", "_stall_seconds", "_timer"),
-        *("_transport", "__weakref__"),
+        *("_transport", "_unsent_bytes_max", "__weakref__"),
     )
 
-    def __init__(self, transport: asyncio.Transport, stall_timeout_ms: int) -> None:
+    def __init__(self, transport: asyncio.Transport, stall_timeout_ms: int, unsent_bytes_max: int = 0) -> None:
         self._transport = transport
+        self._unsent_bytes_max = unsent_bytes_max
         self._stall_seconds = stall_timeout_ms / 1000
         # What is to be sent, the next last; of a stretch of a file, from where and how much.
         self._parts: list[bytes | bytearray | memoryview | FileSlice] = []
@@ -91,6 +95,8 @@ class FileTransfer:
             self._loop.call_soon(self._finish, ConnectionAbortedError())
             return False
         wire = self._transport.get_extra_info("socket").fileno()
+        if self._unsent_bytes_max and sum(map(_size_of, self._parts)) > self._unsent_bytes_max:
+            self._allow_unsent(wire)
         try:
             if self._send_what_fits(wire):
                 self._is_over = True
@@ -146,18 +152,15 @@ class FileTransfer:
         """Let small writes go."""
         self._set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
 
+    def _allow_unsent(self, wire: int) -> None:
+        """Let the kernel take more of this answer while few are waited for: each time that it is full costs a turn."""
+        times = max(1, min(_UNSENT_TIMES_MAX, _UNSENT_TIMES_TOTAL // (len(_WAITING) + 1)))
+        _set_option(wire, socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, times * self._unsent_bytes_max)
+
     def _set_option(self, level: int, option: int, value: int | bytes) -> None:
         if self._transport.is_closing():
             return
-        descriptor = self._transport.get_extra_info("socket").fileno()
-        borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
-        try:
-            borrowed.setsockopt(level, option, value)
-        except OSError:
-            # The connection ends anyhow, or is no TCP.
-            pass
-        finally:
-            borrowed.detach()
+        _set_option(self._transport.get_extra_info("socket").fileno(), level, option, value)
 
     # Sending
 
@@ -324,6 +327,18 @@ class FileTransfer:
         if self._source >= 0:
             os.close(self._source)
         self._descriptor = self._source = -1
+
+
+def _set_option(descriptor: int, level: int, option: int, value: int | bytes) -> None:
+    borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+    try:
+        borrowed.setsockopt(level, option, value)
+    except OSError:
+        # The connection ends anyhow, or is no TCP.
+        pass
+    finally:
+        # It belongs to somebody else.
+        borrowed.detach()
 
 
 def _size_of(part: bytes | bytearray | memoryview | FileSlice) -> int:

@@ -80,6 +80,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stall_timeout_ms = self.limits.stall_timeout_ms
+        self.unsent_bytes_max = self.limits.unsent_bytes_max
         self._stage = Stage.IDLE
         self._active: EdgeCycle | HotExchange | None = None
         # No more is read: the connection ends with the answer that is being sent, or with ``_last_words``.

@@ -20,6 +20,7 @@ class Connection(Protocol):
     """What a cycle needs of its connection."""
 
     stall_timeout_ms: int
+    unsent_bytes_max: int
 
     @property
     def has_queued_requests(self) -> bool:
@@ -211,7 +212,9 @@ class EdgeCycle(RequestResponseCycle):
             self.expected_content_length -= count
         elif count:
             self.transport.write(b"%x\r\n" % count)
-        transfer = self.transfer = FileTransfer(self.transport, self.connection.stall_timeout_ms)
+        transfer = self.transfer = FileTransfer(
+            self.transport, self.connection.stall_timeout_ms, self.connection.unsent_bytes_max
+        )
         try:
             transfer.hold_small_writes()
             await self._until_written()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import random
 import socket
@@ -17,7 +18,7 @@ from app.server import bind
 from app.settings import Settings
 from bench.slow_readers import HalfSentRequests, SlowReaders
 from tests.edge_server import serving
-from tests.servers import ServerProcess, http_client
+from tests.servers import ServerProcess, ThreadedServer, http_client
 from tests.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
@@ -197,3 +198,23 @@ def test_a_client_that_takes_bytes_is_not_cut_off_however_slow_it_is() -> None:
         while len(taken) < 2 * len(half):
             taken += client.read_some()
         assert taken == half + half
+
+
+def test_the_kernel_may_hold_more_of_an_answer_while_few_wait(tmp_path: Path) -> None:
+    """What does not fit into the kernel costs a turn of the loop each time; a crowd of readers gets the least."""
+    unsent = 65_536
+    with (
+        ThreadedServer(tmp_path, tcp_unsent_bytes_max=unsent) as server,
+        http_client(server.url) as client,
+        contextlib.ExitStack() as stack,
+    ):
+        fill(client)
+        readers = []
+        for count in (1, 300):
+            while len(readers) < count:
+                reader = stack.enter_context(socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1]))))
+                reader.sendall(request_of(LARGE, RAW))
+                assert reader.recv(1)
+                readers.append(reader)
+            allowed = server.unsent_bytes_allowed(readers[-1].getsockname())
+            assert allowed == (16 * unsent if count == 1 else unsent)
