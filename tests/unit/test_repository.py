@@ -19,6 +19,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "rollway": ROOT / "client/src/rollway",
+    "pyspark_rollway": ROOT / "client/src/pyspark_rollway",
     "schemas": ROOT / "schemas",
     "storage": ROOT / "storage",
     "app": ROOT / "app",

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rollway.client import RollwayClient
+from rollway.spark.actionable import actionable
 from rollway.spark.fetch_rows import OffsetRange, read_range
 from rollway.spark.options import ReadOptions
 from rollway.spark.positions import EARLIEST, LATEST, Limits, check_all_named, subscribed
@@ -18,6 +19,7 @@ from rollway.spark.splitting import Bounds, split_ranges
 _PLACES = {EARLIEST: "earliest", LATEST: "latest"}
 
 
+@actionable
 class RollwayReader(DataSourceReader):
     """Reads a fixed range of offsets of every subscribed partition.
 

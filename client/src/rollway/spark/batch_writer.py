@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from rollway.client import RollwayClient
+from rollway.spark.actionable import actionable
 from rollway.spark.errors import OptionError
 from rollway.spark.load_jobs import LoadPlan, check_rejects, commit, job_of, plan_load
 from rollway.spark.loading import TaskLoad
@@ -33,6 +34,7 @@ def run_task(plan: LoadPlan, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
         return TaskLoad(plan, client, task, attempt).run(batches)
 
 
+@actionable
 class RollwayBatchWriter(DataSourceArrowWriter):
     """Begins the job when it is made; that, ``commit`` and ``abort`` are on the driver, ``write`` is in the tasks.
 

@@ -65,8 +65,8 @@ class ReadOptions:
     ignored: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> Self:
-        """The options of a read as Spark hands them over.
+    def parse(cls, options: Mapping[str, str], *, streaming: bool | None) -> Self:
+        """The options of a read as Spark hands them over; ``None`` when it is not known yet if it is a stream.
 
         Raises:
             OptionError: one is unknown or cannot be, or they contradict each other.
@@ -106,9 +106,9 @@ class ReadOptions:
             ignored=ignored_names(values.given),
         )
         _check_topics(parsed)
-        if streaming:
+        if streaming is True:
             _check_stream(values)
-        else:
+        elif streaming is False:
             _check_batch(parsed)
         return parsed
 

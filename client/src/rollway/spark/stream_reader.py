@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rollway.client import RollwayClient
+from rollway.spark.actionable import actionable
 from rollway.spark.admission import DelayedTrigger, limited, new_offsets
 from rollway.spark.fetch_rows import OffsetRange, read_range, report_loss
 from rollway.spark.options import ReadOptions
@@ -45,6 +46,7 @@ _LOOK_SECONDS_PER_TOPIC = 5.0
 _log = logging.getLogger(__name__)
 
 
+@actionable
 class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query's reader; its offsets are Kafka's documents.
 

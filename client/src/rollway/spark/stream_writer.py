@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from rollway.client import RollwayClient, RollwayError
+from rollway.spark.actionable import actionable
 from rollway.spark.errors import OptionError
 from rollway.spark.load_jobs import JobInUse, begin_version, check_rejects, commit, job_of, plan_load
 from rollway.spark.loading import TaskLoad
@@ -24,6 +25,7 @@ _BATCH_ID = "streaming.sql.batchId"
 logger = logging.getLogger("rollway.spark")
 
 
+@actionable
 class RollwayStreamWriter(DataSourceStreamArrowWriter):
     """The job of a batch is version ``batch id`` of the application ``txnAppId``, or else of the query's id.
 

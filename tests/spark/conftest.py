@@ -1,0 +1,106 @@
+"""One Spark for all tests of a process, with a door for Spark Connect; one service; a topic of its own for each test.
+
+Sessions are expensive: a JVM that starts quickly and compiles little is right for tests, and wrong for measurements.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from rollway.client import ClientSettings, RollwayClient
+from rollway.spark.java import java_home
+from tests.servers import ThreadedServer
+
+ROOT = Path(__file__).parents[2]
+PARTITION_COUNT = 3
+_numbers = count()
+
+
+def spark_environment() -> dict[str, str]:
+    """What a process needs in its environment to run Spark with this Python and the tests' modules."""
+    return {
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def spark_settings(directory: Path) -> dict[str, str]:
+    """Settings of a session that starts quickly and keeps to itself. ``directory`` is for its files."""
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A classic session whose tasks are tried up to four times."""
+    directory = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in spark_environment().items():
+            patch.setenv(name, value)
+        builder = SparkSession.builder.master("local[2,4]").appName("tests of Rollway")
+        connect = {
+            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": "0",
+        }
+        for name, value in {**spark_settings(directory), **connect}.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        yield session
+        gateway = SparkContext._gateway
+        session.stop()
+        assert gateway is not None
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None
+
+
+@pytest.fixture(scope="session")
+def connect_spark(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session of Spark Connect in the same Spark."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    package = spark.sparkContext._jvm.org.apache.spark.sql.connect.service  # type: ignore[union-attr]
+    port = getattr(getattr(package, "SparkConnectService$"), "MODULE$").localPort()
+    session = ConnectSession.builder.remote(f"sc://127.0.0.1:{port}").create()
+    yield session  # type: ignore[misc]
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedServer]:
+    with ThreadedServer(tmp_path_factory.mktemp("service") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def client(server: ThreadedServer) -> Iterator[RollwayClient]:
+    with RollwayClient(ClientSettings(server.url)) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(client: RollwayClient) -> str:
+    """A new topic with three partitions."""
+    return client.create_topic(f"t{next(_numbers)}", PARTITION_COUNT).name

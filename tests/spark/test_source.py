@@ -1,0 +1,27 @@
+"""``format("rollway")`` as a whole: found by itself, in classic Spark and in Spark Connect."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.servers import ThreadedServer
+
+
+@pytest.fixture(params=["spark", "connect_spark"])
+def session(request: pytest.FixtureRequest) -> SparkSession:
+    """Classic Spark, and Spark Connect."""
+    session: SparkSession = request.getfixturevalue(request.param)
+    return session
+
+
+def read(session: SparkSession, server: ThreadedServer, topic: str, **options: str) -> DataFrame:
+    return session.read.format("rollway").options(url=server.url, subscribe=topic, **options).load()
+
+
+def test_rows_are_written_and_read_back(session: SparkSession, server: ThreadedServer, topic: str) -> None:
+    rows = session.range(1_000).selectExpr("cast(id as string) as key", "concat('value ', id) as value")
+    rows.write.format("rollway").options(url=server.url, topic=topic).mode("append").save()
+    found = read(session, server, topic).selectExpr("cast(key as string) as key", "cast(value as string) as value")
+    assert {(row.key, row.value) for row in found.collect()} == {(str(n), f"value {n}") for n in range(1_000)}
+    assert found.count() == 1_000
