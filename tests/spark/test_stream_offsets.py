@@ -1,0 +1,258 @@
+"""Where a stream begins and where its micro-batches end, against a real service; Spark itself has no part here."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from rollway.client import TopicNotFoundError
+from rollway.spark.errors import DataLossError, StartNotFoundError
+from rollway.spark.options import ReadOptions
+from rollway.spark.schemas import read_schema
+from rollway.spark.stream_reader import IDLE_WAIT_MS, RollwayStreamReader
+from tests.servers import ThreadedServer, http_client
+from tests.spark.topics import TIMESTAMP, FilledTopic, counted, new_topic
+
+_numbers = count()
+
+
+class Streams:
+    """Stream readers of the service under test."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.open: list[RollwayStreamReader] = []
+
+    def reader(self, topic: FilledTopic | None = None, **options: object) -> RollwayStreamReader:
+        texts = {name: str(value) for name, value in options.items()}
+        if topic is not None:
+            texts["subscribe"] = topic.name
+        parsed = ReadOptions.parse({"url": self._url, **texts}, streaming=True)
+        self.open.append(RollwayStreamReader(parsed, read_schema(include_headers=False)))
+        return self.open[-1]
+
+
+@pytest.fixture(scope="module")
+def http(server: ThreadedServer) -> Iterator[httpx.Client]:
+    with http_client(server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def streams(server: ThreadedServer) -> Iterator[Streams]:
+    streams = Streams(server.url)
+    yield streams
+    for reader in streams.open:
+        reader.stop()
+
+
+@pytest.fixture
+def topic(http: httpx.Client) -> FilledTopic:
+    """Two partitions; the first has the values a, b and c, one second apart."""
+    topic = new_topic(http, 2)
+    for place, value in enumerate("abc"):
+        topic.send_values(0, value, timestamp=TIMESTAMP + 1000 * place)
+    return topic
+
+
+def offsets(topic: FilledTopic, *numbers: int) -> dict[str, dict[str, int]]:
+    return {topic.name: {str(partition): number for partition, number in enumerate(numbers)}}
+
+
+def values(reader: RollwayStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    """The values of a micro-batch, as tasks read them with a copy of the reader."""
+    parts = pickle.loads(pickle.dumps(reader.partitions(start, end)))
+    task = pickle.loads(pickle.dumps(reader))
+    return [row["value"].decode() for part in parts for batch in task.read(part) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, (-1, -1)),
+        ({"startingOffsets": "earliest"}, (0, 0)),
+        ({"startingOffsets": {"0": 2, "1": -2}}, (2, 0)),
+        ({"startingOffsets": {"0": -1, "1": 0}}, (-1, 0)),
+        ({"startingTimestamp": TIMESTAMP + 500, "startingOffsetsByTimestampStrategy": "latest"}, (1, -1)),
+        ({"startingOffsetsByTimestamp": {"0": TIMESTAMP + 2000, "1": 0}, "startingOffsetsByTimestampStrategy": "latest"}, (2, -1)),  # noqa: E501
+    ],
+)  # fmt: skip
+def test_a_new_stream_begins_where_it_is_told(
+    streams: Streams, topic: FilledTopic, options: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    texts = {
+        name: json.dumps({topic.name: given}) if isinstance(given, dict) else given for name, given in options.items()
+    }
+    assert streams.reader(topic, **texts).initialOffset() == offsets(topic, *expected)
+
+
+def test_a_start_that_is_not_there_is_an_error(streams: Streams, topic: FilledTopic) -> None:
+    with pytest.raises(TopicNotFoundError, match="nowhere"):
+        streams.reader(subscribe="nowhere").initialOffset()
+    with pytest.raises(StartNotFoundError, match=f"{topic.name}-1 has no record at or after {TIMESTAMP}"):
+        streams.reader(topic, startingTimestamp=TIMESTAMP).initialOffset()
+
+
+def test_the_first_batch_from_latest_is_empty_and_fixes_where_the_second_begins(
+    streams: Streams, topic: FilledTopic
+) -> None:
+    """Issue 5, acceptance 7: Spark keeps the end of a batch that failed, and asks for its beginning anew."""
+    reader = streams.reader(topic)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == offsets(topic, 3, 0)
+    assert values(reader, start, end) == []
+    topic.send_values(0, "d")
+    assert reader.initialOffset() == start, "Spark asks twice for the first batch"
+    restarted = streams.reader(topic)
+    assert values(restarted, restarted.initialOffset(), end) == []
+    assert values(restarted, end, restarted.latestOffset(end, ReadAllAvailable())) == ["d"]
+
+
+def test_a_group_begins_where_it_began_first(streams: Streams, topic: FilledTopic, http: httpx.Client) -> None:
+    group = {"kafka.group.id": f"group-{next(_numbers)}"}
+    assert streams.reader(topic, **group).initialOffset() == offsets(topic, 3, 0)
+    topic.send_values(0, "d")
+    topic.send_values(1, "e")
+    again = streams.reader(topic, **group)
+    start = again.initialOffset()
+    assert start == offsets(topic, 3, 0)
+    assert values(again, start, again.latestOffset(start, ReadAllAvailable())) == ["d", "e"]
+    assert streams.reader(topic, **group, startingOffsets="earliest").initialOffset() == start
+    assert streams.reader(topic, **{"kafka.group.id": "another"}).initialOffset() == offsets(topic, 4, 1)
+
+
+def test_batches_follow_each_other(streams: Streams, topic: FilledTopic) -> None:
+    reader = streams.reader(topic, startingOffsets="earliest")
+    first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert values(reader, reader.initialOffset(), first) == ["a", "b", "c"]
+    topic.send_values(1, "d")
+    second = reader.latestOffset(first, reader.getDefaultReadLimit())
+    assert (second, reader.reportLatestOffset()) == (offsets(topic, 3, 1), offsets(topic, 3, 1))
+    assert values(reader, first, second) == ["d"]
+    assert reader.partitions(second, second) == []
+
+
+def test_committed_ends_are_before_open_transactions(streams: Streams, topic: FilledTopic) -> None:
+    topic.transact(0, "d")
+    topic.transact(0, "open", end=None)
+    reader = streams.reader(topic, startingOffsets="earliest")
+    assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable()) == offsets(topic, 5, 0)
+    uncommitted = streams.reader(topic, startingOffsets="earliest", isolationLevel="read_uncommitted")
+    assert uncommitted.latestOffset(uncommitted.initialOffset(), ReadAllAvailable()) == offsets(topic, 6, 0)
+
+
+def test_a_trigger_takes_at_most_so_many_offsets(streams: Streams, topic: FilledTopic) -> None:
+    reader = streams.reader(topic, startingOffsets="earliest", maxOffsetsPerTrigger=2)
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(2)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, limit)
+    second = reader.latestOffset(first, limit)
+    assert (first, second) == (offsets(topic, 2, 0), offsets(topic, 3, 0))
+    assert reader.latestOffset(start, ReadAllAvailable()) == second, "a trigger that wants everything gets it"
+
+
+def test_a_trigger_waits_for_enough_offsets(streams: Streams, topic: FilledTopic) -> None:
+    reader = streams.reader(topic, startingOffsets="earliest", minOffsetsPerTrigger=2, maxTriggerDelay="1h")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(2)
+    start = reader.latestOffset(reader.initialOffset(), limit)
+    topic.send_values(0, "d")
+    assert reader.latestOffset(start, limit) == start
+    topic.send_values(1, "e")
+    assert reader.latestOffset(start, limit) == offsets(topic, 4, 1)
+
+
+def test_available_now_ends_where_the_log_ended(streams: Streams, topic: FilledTopic) -> None:
+    reader = streams.reader(topic, startingOffsets="earliest", maxOffsetsPerTrigger=2, minOffsetsPerTrigger=2)
+    reader.prepareForTriggerAvailableNow()
+    topic.send_values(0, "d")
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    second = reader.latestOffset(first, limit)
+    assert (first, second) == (offsets(topic, 2, 0), offsets(topic, 3, 0)), "the rest is fewer than it would wait for"
+    assert reader.latestOffset(second, limit) == second
+
+
+def test_a_new_partition_is_read_from_its_first_record(
+    streams: Streams, topic: FilledTopic, http: httpx.Client
+) -> None:
+    reader = streams.reader(topic, startingOffsets="latest")
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert http.patch(topic.path, json={"partitions": 3}).status_code == 200
+    topic.send_values(2, "new")
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == offsets(topic, 3, 0, 1)
+    assert values(reader, start, end) == ["new"]
+
+
+def test_new_topics_of_a_pattern_are_read(streams: Streams, topic: FilledTopic, http: httpx.Client) -> None:
+    reader = streams.reader(subscribePattern=f"{topic.name}(\\.new)?")
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    new = new_topic(http, name=f"{topic.name}.new")
+    new.send_values(0, "x")
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == {**offsets(topic, 3, 0), **offsets(new, 1)}
+    assert values(reader, start, end) == ["x"]
+
+
+def test_what_retention_deleted_before_a_batch_is_an_error_or_left_out(streams: Streams, topic: FilledTopic) -> None:
+    strict = streams.reader(topic, startingOffsets="earliest")
+    lenient = streams.reader(topic, startingOffsets="earliest", failOnDataLoss="false")
+    start, end = offsets(topic, 0, 0), offsets(topic, 3, 0)
+    topic.delete_before(0, 2)
+    with pytest.raises(DataLossError, match=f"records 0 to 2 of {topic.name}-0 .* are gone"):
+        values(strict, start, end)
+    assert values(lenient, start, end) == ["c"]
+
+
+@pytest.mark.parametrize("options", [{}, {"minPartitions": 4}])
+def test_a_topic_made_anew_is_an_error_or_read_from_its_first_record(
+    streams: Streams, topic: FilledTopic, http: httpx.Client, options: dict[str, Any]
+) -> None:
+    strict, lenient = streams.reader(topic, **options), streams.reader(topic, failOnDataLoss="false", **options)
+    start = offsets(topic, 3, 0)
+    topic.delete()
+    with pytest.raises(TopicNotFoundError):
+        strict.latestOffset(start, ReadAllAvailable())
+    assert lenient.latestOffset(start, ReadAllAvailable()) == {}
+    new_topic(http, 2, topic.name).send_values(0, "x")
+    with pytest.raises(DataLossError, match=f"{topic.name}-0 was read up to offset 3 and now ends at 1"):
+        strict.latestOffset(start, ReadAllAvailable())
+    end = lenient.latestOffset(start, ReadAllAvailable())
+    assert end == offsets(topic, 1, 0)
+    assert values(lenient, start, end) == ["x"]
+
+
+def test_an_idle_stream_waits_in_one_request_at_a_time(
+    streams: Streams, topic: FilledTopic, http: httpx.Client
+) -> None:
+    """Issue 5, acceptance 7: at most 2 offset requests a second. Each waits longer than half of one."""
+    assert IDLE_WAIT_MS > 500
+    reader = streams.reader(topic)
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    before, began = counted(http, "rollway_http_requests_total"), time.monotonic()
+    for _ in range(3):
+        assert reader.latestOffset(start, ReadAllAvailable()) == start
+    seconds = time.monotonic() - began
+    requests = counted(http, "rollway_http_requests_total") - before - 1
+    assert requests == 3, "one for each time that Spark asks; the other is that for the metrics"
+    assert requests <= 2 * seconds
+
+
+def test_news_end_the_wait(streams: Streams, topic: FilledTopic) -> None:
+    reader = streams.reader(topic)
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    topic.send_values(1, "d")
+    assert reader.latestOffset(start, ReadAllAvailable()) == offsets(topic, 3, 1)
