@@ -30,6 +30,7 @@ from urllib3.exceptions import (
 
 from rollway.client.errors import InvalidAnswerError, ProblemError, RollwayError, ServiceUnavailableError, problem_error
 from rollway.client.settings import ClientSettings
+from rollway.client.whole_answers import WholeAnswers, check_length
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -88,7 +89,7 @@ class Transport:
         self._pause = pause
         self._clock = clock
         self._random = random.SystemRandom()
-        self._pool = urllib3.PoolManager(
+        self._pool = WholeAnswers(
             maxsize=IDLE_CONNECTIONS_MAX,
             retries=False,
             headers=_headers(settings),
@@ -186,6 +187,7 @@ class Transport:
             ),
         )
         content = response.data
+        check_length(response)
         throttle_ms = response.headers.get("Throttle-Time-Ms", "0")
         if throttle_ms.isdecimal() and int(throttle_ms):
             self._muted_until = self._clock() + min(int(throttle_ms), WAIT_MS_MAX) / 1_000
