@@ -44,21 +44,26 @@ CASES = "cases of transactions"
 
 @dataclass(frozen=True)
 class Defect:
-    """One mistake, how to plant it, and the suite that must find it."""
+    """One mistake, how to plant it, and the suite that must find it; ``found_by`` is the run of it to begin with."""
 
     name: str
     plant: Callable[[pytest.MonkeyPatch], None]
     suite: str
+    found_by: int
 
 
 DEFECTS: list[Defect] = []
 
+Plant = Callable[[pytest.MonkeyPatch], None]
 
-def defect(suite: str) -> Callable[[Callable[[pytest.MonkeyPatch], None]], Callable[[pytest.MonkeyPatch], None]]:
+
+def defect(
+    suite: str, found_by: int = 0
+) -> Callable[[Callable[[pytest.MonkeyPatch], None]], Callable[[pytest.MonkeyPatch], None]]:
     """Register a function that plants a defect."""
 
-    def register(plant: Callable[[pytest.MonkeyPatch], None]) -> Callable[[pytest.MonkeyPatch], None]:
-        DEFECTS.append(Defect(plant.__name__.replace("_", " "), plant, suite))
+    def register(plant: Plant) -> Plant:
+        DEFECTS.append(Defect(plant.__name__.replace("_", " "), plant, suite, found_by))
         return plant
 
     return register
@@ -134,7 +139,7 @@ def log_start_not_durable_before_deletion(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogWriter, "_save_log_start", lambda self, log_start_offset: None)
 
 
-@defect(POWER_CUT)
+@defect(POWER_CUT, found_by=1)
 def clean_marker_before_the_last_flush(patch: pytest.MonkeyPatch) -> None:
     close = LogManager.close
 
@@ -201,7 +206,7 @@ def no_directory_fsync_after_an_unclean_stop(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogManager, "_load", load_without)
 
 
-@defect(BIT_ROT)
+@defect(BIT_ROT, found_by=3)
 def truncate_below_the_recovery_point(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionOpener, "_durable_end", lambda self, segments: Offset(0))
 
@@ -221,12 +226,12 @@ def retry_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Segment, "flush", flush_twice)
 
 
-@defect(DISK_ERRORS)
+@defect(DISK_ERRORS, found_by=2)
 def half_an_append_stays_after_a_full_disk(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Segment, "undo_append", lambda self, size_bytes, log_end, max_timestamp: None)
 
 
-@defect(DISK_ERRORS)
+@defect(DISK_ERRORS, found_by=1)
 def full_disk_in_an_fsync_is_tried_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(storage.segment, "_fsync", lambda sync: sync())
 
@@ -304,7 +309,7 @@ def an_aborted_transaction_is_looked_for_in_one_segment_only(patch: pytest.Monke
     )
 
 
-@defect(POWER_CUT)
+@defect(POWER_CUT, found_by=2)
 def transaction_index_is_not_durable_at_the_roll(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionIndex, "flush", lambda self: None)
     patch.setattr(TransactionCheckpoint, "note", lambda self, base_offset, content, known: None)
