@@ -1,0 +1,50 @@
+"""Jobs that a team runs on Monday, as functions and as ``rollway-spark JOB``.
+
+``load`` (files into a topic), ``export`` (a topic into Parquet, incrementally), ``copy`` (topic to topic, also from
+and to Kafka), ``compare`` (topic against topic or files), ``replay`` (a range of time again, at its speed). Each
+takes a session and a request and returns a ``JobReport``; what cannot be done is a ``JobError``, a ``RollwayError``
+or Spark's own.
+"""
+
+from rollway.spark.jobs.compare_job import CompareRequest, compare
+from rollway.spark.jobs.copy_job import CopyRequest, copy
+from rollway.spark.jobs.errors import JobError, JobUsageError, RejectedRowsError
+from rollway.spark.jobs.export_job import ExportRequest, export
+from rollway.spark.jobs.expressions import RecordExpressions
+from rollway.spark.jobs.file_sources import FileSource
+from rollway.spark.jobs.load_job import LoadRequest, Rejects, load
+from rollway.spark.jobs.places import EARLIEST, LATEST, Place, parse_place
+from rollway.spark.jobs.progress import ConsoleProgress, Progress, SilentProgress
+from rollway.spark.jobs.replay_job import ReplayRequest, replay
+from rollway.spark.jobs.reports import JobReport
+from rollway.spark.jobs.topics import TopicAddress
+from rollway.spark.jobs.writing import LoadIdentity
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "CompareRequest",
+    "ConsoleProgress",
+    "CopyRequest",
+    "ExportRequest",
+    "FileSource",
+    "JobError",
+    "JobReport",
+    "JobUsageError",
+    "LoadIdentity",
+    "LoadRequest",
+    "Place",
+    "Progress",
+    "RecordExpressions",
+    "RejectedRowsError",
+    "Rejects",
+    "ReplayRequest",
+    "SilentProgress",
+    "TopicAddress",
+    "compare",
+    "copy",
+    "export",
+    "load",
+    "parse_place",
+    "replay",
+]

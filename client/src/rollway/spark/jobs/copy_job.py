@@ -1,0 +1,156 @@
+"""``copy``: one topic into another, of Rollway or Kafka, in order within each partition."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+
+from rollway.client import RollwayClient, TopicNotFoundError
+from rollway.spark.jobs.errors import JobError, JobUsageError
+from rollway.spark.jobs.places import EARLIEST, LATEST, Place
+from rollway.spark.jobs.progress import Progress, SilentProgress
+from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate
+from rollway.spark.jobs.topics import (
+    OnDataLoss,
+    TopicAddress,
+    TopicRange,
+    open_client,
+    read_kafka,
+    read_range,
+    resolve_range,
+)
+from rollway.spark.jobs.writing import LoadIdentity, Written, write_kafka, write_records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRequest:
+    """A range of a topic, and the topic it goes to.
+
+    Keys, values, headers and timestamps are kept. Records keep their partition if ``keep_partitions``, which needs as
+    many partitions in the target; else the key decides, as Kafka's partitioner has it. A target of Rollway that does
+    not exist is made, with as many partitions as the source.
+    """
+
+    source: TopicAddress
+    target: TopicAddress
+    start: Place = EARLIEST
+    end: Place = LATEST
+    keep_partitions: bool = True
+    identity: LoadIdentity = field(default_factory=LoadIdentity)
+    on_data_loss: OnDataLoss = "fail"
+
+    def __post_init__(self) -> None:
+        if (self.source.format, self.source.url, self.source.topic) == (
+            self.target.format,
+            self.target.url,
+            self.target.topic,
+        ):
+            raise JobUsageError("A topic cannot be copied to itself.")
+        if self.target.format == "kafka" and self.identity.application_id is not None:
+            raise JobUsageError(
+                "Spark writes to Kafka at least once: --app-id and --version are for targets of Rollway."
+            )
+
+
+def copy(
+    spark: SparkSession, request: CopyRequest, *, progress: Progress | None = None, dry_run: bool = False
+) -> JobReport:
+    """Copy what is committed now. To Rollway all of it is visible at once or none; to Kafka at least once.
+
+    Raises:
+        JobError: the partitions do not fit, records are lost, or this Spark has no package for Kafka.
+        PySparkException: Spark failed.
+        RollwayError: a service refused or cannot be reached.
+    """
+    progress = progress or SilentProgress()
+    started = time.monotonic()
+    wanted: TopicRange | None = None
+    if request.source.format == "kafka":
+        rows = read_kafka(spark, request.source, request.start, request.end, headers=True)
+        partition_count = None
+    else:
+        with open_client(request.source) as client:
+            wanted = resolve_range(client, request.source, request.start, request.end, request.on_data_loss)
+        rows = read_range(spark, wanted, headers=True)
+        partition_count = wanted.partition_count
+    columns = ["key", "value", "headers", "timestamp", *(["partition"] if request.keep_partitions else [])]
+    chosen = rows.select(*columns)
+    if request.target.format == "kafka":
+        if dry_run:
+            return _plan(request, wanted, rows, started)
+        written = write_kafka(chosen.drop("timestamp"), request.target, progress)
+    else:
+        with open_client(request.target) as client:
+            _fit_target(client, request, partition_count, dry_run=dry_run)
+            if dry_run:
+                return _plan(request, wanted, rows, started)
+            written = write_records(chosen, request.target, client, request.identity, progress)
+    return _report(request, wanted, written, time.monotonic() - started)
+
+
+def _fit_target(client: RollwayClient, request: CopyRequest, partition_count: int | None, *, dry_run: bool) -> None:
+    try:
+        target = client.describe_topic(request.target.topic)
+    except TopicNotFoundError:
+        if partition_count is None:
+            raise JobError(f"{request.target} does not exist; make it with the partitions it shall have.") from None
+        if not dry_run:
+            client.create_topic(request.target.topic, partition_count)
+        return
+    if request.keep_partitions and partition_count is not None and target.partition_count < partition_count:
+        raise JobError(
+            f"{request.source} has {counted(partition_count, 'partition')} and {request.target} has "
+            f"{target.partition_count:,}: --by-key lets the keys decide."
+        )
+
+
+def _plan(request: CopyRequest, wanted: TopicRange | None, rows: DataFrame, started: float) -> JobReport:
+    if wanted is None:
+        count = rows.count()
+        amount = counted(count, "record")
+    else:
+        count = wanted.offset_count
+        amount = f"at most {counted(count, 'record')} ({format_bytes(wanted.size_bytes)})"
+    return JobReport(
+        job="copy",
+        outcome="dry_run",
+        summary=f"Dry run: {amount} of {request.source} would go to {request.target}.",
+        rows=count,
+        size_bytes=None if wanted is None else wanted.size_bytes,
+        seconds=time.monotonic() - started,
+        details={"range": None if wanted is None else wanted.as_json()},
+    )
+
+
+def _report(request: CopyRequest, wanted: TopicRange | None, written: Written, seconds: float) -> JobReport:
+    details = {
+        "range": None if wanted is None else wanted.as_json(),
+        "job_id": written.job_id,
+        "partitions": {str(number): rows for number, rows in sorted(written.partitions.items())},
+    }
+    if written.is_repeated:
+        return JobReport(
+            job="copy",
+            outcome="already_done",
+            summary=f"Version {request.identity.version} of {request.identity.application_id} is copied already; "
+            "nothing was written.",
+            rows=0,
+            seconds=seconds,
+            details=details,
+        )
+    size = "" if written.size_bytes is None else f" ({format_bytes(written.size_bytes)})"
+    return JobReport(
+        job="copy",
+        outcome="done",
+        summary=f"Copied {counted(written.rows, 'record')}{size} of {request.source} to {request.target} "
+        f"{rate(written.rows, written.seconds)}.",
+        rows=written.rows,
+        size_bytes=written.size_bytes,
+        seconds=seconds,
+        details=details,
+        lines=tuple(
+            f"partition {number}: {counted(rows, 'record')}" for number, rows in sorted(written.partitions.items())
+        ),
+    )

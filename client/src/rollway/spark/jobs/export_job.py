@@ -1,0 +1,235 @@
+"""``export``: a topic into Parquet files by date and hour, each run from where the last one ended, every record
+once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from rollway.spark.jobs.checkpoints import CheckpointFolder, ExportCheckpoint, RunIntent
+from rollway.spark.jobs.errors import JobError, JobUsageError
+from rollway.spark.jobs.expressions import first_sentence
+from rollway.spark.jobs.hadoop_files import HadoopFiles
+from rollway.spark.jobs.places import EARLIEST, LATEST, Place
+from rollway.spark.jobs.progress import Progress, SilentProgress, tasks_done
+from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate
+from rollway.spark.jobs.topics import (
+    OnDataLoss,
+    TopicAddress,
+    TopicRange,
+    open_client,
+    read_range,
+    resolve_range,
+    utc_date_and_hour,
+)
+
+PARTITIONED_BY = ("date", "hour")
+DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    """A topic, and the folder its records go to, as ``date=2013-07-04/hour=13/*.parquet`` by timestamp in UTC.
+
+    The first run begins at ``start``, every later one where the last ended. ``end`` is as of the beginning of the run.
+    ``columns`` are SQL expressions over key, value, headers, topic, partition, offset, timestamp, timestampType.
+    ``codec`` is Parquet's. A run exports what is committed.
+    """
+
+    source: TopicAddress
+    destination: str
+    start: Place = EARLIEST
+    end: Place = LATEST
+    columns: tuple[str, ...] = ()
+    codec: str = "zstd"
+    on_data_loss: OnDataLoss = "fail"
+
+    def __post_init__(self) -> None:
+        if not self.destination:
+            raise JobUsageError("Export needs a folder to write to.")
+        if self.end.kind == "time":
+            raise JobUsageError(
+                "An export ends at latest or at offsets: one that goes on later cannot leave records out."
+            )
+        if self.source.format != "rollway":
+            raise JobUsageError("Export reads a topic of a Rollway service.")
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The columns without date and hour."""
+        return self.columns or DEFAULT_COLUMNS
+
+    @property
+    def wants_headers(self) -> bool:
+        """Whether an expression speaks of headers."""
+        return any("headers" in each for each in self.columns)
+
+
+def export(
+    spark: SparkSession, request: ExportRequest, *, progress: Progress | None = None, dry_run: bool = False
+) -> JobReport:
+    """Export what has come since the last run. One run at a time for a topic and a folder.
+
+    A run that was killed leaves nothing that readers see twice: the next one finishes or repeats it first.
+
+    Raises:
+        JobError: the folder, its checkpoint or an expression; the topic is another one than before; records are lost.
+        PySparkException: Spark failed.
+        RollwayError: the service refused or cannot be reached.
+    """
+    progress = progress or SilentProgress()
+    started = time.monotonic()
+    files = HadoopFiles(spark)
+    folder = CheckpointFolder(files, request.destination, request.source.topic)
+    checkpoint = folder.read()
+    intent = folder.read_intent()
+    finished: tuple[str, ...] = ()
+    if intent is not None and intent.staged and not dry_run:
+        progress.say(f"Finishing run {intent.run}, which was interrupted after it had read everything.")
+        checkpoint, count = _publish(files, folder, request, checkpoint, intent)
+        finished = (
+            f"finished run {intent.run} first, which was interrupted: {counted(intent.rows, 'record')}, {count} files",
+        )
+    with open_client(request.source) as client:
+        wanted = resolve_range(
+            client, request.source, _start_of(request, checkpoint), request.end, request.on_data_loss
+        )
+    if checkpoint is not None and checkpoint.topic_id != wanted.topic_id:
+        raise JobError(
+            f"{request.source} was deleted and made anew since it was last exported to {request.destination}: "
+            "export it to another folder."
+        )
+    # Where it begins is by offset: what comes later in the log belongs to the export, whatever its time.
+    wanted = replace(wanted, from_ms=None)
+    rows = _selected(read_range(spark, wanted, headers=request.wants_headers), request)
+    if dry_run:
+        return _plan(request, wanted, checkpoint, started)
+    if wanted.offset_count == 0:
+        return JobReport(
+            job="export",
+            outcome="nothing_to_do",
+            summary=f"{request.source} has no records that are not in {request.destination}.",
+            rows=0,
+            seconds=time.monotonic() - started,
+            details={"range": wanted.as_json(), "run": checkpoint.run if checkpoint else 0},
+            lines=finished,
+        )
+    run = RunIntent(
+        run=1 if checkpoint is None else checkpoint.run + 1,
+        topic_id=wanted.topic_id,
+        starts=wanted.starts,
+        ends=wanted.ends,
+    )
+    folder.begin(run)
+    written_rows = _stage(spark, rows, folder, request, progress)
+    run = folder.staged(run, written_rows)
+    _, count = _publish(files, folder, request, checkpoint, run)
+    return _report(request, wanted, run, count, finished, time.monotonic() - started)
+
+
+def _start_of(request: ExportRequest, checkpoint: ExportCheckpoint | None) -> Place:
+    return request.start if checkpoint is None else Place("offsets", offsets=checkpoint.offsets)
+
+
+def _selected(rows: DataFrame, request: ExportRequest) -> DataFrame:
+    dated = utc_date_and_hour(rows)
+    try:
+        chosen = dated.selectExpr(*request.selected, *PARTITIONED_BY)
+    except PySparkException as error:
+        raise JobUsageError(f"--select cannot be used: {first_sentence(error)}") from None
+    repeated = {name for name in chosen.columns if chosen.columns.count(name) > 1}
+    if repeated:
+        raise JobUsageError(
+            f"--select names {', '.join(sorted(repeated))} more than once; date and hour are there anyway."
+        )
+    return chosen
+
+
+def _stage(
+    spark: SparkSession, rows: DataFrame, folder: CheckpointFolder, request: ExportRequest, progress: Progress
+) -> int:
+    with progress.during(f"exporting {request.source}", lambda: tasks_done(spark)):
+        writer = rows.write.mode("overwrite").option("compression", request.codec).partitionBy(*PARTITIONED_BY)
+        writer.parquet(folder.staging)
+    return spark.read.schema(rows.schema).parquet(folder.staging).count()
+
+
+def _publish(
+    files: HadoopFiles,
+    folder: CheckpointFolder,
+    request: ExportRequest,
+    checkpoint: ExportCheckpoint | None,
+    intent: RunIntent,
+) -> tuple[ExportCheckpoint, int]:
+    """Move what is staged to its place and replace the checkpoint. May be done again from any point of it."""
+    staged = files.files_below(folder.staging) if files.exists(folder.staging) else []
+    data = [path for path, _ in staged if path.endswith(".parquet")]
+    for path in data:
+        parent, _, name = path.rpartition("/")
+        target = f"{request.destination.rstrip('/')}/{parent}/{request.source.topic}-run-{intent.run:06}-{name}"
+        files.move(f"{folder.staging}/{path}", target)
+    done = ExportCheckpoint(
+        topic=request.source.topic,
+        topic_id=intent.topic_id,
+        run=intent.run,
+        offsets=dict(intent.ends),
+        rows=(checkpoint.rows if checkpoint and checkpoint.run < intent.run else 0) + intent.rows,
+    )
+    if checkpoint is not None and checkpoint.run >= intent.run:
+        folder.clear()
+        return checkpoint, len(data)
+    folder.finish(done)
+    return done, len(data)
+
+
+def _plan(request: ExportRequest, wanted: TopicRange, checkpoint: ExportCheckpoint | None, started: float) -> JobReport:
+    since = "its beginning" if checkpoint is None else f"where run {checkpoint.run} ended"
+    return JobReport(
+        job="export",
+        outcome="dry_run",
+        summary=f"Dry run: at most {counted(wanted.offset_count, 'record')} ({format_bytes(wanted.size_bytes)} in the "
+        f"log) of {request.source} from {since} would go to {request.destination}.",
+        rows=wanted.offset_count,
+        size_bytes=wanted.size_bytes,
+        seconds=time.monotonic() - started,
+        details={"range": wanted.as_json(), "lost": wanted.lost_count, "columns": [*request.selected, *PARTITIONED_BY]},
+        lines=_range_lines(wanted.starts, wanted.ends),
+    )
+
+
+def _report(
+    request: ExportRequest,
+    wanted: TopicRange,
+    run: RunIntent,
+    file_count: int,
+    finished: tuple[str, ...],
+    seconds: float,
+) -> JobReport:
+    lost = (
+        (f"{counted(wanted.lost_count, 'offset')} had been deleted before they were exported",)
+        if wanted.lost_count
+        else ()
+    )
+    return JobReport(
+        job="export",
+        outcome="done",
+        summary=f"Exported {counted(run.rows, 'record')} of {request.source} to {counted(file_count, 'file')} in "
+        f"{request.destination} {rate(run.rows, seconds)} (run {run.run}).",
+        rows=run.rows,
+        size_bytes=wanted.size_bytes,
+        seconds=seconds,
+        details={"range": wanted.as_json(), "run": run.run, "files": file_count, "lost": wanted.lost_count},
+        lines=(*finished, *lost, *_range_lines(run.starts, run.ends)),
+    )
+
+
+def _range_lines(starts: Mapping[int, int], ends: Mapping[int, int]) -> tuple[str, ...]:
+    return tuple(
+        f"partition {number}: offsets {starts[number]:,} to {ends[number]:,} (exclusive)"
+        for number in sorted(ends)
+        if ends[number] > starts[number]
+    )

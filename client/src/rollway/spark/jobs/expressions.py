@@ -1,0 +1,212 @@
+"""Rows of any shape to rows that can be written: key, value, headers, timestamp and partition by SQL expression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+from rollway.spark.jobs.errors import JobUsageError
+
+REASON = "__reason"
+SOURCE = "__source"
+SHOWN_CHARACTERS_MAX = 1000
+"""How much of a row is kept where the row itself cannot be."""
+
+RECORD_OVERHEAD_BYTES = 128
+"""More than a record needs beside its key, value and headers, with the head of a batch it has for itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordExpressions:
+    """SQL expressions over the columns of the source, as in ``selectExpr``.
+
+    ``value`` unless given: the column ``value`` of a text file, otherwise the whole row as JSON (nulls left out). A
+    key or value that is neither string nor binary is written as text, a struct, map or array as JSON. ``timestamp``
+    may be a timestamp, a date, a string that is one, or milliseconds since the epoch.
+    """
+
+    key: str | None = None
+    value: str | None = None
+    headers: str | None = None
+    timestamp: str | None = None
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLimits:
+    """What a topic takes: partitions ``[0, partition_count)``, and batches up to a size."""
+
+    partition_count: int | None = None
+    record_bytes_max: int | None = None
+
+
+def record_rows(
+    source: DataFrame,
+    expressions: RecordExpressions,
+    *,
+    corrupt: str | None = None,
+    limits: RecordLimits = RecordLimits(),
+) -> DataFrame:
+    """``source`` as records: key, value, headers, timestamp, partition (those asked for), ``REASON`` and ``SOURCE``.
+
+    ``REASON`` is null for rows that can be written, else why not; ``SOURCE`` is then the row as text. ``corrupt``
+    names the column in which Spark put lines it could not read.
+
+    Raises:
+        JobUsageError: an expression is wrong, or has a type that cannot become what it is for.
+    """
+    plain = [name for name in source.columns if name != corrupt]
+    text = plain == ["value"] and isinstance(source.schema["value"].dataType, StringType | BinaryType)
+    whole = F.col("value") if text else F.to_json(F.struct(*[F.col(f"`{name}`") for name in plain]))
+    reader = _Expressions(source)
+    columns: list[Column] = []
+    if expressions.key is not None:
+        columns.append(reader.bytes_of("key", expressions.key).alias("key"))
+    columns.append(
+        (whole.cast("binary") if expressions.value is None else reader.bytes_of("value", expressions.value)).alias(
+            "value"
+        )
+    )
+    if expressions.headers is not None:
+        columns.append(reader.headers_of(expressions.headers).alias("headers"))
+    if expressions.timestamp is not None:
+        columns.append(reader.timestamp_of(expressions.timestamp).alias("timestamp"))
+    if expressions.partition is not None:
+        columns.append(reader.partition_of(expressions.partition).alias("partition"))
+    unreadable = F.lit(None).cast("string") if corrupt is None else F.col(f"`{corrupt}`")
+    rows = source.select(*columns, unreadable.alias("__corrupt"), whole.cast("string").alias("__whole"))
+    reason = F.coalesce(
+        F.when(F.col("__corrupt").isNotNull(), F.lit("the line does not fit the columns")),
+        *_reasons(expressions, limits),
+    )
+    shown = F.substring(F.coalesce("__corrupt", "__whole"), 1, SHOWN_CHARACTERS_MAX)
+    return (
+        rows.withColumn(REASON, reason)
+        .withColumn(SOURCE, F.when(F.col(REASON).isNotNull(), shown))
+        .drop("__corrupt", "__whole")
+    )
+
+
+def _reasons(expressions: RecordExpressions, limits: RecordLimits) -> list[Column]:
+    reasons = []
+    if expressions.timestamp is not None:
+        reasons.append(F.when(F.col("timestamp").isNull(), F.lit("there is no timestamp")))
+        reasons.append(F.when(F.col("timestamp") < F.timestamp_millis(F.lit(0)), F.lit("the timestamp is before 1970")))
+    if expressions.partition is not None and limits.partition_count is not None:
+        outside = (F.col("partition") < 0) | (F.col("partition") >= limits.partition_count)
+        sentence = F.concat(F.lit("there is no partition "), F.col("partition").cast("string"))
+        reasons.append(F.when(outside, sentence))
+    if limits.record_bytes_max is not None:
+        size = F.coalesce(F.octet_length("value"), F.lit(0)) + F.lit(RECORD_OVERHEAD_BYTES)
+        if expressions.key is not None:
+            size = size + F.coalesce(F.octet_length("key"), F.lit(0))
+        sentence = F.lit(f"the record is larger than the topic's max.message.bytes ({limits.record_bytes_max})")
+        reasons.append(F.when(size > limits.record_bytes_max, sentence))
+    return reasons
+
+
+class _Expressions:
+    """Expressions over one source, with errors that name the option and the columns there are."""
+
+    def __init__(self, source: DataFrame) -> None:
+        self._source = source
+
+    def bytes_of(self, option: str, expression: str) -> Column:
+        column, kind = self._resolve(option, expression)
+        match kind:
+            case BinaryType():
+                return column
+            case StringType():
+                return column.cast("binary")
+            case StructType() | MapType() | ArrayType() | VariantType():
+                return F.to_json(column).cast("binary")
+            case _:
+                return column.cast("string").cast("binary")
+
+    def timestamp_of(self, expression: str) -> Column:
+        column, kind = self._resolve("timestamp", expression)
+        match kind:
+            case TimestampType():
+                return column
+            case TimestampNTZType() | DateType() | StringType():
+                return column.try_cast("timestamp")
+            case IntegralType():
+                return F.timestamp_millis(column.cast("bigint"))
+        raise JobUsageError(
+            f"--timestamp {expression!r} is {kind.simpleString()}: a timestamp, date, string or whole number of "
+            "milliseconds is needed."
+        )
+
+    def partition_of(self, expression: str) -> Column:
+        column, kind = self._resolve("partition", expression)
+        if not isinstance(kind, IntegralType):
+            raise JobUsageError(f"--partition {expression!r} is {kind.simpleString()}: a whole number is needed.")
+        return column.cast("int")
+
+    def headers_of(self, expression: str) -> Column:
+        column, kind = self._resolve("headers", expression)
+        if isinstance(kind, MapType):
+            return F.transform(
+                F.map_entries(column),
+                lambda entry: F.struct(
+                    entry["key"].cast("string").alias("key"), entry["value"].cast("binary").alias("value")
+                ),
+            )
+        if isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType):
+            names = kind.elementType.names
+            if len(names) == 2:
+                return F.transform(
+                    column,
+                    lambda entry: F.struct(
+                        entry[names[0]].cast("string").alias("key"), entry[names[1]].cast("binary").alias("value")
+                    ),
+                )
+        raise JobUsageError(
+            f"--headers {expression!r} is {kind.simpleString()}: a map of strings, or an array of structs of a key "
+            "and a value is needed."
+        )
+
+    def _resolve(self, option: str, expression: str) -> tuple[Column, DataType]:
+        column = F.expr(expression) if expression.strip() else None
+        if column is None:
+            raise JobUsageError(f"--{option} is empty.")
+        try:
+            fields = self._source.select(column).schema.fields
+        except PySparkException as error:
+            raise JobUsageError(
+                f"--{option} {expression!r} cannot be used: {first_sentence(error)} The columns are "
+                f"{_listed(self._source.columns)}."
+            ) from None
+        if len(fields) != 1:
+            raise JobUsageError(f"--{option} {expression!r} is {len(fields)} columns: one is needed.")
+        return column, fields[0].dataType
+
+
+def first_sentence(error: BaseException) -> str:
+    """The first line of what Spark says, without its class of errors and its SQLSTATE."""
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    if line.startswith("[") and "] " in line:
+        line = line.partition("] ")[2]
+    line = line.partition(" SQLSTATE: ")[0].rstrip()
+    return line if line.endswith((".", "?", "!")) else f"{line}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 40 else f"{', '.join(names[:40])} and {len(names) - 40} more"

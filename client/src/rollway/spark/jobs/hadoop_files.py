@@ -1,0 +1,109 @@
+"""Files where Spark's are: local, HDFS, object stores. Through the JVM's Hadoop, so the session's settings hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from rollway.spark.jobs.errors import JobError
+
+
+class HadoopFiles:
+    """A few operations on paths as Spark takes them. Not for more than one thread.
+
+    Raises:
+        JobError: the session is one of Spark Connect, which has no JVM here; or a file cannot be read or written.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        jvm = getattr(spark, "_jvm", None)
+        if jvm is None:
+            raise JobError("Export needs a classic Spark session: one of Spark Connect cannot rename files.")
+        self._jvm: Any = jvm
+        self._settings: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no public way
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    def _system(self, path: str) -> Any:
+        return self._path(path).getFileSystem(self._settings)
+
+    def read_text(self, path: str) -> str | None:
+        """The whole small file; ``None`` if there is none."""
+        try:
+            if not self._system(path).exists(self._path(path)):
+                return None
+            stream = self._system(path).open(self._path(path))
+            try:
+                return bytes(stream.readAllBytes()).decode("utf-8")
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            raise _file_error(path, "read", error) from None
+
+    def replace_text(self, path: str, text: str) -> None:
+        """Make ``path`` hold ``text``: whoever reads it finds the old text or the new one, never a part."""
+        unfinished = f"{path}.unfinished"
+        try:
+            stream = self._system(path).create(self._path(unfinished), True)
+            try:
+                stream.write(text.encode("utf-8"))
+            finally:
+                stream.close()
+            self._rename(unfinished, path, replace=True)
+        except Py4JJavaError as error:
+            raise _file_error(path, "written", error) from None
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file, over another one if there is one; folders are made. A file that is moved already is left
+        alone."""
+        try:
+            system = self._system(target)
+            if not system.exists(self._path(source)) and system.exists(self._path(target)):
+                return
+            system.mkdirs(self._path(target).getParent())
+            self._rename(source, target, replace=True)
+        except Py4JJavaError as error:
+            raise _file_error(target, "written", error) from None
+
+    def _rename(self, source: str, target: str, *, replace: bool) -> None:
+        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
+        flags = self._jvm.java.lang.reflect.Array.newInstance(rename.NONE.getClass(), 1)
+        self._jvm.java.lang.reflect.Array.set(flags, 0, rename.OVERWRITE if replace else rename.NONE)
+        absolute = self._system(target).makeQualified(self._path(target))
+        context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(absolute.toUri(), self._settings)
+        context.rename(self._system(source).makeQualified(self._path(source)), absolute, flags)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder."""
+        try:
+            return bool(self._system(path).exists(self._path(path)))
+        except Py4JJavaError as error:
+            raise _file_error(path, "read", error) from None
+
+    def delete(self, path: str) -> None:
+        """Delete a file or a folder with all in it; what is not there is no error."""
+        try:
+            self._system(path).delete(self._path(path), True)
+        except Py4JJavaError as error:
+            raise _file_error(path, "deleted", error) from None
+
+    def files_below(self, folder: str) -> list[tuple[str, int]]:
+        """Path relative to ``folder`` and size in bytes of every file in it and in its folders, sorted."""
+        try:
+            root = self._system(folder).makeQualified(self._path(folder)).toUri().getPath().rstrip("/")
+            listing = self._system(folder).listFiles(self._path(folder), True)
+            found = []
+            while listing.hasNext():
+                status = listing.next()
+                found.append((status.getPath().toUri().getPath()[len(root) + 1 :], int(status.getLen())))
+            return sorted(found)
+        except Py4JJavaError as error:
+            raise _file_error(folder, "listed", error) from None
+
+
+def _file_error(path: str, verb: str, error: Py4JJavaError) -> JobError:
+    cause = error.java_exception
+    return JobError(f"{path} cannot be {verb}: {cause.getClass().getSimpleName()}: {cause.getMessage()}.")

@@ -1,0 +1,99 @@
+"""Options that several jobs share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from rollway.spark.jobs.errors import JobUsageError
+from rollway.spark.jobs.topics import OnDataLoss, TopicAddress
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+Url = Annotated[
+    str, typer.Option("--url", "-u", envvar="ROLLWAY_SERVER", metavar="URL", help="Address of the service.")
+]
+ToUrl = Annotated[str | None, typer.Option("--to-url", metavar="URL", help="Service of the other topic, if another.")]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Format = Annotated[
+    str, typer.Option("--format", "-f", metavar="NAME", help="csv, json, parquet, orc, text, avro; else by the name.")
+]
+FileSchema = Annotated[
+    str | None, typer.Option("--schema", metavar="DDL", help="Columns; else found by reading once more.")
+]
+ReadOptions = Annotated[
+    list[str] | None, typer.Option("--read-option", metavar="KEY=VALUE", help="Option of Spark's reader; repeatable.")
+]
+Where = Annotated[str | None, typer.Option("--where", metavar="EXPR", help="Only these rows.")]
+Key = Annotated[str | None, typer.Option("--key", metavar="EXPR", help="Key of the record.")]
+Value = Annotated[str | None, typer.Option("--value", metavar="EXPR", help="Value; else the row as JSON, or the line.")]
+Timestamp = Annotated[
+    str | None, typer.Option("--timestamp", metavar="EXPR", help="Timestamp, date, string, or milliseconds; else now.")
+]
+Headers = Annotated[
+    str | None, typer.Option("--headers", metavar="EXPR", help="Headers: a map, or an array of structs of two.")
+]
+Start = Annotated[
+    str, typer.Option("--from", metavar="PLACE", help='earliest, latest, a time, or offsets such as {"0": 1200}.')
+]
+End = Annotated[str, typer.Option("--until", metavar="PLACE", help="The same; exclusive.")]
+ByKey = Annotated[bool, typer.Option("--by-key", help="Let keys decide the partition instead of keeping it.")]
+AppId = Annotated[
+    str | None, typer.Option("--app-id", metavar="ID", help="Whose load it is; with --version it is done only once.")
+]
+AppVersion = Annotated[int | None, typer.Option("--version", metavar="N", help="Which load of the application it is.")]
+OnLoss = Annotated[
+    str, typer.Option("--on-data-loss", metavar="WHAT", help="fail, or skip: go on with the records that are left.")
+]
+FormatOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="KEY=VALUE", help='Option of format("rollway") or Kafka; repeatable.'),
+]
+ToFormatOptions = Annotated[
+    list[str] | None,
+    typer.Option("--to-option", metavar="KEY=VALUE", help="The same for the other topic; else those of --option."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Look at everything, say what would be done, write nothing.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+
+
+def pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    """``KEY=VALUE`` of a repeated option.
+
+    Raises:
+        JobUsageError: one of them has no ``=``.
+    """
+    found = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise JobUsageError(f"{option} {text!r} is not KEY=VALUE.")
+        found[key] = value
+    return found
+
+
+def address(topic: str, url: str, format_options: Sequence[str] | None) -> TopicAddress:
+    """A topic of a Rollway service. A token may be in ``ROLLWAY_API_KEY``, where ``format("rollway")`` finds it."""
+    return TopicAddress(topic=topic, url=url, options=pairs("--option", format_options))
+
+
+def topic_address(topic: str, url: str, kafka: str | None, format_options: Sequence[str] | None) -> TopicAddress:
+    """A topic of Kafka if its servers are given, else one of a Rollway service."""
+    if kafka is None:
+        return address(topic, url, format_options)
+    return TopicAddress(topic=topic, url=kafka, format="kafka", options=pairs("--option", format_options))
+
+
+def on_data_loss(text: str) -> OnDataLoss:
+    """What to do about records that are gone.
+
+    Raises:
+        JobUsageError: it is neither ``fail`` nor ``skip``.
+    """
+    if text == "fail":
+        return "fail"
+    if text == "skip":
+        return "skip"
+    raise JobUsageError(f"--on-data-loss {text!r} is neither fail nor skip.")

@@ -1,0 +1,229 @@
+"""Topics as jobs see them: where they are, which range of them is meant, and that range as rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+
+from rollway.client import OffsetOutOfRangeError, RollwayClient
+from rollway.spark.jobs.errors import JobError, JobUsageError
+from rollway.spark.jobs.expressions import first_sentence
+from rollway.spark.jobs.places import Place
+from rollway.spark.options import ReadOptions
+
+ISOLATION = "read_committed"
+KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+
+TopicFormat = Literal["rollway", "kafka"]
+OnDataLoss = Literal["fail", "skip"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAddress:
+    """A topic, and the service or the Kafka cluster that has it.
+
+    ``url`` is the service's address, or Kafka's bootstrap servers. ``options`` are more options of ``format(...)``:
+    credentials, CA, ``fetchMaxBytes``, ``kafka.security.protocol``. They are not shown.
+    """
+
+    topic: str
+    url: str
+    format: TopicFormat = "rollway"
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.topic:
+            raise JobUsageError("The topic has no name.")
+        if self.format not in ("rollway", "kafka"):
+            raise JobUsageError(f"Topics of format {self.format!r} are not known: rollway and kafka are.")
+
+    def __str__(self) -> str:
+        return self.topic if self.format == "rollway" else f"{self.topic} (Kafka at {self.url})"
+
+    def all_options(self) -> dict[str, str]:
+        """The address and the options together, as ``format(...)`` takes them."""
+        address = "url" if self.format == "rollway" else "kafka.bootstrap.servers"
+        return {address: self.url, **self.options}
+
+
+def open_client(address: TopicAddress) -> RollwayClient:
+    """A client of the service that has the topic; the caller closes it.
+
+    Raises:
+        JobUsageError: the topic is Kafka's.
+    """
+    if address.format != "rollway":
+        raise JobUsageError(f"{address} is not a topic of a Rollway service.")
+    options = {**address.all_options(), "subscribe": address.topic}
+    return RollwayClient(ReadOptions.parse(options, streaming=False).client)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRange:
+    """The offsets ``[starts, ends)`` of each partition of one topic. They do not move."""
+
+    address: TopicAddress
+    topic_id: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    size_bytes: int = 0
+    lost_count: int = 0
+    """Offsets below the log start that were asked for and are left out."""
+    from_ms: int | None = None
+    """Only records at or after this time."""
+    until_ms: int | None = None
+    """Only records before this time."""
+
+    @property
+    def offset_count(self) -> int:
+        """At least as many as there are records: commit markers have offsets too."""
+        return sum(end - self.starts[number] for number, end in self.ends.items())
+
+    @property
+    def partition_count(self) -> int:
+        """All of the topic, those without records too."""
+        return len(self.starts)
+
+    def as_json(self) -> dict[str, list[int]]:
+        """``{"0": [start, end]}``."""
+        return {str(number): [self.starts[number], self.ends[number]] for number in sorted(self.starts)}
+
+
+def resolve_range(
+    client: RollwayClient, address: TopicAddress, start: Place, end: Place, on_data_loss: OnDataLoss = "fail"
+) -> TopicRange:
+    """Which committed records lie between two places, as of now.
+
+    A time means the records' own timestamps, wherever they stand. The end is not looked up by time: commit markers
+    carry the time of the commit, and a lookup would stop at one, however old the records behind it are.
+
+    Raises:
+        JobError: the range begins below the log start, and ``on_data_loss`` is not ``skip``.
+        JobUsageError: a place names a partition that does not exist, or the end lies before the start.
+        RollwayError: the service cannot be asked, or has no such topic.
+    """
+    topic = client.describe_topic(address.topic)
+    for place in (start, end):
+        unknown = [number for number in place.offsets if not 0 <= number < topic.partition_count]
+        if unknown:
+            raise JobUsageError(
+                f"{address} has {topic.partition_count} partitions, and none with the number {unknown[0]}."
+            )
+    request: dict[str, object] = {
+        "split_count": 1,
+        "isolation": ISOLATION,
+        "on_truncated": "earliest" if on_data_loss == "skip" else "error",
+        **_start(start),
+        "end_offset": "latest",
+        "partitions": [
+            {"partition": number, **_bound_of("start", start, number), **_bound_of("end", end, number)}
+            for number in range(topic.partition_count)
+        ],
+    }
+    try:
+        found = client.split(address.topic, request)
+    except OffsetOutOfRangeError as error:
+        raise JobError(
+            f"Records of {address} that were to be read are gone ({error}); --on-data-loss skip goes on with what is "
+            "left."
+        ) from error
+    starts = {each.partition: each.start_offset for each in found.partitions}
+    return TopicRange(
+        address=address,
+        topic_id=topic.topic_id,
+        starts=starts,
+        ends={each.partition: max(each.end_offset, starts[each.partition]) for each in found.partitions},
+        size_bytes=found.size_bytes,
+        lost_count=sum(each.skipped_count for each in found.partitions),
+        from_ms=start.timestamp_ms if start.kind == "time" else None,
+        until_ms=end.timestamp_ms if end.kind == "time" else None,
+    )
+
+
+def _start(place: Place) -> dict[str, object]:
+    """Where partitions begin that are not named. Before a time's first offset there is no record as late."""
+    match place.kind:
+        case "time":
+            return {"start_timestamp": place.timestamp_ms}
+        case "earliest" | "latest":
+            return {"start_offset": place.kind}
+        case "offsets":
+            return {"start_offset": "earliest"}
+
+
+def _bound_of(side: Literal["start", "end"], place: Place, number: int) -> dict[str, object]:
+    if side == "end" and place.kind == "earliest":
+        return {"end_offset": "earliest"}
+    return {f"{side}_offset": place.offsets[number]} if number in place.offsets else {}
+
+
+def read_range(spark: SparkSession, wanted: TopicRange, *, headers: bool = False) -> DataFrame:
+    """The records of the range: one Spark partition of each topic partition that has some, in the order of offsets."""
+    topic = wanted.address.topic
+    numbers = sorted(wanted.starts)
+    rows = (
+        spark.read.format("rollway")
+        .options(**wanted.address.all_options())
+        .option("isolationLevel", ISOLATION)
+        .option("assign", json.dumps({topic: numbers}))
+        .option("startingOffsets", json.dumps({topic: {str(each): wanted.starts[each] for each in numbers}}))
+        .option("endingOffsets", json.dumps({topic: {str(each): wanted.ends[each] for each in numbers}}))
+        .option("includeHeaders", str(headers).lower())
+        .load()
+    )
+    if wanted.from_ms is not None:
+        rows = rows.where(F.unix_millis("timestamp") >= wanted.from_ms)
+    if wanted.until_ms is not None:
+        rows = rows.where(F.unix_millis("timestamp") < wanted.until_ms)
+    return rows
+
+
+def read_kafka(spark: SparkSession, address: TopicAddress, start: Place, end: Place, *, headers: bool) -> DataFrame:
+    """The records of a topic of Kafka, between two places.
+
+    Raises:
+        JobError: this Spark has no source for Kafka, or it does not take the options.
+    """
+    reader = (
+        spark.read.format("kafka")
+        .options(**address.all_options())
+        .option("kafka.isolation.level", ISOLATION)
+        .option("subscribe", address.topic)
+        .option("includeHeaders", str(headers).lower())
+    )
+    for name, place in (("starting", start), ("ending", end)):
+        match place.kind:
+            case "time":
+                reader = reader.option(f"{name}Timestamp", str(place.timestamp_ms))
+                reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
+            case "offsets":
+                offsets = {str(number): offset for number, offset in place.offsets.items()}
+                reader = reader.option(f"{name}Offsets", json.dumps({address.topic: offsets}))
+            case _:
+                reader = reader.option(f"{name}Offsets", place.kind)
+    try:
+        return reader.load()
+    except PySparkException as error:
+        raise kafka_error(address, error) from None
+
+
+def kafka_error(address: TopicAddress, error: Exception) -> JobError:
+    """What is wrong with Kafka, with the package to add where Spark does not have it."""
+    if "Failed to find the data source: kafka" in str(error) or "Failed to find data source: kafka" in str(error):
+        return JobError(
+            f"{address}: this Spark has no source for Kafka. Submit with --packages {KAFKA_PACKAGE}:<version of Spark>."
+        )
+    return JobError(f"{address}: {first_sentence(error)}")
+
+
+def utc_date_and_hour(rows: DataFrame) -> DataFrame:
+    """``rows`` with ``date`` and ``hour`` of their ``timestamp`` in UTC, whatever the session's time zone."""
+    days = F.floor(F.unix_millis("timestamp") / F.lit(86_400_000)).cast("int")
+    hours = F.pmod(F.floor(F.unix_millis("timestamp") / F.lit(3_600_000)), F.lit(24)).cast("int")
+    return rows.withColumn("date", F.date_from_unix_date(days)).withColumn("hour", hours)

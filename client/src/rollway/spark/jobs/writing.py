@@ -1,0 +1,122 @@
+"""Writing rows to a topic as one load job of the service, watched while it runs: all is visible at once, or nothing."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+
+from rollway.client import RollwayClient, RollwayError
+from rollway.spark.jobs.errors import JobUsageError
+from rollway.spark.jobs.progress import Progress, tasks_done
+from rollway.spark.jobs.reports import counted, format_bytes
+from rollway.spark.jobs.topics import TopicAddress, kafka_error
+
+JOB_TIMEOUT_MS = 600_000
+COMMITTED_STATES = ("committing", "committed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadIdentity:
+    """Whose load it is and which of them: the same two again load nothing. Without an application it has no name."""
+
+    application_id: str | None = None
+    version: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.application_id is None) != (self.version is None):
+            raise JobUsageError("--app-id and --version belong together: one load of an application is its version.")
+        if self.version is not None and self.version < 0:
+            raise JobUsageError(f"--version {self.version} is below 0.")
+
+    def named(self, part: str) -> LoadIdentity:
+        """The identity of another load that belongs to this one."""
+        return (
+            self
+            if self.application_id is None
+            else LoadIdentity(application_id=f"{self.application_id}.{part}", version=self.version)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a write came to. ``is_repeated``: this version was loaded before, and nothing was written now."""
+
+    rows: int
+    seconds: float
+    size_bytes: int | None = None
+    job_id: str | None = None
+    is_repeated: bool = False
+    partitions: Mapping[int, int] = field(default_factory=dict)
+    """Rows by partition."""
+
+
+def write_records(
+    rows: DataFrame, target: TopicAddress, client: RollwayClient, identity: LoadIdentity, progress: Progress
+) -> Written:
+    """Append ``rows`` to a topic of Rollway, exactly once.
+
+    Raises:
+        PySparkException: Spark failed; nothing is visible.
+        RollwayError: the service refused or cannot be reached.
+    """
+    started = time.monotonic()
+    application = identity.application_id or f"rollway-spark-{uuid.uuid4().hex}"
+    job = client.begin_job(
+        application,
+        identity.version or 0,
+        mode="transactional",
+        timeout_ms=JOB_TIMEOUT_MS,
+        topics=(target.topic,),
+    )
+    if job.state in COMMITTED_STATES:
+        return Written(rows=0, seconds=time.monotonic() - started, job_id=job.job_id, is_repeated=True)
+
+    def how_far() -> str:
+        now = client.find_job(job.job_id)
+        facts = [f"{counted(now.rows, 'record')}, {format_bytes(now.size_bytes)}, {now.rows_per_second:,} a second"]
+        return ", ".join([each for each in (tasks_done(rows.sparkSession), *facts) if each])
+
+    writer = rows.write.format("rollway").options(**target.all_options())
+    writer = writer.option("topic", target.topic).option("jobId", job.job_id).mode("append")
+    try:
+        with progress.during(f"writing to {target}", how_far):
+            writer.save()
+    except BaseException:
+        with suppress(RollwayError):
+            client.abort_job(job.job_id)
+        raise
+    done = client.find_job(job.job_id)
+    return Written(
+        rows=done.rows,
+        seconds=time.monotonic() - started,
+        size_bytes=done.size_bytes,
+        job_id=job.job_id,
+        partitions={each.partition: each.rows for each in getattr(done, "partitions", ())},
+    )
+
+
+def write_kafka(rows: DataFrame, target: TopicAddress, progress: Progress) -> Written:
+    """Append ``rows`` to a topic of Kafka with Spark's own sink, at least once: a task that is tried again writes
+    again.
+
+    Raises:
+        JobError: this Spark has no sink for Kafka, or it refuses.
+    """
+    started = time.monotonic()
+    counter = Observation()
+    observed = rows.observe(counter, F.count(F.lit(1)).alias("rows"))
+    writer = observed.write.format("kafka").options(**target.all_options()).option("topic", target.topic)
+    try:
+        with progress.during(f"writing to {target}", lambda: tasks_done(rows.sparkSession)):
+            writer.mode("append").save()
+    except (PySparkException, Py4JJavaError) as error:
+        raise kafka_error(target, error) from None
+    return Written(rows=int(counter.get["rows"]), seconds=time.monotonic() - started)

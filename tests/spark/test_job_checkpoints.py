@@ -1,0 +1,80 @@
+"""Export's checkpoint: what a killed run leaves, and files where Spark's are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rollway.spark.jobs.checkpoints import CheckpointFolder, ExportCheckpoint, RunIntent
+from rollway.spark.jobs.errors import JobError
+from rollway.spark.jobs.hadoop_files import HadoopFiles
+
+CHECKPOINT = ExportCheckpoint(topic="orders", topic_id="t1", run=3, offsets={0: 10, 11: 0}, rows=7)
+INTENT = RunIntent(run=4, topic_id="t1", starts={0: 10, 11: 0}, ends={0: 15, 11: 2})
+
+
+@pytest.fixture
+def folder(spark: SparkSession, tmp_path: Path) -> CheckpointFolder:
+    return CheckpointFolder(HadoopFiles(spark), str(tmp_path), "orders")
+
+
+def test_nothing_was_exported_yet(folder: CheckpointFolder) -> None:
+    assert folder.read() is None
+    assert folder.read_intent() is None
+
+
+def test_a_run_is_announced_staged_and_finished(folder: CheckpointFolder, tmp_path: Path) -> None:
+    folder.begin(INTENT)
+    assert folder.read_intent() == INTENT
+    complete = folder.staged(INTENT, 6)
+    assert folder.read_intent() == complete
+    assert (complete.staged, complete.rows) == (True, 6)
+    folder.finish(CHECKPOINT)
+    assert folder.read() == CHECKPOINT
+    assert folder.read_intent() is None
+    left = sorted(path.name for path in (tmp_path / "_rollway/orders").iterdir() if not path.name.startswith("."))
+    assert left == ["checkpoint.json"]
+
+
+def test_what_a_run_left_in_staging_is_gone_when_the_next_begins(folder: CheckpointFolder) -> None:
+    Path(folder.staging).mkdir(parents=True)
+    (Path(folder.staging) / "part-0.parquet").write_bytes(b"half")
+    folder.begin(INTENT)
+    assert not Path(folder.staging).exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"version": 2}', '{"version": 1}', '{"version": 1, "run": 1, "offsets": 3}']
+)
+def test_another_file_is_not_taken_for_a_checkpoint(folder: CheckpointFolder, tmp_path: Path, text: str) -> None:
+    (tmp_path / "_rollway/orders").mkdir(parents=True)
+    (tmp_path / "_rollway/orders/checkpoint.json").write_text(text)
+    (tmp_path / "_rollway/orders/run.json").write_text(text)
+    with pytest.raises(JobError, match=r"checkpoint\.json is not of an export of orders"):
+        folder.read()
+    with pytest.raises(JobError, match=r"run\.json is not of an export of orders"):
+        folder.read_intent()
+
+
+def test_a_file_is_replaced_as_a_whole_and_moved_once(spark: SparkSession, tmp_path: Path) -> None:
+    files = HadoopFiles(spark)
+    old, new = str(tmp_path / "a/old.json"), str(tmp_path / "b/c/new.json")
+    files.replace_text(old, "one")
+    files.replace_text(old, "two")
+    assert files.read_text(old) == "two"
+    files.move(old, new)
+    files.move(old, new)
+    assert files.read_text(new) == "two"
+    assert not files.exists(old)
+    assert files.files_below(str(tmp_path / "b")) == [("c/new.json", 3)]
+    files.delete(new)
+    files.delete(new)
+    assert files.read_text(new) is None
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JobError, match=r"cannot be written: \w+"):
+        HadoopFiles(spark).replace_text(str(tmp_path / "file/in/checkpoint.json"), "x")

@@ -1,0 +1,151 @@
+"""``rollway-spark``: what it refuses before Spark starts, and what it tells spark-submit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rollway.spark.jobs import cli
+from rollway.spark.jobs.errors import JobError, JobUsageError
+from rollway.spark.jobs.places import EARLIEST, LATEST, Place, parse_place
+from rollway.spark.jobs.submitting import LOGGING, SCRIPT, Submission, find_spark_submit
+
+JOBS = ("load", "export", "copy", "compare", "replay")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("load in.csv", "Missing option '--topic'"),
+        ("load in.csv --topic t --app-id a", "--app-id and --version belong together"),
+        ("load in.csv --topic t --app-id a --version -1", "--version -1 is below 0"),
+        ("load in.csv --topic t --max-rejects 3", "--max-rejects needs"),
+        ("load in.csv --topic t --rejects-topic t", "cannot go to the topic that is loaded"),
+        ("load in.csv --topic t --rejects-topic r --rejects-to /tmp/r", "exclude each other"),
+        ("load in.csv --topic t --config retention.ms", "is not KEY=VALUE"),
+        ("load in.dat --topic t", "cannot be told by the name"),
+        ("export t", "Missing option '--to'"),
+        ("export t --to /tmp/x --from yesterday", "'yesterday' is not a place in a topic"),
+        ("export t --to /tmp/x --on-data-loss ignore", "neither fail nor skip"),
+        ("copy t t", "cannot be copied to itself"),
+        ("copy t u --to-kafka host:9092 --app-id a --version 1", "at least once"),
+        ("compare t", "either a second topic or --files"),
+        ("compare t u --files x.csv", "either a second topic or --files"),
+        ("compare t u --ignore offset", "'offset' is not a part of records"),
+        ("compare t --files x.csv --ignore value", "nothing is left to compare"),
+        ("replay t t", "cannot be replayed into itself"),
+        ("replay t u --speed -1", "--speed -1 makes no sense"),
+        ("replay t u --interval 0", "outside 0.1 to 3600"),
+        ("replay t u --timestamps old", "neither keep nor now"),
+        ("replay t u --app-id a --version 1", "needs an end that stays"),
+        ("lode in.csv", "No such command 'lode'"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_before_spark_starts(
+    line: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(line.split(), is_beside_driver=False) == 2
+    printed = capsys.readouterr()
+    assert sentence in printed.err
+    assert printed.err.startswith("rollway-spark: ")
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_errors_are_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["copy", "t", "t", "--json"], is_beside_driver=False) == 2
+    assert capsys.readouterr().err == '{"error": "A topic cannot be copied to itself.", "exit_status": 2}\n'
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_every_job_explains_itself(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([job, "--help"], is_beside_driver=False) == 0
+    printed = capsys.readouterr().out
+    assert f"rollway-spark {job}" in printed
+    for option in ("--dry-run", "--json", "--url", "--option"):
+        assert option in printed
+
+
+def test_alone_it_lists_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([], is_beside_driver=False) == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {job}" in printed for job in JOBS)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("earliest", EARLIEST),
+        ("latest", LATEST),
+        ("2013-07-04T00:00:00-04:00", Place("time", timestamp_ms=1_372_910_400_000)),
+        ("2013-07-04", Place("time", timestamp_ms=1_372_896_000_000)),
+        ("1372896000000", Place("time", timestamp_ms=1_372_896_000_000)),
+        ('{"0": 12, "3": 0}', Place("offsets", offsets={0: 12, 3: 0})),
+    ],
+)
+def test_places_are_read(text: str, place: Place) -> None:
+    assert parse_place(text) == place
+    assert parse_place(str(place)) == place
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2013-13-01", "{}", '{"0": -1}', '{"0": true}', '{"a": 1}', "{", "-5"])
+def test_other_texts_are_no_places(text: str) -> None:
+    with pytest.raises(JobUsageError):
+        parse_place(text)
+
+
+def test_spark_submit_is_told_what_stands_before_the_job() -> None:
+    submission = Submission(
+        master="spark://host:7077",
+        deploy_mode="client",
+        settings=("spark.cores.max=8", "spark.sql.session.timeZone=Europe/Berlin"),
+        packages="a:b:1",
+        log_level="warn",
+    )
+    line = submission.options("rollway-spark load")
+    assert line[:4] == ["--master", "spark://host:7077", "--name", "rollway-spark load"]
+    assert "spark.cores.max=8" in line
+    assert [each for each in line if "timeZone" in each] == ["spark.sql.session.timeZone=Europe/Berlin"]
+    assert line[line.index("--packages") + 1] == "a:b:1"
+    assert not submission.is_cluster
+    assert SCRIPT.is_file()
+    assert LOGGING.is_file()
+
+
+def test_the_job_is_found_behind_options_that_are_called_like_it() -> None:
+    arguments = ["--conf", "load", "--master=load", "load", "load", "--topic", "load"]
+    assert cli.arguments_of_job(arguments, "load") == ["load", "--topic", "load"]
+
+
+def test_a_wrong_spark_home_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="SPARK_HOME is wrong"):
+        find_spark_submit({"SPARK_HOME": str(tmp_path)})
+    assert Path(find_spark_submit({})).is_file()
+
+
+def test_the_command_ends_with_the_exit_status_of_the_job(tmp_path: Path) -> None:
+    """One whole run: command line, spark-submit, driver, sentence, exit status."""
+    command = [sys.executable, "-c", "from rollway.spark.jobs.cli import main; main()"]
+    line = [
+        "--master",
+        "local[1]",
+        "load",
+        str(tmp_path / "nothing.csv"),
+        "--topic",
+        "t",
+        "--url",
+        "http://127.0.0.1:9",
+    ]
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [*command, *line, "--option", "retries=0"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 1
+    assert "rollway-spark: cannot reach Rollway at http://127.0.0.1:9" in done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert "\tat " not in done.stderr

@@ -1,0 +1,45 @@
+"""Digests: equal contents, equal digests; anything else, others."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rollway.spark.jobs.digests import partition_digests, whole_digest
+
+Rows = list[tuple[str | None, str | None]]
+BASE: Rows = [("a", "1"), ("b", "2"), (None, ""), ("a", "1")]
+
+
+def digest(spark: SparkSession, rows: Rows, slices: int = 1) -> tuple[int, str]:
+    frame = spark.createDataFrame(rows, "key string, value string").repartition(slices)
+    return whole_digest(frame, ["key", "value"])
+
+
+def test_order_and_partitioning_do_not_count(spark: SparkSession) -> None:
+    assert digest(spark, BASE) == digest(spark, BASE[::-1], 3)
+    assert digest(spark, BASE)[0] == 4
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [("a", "1"), ("b", "2"), (None, "")],
+        [("a", "1"), ("b", "2"), ("b", "2"), (None, "")],
+        [("a", "1"), ("b", "2"), ("", None), ("a", "1")],
+        [("a", "1"), ("b", "2"), (None, None), ("a", "1")],
+        [("a1", ""), ("b", "2"), (None, ""), ("a", "1")],
+        [("a", "1"), ("2", "b"), (None, ""), ("a", "1")],
+        [],
+    ],
+)
+def test_everything_else_counts(spark: SparkSession, other: Rows) -> None:
+    assert digest(spark, other) != digest(spark, BASE)
+
+
+def test_each_partition_has_its_own(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT cast(id % 2 as int) AS partition, id AS value FROM range(10)")
+    found = partition_digests(rows, ["value"])
+    assert {number: count for number, (count, _) in found.items()} == {0: 5, 1: 5}
+    assert found[0][1] != found[1][1]
+    assert all(len(digest) == 32 for _, digest in found.values())
