@@ -29,7 +29,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-all kill-test history-test retry-test crash-test check format bench bench-compare bench-peers soak flame-graphs docs openapi lock clean
+.PHONY: help setup run demo test test-all kill-test history-test retry-test crash-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -106,6 +106,10 @@ flame-graphs: setup $(BENCH_STAMP) ## where the time of each path goes, as SVG f
 bench-peers: setup ## measure it beside Kafka, NATS, Redis ..., those that can be had (PEERS="--only nats")
 	@mkdir -p $(BENCH_DIR)
 	$(BIN)/python -m bench.peers --json $(BENCH_DIR)/peers.json --markdown $(BENCH_DIR)/peers.md $(PEERS)
+
+bench-spark: setup ## Spark on Rollway beside Spark alone, half an hour (SPARK_BENCH="--only write --rows 1000000")
+	@mkdir -p $(BENCH_DIR)
+	$(BIN)/python -m bench.spark --json $(BENCH_DIR)/spark.json --markdown $(BENCH_DIR)/spark.md $(SPARK_BENCH)
 
 soak: setup $(BENCH_STAMP) ## ten minutes of mixed load with rolls and retention: does anything grow? (SOAK_SECONDS=...)
 	@mkdir -p $(BENCH_DIR)

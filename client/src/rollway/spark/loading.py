@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -90,6 +91,7 @@ class TaskLoad:
                 time.perf_counter() - started, self._encoding_seconds, sender.sending_seconds, sender.waiting_seconds
             ),
             host=socket.gethostname(),
+            peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         )
 
     def _loaded(self) -> TaskMessage:

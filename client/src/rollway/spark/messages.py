@@ -58,6 +58,8 @@ class TaskMessage(WriterCommitMessage):
     """Rows that were not loaded, by reason."""
     timings: Timings = field(default_factory=Timings)
     host: str = ""
+    peak_bytes: int = 0
+    """The most memory that the task's Python process has held so far, also in tasks before."""
 
     @property
     def rejected(self) -> int:

@@ -9,6 +9,7 @@ from rollway.spark.load_jobs import JobInUse
 from rollway.spark.messages import PartitionWritten, TaskMessage, sum_of_rejects, sum_of_written
 
 _SHOWN_MAX = 20
+_WIDTHS = (6, 8, 14, 10, 7, 8, 10, 9, 9, 10)
 _MIB = 1024 * 1024
 
 
@@ -55,6 +56,11 @@ class LoadReport:
         return sum(task.retries for task in self.tasks)
 
     @property
+    def peak_bytes(self) -> int:
+        """The most memory that the Python process of a task has held."""
+        return max((task.peak_bytes for task in self.tasks), default=0)
+
+    @property
     def partitions(self) -> list[PartitionWritten]:
         """What was written to each partition."""
         return sum_of_written(self.tasks)
@@ -86,17 +92,17 @@ class LoadReport:
         return lines + _and_more(len(partitions), "partitions")
 
     def _tasks(self) -> list[str]:
-        heading = (
-            f"  {'task':>6}{'attempt':>8}{'rows':>14}{'rejected':>10}{'again':>7}{'s':>8}{'encoding':>10}{'sending':>9}"
-        )
-        lines = [heading + f"{'waiting':>9}  host"] if self.tasks else []
+        names = ("task", "attempt", "rows", "rejected", "again", "s", "encoding", "sending", "waiting", "peak MiB")
+        lines = [_columns(*names) + "  host"] if self.tasks else []
         for task in self.tasks[:_SHOWN_MAX]:
-            times = task.timings
-            lines.append(
-                f"  {task.task:>6}{task.attempt:>8}{task.rows:>14,}{task.rejected:>10,}{task.retries:>7,}"
-                f"{times.total:>8.2f}{times.encoding:>10.2f}{times.sending:>9.2f}{times.waiting:>9.2f}  {task.host}"
-            )
+            counts = (task.task, task.attempt, f"{task.rows:,}", f"{task.rejected:,}", task.retries)
+            seconds = (f"{each:.2f}" for each in task.timings)
+            lines.append(_columns(*counts, *seconds, f"{task.peak_bytes / _MIB:,.0f}") + f"  {task.host}")
         return lines + _and_more(len(self.tasks), "tasks")
+
+
+def _columns(*cells: object) -> str:
+    return "  " + "".join(f"{cell:>{width}}" for cell, width in zip(map(str, cells), _WIDTHS, strict=True))
 
 
 def _and_more(count: int, what: str) -> list[str]:

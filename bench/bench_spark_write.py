@@ -1,0 +1,90 @@
+"""Writing through Spark: beside a sink that does nothing, beside at least once, beside the Row API; and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from bench.rows import Goal, Row, Sample, row_of
+from bench.spark_rivals import NoopArrowSink, RowSink
+from bench.spark_session import SparkPlan, in_turns
+from rollway.spark.bulk_load import bulk_load
+
+BENCH = "spark-write"
+_MIB = 1024 * 1024
+# The Row API is slow enough that its share of the rows is measured.
+_ROW_API_SHARE = 5
+# Memory is measured with so many rows, and with ten times as many.
+_MEMORY_ROWS = 500_000
+
+
+def _save(plan: SparkPlan, row_count: int, format_: str, **options: str) -> None:
+    with plan.topic() as topic:
+        writer = plan.rows(row_count).write.format(format_).option("url", plan.url).option("topic", topic)
+        writer.options(**options).mode("append").save()
+
+
+def _noop(plan: SparkPlan) -> None:
+    plan.rows().write.format("noop_arrow").mode("append").save()
+
+
+def measure_loads(plan: SparkPlan) -> Iterator[Row]:
+    """A transactional load, in seconds, beside nothing at all and beside at least once."""
+    plan.spark.dataSource.register(NoopArrowSink)
+    save = partial(_save, plan, plan.row_count, "rollway")
+    contestants: dict[str, Callable[[], None]] = {
+        "no-op Arrow sink": partial(_noop, plan),
+        "transactional": save,
+        "at least once": partial(save, deliveryMode="atleastonce"),
+    }
+    samples = in_turns(plan, contestants)
+    ours = samples["transactional"]
+    for limit, bound in (("no-op Arrow sink", 2.5), ("at least once", 1.15)):
+        yield row_of(
+            BENCH,
+            f"transactional load, {plan.row_count:,} rows of 100 bytes",
+            "s",
+            ours,
+            limit=limit,
+            limits=samples[limit],
+            goal=Goal("ratio", "<=", bound),
+        )
+
+
+def measure_row_api(plan: SparkPlan) -> Iterator[Row]:
+    """What the Row API takes, in seconds, beside Arrow."""
+    plan.spark.dataSource.register(RowSink)
+    row_count = plan.row_count // _ROW_API_SHARE
+    contestants: dict[str, Callable[[], None]] = {
+        "Arrow": partial(_save, plan, row_count, "rollway", deliveryMode="atleastonce"),
+        "Row API": partial(_save, plan, row_count, "rollway_rows"),
+    }
+    samples = in_turns(plan, contestants)
+    yield row_of(
+        BENCH,
+        f"Row API, {row_count:,} rows of 100 bytes, at least once",
+        "s",
+        samples["Row API"],
+        limit="Arrow writer",
+        limits=samples["Arrow"],
+        goal=Goal("ratio", ">=", 4.0),
+    )
+
+
+def measure_memory(plan: SparkPlan) -> Iterator[Row]:
+    """The most memory of a task's Python process, for some rows and for ten times as many."""
+    few = 1_000 if plan.smoke else _MEMORY_ROWS
+    peaks = []
+    for row_count in (few, few * 10):
+        plan.say(f"memory, {row_count:,} rows")
+        with plan.topic() as topic:
+            peaks.append(bulk_load(plan.rows(row_count), plan.url, topic).peak_bytes / _MIB)
+    yield row_of(
+        BENCH,
+        f"peak memory of a task's Python process, {few * 10:,} rows",
+        "MiB",
+        [Sample(peaks[1])],
+        limit=f"{few:,} rows",
+        limits=[Sample(peaks[0])],
+        goal=Goal("value", "<=", 250_000_000 / _MIB),
+    )

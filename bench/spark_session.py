@@ -1,0 +1,101 @@
+"""A Spark session to measure in, a service beside it, and contestants that take turns."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.processes import ROOT
+from bench.rollway_server import RollwayServer
+from bench.rows import Sample
+from rollway.client import ClientSettings, RollwayClient
+from rollway.spark.java import java_home
+
+PARTITION_COUNT = 4
+_numbers = count()
+
+
+class SparkPlan(NamedTuple):
+    """What a benchmark of Spark is given, and how much it measures."""
+
+    spark: SparkSession
+    server: RollwayServer
+    client: RollwayClient
+    row_count: int
+    rounds: int
+    smoke: bool
+    say: Callable[[str], None]
+
+    @property
+    def url(self) -> str:
+        """Where the service is."""
+        return self.client.settings.url
+
+    def rows(self, row_count: int | None = None, value_bytes: int = 100) -> DataFrame:
+        """Values of ``value_bytes``, made by Spark as they are needed."""
+        numbers = self.spark.range(0, row_count or self.row_count, 1, PARTITION_COUNT)
+        return numbers.selectExpr(f"cast(lpad(cast(id as string), {value_bytes}, 'x') as binary) as value")
+
+    @contextmanager
+    def topic(self, partitions: int = PARTITION_COUNT) -> Iterator[str]:
+        """A topic that is gone afterwards, with its files."""
+        name = f"bench.{next(_numbers)}"
+        self.server.create_topic(name, partitions)
+        yield name
+        self.server.delete_topic(name)
+
+
+@contextmanager
+def spark_plan(
+    directory: Path, row_count: int, rounds: int, *, smoke: bool, say: Callable[[str], None]
+) -> Iterator[SparkPlan]:
+    """A session with two tasks at a time, and a service, for as long as the block runs."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.memory": "2g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(directory / "spark"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("bench")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        with RollwayServer(directory / "service", frozenset(os.sched_getaffinity(0))) as server:
+            host, port = server.address
+            with RollwayClient(ClientSettings(f"http://{host}:{port}")) as client:
+                yield SparkPlan(spark, server, client, row_count, rounds, smoke, say)
+    finally:
+        spark.stop()
+
+
+def in_turns(plan: SparkPlan, contestants: Mapping[str, Callable[[], None]]) -> dict[str, list[Sample]]:
+    """Seconds of each contestant in each round; one round before them is not counted.
+
+    Every second round runs them the other way round, so that nobody always follows the same one.
+    """
+    samples: dict[str, list[Sample]] = {name: [] for name in contestants}
+    for turn in range(plan.rounds + 1):
+        names = list(contestants)
+        for name in names if turn % 2 else names[::-1]:
+            plan.say(f"{name}, round {turn} of {plan.rounds}")
+            started = time.perf_counter()
+            contestants[name]()
+            if turn or plan.smoke:
+                samples[name].append(Sample(time.perf_counter() - started))
+    return samples

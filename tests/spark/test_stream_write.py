@@ -1,0 +1,117 @@
+"""``df.writeStream.format("rollway")`` with a real Spark: each batch once, also when it is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from rollway.client import RollwayClient
+from tests.spark.committed import committed_values
+
+
+class Files:
+    """A directory of text files that a stream reads one a batch, and the checkpoint of the stream."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.input = directory / "input"
+        self.checkpoint = directory / "checkpoint"
+        self.input.mkdir()
+
+    def add(self, name: str, *lines: str) -> None:
+        """One more file, whole from the moment it is there."""
+        made = self._directory / name
+        made.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        made.rename(self.input / name)
+
+    def forget_commit(self, batch_id: int) -> None:
+        """As if the driver had died between the sink's commit and its own: the batch is run again."""
+        for name in (f"{batch_id}", f".{batch_id}.crc"):
+            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def lines_of(spark: SparkSession, files: Files) -> DataFrame:
+    return spark.readStream.format("text").option("maxFilesPerTrigger", "1").load(str(files.input))
+
+
+def run(df: DataFrame, files: Files, client: RollwayClient, topic: str, **options: str) -> Any:
+    """All that is there, batch after batch; returns the query."""
+    writer = df.writeStream.format("rollway").option("url", client.settings.url).option("topic", topic)
+    writer = writer.option("checkpointLocation", str(files.checkpoint)).options(**options)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+@pytest.mark.parametrize("mode", ["transactional", "atleastonce"])
+def test_batch_after_batch(spark: SparkSession, client: RollwayClient, topic: str, files: Files, mode: str) -> None:
+    files.add("1", "a", "b")
+    files.add("2", "c", "d")
+    query = run(lines_of(spark, files), files, client, topic, deliveryMode=mode)
+    assert committed_values(client, topic) == ["a", "b", "c", "d"]
+    files.add("3", "e")
+    run(lines_of(spark, files), files, client, topic, deliveryMode=mode)
+    assert committed_values(client, topic) == ["a", "b", "c", "d", "e"]
+    jobs = client.list_jobs(application_id=str(query.id))
+    assert [(job.version, job.state, job.rows) for job in jobs] == (
+        [(2, "committed", 1), (1, "committed", 2), (0, "committed", 2)] if mode == "transactional" else []
+    )
+
+
+def test_a_batch_that_was_committed_is_not_written_again(
+    spark: SparkSession, client: RollwayClient, topic: str, files: Files
+) -> None:
+    files.add("1", "a", "b")
+    run(lines_of(spark, files), files, client, topic)
+    files.forget_commit(0)
+    files.add("2", "c")
+    run(lines_of(spark, files), files, client, topic)
+    assert committed_values(client, topic) == ["a", "b", "c"]
+
+
+def test_an_application_of_the_users_own(spark: SparkSession, client: RollwayClient, topic: str, files: Files) -> None:
+    files.add("1", "a")
+    run(lines_of(spark, files), files, client, topic, txnAppId=topic)
+    (job,) = client.list_jobs(application_id=topic)
+    assert (job.version, job.state) == (0, "committed")
+
+
+def failing_until(marker: Path) -> Any:
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        if not marker.exists():
+            raise ValueError("not yet")
+
+    return fail
+
+
+def test_a_batch_that_failed_is_written_by_the_next_run(
+    spark: SparkSession, client: RollwayClient, topic: str, files: Files, tmp_path: Path
+) -> None:
+    files.add("1", "a", "b")
+    marker = tmp_path / "fixed"
+    df = lines_of(spark, files).mapInArrow(failing_until(marker), "value string")
+    with pytest.raises(StreamingQueryException, match="not yet"):
+        run(df, files, client, topic, txnAppId=topic)
+    assert committed_values(client, topic) == []
+    assert all(one.last_stable_offset == one.high_watermark for one in client.watermarks(topic))
+    marker.touch()
+    run(df, files, client, topic, txnAppId=topic)
+    assert committed_values(client, topic) == ["a", "b"]
+
+
+def test_no_version_for_a_stream(spark: SparkSession, client: RollwayClient, topic: str, files: Files) -> None:
+    files.add("1", "a")
+    with pytest.raises(StreamingQueryException, match="leave out jobId and txnVersion"):
+        run(lines_of(spark, files), files, client, topic, txnAppId="x", txnVersion="1")
