@@ -200,7 +200,7 @@ class Fetching:
 
     def count_fetched(self, form: str, size_bytes: int) -> None:
         """Count an answer with records."""
-        self._metrics.fetched_bytes.labels(form).inc(size_bytes)
+        self._metrics.fetched_bytes.inc(form, size_bytes)
 
 
 def offset_headers(snapshot: LogSnapshot) -> dict[str, str]:

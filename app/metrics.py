@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http.parking import CONTINUATION, Parked
-from app.plain_metrics import PlainCollector, PlainCounter, PlainHistogram, RouteCounts
+from app.plain_metrics import PlainCollector, PlainCounter, PlainCounters, PlainHistogram, RouteCounts
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -28,16 +28,19 @@ class Metrics:
         self.count_request = self.requests.count
         self.produced_records = PlainCounter("rollway_produced_records_total", "Appended records.")
         self.produced_bytes = PlainCounter("rollway_produced_bytes_total", "Appended bytes of record batches.")
-        self.fetched_bytes = Counter(
-            "rollway_fetched_bytes_total", "Bytes of answers with records.", ("format",), registry=self.registry
-        )
+        self.fetched_bytes = PlainCounters("rollway_fetched_bytes_total", "Bytes of answers with records.", "format")
         self.group_requests = PlainHistogram(
             "rollway_group_requests", "Appends that were written together.", _GROUP_REQUESTS
         )
         self.append_seconds = PlainHistogram("rollway_append_seconds", "Writing one group.", _SECONDS)
         self.registry.register(
             PlainCollector(
-                self.requests, self.produced_records, self.produced_bytes, self.group_requests, self.append_seconds
+                self.requests,
+                self.produced_records,
+                self.produced_bytes,
+                self.fetched_bytes,
+                self.group_requests,
+                self.append_seconds,
             )
         )
         self.flush_seconds = Histogram("rollway_flush_seconds", "One fsync.", buckets=_SECONDS, registry=self.registry)

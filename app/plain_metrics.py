@@ -32,6 +32,30 @@ class PlainCounter:
         return [CounterMetricFamily(self.name, self.text, value=self.value)]
 
 
+class PlainCounters:
+    """Numbers that grow, one for each value of a label."""
+
+    __slots__ = ("label", "name", "text", "values")
+
+    def __init__(self, name: str, text: str, label: str) -> None:
+        self.name = name
+        self.text = text
+        self.label = label
+        self.values: dict[str, int] = {}
+
+    def inc(self, value: str, amount: int = 1) -> None:
+        """Add ``amount`` to the number of one value of the label."""
+        self.values[value] = self.values.get(value, 0) + amount
+
+    def collect(self) -> Iterable[Metric]:
+        """As Prometheus shows it."""
+        family = CounterMetricFamily(self.name, self.text, labels=(self.label,))
+        # A copy: it is counted meanwhile.
+        for value, number in list(self.values.items()):
+            family.add_metric((value,), number)
+        return [family]
+
+
 class Distribution:
     """How many values were at most how large, and their sum."""
 
@@ -111,7 +135,7 @@ class RouteCounts:
 class PlainCollector(Collector):
     """All of them, for a registry."""
 
-    def __init__(self, *counted: PlainCounter | PlainHistogram | RouteCounts) -> None:
+    def __init__(self, *counted: PlainCounter | PlainCounters | PlainHistogram | RouteCounts) -> None:
         self._counted = counted
 
     def collect(self) -> Iterable[Metric]:
