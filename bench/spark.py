@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from bench import bench_spark_write, report
+from bench import bench_spark_read, bench_spark_write, report
 from bench.__main__ import show
 from bench.machine import description
 from bench.processes import BenchError
@@ -26,6 +26,8 @@ BENCHES: dict[str, Callable[[SparkPlan], Iterator[Row]]] = {
     "write": bench_spark_write.measure_loads,
     "row-api": bench_spark_write.measure_row_api,
     "memory": bench_spark_write.measure_memory,
+    "read": bench_spark_read.measure_reads,
+    "read-memory": bench_spark_read.measure_memory,
 }
 SMOKE_ROWS = 20_000
 
