@@ -163,18 +163,14 @@ def _load(
     config: Annotated[
         list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Setting of the topic that is made.")
     ] = None,
-    skip_rejects: Annotated[
-        bool, typer.Option("--skip-rejects", help="Leave out rows that cannot be records.")
-    ] = False,
+    skip_rejects: options.SkipRejects = False,
     rejects_topic: Annotated[
         str | None, typer.Option("--rejects-topic", metavar="TOPIC", help="Topic for rows that cannot be records.")
     ] = None,
     rejects_to: Annotated[
         str | None, typer.Option("--rejects-to", metavar="FOLDER", help="Folder for rows that cannot be records.")
     ] = None,
-    max_rejects: Annotated[
-        int | None, typer.Option("--max-rejects", metavar="N", help="With more of them nothing is loaded.")
-    ] = None,
+    max_rejects: options.MaxRejects = None,
     app_id: options.AppId = None,
     app_version: options.AppVersion = None,
     format_options: options.FormatOptions = None,

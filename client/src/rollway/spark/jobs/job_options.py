@@ -55,6 +55,10 @@ ToFormatOptions = Annotated[
     list[str] | None,
     typer.Option("--to-option", metavar="KEY=VALUE", help="The same for the other topic; else those of --option."),
 ]
+SkipRejects = Annotated[bool, typer.Option("--skip-rejects", help="Leave out rows that cannot be records.")]
+MaxRejects = Annotated[
+    int | None, typer.Option("--max-rejects", metavar="N", help="With more of them nothing is loaded.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Look at everything, say what would be done, write nothing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
