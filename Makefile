@@ -19,6 +19,7 @@ CRASH_SCALE ?= 10
 HISTORY_SECONDS ?= 600
 SOAK_SECONDS ?= 600
 RETRY_ROUNDS ?= 100
+ROUNDS ?= 20
 
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(JOBS) --dist worksteal --durations 15
@@ -29,10 +30,10 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-all kill-test history-test retry-test crash-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
+.PHONY: help setup run demo test test-all kill-test history-test retry-test spark-fault-test crash-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
 
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(SETUP_STAMP) ## make .venv with everything in it (needs Python 3.11 or newer; PYTHON=... chooses one)
 
@@ -71,6 +72,9 @@ kill-test: setup ## kill -9 a real server under load, 500 times (KILL_CYCLES=...
 
 retry-test: setup ## send every request several times over breaking connections, 100 kills (RETRY_ROUNDS=...)
 	RETRY_ROUNDS=$(RETRY_ROUNDS) $(PYTEST) tests/http/test_retries.py -s
+
+spark-fault-test: setup ## Spark loads while tasks, drivers, workers and services die, each scenario 20 times (ROUNDS=...)
+	SPARK_FAULT_ROUNDS=$(ROUNDS) $(PYTEST) tests/spark_faults -s -m slow
 
 history-test: setup ## ten minutes of load and kill -9, judged as Jepsen judges (HISTORY_SECONDS=...)
 	HISTORY_SECONDS=$(HISTORY_SECONDS) $(PYTEST) tests/histories/test_service.py -s -k promises
