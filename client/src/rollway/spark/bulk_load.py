@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import re
 import time
@@ -13,11 +14,13 @@ from pyspark.sql import DataFrame
 
 from rollway.client import RollwayClient, RollwayError
 from rollway.spark.batch_writer import run_task
-from rollway.spark.load_jobs import LoadPlan, check_rejects, commit, job_of, plan_load
+from rollway.spark.load_jobs import COMMITTED_STATES, LoadPlan, check_rejects, commit, job_of, plan_load
 from rollway.spark.messages import TaskMessage
 from rollway.spark.options import WriteOptions
 from rollway.spark.report import LoadReport
 from rollway.spark.schemas import check_write_schema
+
+logger = logging.getLogger("rollway.spark")
 
 _SCHEMA = "message binary"
 
@@ -67,9 +70,10 @@ def bulk_load(df: DataFrame, url: str, topic: str | None = None, **options: obje
 def _run(client: RollwayClient, df: DataFrame, plan: LoadPlan) -> list[TaskMessage]:
     """Let the tasks write, and decide."""
     job_id = None if plan.job is None else plan.job.job_id
+    messages: list[TaskMessage] = []
     try:
         rows = df.mapInArrow(_task_of(plan), _SCHEMA).collect()
-        messages: list[TaskMessage] = [pickle.loads(row.message) for row in rows]  # noqa: S301 - of our own tasks
+        messages = [pickle.loads(row.message) for row in rows]  # noqa: S301 - of our own tasks
         messages.sort(key=lambda message: message.task)
         if job_id is None:
             check_rejects(plan.options, messages)
@@ -77,12 +81,23 @@ def _run(client: RollwayClient, df: DataFrame, plan: LoadPlan) -> list[TaskMessa
         job_id = job_of(messages) or job_id
         commit(client, plan.options, job_id, messages)
     except BaseException as error:
-        if job_id is not None:
-            client.abort_job(job_id)
+        is_committed = job_id is not None and _is_committed_all_the_same(client, job_id)
+        if is_committed and messages:
+            return messages
         if isinstance(error, PySparkException) and (said := _OWN_ERROR.findall(str(error))):
             raise LoadFailedError(said[-1]) from None
         raise
     return messages
+
+
+def _is_committed_all_the_same(client: RollwayClient, job_id: str) -> bool:
+    """Abort what failed; whether it was too late for that, as only the answer to the commit had been lost."""
+    try:
+        return client.abort_job(job_id).state in COMMITTED_STATES
+    except RollwayError as error:
+        # What failed first says more.
+        logger.warning("load job %s could not be aborted: %s", job_id, error)
+        return False
 
 
 def _task_of(plan: LoadPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
