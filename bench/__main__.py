@@ -7,7 +7,6 @@ busier than its server measures itself.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,7 +34,7 @@ from bench.machine import choose_cores, description, running_on
 from bench.plots import draw
 from bench.processes import BenchError
 from bench.rows import Plan, Row
-from bench.runs import progress, revision, say, work_directory
+from bench.runs import failures_told, progress, revision, run_program, say, work_directory
 
 BENCHES: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "tiny": bench_tiny.measure,
@@ -117,7 +116,7 @@ def main(
         rounds, seconds = 1, 0.05
     if output is not None:
         json, markdown, plots = output / "results.json", output / "results.md", output
-    try:
+    with failures_told("bench"):
         plan = Plan(rounds, seconds, smoke, data_dir.resolve(), say)
         rows, about = _measure(only if only is not None else [] if merge else list(BENCHES), plan)
         if merge:
@@ -128,12 +127,6 @@ def main(
         failures = [row for row in rows if row.name == FAILED]
         if failures:
             raise BenchError("; ".join(f"{row.bench}: {row.note}" for row in failures))
-    except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        print("bench: stopped.", file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 def _measure(names: list[str], plan: Plan) -> tuple[list[Row], dict[str, Any]]:
@@ -172,6 +165,4 @@ def _write(
 
 
 if __name__ == "__main__":
-    application = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    application.command()(main)
-    application()
+    run_program(main)

@@ -25,7 +25,7 @@ from bench.processes import ROOT, BenchError
 from bench.rollway_server import RollwayServer, Source
 from bench.rounds import in_turns
 from bench.rows import Plan, Row, row_of
-from bench.runs import progress, revision, say, work_directory
+from bench.runs import failures_told, progress, revision, run_program, say, work_directory
 
 SCENES = {
     "tiny": bench_tiny.scenes,
@@ -144,7 +144,7 @@ def main(
     names = only or list(SCENES)
     if smoke:
         rounds, seconds = 1, 0.05
-    try:
+    with failures_told("bench"):
         unknown = [name for name in names if name not in SCENES]
         if unknown:
             raise BenchError(f"There is nothing to compare called {unknown[0]}; there are {', '.join(SCENES)}.")
@@ -161,15 +161,7 @@ def main(
         if json is not None:
             about = {"revision": revision(), "other": other.name, "rounds": rounds, "seconds": seconds}
             report.write_json(json, rows, description(), about)
-    except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        print("bench: stopped.", file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 if __name__ == "__main__":
-    application = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    application.command()(main)
-    application()
+    run_program(main)

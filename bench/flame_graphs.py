@@ -18,7 +18,7 @@ from bench import bench_fetch, bench_fsync, bench_json, bench_produce
 from bench.machine import choose_cores, running_on
 from bench.processes import BenchError
 from bench.rollway_server import RollwayServer
-from bench.runs import progress, work_directory
+from bench.runs import failures_told, progress, run_program, work_directory
 from bench.scenes import Scene
 
 SAMPLES_PER_SECOND = 500
@@ -106,7 +106,7 @@ def main(
     data_dir: Annotated[Path, typer.Option(help="Where data lie meanwhile.")] = Path(),
 ) -> None:
     """Record a flame graph of each path."""
-    try:
+    with failures_told("bench"):
         chosen = scenes(smoke)
         unknown = [name for name in only or [] if name not in chosen]
         if unknown:
@@ -118,15 +118,7 @@ def main(
                 with RollwayServer(directory / name, cores.server) as server:
                     path = record(name, chosen[name], server, output.resolve(), seconds)
                 progress.print(f"{path.name}: {path.stat().st_size // 1024} KiB", highlight=False)
-    except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        print("bench: stopped.", file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 if __name__ == "__main__":
-    application = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    application.command()(main)
-    application()
+    run_program(main)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import typer
 from rich.console import Console
 
 from bench.processes import ROOT, BenchError
@@ -36,6 +38,26 @@ def work_directory(parent: Path) -> Iterator[Path]:
         raise BenchError(f"The data cannot lie in {parent}: {error.strerror}.") from None
     with directory as path:
         yield Path(path)
+
+
+@contextmanager
+def failures_told(program: str) -> Iterator[None]:
+    """What stops a run is one line and an exit status, not a traceback."""
+    try:
+        yield
+    except BenchError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        print(f"{program}: stopped.", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def run_program(main: Callable[..., None]) -> None:
+    """Be the program whose options are the parameters of ``main``."""
+    application = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    application.command()(main)
+    application()
 
 
 def say(line: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json as json_format
 import multiprocessing
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ import typer
 from bench.machine import choose_cores, description, running_on
 from bench.processes import BenchError
 from bench.rollway_server import MIB, RollwayServer
-from bench.runs import revision, work_directory
+from bench.runs import failures_told, revision, run_program, work_directory
 from bench.soak_load import JSON_TOPIC, POLLED_TOPIC, PROBED_TOPIC, RAW_PARTITIONS, RAW_TOPIC, Load, Timed, probe
 
 SEGMENT_BYTES = 4 * MIB
@@ -259,7 +258,7 @@ def main(
 ) -> None:
     """Load the service for long, and look for growth."""
     cores, machine = choose_cores(), description()
-    try:
+    with failures_told("soak"):
         with work_directory(data_dir.resolve()) as directory, running_on(cores.generator):
             with RollwayServer(directory / "soak", cores.server, settings=_SETTINGS) as server:
                 samples = soak(server, seconds, rate * 1e6, cores.generator)
@@ -273,12 +272,7 @@ def main(
         print(text)
         if plot_file is not None:
             plot(samples, plot_file)
-    except BenchError as error:
-        print(f"soak: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":
-    application = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    application.command()(main)
-    application()
+    run_program(main)

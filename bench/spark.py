@@ -6,7 +6,6 @@ one run are what to go by.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from bench.__main__ import show
 from bench.machine import description
 from bench.processes import BenchError
 from bench.rows import Row
-from bench.runs import revision, say, work_directory
+from bench.runs import failures_told, revision, run_program, say, work_directory
 from bench.spark_session import SparkPlan, spark_plan
 
 BENCHES: dict[str, Callable[[SparkPlan], Iterator[Row]]] = {
@@ -49,7 +48,7 @@ def main(
         rows, rounds = SMOKE_ROWS, 1
     started = time.monotonic()
     measured: list[Row] = []
-    try:
+    with failures_told("bench.spark"):
         unknown = [name for name in names if name not in BENCHES]
         if unknown:
             raise BenchError(f"There is no bench {unknown[0]}; there are {', '.join(BENCHES)}.")
@@ -59,9 +58,6 @@ def main(
         ):
             for name in names:
                 measured += BENCHES[name](plan)
-    except BenchError as error:
-        print(f"bench.spark: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
     show(measured)
     about = {"revision": revision(), "rounds": rounds, "took_s": round(time.monotonic() - started)}
     if json is not None:
@@ -71,6 +67,4 @@ def main(
 
 
 if __name__ == "__main__":
-    application = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    application.command()(main)
-    application()
+    run_program(main)
