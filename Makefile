@@ -30,7 +30,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-all kill-test history-test retry-test spark-fault-test crash-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
+.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test spark-fault-test crash-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,8 +58,11 @@ $(DEMO_STAMP): requirements/demo.lock $(SETUP_STAMP)
 	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --no-build-isolation -r requirements/demo.lock
 	@touch $@
 
-demo: setup $(DEMO_STAMP) ## put 336,776 real records through a fresh service, and check every answer
+demo: setup $(DEMO_STAMP) ## load 336,776 real records with Spark into a fresh service, and check every answer
 	$(BIN)/python -m demo --data-dir $(DEMO_DIR)
+
+demo-http: setup $(DEMO_STAMP) ## the same with plain HTTP requests, without Spark
+	$(BIN)/python -m demo --http --data-dir $(DEMO_DIR)
 
 test: setup $(DEMO_STAMP) $(BENCH_STAMP) ## run the tests that CI runs
 	$(PYTEST) $(PARALLEL) -m "not slow"

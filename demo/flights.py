@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import zipfile
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -83,7 +84,7 @@ def _read_file() -> bytes:
         raise SourceMissingError(f"{archive} cannot be read: {error}.") from error
 
 
-def in_order_of_schedule(flights: list[Flight]) -> list[Flight]:
+def in_order_of_schedule(flights: Sequence[Flight]) -> list[Flight]:
     """As a live feed would bring them; flights of one minute stay in the order of the file.
 
     The file itself has the months in the order 1, 10, 11, 12, 2, ..., and within a day the order of actual departure.

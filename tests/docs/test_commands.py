@@ -63,7 +63,11 @@ def reader_environment(home: Path, port: int) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if read_commands(page)], ids=page_id)
+# Its cells share a session of Spark with its commands: tests/spark/test_tutorial.py runs both.
+NOTEBOOK = ROOT / "docs/tutorial/spark.md"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != NOTEBOOK and read_commands(page)], ids=page_id)
 def test_commands_of_the_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("the pages use curl, which is not installed")

@@ -26,10 +26,11 @@ needs_flights = pytest.mark.skipif(
 
 
 @needs_flights
-def test_a_slice_of_the_demo_holds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("way", [[], ["--http"]], ids=["spark", "http"])
+def test_a_slice_of_the_demo_holds(tmp_path: Path, capfd: pytest.CaptureFixture[str], way: list[str]) -> None:
     directory = tmp_path / "demo-data"
     done = subprocess.run(
-        [sys.executable, "-m", "demo", "--limit", "4000", "--data-dir", str(directory), "--json"],
+        [sys.executable, "-m", "demo", "--limit", "4000", "--data-dir", str(directory), "--json", *way],
         cwd=ROOT,
         capture_output=True,
         timeout=300,

@@ -275,9 +275,11 @@ def test_container_copies_what_exists_and_nothing_is_ignored_away() -> None:
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")}
     sources = [
         source
-        for line in (ROOT / "Dockerfile").read_text("utf-8").splitlines()
+        for name in ("Dockerfile", "Dockerfile.spark")
+        for line in (ROOT / name).read_text("utf-8").splitlines()
         if line.startswith("COPY ") and "--from" not in line
         for source in line.split()[1:-1]
+        if not source.startswith("--")
     ]
     assert sources
     for source in sources:
@@ -292,3 +294,21 @@ def test_compose_starts_the_service_on_this_machine_only() -> None:
     assert "ports" not in service
     volume = service["volumes"][0].partition(":")[0]
     assert volume in compose["volumes"]
+
+
+def test_compose_starts_spark_only_when_asked_and_on_this_machine() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))["services"]
+    master, worker = services["spark-master"], services["spark-worker"]
+    for service in (master, worker):
+        assert service["profiles"] == ["spark"]
+        assert service["network_mode"] == "host"
+        assert "ports" not in service
+        assert service["image"] == master["image"]
+    assert (ROOT / master["build"]["dockerfile"]).is_file()
+    started = (ROOT / "Dockerfile.spark").read_text("utf-8")
+    assert '"--host", "127.0.0.1", "--port", "7077"' in started
+    assert "spark://127.0.0.1:7077" in worker["command"]
+    assert worker["command"][worker["command"].index("--host") + 1] == "127.0.0.1"
+    script = ROOT / "requirements/spark-class"
+    assert script.stat().st_mode & 0o100
+    subprocess.run(["sh", "-n", script], check=True)
