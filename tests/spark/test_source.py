@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from rollway.client import RollwayClient
 from tests.servers import ThreadedServer
 
 
@@ -25,3 +28,18 @@ def test_rows_are_written_and_read_back(session: SparkSession, server: ThreadedS
     found = read(session, server, topic).selectExpr("cast(key as string) as key", "cast(value as string) as value")
     assert {(row.key, row.value) for row in found.collect()} == {(str(n), f"value {n}") for n in range(1_000)}
     assert found.count() == 1_000
+
+
+def test_a_stream_copies_a_topic(
+    session: SparkSession, server: ThreadedServer, client: RollwayClient, topic: str, tmp_path: Path
+) -> None:
+    copy = client.create_topic(f"{topic}-copy").name
+    rows = session.range(100).selectExpr("cast(id as string) as key", "concat('value ', id) as value")
+    rows.write.format("rollway").options(url=server.url, topic=topic).mode("append").save()
+    source = session.readStream.format("rollway").options(url=server.url, subscribe=topic, startingOffsets="earliest")
+    sink = source.load().select("key", "value").writeStream.format("rollway").options(url=server.url, topic=copy)
+    for _ in range(2):
+        query = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        query.awaitTermination()
+    found = read(session, server, copy).selectExpr("cast(key as string) as key", "cast(value as string) as value")
+    assert sorted((row.key, row.value) for row in found.collect()) == sorted((str(n), f"value {n}") for n in range(100))
