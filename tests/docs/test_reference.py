@@ -10,6 +10,7 @@ import pytest
 
 from app.http.problems import documented_problems
 from docs import generate
+from rollway.spark.option_names import CONNECTION, KAFKA_MAPPED, KAFKA_REFUSED, READ, WRITE
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -64,6 +65,12 @@ def raised_problems() -> set[tuple[int, str]]:
                 ):
                     raised.add((status, code))
     return raised
+
+
+def test_every_option_of_the_data_source_is_explained() -> None:
+    names = {*CONNECTION, *READ, *WRITE, *KAFKA_MAPPED, *KAFKA_REFUSED}
+    page = (ROOT / "docs/reference/spark.md").read_text("utf-8")
+    assert sorted(name for name in names if f"`{name}`" not in page) == []
 
 
 def test_every_error_is_explained() -> None:
