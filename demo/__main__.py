@@ -151,7 +151,7 @@ class Demo:
 
     def _ask(self) -> None:
         client, report = self._running(), self._report
-        with report.step("first flight from 2013-07-04T00:00 New York on") as step:
+        with report.step("first in the log from 2013-07-04T00:00 New York on") as step:
             checks.find_independence_day(client, self._source, step)
         for name, topic, source in (
             ("offsets by random time", checks.MAIN_TOPIC, self._source),
