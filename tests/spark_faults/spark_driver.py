@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,7 +21,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.taskcontext import TaskContext
 
-HANG_SECONDS = 120
 VALUE = "concat(lpad(cast(id AS string), 12, '0'), repeat('x', 88))"
 
 
@@ -49,8 +47,6 @@ def faulty(faults: list[dict[str, Any]]) -> Callable[[Iterator[pa.RecordBatch]],
             for fault in mine:
                 if count <= fault["row"] < count + batch.num_rows:
                     yield batch.slice(0, fault["row"] - count)
-                    if fault["how"] == "hang":
-                        threading.Event().wait(HANG_SECONDS)
                     if fault["how"] == "exit":
                         os._exit(7)
                     raise RuntimeError("this attempt was to fail")
