@@ -11,7 +11,8 @@ DATA_DIR ?= rollway-data
 DEMO_DIR ?= demo-data
 # Where `make bench` writes its table, figures and plots.
 BENCH_DIR ?= bench-results
-JOBS ?= auto
+# One more than there are cores, as some tests wait: for a kill, for Spark, for the disk.
+JOBS ?= $(shell expr $$(nproc) + 1)
 
 # How much more the long tests do than CI: cycles of kill -9, and how many times CI's simulated crashes.
 KILL_CYCLES ?= 500

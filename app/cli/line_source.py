@@ -20,7 +20,10 @@ class LineSource:
 
     def __init__(self, descriptor: int, *, linger_ms: int) -> None:
         self._descriptor = descriptor
-        self._linger_seconds = linger_ms / 1000
+        self._linger_ms = linger_ms
+        # Not ``select``, which refuses a descriptor above 1023.
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
         self.read_bytes = 0
 
     def lines(self) -> Iterator[bytes | None]:
@@ -33,7 +36,7 @@ class LineSource:
         rest = b""
         waits_for_ever = True  # nothing is held back yet
         while True:
-            if not self._is_ready(None if waits_for_ever else self._linger_seconds):
+            if not self._poll.poll(None if waits_for_ever else self._linger_ms):
                 waits_for_ever = True
                 yield None
                 continue
@@ -49,10 +52,6 @@ class LineSource:
                 raise LineTooLongError(f"it is longer than {LINE_BYTES_MAX} bytes")
         if rest:
             yield rest
-
-    def _is_ready(self, timeout_seconds: float | None) -> bool:
-        ready, _, _ = select.select([self._descriptor], [], [], timeout_seconds)
-        return bool(ready)
 
 
 def input_size(descriptor: int) -> int | None:

@@ -90,7 +90,9 @@ def connect_spark(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedServer]:
-    with ThreadedServer(tmp_path_factory.mktemp("service") / "data") as running:
+    # Records of these tests are old, and nothing may delete them while the tests run.
+    settings = {"retention_check_interval_ms": 86_400_000}
+    with ThreadedServer(tmp_path_factory.mktemp("service") / "data", **settings) as running:
         yield running
 
 

@@ -28,7 +28,9 @@ KEYED = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedServer]:
-    with ThreadedServer(tmp_path_factory.mktemp("service") / "data") as running:
+    # Records of these tests are old, and nothing may delete them while the tests run.
+    settings = {"retention_check_interval_ms": 86_400_000}
+    with ThreadedServer(tmp_path_factory.mktemp("service") / "data", **settings) as running:
         yield running
 
 

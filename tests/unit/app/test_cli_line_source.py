@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 from pathlib import Path
 
@@ -73,3 +75,15 @@ def test_the_size_of_a_file_is_known_and_of_a_pipe_is_not(tmp_path: Path) -> Non
     finally:
         os.close(reader)
         os.close(writer)
+
+
+def test_the_descriptor_may_be_a_large_number() -> None:
+    """``select`` refuses those above 1023."""
+    reader, writer = os.pipe()
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, reader)
+        large = fcntl.fcntl(reader, fcntl.F_DUPFD, 1500)
+        stack.callback(os.close, large)
+        os.write(writer, b"line\n")
+        os.close(writer)
+        assert list(LineSource(large, linger_ms=1000).lines()) == [b"line"]
