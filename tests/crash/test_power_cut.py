@@ -1,7 +1,7 @@
 """The power goes before every operation of the disk; what comes back is what was promised (reliability: Promises).
 
-``CRASH_SCALE`` multiplies the run: 1 is 10,000 crash points. ``make test`` makes a short run, ``make crash-test`` a long
-one, which every change of the storage engine must pass.
+``CRASH_SCALE`` multiplies the run: 1 is 10,000 crash points. ``make test`` makes a short run, ``make crash-test`` a
+long one, which every change of the storage engine must pass.
 """
 
 from __future__ import annotations
