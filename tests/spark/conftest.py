@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from rollway.client import ClientSettings, RollwayClient
 from rollway.spark.java import java_home
-from tests.servers import ThreadedServer
+from tests.servers import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 PARTITION_COUNT = 3
@@ -89,15 +89,16 @@ def connect_spark(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    # A process of its own: py4j waits with select, which refuses descriptors above 1023, and a service has many.
     # Records of these tests are old, and nothing may delete them while the tests run.
-    settings = {"retention_check_interval_ms": 86_400_000}
-    with ThreadedServer(tmp_path_factory.mktemp("service") / "data", **settings) as running:
+    environment = {"ROLLWAY_RETENTION_CHECK_INTERVAL_MS": "86400000"}
+    with ServerProcess(tmp_path_factory.mktemp("service") / "data", environment=environment) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def client(server: ThreadedServer) -> Iterator[RollwayClient]:
+def client(server: ServerProcess) -> Iterator[RollwayClient]:
     with RollwayClient(ClientSettings(server.url)) as client:
         yield client
 

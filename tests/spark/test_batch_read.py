@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rollway.records import Record
-from tests.servers import ThreadedServer, http_client
+from tests.servers import ServerProcess, http_client
 from tests.spark.topics import TIMESTAMP, FilledTopic, new_topic
 
 
@@ -29,13 +29,13 @@ class Reads:
 
 
 @pytest.fixture(scope="module")
-def http(server: ThreadedServer) -> Iterator[httpx.Client]:
+def http(server: ServerProcess) -> Iterator[httpx.Client]:
     with http_client(server.url) as client:
         yield client
 
 
 @pytest.fixture
-def reads(spark: SparkSession, server: ThreadedServer) -> Reads:
+def reads(spark: SparkSession, server: ServerProcess) -> Reads:
     return Reads(spark, server.url)
 
 

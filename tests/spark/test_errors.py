@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.servers import ThreadedServer
+from tests.servers import ServerProcess
 
 LINES_MAX = 8
 """Spark's own words around ours: a title, the start of a traceback, one place, the error, an SQL state."""
@@ -42,7 +42,7 @@ def rows(spark: SparkSession) -> DataFrame:
     return spark.range(4).selectExpr("cast(id as string) as value")
 
 
-def test_options_are_judged_when_the_user_says_load(spark: SparkSession, server: ThreadedServer, topic: str) -> None:
+def test_options_are_judged_when_the_user_says_load(spark: SparkSession, server: ServerProcess, topic: str) -> None:
     with pytest.raises(AnalysisException) as caught:
         read(spark, server.url, topic, startingOffset="earliest")
     assert "OptionError: there is no option startingoffset; did you mean startingOffsets?" in told(caught)
@@ -51,13 +51,13 @@ def test_options_are_judged_when_the_user_says_load(spark: SparkSession, server:
     assert "OptionError: there is no option group; " in told(caught)
 
 
-def test_options_of_a_write(rows: DataFrame, server: ThreadedServer, topic: str) -> None:
+def test_options_of_a_write(rows: DataFrame, server: ServerProcess, topic: str) -> None:
     with pytest.raises(AnalysisException) as caught:
         save(rows, server.url, topic, deliverymod="idempotent")
     assert "OptionError: there is no option deliverymod; did you mean deliveryMode?" in told(caught)
 
 
-def test_a_topic_that_is_not_there(spark: SparkSession, rows: DataFrame, server: ThreadedServer) -> None:
+def test_a_topic_that_is_not_there(spark: SparkSession, rows: DataFrame, server: ServerProcess) -> None:
     with pytest.raises(AnalysisException) as caught:
         read(spark, server.url, "no-such").collect()
     assert "there is no topic 'no-such'" in told(caught)
@@ -79,7 +79,7 @@ def test_a_service_that_is_down(spark: SparkSession, rows: DataFrame) -> None:
     assert sentence in told(caught)
 
 
-def test_save_modes(rows: DataFrame, server: ThreadedServer, topic: str) -> None:
+def test_save_modes(rows: DataFrame, server: ServerProcess, topic: str) -> None:
     with pytest.raises(AnalysisException) as caught:
         save(rows, server.url, topic, mode="overwrite")
     assert "only appended to: write with .mode('append')" in told(caught)
@@ -88,7 +88,7 @@ def test_save_modes(rows: DataFrame, server: ThreadedServer, topic: str) -> None
     assert 'use either the "Append"' in told(caught)
 
 
-def test_columns(spark: SparkSession, server: ThreadedServer, topic: str) -> None:
+def test_columns(spark: SparkSession, server: ServerProcess, topic: str) -> None:
     with pytest.raises(AnalysisException) as caught:
         save(spark.range(1), server.url, topic)
     assert "the rows have no column value, which is what is written; they have id" in told(caught)
@@ -97,14 +97,14 @@ def test_columns(spark: SparkSession, server: ThreadedServer, topic: str) -> Non
     assert "the schema has value as string, but a read gives it as binary" in told(caught)
 
 
-def test_rows_that_cannot_be_written(spark: SparkSession, server: ThreadedServer, topic: str) -> None:
+def test_rows_that_cannot_be_written(spark: SparkSession, server: ServerProcess, topic: str) -> None:
     rows = spark.range(1).selectExpr("cast(id as string) as value", "99 as partition")
     with pytest.raises(PySparkException) as caught:
         save(rows, server.url, topic)
     assert "a row names partition 99" in told(caught)
 
 
-def test_streams(spark: SparkSession, server: ThreadedServer, topic: str, tmp_path: Path) -> None:
+def test_streams(spark: SparkSession, server: ServerProcess, topic: str, tmp_path: Path) -> None:
     def run(**options: str) -> str:
         source = spark.readStream.format("rollway").options(**{"url": server.url, "subscribe": topic, **options}).load()
         sink = source.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -117,7 +117,7 @@ def test_streams(spark: SparkSession, server: ThreadedServer, topic: str, tmp_pa
     assert "there is no topic 'no-such'" in run(subscribe="no-such")
 
 
-def test_spark_connect_says_the_same(connect_spark: SparkSession, server: ThreadedServer, topic: str) -> None:
+def test_spark_connect_says_the_same(connect_spark: SparkSession, server: ServerProcess, topic: str) -> None:
     asks: dict[str, Callable[[], object]] = {
         "did you mean startingOffsets?": lambda: read(connect_spark, server.url, topic, startingOffset="x").collect(),
         "there is no topic 'no-such'": lambda: read(connect_spark, server.url, "no-such").collect(),

@@ -35,7 +35,7 @@ from rollway.spark.jobs.checkpoints import CheckpointFolder, RunIntent
 from rollway.spark.jobs.hadoop_files import HadoopFiles
 from rollway.spark.jobs.replay_job import plan_steps
 from rollway.spark.jobs.topics import resolve_range
-from tests.servers import ThreadedServer
+from tests.servers import ServerProcess
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -49,7 +49,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.node.name).partition("[")[0].removeprefix("test_")
 
 
-def address(server: ThreadedServer, topic: str) -> TopicAddress:
+def address(server: ServerProcess, topic: str) -> TopicAddress:
     return TopicAddress(topic=topic, url=server.url)
 
 
@@ -72,7 +72,7 @@ ORDERS = RecordExpressions(
 
 
 def load_orders(
-    spark: SparkSession, server: ThreadedServer, topic: str, folder: Path, count: int = 300, **others: Any
+    spark: SparkSession, server: ServerProcess, topic: str, folder: Path, count: int = 300, **others: Any
 ) -> None:
     source = FileSource(paths=(str(write_orders(folder, count)),), format="json")
     request = LoadRequest(
@@ -81,7 +81,7 @@ def load_orders(
     assert load(spark, request).rows == count
 
 
-def rows_of(spark: SparkSession, server: ThreadedServer, topic: str) -> list[tuple[int, str, str, int]]:
+def rows_of(spark: SparkSession, server: ServerProcess, topic: str) -> list[tuple[int, str, str, int]]:
     """Partition, key, value and time of every committed record."""
     rows = spark.read.format("rollway").option("url", server.url).option("subscribe", topic).load()
     found = rows.selectExpr(
@@ -94,7 +94,7 @@ def rows_of(spark: SparkSession, server: ThreadedServer, topic: str) -> list[tup
 
 
 def test_load_brings_every_row_once(
-    spark: SparkSession, server: ThreadedServer, client: RollwayClient, name: str, tmp_path: Path
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path
 ) -> None:
     source = FileSource(paths=(str(write_orders(tmp_path / "in")),), format="json")
     request = LoadRequest(
@@ -122,7 +122,7 @@ def test_load_brings_every_row_once(
 
 
 def test_load_ends_at_a_row_that_cannot_be_a_record(
-    spark: SparkSession, server: ThreadedServer, client: RollwayClient, name: str, tmp_path: Path
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path
 ) -> None:
     folder = write_orders(tmp_path / "in")
     (folder / "bad.json").write_text("not json\n")
@@ -136,7 +136,7 @@ def test_load_ends_at_a_row_that_cannot_be_a_record(
 
 @pytest.mark.parametrize("kept", ["files", *(pytest.param(kept, marks=pytest.mark.slow) for kept in ("topic", "skip"))])
 def test_load_keeps_rejects_apart(
-    spark: SparkSession, server: ThreadedServer, client: RollwayClient, name: str, tmp_path: Path, kept: str
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path, kept: str
 ) -> None:
     topic = f"{name}-{kept}"
     folder = write_orders(tmp_path / "in", 30)
@@ -171,7 +171,7 @@ def test_load_keeps_rejects_apart(
 
 
 def test_load_with_too_many_rejects_loads_nothing(
-    spark: SparkSession, server: ThreadedServer, client: RollwayClient, name: str, tmp_path: Path
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path
 ) -> None:
     (tmp_path / "in.csv").write_text("id,number\n1,0\n2,7\n3,8\n4,one\n")
     client.create_topic(name, 3, KEEP)
@@ -189,7 +189,7 @@ def test_load_with_too_many_rejects_loads_nothing(
 
 @pytest.mark.slow
 def test_load_makes_no_topic_unless_asked(
-    spark: SparkSession, server: ThreadedServer, client: RollwayClient, name: str, tmp_path: Path
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path
 ) -> None:
     source = FileSource(paths=(str(write_orders(tmp_path / "in")),), format="json")
     with pytest.raises(TopicNotFoundError):
@@ -207,7 +207,7 @@ def exported(spark: SparkSession, folder: Path) -> list[tuple[str, int, str, int
     return sorted((row[0], row[1], row[2], row[3]) for row in rows.collect())
 
 
-def test_export_goes_on_where_it_ended(spark: SparkSession, server: ThreadedServer, name: str, tmp_path: Path) -> None:
+def test_export_goes_on_where_it_ended(spark: SparkSession, server: ServerProcess, name: str, tmp_path: Path) -> None:
     load_orders(spark, server, name, tmp_path / "in")
     request = ExportRequest(source=address(server, name), destination=str(tmp_path / "out"))
     planned = export(spark, request, dry_run=True)
@@ -234,7 +234,7 @@ def test_export_goes_on_where_it_ended(spark: SparkSession, server: ThreadedServ
     ],
 )
 def test_export_that_was_killed_exports_nothing_twice(
-    spark: SparkSession, server: ThreadedServer, client: RollwayClient, tmp_path: Path, name: str, moment: str
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, tmp_path: Path, name: str, moment: str
 ) -> None:
     topic = f"{name}-{moment.replace(' ', '-')}"
     load_orders(spark, server, topic, tmp_path / "in", 60)
@@ -270,7 +270,7 @@ def test_export_that_was_killed_exports_nothing_twice(
 
 @pytest.mark.slow
 def test_export_writes_the_columns_asked_for(
-    spark: SparkSession, server: ThreadedServer, name: str, tmp_path: Path
+    spark: SparkSession, server: ServerProcess, name: str, tmp_path: Path
 ) -> None:
     load_orders(spark, server, name, tmp_path / "in", 30)
     columns = ("cast(key as string) AS customer", "cast(cast(value as string) as int) AS id", "headers[0].value AS tag")
@@ -292,7 +292,7 @@ def test_export_writes_the_columns_asked_for(
 
 @pytest.mark.slow
 def test_export_notices_another_topic_of_the_same_name(
-    spark: SparkSession, server: ThreadedServer, client: RollwayClient, name: str, tmp_path: Path
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path
 ) -> None:
     load_orders(spark, server, name, tmp_path / "in", 30)
     request = ExportRequest(source=address(server, name), destination=str(tmp_path / "out"))
@@ -310,7 +310,7 @@ def test_export_notices_another_topic_of_the_same_name(
 # copy and compare
 
 
-def test_copy_and_compare(spark: SparkSession, server: ThreadedServer, name: str, tmp_path: Path) -> None:
+def test_copy_and_compare(spark: SparkSession, server: ServerProcess, name: str, tmp_path: Path) -> None:
     load_orders(spark, server, name, tmp_path / "in")
     left, right = address(server, name), address(server, f"{name}-2")
     request = CopyRequest(source=left, target=right, identity=LoadIdentity(application_id=f"{name}", version=2))
@@ -334,7 +334,7 @@ def test_copy_and_compare(spark: SparkSession, server: ThreadedServer, name: str
 
 @pytest.mark.slow
 def test_compare_finds_what_differs(
-    spark: SparkSession, server: ThreadedServer, client: RollwayClient, name: str
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str
 ) -> None:
     rows = [("a", "1"), ("b", "2"), ("c", "3"), ("c", "3")]
     swapped = [("b", "2"), ("a", "1"), ("c", "3"), ("c", "3")]
@@ -369,7 +369,7 @@ def test_compare_finds_what_differs(
 
 @pytest.mark.slow
 def test_compare_a_topic_with_the_files_it_was_loaded_from(
-    spark: SparkSession, server: ThreadedServer, name: str, tmp_path: Path
+    spark: SparkSession, server: ServerProcess, name: str, tmp_path: Path
 ) -> None:
     load_orders(spark, server, name, tmp_path / "in", 60)
     files = FileSource(paths=(str(tmp_path / "in"),), format="json")
@@ -385,7 +385,7 @@ def test_compare_a_topic_with_the_files_it_was_loaded_from(
 
 @pytest.mark.slow
 def test_copy_lets_keys_decide_where_partitions_do_not_fit(
-    spark: SparkSession, server: ThreadedServer, client: RollwayClient, name: str, tmp_path: Path
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path
 ) -> None:
     load_orders(spark, server, name, tmp_path / "in")
     client.create_topic(f"{name}-2", 2, KEEP)
@@ -398,7 +398,7 @@ def test_copy_lets_keys_decide_where_partitions_do_not_fit(
 
 
 def test_copy_from_kafka_names_the_package_that_is_missing(
-    spark: SparkSession, server: ThreadedServer, name: str
+    spark: SparkSession, server: ServerProcess, name: str
 ) -> None:
     source = TopicAddress(topic="orders", url="127.0.0.1:9092", format="kafka")
     with pytest.raises(JobError, match=r"this Spark has no source for Kafka\. Submit with --packages org\.apache"):
@@ -424,7 +424,7 @@ class PacedClock:
 
 
 def test_replay_happens_at_its_speed_and_goes_on_after_its_last_step(
-    spark: SparkSession, server: ThreadedServer, client: RollwayClient, name: str, tmp_path: Path
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path
 ) -> None:
     load_orders(spark, server, name, tmp_path / "in")
     clock = PacedClock()
@@ -448,7 +448,7 @@ def test_replay_happens_at_its_speed_and_goes_on_after_its_last_step(
 
 
 def test_replay_has_every_record_in_one_step(
-    spark: SparkSession, server: ThreadedServer, client: RollwayClient, name: str
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str
 ) -> None:
     """Times that are out of order stay where they are; each offset belongs to one step."""
     client.create_topic(name, 2, KEEP)

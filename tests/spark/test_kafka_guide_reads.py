@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rollway.records import Record
-from tests.servers import ThreadedServer, http_client
+from tests.servers import ServerProcess, http_client
 from tests.spark.topics import TIMESTAMP, FilledTopic, new_topic
 
 FORMAT, SERVERS = '.format("kafka")', "host1:port1,host2:port2"
@@ -127,7 +127,7 @@ rows = (
 
 
 @pytest.fixture(scope="module")
-def topics(server: ThreadedServer) -> Iterator[tuple[FilledTopic, FilledTopic]]:
+def topics(server: ServerProcess) -> Iterator[tuple[FilledTopic, FilledTopic]]:
     """Two topics of two partitions, with three records each in the first of them."""
     with http_client(server.url) as http:
         mark = new_topic(http).name
@@ -140,7 +140,7 @@ def topics(server: ThreadedServer) -> Iterator[tuple[FilledTopic, FilledTopic]]:
         yield made[0], made[1]
 
 
-def run(script: str, spark: SparkSession, server: ThreadedServer, topics: tuple[FilledTopic, FilledTopic]) -> DataFrame:
+def run(script: str, spark: SparkSession, server: ServerProcess, topics: tuple[FilledTopic, FilledTopic]) -> DataFrame:
     """What the program makes of it, after its format, its address and the names and times that are ours are put in."""
     assert FORMAT in script
     assert SERVERS in script
@@ -154,7 +154,7 @@ def run(script: str, spark: SparkSession, server: ThreadedServer, topics: tuple[
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_a_batch_program_runs(
-    name: str, spark: SparkSession, server: ThreadedServer, topics: tuple[FilledTopic, FilledTopic]
+    name: str, spark: SparkSession, server: ServerProcess, topics: tuple[FilledTopic, FilledTopic]
 ) -> None:
     script, expected = BATCHES[name]
     assert sorted(tuple(row) for row in run(script, spark, server, topics).collect()) == expected
@@ -162,7 +162,7 @@ def test_a_batch_program_runs(
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_streaming_program_runs(
-    name: str, spark: SparkSession, server: ThreadedServer, topics: tuple[FilledTopic, FilledTopic], tmp_path: Path
+    name: str, spark: SparkSession, server: ServerProcess, topics: tuple[FilledTopic, FilledTopic], tmp_path: Path
 ) -> None:
     script, expected = STREAMS[name]
     writer = run(script, spark, server, topics).writeStream.format("memory").queryName("guide")

@@ -15,7 +15,7 @@ from rollway.spark.batch_reader import RollwayReader
 from rollway.spark.errors import DataLossError, OptionError, StartNotFoundError
 from rollway.spark.options import ReadOptions
 from rollway.spark.schemas import read_schema
-from tests.servers import ThreadedServer, http_client
+from tests.servers import ServerProcess, http_client
 from tests.spark.topics import TIMESTAMP, FilledTopic, counted, new_topic
 
 
@@ -44,13 +44,13 @@ def read_all(reader: RollwayReader) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def http(server: ThreadedServer) -> Iterator[httpx.Client]:
+def http(server: ServerProcess) -> Iterator[httpx.Client]:
     with http_client(server.url) as client:
         yield client
 
 
 @pytest.fixture
-def reads(server: ThreadedServer) -> Reads:
+def reads(server: ServerProcess) -> Reads:
     return Reads(server.url)
 
 

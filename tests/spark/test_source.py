@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rollway.client import RollwayClient
-from tests.servers import ThreadedServer
+from tests.servers import ServerProcess
 
 
 @pytest.fixture(params=["spark", "connect_spark"])
@@ -18,11 +18,11 @@ def session(request: pytest.FixtureRequest) -> SparkSession:
     return session
 
 
-def read(session: SparkSession, server: ThreadedServer, topic: str, **options: str) -> DataFrame:
+def read(session: SparkSession, server: ServerProcess, topic: str, **options: str) -> DataFrame:
     return session.read.format("rollway").options(url=server.url, subscribe=topic, **options).load()
 
 
-def test_rows_are_written_and_read_back(session: SparkSession, server: ThreadedServer, topic: str) -> None:
+def test_rows_are_written_and_read_back(session: SparkSession, server: ServerProcess, topic: str) -> None:
     rows = session.range(1_000).selectExpr("cast(id as string) as key", "concat('value ', id) as value")
     rows.write.format("rollway").options(url=server.url, topic=topic).mode("append").save()
     found = read(session, server, topic).selectExpr("cast(key as string) as key", "cast(value as string) as value")
@@ -31,7 +31,7 @@ def test_rows_are_written_and_read_back(session: SparkSession, server: ThreadedS
 
 
 def test_a_stream_copies_a_topic(
-    session: SparkSession, server: ThreadedServer, client: RollwayClient, topic: str, tmp_path: Path
+    session: SparkSession, server: ServerProcess, client: RollwayClient, topic: str, tmp_path: Path
 ) -> None:
     copy = client.create_topic(f"{topic}-copy").name
     rows = session.range(100).selectExpr("cast(id as string) as key", "concat('value ', id) as value")

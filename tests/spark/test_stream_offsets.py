@@ -18,7 +18,7 @@ from rollway.spark.errors import DataLossError, StartNotFoundError
 from rollway.spark.options import ReadOptions
 from rollway.spark.schemas import read_schema
 from rollway.spark.stream_reader import IDLE_WAIT_MS, RollwayStreamReader
-from tests.servers import ThreadedServer, http_client
+from tests.servers import ServerProcess, http_client
 from tests.spark.topics import TIMESTAMP, FilledTopic, counted, new_topic
 
 _numbers = count()
@@ -41,13 +41,13 @@ class Streams:
 
 
 @pytest.fixture(scope="module")
-def http(server: ThreadedServer) -> Iterator[httpx.Client]:
+def http(server: ServerProcess) -> Iterator[httpx.Client]:
     with http_client(server.url) as client:
         yield client
 
 
 @pytest.fixture
-def streams(server: ThreadedServer) -> Iterator[Streams]:
+def streams(server: ServerProcess) -> Iterator[Streams]:
     streams = Streams(server.url)
     yield streams
     for reader in streams.open:

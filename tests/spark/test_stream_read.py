@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.servers import ThreadedServer, http_client
+from tests.servers import ServerProcess, http_client
 from tests.spark.topics import FilledTopic, counted, new_topic
 
 # Spark calls it with each micro-batch and its number.
@@ -60,13 +60,13 @@ class Streams:
 
 
 @pytest.fixture(scope="module")
-def http(server: ThreadedServer) -> Iterator[httpx.Client]:
+def http(server: ServerProcess) -> Iterator[httpx.Client]:
     with http_client(server.url) as client:
         yield client
 
 
 @pytest.fixture
-def streams(spark: SparkSession, server: ThreadedServer, tmp_path: Path) -> Streams:
+def streams(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> Streams:
     return Streams(spark, server.url, tmp_path)
 
 
