@@ -1,6 +1,6 @@
 """A crash before every operation of commit, abort, fencing, timeout, topic deletion and producer snapshots (issue 3).
 
-``CRASH_SCALE`` multiplies the run: 5 is ten thousand crash points, ``make crash-test`` makes twice as many.
+``CRASH_SCALE`` multiplies the run: 1 is what every change must pass, 5 is ten thousand crash points.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tests.histories.checker import Checker, count_by_kind
 from tests.histories.defective_service import DEFECTS, FOUND_AS
 from tests.histories.scenario import Scenario, command_of
 
-SECONDS = float(os.environ.get("HISTORY_SECONDS", "30"))
+SECONDS = float(os.environ.get("HISTORY_SECONDS", "60"))
 DEFECT_SECONDS = 6.0
 ATTEMPTS_MAX = 6
 SEED = int(os.environ.get("HISTORY_SEED", "1"))
