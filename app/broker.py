@@ -342,8 +342,11 @@ class Broker:
 
     def published(self, log: PartitionLog) -> None:
         """Wake whom the new snapshot serves, once the writer has answered its own."""
-        self.waiters.wake(log.name)
-        self.produce_waiters.look(log.name)
+        name = log.name
+        if name in self.waiters.watched:
+            self.waiters.wake(name)
+        if name in self.produce_waiters.watched:
+            self.produce_waiters.look(name)
 
     def group_appended(self, request_count: int, seconds: float) -> None:
         """Count a written group."""

@@ -7,7 +7,7 @@ numbers that are in the snapshot: however many wait, a publication reads no disk
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Hashable, Iterable
 
 from app.purgatory import DelayedOperation, Purgatory, Wake
 from storage.file_names import PartitionName
@@ -79,6 +79,8 @@ class FetchWaiters:
 
     def __init__(self, *, count_max: int) -> None:
         self.purgatory: Purgatory[PartitionName] = Purgatory("fetches", count_max=count_max)
+        self.watched: Container[Hashable] = self.purgatory.watching
+        """Partitions that somebody waits for: no other needs waking."""
 
     def __len__(self) -> int:
         return len(self.purgatory)

@@ -17,14 +17,15 @@ import asyncio
 import contextlib
 import logging
 import resource
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Protocol, TypeVar, cast
 
 from app.http.problems import Problem
+from storage.batch_validation import ValidBatch
 from storage.errors import (
     PartitionFailedError,
     PartitionOfflineError,
@@ -182,6 +183,7 @@ class PartitionWriter:
         self._flush_pool = flush_pool
         self._observer = observer
         self._limits = limits or MailboxLimits()
+        self._inline_bytes_max = self._limits.inline_bytes_max
         self._loop = asyncio.get_running_loop()
         self._mailbox: deque[PendingAppend | _Job] = deque()
         self._mailbox_bytes = 0
@@ -226,6 +228,39 @@ class PartitionWriter:
         self._mailbox_bytes += size_bytes
         self._put(pending)
         return pending
+
+    def append_alone(self, batch: ValidBatch) -> AppendResult | None:
+        """Write and publish a batch here and now, without a future; ``None`` leaves it as if nobody had asked.
+
+        Only for who does not wait for an fsync, of a topic that has none for each group. It takes an idle writer, a
+        small batch, and a log that needs nothing but the write.
+
+        Raises:
+            StorageError: the log refused it; what ``append`` would have failed with.
+        """
+        if (
+            self._task is not None
+            or self._refusal is not None
+            or batch.size_bytes > self._inline_bytes_max
+            or (self._stalled_until and self._loop.time() < self._stalled_until)
+        ):
+            return None
+        waits_before = waits_of_thread() if self._was_slow else 0
+        began = perf_counter()
+        try:
+            result = self._log.append_alone(batch)
+        except StorageError as error:
+            self._failed_here(error)
+            raise
+        except Exception as error:
+            raise self._failed_here(error) from error
+        if result is not None:
+            seconds = perf_counter() - began
+            if seconds > STALL_SECONDS or self._was_slow:
+                self._look_for_stall(seconds, waits_before)
+            self._observer.group_appended(1, seconds)
+            self._observer.published(self._log)
+        return result
 
     async def run(self, call: Callable[[], Result]) -> Result:
         """Run ``call`` in a thread when its turn comes, with no append and no flush beside it; publish afterwards.
@@ -326,17 +361,28 @@ class PartitionWriter:
     def _append_now(self, pending: PendingAppend) -> None:
         """As ``_append_group``, on the loop: nobody else is at the log, as there is no task, and no await in here."""
         waits_before = waits_of_thread() if self._was_slow else 0
-        began = time.perf_counter()
+        began = perf_counter()
         try:
             outcomes = self._log.append((pending.request,))
-        except StorageError as error:
-            self._fail_group([pending], error)
+        except Exception as error:  # noqa: BLE001 - it is told to who waits
+            pending.fail(self._failed_here(error))
             return
-        except Exception as error:  # a defect of ours must not leave callers waiting for ever
-            logger.exception("append to %s failed in an unexpected way", self._log.name)
-            self._fail_group([pending], _failed(self._log, error))
-            return
-        seconds = time.perf_counter() - began
+        seconds = perf_counter() - began
+        self._look_for_stall(seconds, waits_before)
+        self._observer.group_appended(1, seconds)
+        self._publish()
+        self._answer_written([pending], outcomes)
+
+    def _failed_here(self, error: Exception) -> StorageError:
+        """An append on the loop has failed: what its client is told."""
+        if not isinstance(error, StorageError):  # a defect of ours must not leave callers waiting for ever
+            logger.error("append to %s failed in an unexpected way", self._log.name, exc_info=error)
+            error = _failed(self._log, error)
+        self._fail_group([], error)
+        return error
+
+    def _look_for_stall(self, seconds: float, waits_before: int) -> None:
+        """Whether the disk held up a write on the loop; ``waits_before`` it, if the one before was slow."""
         if seconds <= STALL_SECONDS:
             self._was_slow = False
         elif self._was_slow and waits_of_thread() > waits_before:
@@ -344,12 +390,9 @@ class PartitionWriter:
         else:
             # One slow write may be the scheduler's doing; the next is looked at closely.
             self._was_slow = True
-        self._observer.group_appended(1, seconds)
-        self._publish()
-        self._answer_written([pending], outcomes)
 
     async def _append_group(self, group: list[PendingAppend]) -> None:
-        began = time.perf_counter()
+        began = perf_counter()
         try:
             outcomes = await self._loop.run_in_executor(
                 self._write_pool, self._log.append, [pending.request for pending in group]
@@ -361,7 +404,7 @@ class PartitionWriter:
             logger.exception("append to %s failed in an unexpected way", self._log.name)
             self._fail_group(group, _failed(self._log, error))
             return
-        self._observer.group_appended(len(group), time.perf_counter() - began)
+        self._observer.group_appended(len(group), perf_counter() - began)
         self._publish()
         self._answer_written(group, outcomes)
 
@@ -440,7 +483,7 @@ class PartitionWriter:
             self._flush_task = None
 
     async def _flush_once(self, covered: list[PendingAppend]) -> None:
-        began = time.perf_counter()
+        began = perf_counter()
         try:
             await self._loop.run_in_executor(self._flush_pool, self._log.flush)
         except Exception as error:  # noqa: BLE001 - whatever it was, these bytes may not be on the disk (rule 3)
@@ -449,7 +492,7 @@ class PartitionWriter:
                 pending.fail(failure)
             self._observer.partition_failed(self._log, failure)
             return
-        self._observer.flushed(time.perf_counter() - began)
+        self._observer.flushed(perf_counter() - began)
         self._publish()
         for pending in covered:
             pending.note_fsynced()

@@ -59,16 +59,18 @@ class PlainCounters:
 class Distribution:
     """How many values were at most how large, and their sum."""
 
-    __slots__ = ("_bounds", "counts", "sum")
+    __slots__ = ("_bounds", "_least", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
+        self._least = bounds[0]
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
         """Count ``value``."""
-        self.counts[bisect_left(self._bounds, value)] += 1
+        # Most are as small as can be told.
+        self.counts[0 if value <= self._least else bisect_left(self._bounds, value)] += 1
         self.sum += value
 
     def buckets(self) -> list[tuple[str, float]]:
@@ -98,21 +100,40 @@ class PlainHistogram:
         return [HistogramMetricFamily(self.name, self.text, distribution.buckets(), distribution.sum)]
 
 
+class RouteCount(Distribution):
+    """Answered requests of one method and route by status, and how long they took."""
+
+    __slots__ = ("statuses",)
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        super().__init__(bounds)
+        self.statuses: dict[int, int] = {}
+
+    def count(self, status: int, seconds: float) -> None:
+        """Count a request."""
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        # As ``observe``, without its call: this is for every request.
+        self.counts[0 if seconds <= self._least else bisect_left(self._bounds, seconds)] += 1
+        self.sum += seconds
+
+
 class RouteCounts:
     """Answered requests by method, route and status, and how long they took by method and route."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
-        self._routes: dict[tuple[str, str], tuple[dict[int, int], Distribution]] = {}
+        self._routes: dict[tuple[str, str], RouteCount] = {}
+
+    def of(self, method: str, route: str) -> RouteCount:
+        """Where requests of a route are counted; it is shown once there are any."""
+        found = self._routes.get((method, route))
+        if found is None:
+            found = self._routes[method, route] = RouteCount(self._bounds)
+        return found
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request."""
-        found = self._routes.get((method, route))
-        if found is None:
-            found = self._routes[method, route] = ({}, Distribution(self._bounds))
-        statuses, distribution = found
-        statuses[status] = statuses.get(status, 0) + 1
-        distribution.observe(seconds)
+        self.of(method, route).count(status, seconds)
 
     def collect(self) -> Iterable[Metric]:
         """As Prometheus shows it."""
@@ -125,10 +146,12 @@ class RouteCounts:
             labels=("method", "route"),
         )
         # Copies: requests are counted meanwhile.
-        for (method, route), (statuses, distribution) in list(self._routes.items()):
-            for status, count in list(statuses.items()):
+        for (method, route), counted in list(self._routes.items()):
+            statuses = list(counted.statuses.items())
+            for status, count in statuses:
                 requests.add_metric((method, route, str(status)), count)
-            seconds.add_metric((method, route), distribution.buckets(), distribution.sum)
+            if statuses:
+                seconds.add_metric((method, route), counted.buckets(), counted.sum)
         return [requests, seconds]
 
 

@@ -8,7 +8,7 @@ Thread: the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -143,6 +143,8 @@ class ProduceWaiters:
     def __init__(self, *, count_max: int, refusal: Callable[[PartitionLog], StorageError | None]) -> None:
         self._purgatory: Purgatory[PartitionName] = Purgatory("produce requests", count_max=count_max)
         self._refusal = refusal
+        self.watched: Container[Hashable] = self._purgatory.watching
+        """Partitions that somebody waits for."""
 
     def __len__(self) -> int:
         return len(self._purgatory)

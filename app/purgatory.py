@@ -91,7 +91,8 @@ class Purgatory(Generic[Key]):
         self._count_max = count_max
         self._watch_count_max = count_max * 100 if watch_count_max is None else watch_count_max
         # Dictionaries, not sets: who waits longest is looked at first.
-        self._watching: dict[Hashable, dict[DelayedOperation, None]] = {}
+        self.watching: dict[Hashable, dict[DelayedOperation, None]] = {}
+        """Who watches which key; for others to see whether anybody does."""
         self._operations: dict[DelayedOperation, None] = {}
         self._watch_count = 0
         self._notified: dict[Hashable, None] = {}
@@ -104,7 +105,7 @@ class Purgatory(Generic[Key]):
     @property
     def key_count(self) -> int:
         """Keys that some operation watches."""
-        return len(self._watching)
+        return len(self.watching)
 
     @property
     def watch_count(self) -> int:
@@ -132,7 +133,7 @@ class Purgatory(Generic[Key]):
         self._operations[operation] = None
         self._watch_count += len(watched)
         for key in watched:
-            self._watching.setdefault(key, {})[operation] = None
+            self.watching.setdefault(key, {})[operation] = None
         # The second look is for what threads change: an event between the first look and the watch told nobody.
         if self._is_ready(operation):
             self._complete(operation, Wake.AVAILABLE)
@@ -143,7 +144,7 @@ class Purgatory(Generic[Key]):
 
     def notify(self, key: Key) -> None:
         """Something happened to ``key``: look at who watches it, once the caller's turn on the loop is over."""
-        if key not in self._watching:
+        if key not in self.watching:
             return
         if not self._notified:
             asyncio.get_running_loop().call_soon(self._check_notified)
@@ -158,7 +159,7 @@ class Purgatory(Generic[Key]):
 
     def complete_all(self, keys: Iterable[Key], wake: Wake) -> int:
         """Complete every operation under one of ``keys`` whatever it waits for. How many that were."""
-        return sum(self._complete(operation, wake) for key in keys for operation in tuple(self._watching.get(key, ())))
+        return sum(self._complete(operation, wake) for key in keys for operation in tuple(self.watching.get(key, ())))
 
     def cancel(self, operation: DelayedOperation) -> None:
         """Take back an operation nobody waits for any more; one that is complete stays as it is."""
@@ -194,7 +195,7 @@ class Purgatory(Generic[Key]):
 
     def _check(self, key: Hashable) -> int:
         count = 0
-        for operation in tuple(self._watching.get(key, ())):
+        for operation in tuple(self.watching.get(key, ())):
             if self._is_ready(operation, key):
                 count += self._complete(operation, Wake.AVAILABLE)
         return count
@@ -221,7 +222,7 @@ class Purgatory(Generic[Key]):
         keys, operation._keys = operation._keys, ()  # noqa: SLF001
         self._watch_count -= len(keys)
         for key in keys:
-            watching = self._watching[key]
+            watching = self.watching[key]
             del watching[operation]
             if not watching:
-                del self._watching[key]
+                del self.watching[key]

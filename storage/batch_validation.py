@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from rollway.records import (
     HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
     BatchHeader,
     BrokenRecordError,
     DecompressedSizeError,
@@ -27,6 +28,7 @@ from rollway.records import (
     decompress_batch,
     parse_header,
 )
+from rollway.records.batch import MAGIC
 from rollway.records.columns import BoolArray, Int64Array
 from rollway.records.decode import COLUMNS_RATIO_MAX
 from rollway.records.section_facts import find_facts
@@ -52,8 +54,11 @@ _CODEC_MASK = 0x07
 _LOG_APPEND_TIME_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
 
-_pack_base_offset = struct.Struct(">q").pack_into
-_pack_leader_epoch = struct.Struct(">i").pack_into
+_unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
+# As tuples make themselves, without a function of theirs for each.
+_new_tuple = tuple.__new__
+# Base offset, length, leader epoch.
+_pack_place = struct.Struct(">qii").pack_into
 
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
@@ -87,8 +92,7 @@ class ValidBatch:
 
     def stamp(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
         """Set base offset and leader epoch: bytes 0-7 and 12-15, which the CRC does not cover (spec E16)."""
-        _pack_base_offset(self.head, 0, base_offset)
-        _pack_leader_epoch(self.head, 12, leader_epoch)
+        _pack_place(self.head, 0, base_offset, self.header.batch_length, leader_epoch)
 
     def set_log_append_time(self, now_ms: int) -> None:
         """Make every record report ``now_ms``; the CRC is computed anew (spec E15)."""
@@ -176,6 +180,49 @@ def validate_batches(
             f"{total_bytes} bytes of batches do not fit into a segment of {config.segment_bytes} bytes"
         )
     return batches
+
+
+def find_plain_batch(body: bytes | bytearray | memoryview, config: TopicConfig, now_ms: int) -> ValidBatch | None:
+    """The batch that ``body`` is, if it is of the plainest kind and nothing is wrong with it.
+
+    Not compressed, and from a producer without an id: most are. Of the others, and of a body that breaks a rule,
+    ``validate_batches`` tells. The batch refers to ``body``.
+
+    Thread: any.
+    """
+    limits = config.plain
+    size_bytes = len(body)
+    if not HEADER_BYTES < size_bytes <= limits.batch_bytes_max or not limits.takes_any:
+        return None
+    header: BatchHeader = _new_tuple(BatchHeader, _unpack_header(body))
+    base_offset, length, _, magic, crc, attributes, delta, base_time, max_time, producer_id, _, _, count = header
+    if (
+        length != size_bytes - LOG_OVERHEAD_BYTES
+        or magic != MAGIC
+        or base_offset
+        or attributes
+        or producer_id >= 0
+        or not 0 < count == delta + 1
+    ):
+        return None
+    view = memoryview(body)
+    if crc32c(view[_ATTRIBUTES_AT:]) != crc:
+        return None
+    section = view[HEADER_BYTES:]
+    facts = find_facts(section, count)
+    if facts is None:
+        return None
+    least, greatest, has_null_key = facts
+    oldest, newest = base_time + least, base_time + greatest
+    if (
+        newest != max_time
+        or oldest < 0
+        or now_ms - oldest > limits.before_ms
+        or newest - now_ms > limits.after_ms
+        or (has_null_key and limits.needs_keys)
+    ):
+        return None
+    return ValidBatch(bytearray(view[:HEADER_BYTES]), section, header, newest)
 
 
 def allows_records(config: TopicConfig, timestamps: Sequence[int], keys: Sequence[bytes | None], now_ms: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from storage.errors import InvalidConfigError
 
 LONG_MAX = 2**63 - 1
+_ANY_TIME_MS = 2**62
 INT_MAX = 2**31 - 1
 TIMESTAMP_AFTER_MAX_MS_DEFAULT = 3_600_000
 
@@ -78,7 +79,42 @@ def _option(name: str, default: object, parse: Callable[[object], Any], doc: str
 
 
 @dataclass(frozen=True, slots=True)
-class TopicConfig:
+class PlainLimits:
+    """What a topic asks of the plainest batches, worked out once: uncompressed ones, from a producer without an id.
+
+    ``takes_any``: false where the service compresses; all others go the general way. Without ``needs_keys`` records may
+    have none. Timestamps may lie so far in the past and the future; so far that it makes no difference where the topic
+    stamps them itself.
+    """
+
+    takes_any: bool
+    batch_bytes_max: int
+    needs_keys: bool
+    before_ms: int
+    after_ms: int
+
+    @classmethod
+    def of(cls, config: TopicConfig) -> PlainLimits:
+        """Those of a topic."""
+        is_stamped = config.message_timestamp_type != "CreateTime"
+        return cls(
+            config.compression_type in ("producer", "uncompressed"),
+            min(config.max_message_bytes, config.segment_bytes),
+            config.compacts,
+            _ANY_TIME_MS if is_stamped else config.timestamp_before_limit_ms,
+            _ANY_TIME_MS if is_stamped else min(config.timestamp_after_limit_ms, _ANY_TIME_MS),
+        )
+
+
+class _WorkedOut:
+    """What follows from a topic's settings, beside the fields, each of which is one of them."""
+
+    __slots__ = ("plain",)
+    plain: PlainLimits
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig(_WorkedOut):
     """One topic's settings. Immutable: altering a topic makes a new one.
 
     Each field carries its Kafka name, its parser and one sentence for people in its metadata; see ``options``.
@@ -182,6 +218,9 @@ class TopicConfig:
     preallocate: bool = _option(
         "preallocate", False, _boolean, "Whether a new segment file is made segment.bytes long."
     )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plain", PlainLimits.of(self))
 
     @property
     def timestamp_before_limit_ms(self) -> int:

@@ -232,13 +232,15 @@ class LocalFile:
         return piece if count == length else None
 
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        written = 0
         if 0 < len(parts) <= _WRITE_VECTOR_MAX:
             # As a rule the disk takes all at once.
-            written = self._write_once(position, parts)
+            try:
+                written = os.pwritev(self.fileno(), parts, position)
+            except OSError as error:
+                raise self._or_read_only(error) from error
             if written == sum(map(len, parts)):
                 return
-        else:
-            written = 0
         pending = [memoryview(part).cast("B") for part in parts if len(part)]
         while True:
             position += written

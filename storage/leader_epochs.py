@@ -81,8 +81,8 @@ class LeaderEpochs:
     @property
     def current(self) -> LeaderEpoch:
         """The newest epoch, 0 when there is none: the one stamped into batches."""
-        latest = self.latest
-        return LeaderEpoch(0) if latest is None else latest.epoch
+        entries = self._entries
+        return entries[-1].epoch if entries else LeaderEpoch(0)
 
     def load(self) -> None:
         """Take the entries from the file; none when it is missing.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from itertools import accumulate
 from typing import NamedTuple
 
 from storage.errors import CorruptionError, OffsetOutOfRangeError
@@ -82,7 +84,8 @@ class FetchData(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return sum(piece.size_bytes for piece in self.slices)
+        slices = self.slices
+        return slices[0].size_bytes if len(slices) == 1 else sum([piece.size_bytes for piece in slices])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +102,9 @@ class SegmentInfo:
     state: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, eq=False, slots=True)
 class LogSnapshot:
-    """What one reader sees: some segments, up to one point, for as long as it likes.
+    """What one reader sees: some segments, up to one point, for as long as it likes. Nobody changes it.
 
     Nothing below that point changes: the log only grows, retention only forgets. Retention may unlink a
     segment while a snapshot holds it; the bytes stay readable until the snapshot is dropped.
@@ -116,31 +119,41 @@ class LogSnapshot:
     last_stable_metadata: LogOffsetMetadata
     high_watermark_metadata: LogOffsetMetadata
     log_end_metadata: LogOffsetMetadata
-    damage: tuple[OffsetRange, ...] = ()
+    damage: tuple[OffsetRange, ...]
+    last_stable_offset: Offset = field(init=False)
+    """Everything below belongs to no transaction, or to one whose marker is below the high watermark (spec E22).
 
-    def __post_init__(self) -> None:
-        ends = (self.log_start_offset, self.last_stable_offset, self.high_watermark, self.log_end_offset)
-        if not ends[0] <= ends[1] <= ends[2] <= ends[3]:
+    The log start where a transaction begins below that and is still open.
+    """
+    high_watermark: Offset = field(init=False)
+    log_end_offset: Offset = field(init=False)
+
+    def __init__(
+        self,
+        segments: tuple[Segment, ...],
+        base_offsets: tuple[Offset, ...],
+        log_start_offset: Offset,
+        last_stable_metadata: LogOffsetMetadata,
+        high_watermark_metadata: LogOffsetMetadata,
+        log_end_metadata: LogOffsetMetadata,
+        damage: tuple[OffsetRange, ...] = (),
+    ) -> None:
+        # Not the one that dataclasses make: there is a snapshot for each append, and freezing one takes its time.
+        self.segments = segments
+        self.base_offsets = base_offsets
+        self.log_start_offset = log_start_offset
+        self.last_stable_metadata = last_stable_metadata
+        self.high_watermark_metadata = high_watermark_metadata
+        self.log_end_metadata = log_end_metadata
+        self.damage = damage
+        self.last_stable_offset = stable = last_stable_metadata[0]
+        self.high_watermark = high_watermark = high_watermark_metadata[0]
+        self.log_end_offset = log_end = log_end_metadata[0]
+        if not log_start_offset <= stable <= high_watermark <= log_end:
             raise AssertionError(
-                f"log start {ends[0]}, last stable offset {ends[1]}, high watermark {ends[2]}, log end {ends[3]} "
-                "are not in order"
+                f"log start {log_start_offset}, last stable offset {stable}, high watermark {high_watermark}, "
+                f"log end {log_end} are not in order"
             )
-
-    @property
-    def log_end_offset(self) -> Offset:
-        return self.log_end_metadata.offset
-
-    @property
-    def high_watermark(self) -> Offset:
-        return self.high_watermark_metadata.offset
-
-    @property
-    def last_stable_offset(self) -> Offset:
-        """Everything below belongs to no transaction, or to one whose marker is below the high watermark (spec E22).
-
-        The log start where a transaction begins below that and is still open.
-        """
-        return self.last_stable_metadata.offset
 
     @property
     def size_bytes(self) -> int:
@@ -299,13 +312,30 @@ class LogSnapshot:
     ) -> TimestampedRecord | None:
         """The first record, in offset order, at or after ``timestamp`` that is visible (spec ListOffsets)."""
         bound = self.bound(isolation)
-        for segment, limit in self._segments_from(self.log_start_offset, bound):
+        if self.log_start_offset >= bound.offset:
+            return None
+        first = max(0, bisect_right(self.base_offsets, self.log_start_offset) - 1)
+        place = first + bisect_left(self._maxima_from(first), timestamp)
+        for segment, limit in self._segments_at(place, bound):
             if segment.largest_timestamp.timestamp < timestamp:
                 continue
             found = segment.find_timestamp(timestamp, self.log_start_offset, limit)
             if found is not None:
                 return found if found.offset < bound.offset else None
         return None
+
+    def _maxima_from(self, first: int) -> Sequence[int]:
+        """For each segment from this place on, but the active one, the greatest timestamp so far, which only rises.
+
+        The active one keeps it: those before it are sealed and stay the same until another is active, or the log begins
+        elsewhere.
+        """
+        active, base_offset = self.segments[-1], self.base_offsets[first]
+        known = active.maxima_before
+        if known is None or known[0] != base_offset:
+            largest = (segment.largest_timestamp.timestamp for segment in self.segments[first:-1])
+            known = active.maxima_before = (base_offset, array("q", accumulate(largest, max)))
+        return known[1]
 
     def max_timestamp(self, isolation: Isolation = Isolation.HIGH_WATERMARK) -> TimestampedRecord | None:
         """The first record with the largest timestamp of the visible ones (spec ListOffsets, -3)."""
@@ -361,8 +391,12 @@ class LogSnapshot:
     def _segments_from(self, offset: Offset, bound: LogOffsetMetadata) -> Iterator[tuple[Segment, int]]:
         """Segments from the one that holds ``offset``, each with the byte its readable part ends at (spec D13)."""
         if offset >= bound.offset:
-            return
-        for segment in self.segments[max(0, bisect_right(self.base_offsets, offset) - 1) :]:
+            return iter(())
+        return self._segments_at(max(0, bisect_right(self.base_offsets, offset) - 1), bound)
+
+    def _segments_at(self, place: int, bound: LogOffsetMetadata) -> Iterator[tuple[Segment, int]]:
+        """As ``_segments_from``, from the segment at ``place`` on."""
+        for segment in self.segments[place:]:
             if segment.base_offset > bound.segment_base_offset:
                 return
             on_bound = segment.base_offset == bound.segment_base_offset

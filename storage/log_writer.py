@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from rollway.records import BatchHeader, ControlRecord, parse_header
 from storage.append_request import AppendRequest, AppendResult, marker_batch
@@ -19,15 +19,20 @@ from storage.errors import (
     RefusedError,
     StorageError,
 )
-from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset, Position
+from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset, Position, TimestampOffset
 from storage.producer_entry import ProducerBatch, add_sequence
 from storage.producer_state import ProducerDraft, ProducerState
 from storage.repeated_requests import find_repeated
 from storage.segment import RELATIVE_OFFSET_MAX
+from storage.segment_room import SegmentRoom
 from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction
 from storage.written_log import DISK_FULL_ERRNOS, LogParts, WrittenLog, WrittenState
 
 __all__ = ["DISK_FULL_ERRNOS", "AppendRequest", "AppendResult", "LogParts", "LogWriter", "WrittenState"]
+
+
+# As the tuples make themselves, without a function of theirs for each.
+_new_tuple = tuple.__new__
 
 
 class _Pending(NamedTuple):
@@ -71,50 +76,70 @@ class LogWriter(WrittenLog):
         OSError: the disk failed otherwise; what reached it is unknown.
     """
 
-    _has_room_for: AppendRequest | None = None
-    """The request that was found to need no roll, when nothing has happened since."""
-
     # Appending
 
     def append(self, group: Sequence[AppendRequest]) -> list[AppendResult | StorageError]:
         """Give offsets to the batches of each request and write them; one answer per request, in order."""
-        if len(group) == 1 and self._is_plain(group[0]) and self._has_room(group[0]):
+        if len(group) == 1 and group[0].batch_count == 1 and group[0].expected_offset is None and group[0].batches:
             try:
-                return [self._append_plain(group[0])]
+                answer = self.append_alone(group[0].batches[0])
             except DiskFullError as error:
                 return [error]
+            if answer is not None:
+                return [answer]
         answers: list[AppendResult | StorageError] = []
         self._append_group(group, answers)
         return answers
 
-    def _is_plain(self, request: AppendRequest) -> bool:
-        """Whether there is nothing to say about a request but where it goes: no condition, no producer, no marker."""
-        if request.expected_offset is not None or not request.batches or request.transaction_marker is not None:
-            return False
-        if request.size_bytes > self.config.segment_bytes:
-            return False
-        return all(batch.header.producer_id < 0 for batch in request.batches)
+    def append_alone(self, batch: ValidBatch, *, waits_for_nothing: bool = False) -> AppendResult | None:
+        """Write a batch that comes alone, if there is nothing to say about it but where it goes; else change nothing.
 
-    def _has_room(self, request: AppendRequest) -> bool:
-        """Whether the active segment takes a request that comes alone."""
-        was_looked_at, self._has_room_for = request is self._has_room_for, None
-        return was_looked_at or not self._must_roll(request, request.batches)
-
-    def _append_plain(self, request: AppendRequest) -> AppendResult:
-        """A plain request alone in its group: what ``_prepare`` and ``_write`` do for it, and nothing of the rest."""
-        written, batches = self.written, request.batches
-        base_offset = written.log_end.offset
-        end_offset, log_append_time = self._stamp_batches(batches, base_offset)
-        self._write_batches(batches, ())
-        unstable = written.unstable
-        if unstable != NOTHING_UNSTABLE:
-            unstable = self._unstable_after(())
+        What ``_prepare`` and ``_write`` do for such a one, and none of the rest: no roll, no producer, no transaction.
+        With ``waits_for_nothing`` also not if ``flush.messages`` asked for a flush afterwards.
+        """
+        written, config, header = self.written, self.config, batch.header
         active = written.segments[-1]
-        log_end = LogOffsetMetadata(end_offset, active.base_offset, Position(active.size_bytes))
-        self.written = written.grown_to(log_end, unstable)
-        return AppendResult(
-            base_offset, Offset(end_offset - 1), request.record_count, log_append_time, written.log_start_offset
+        room = self.room
+        if room is None or room.segment is not active or room.config is not config:
+            room = self.room = SegmentRoom.of(active, config)
+            if room is None:
+                return None
+        base_offset, position = written.log_end.offset, active.size_bytes
+        end_offset = Offset(base_offset + header.last_offset_delta + 1)
+        end_position = Position(position + batch.size_bytes)
+        log_append_time = self._clock.now_ms() if room.stamps_time else NO_TIMESTAMP
+        if (
+            not active.is_ready
+            or end_position > room.size_bytes_max
+            or end_offset > room.end_offset_max
+            or (batch.max_timestamp if log_append_time < 0 else log_append_time) > room.timestamp_max
+            or room.entries_left <= 0
+            or header.producer_id >= 0
+            or written.unstable is not NOTHING_UNSTABLE
+            or (waits_for_nothing and end_offset - self.durable_end.offset >= config.flush_messages)
+        ):
+            return None
+        if log_append_time >= 0:
+            batch.set_log_append_time(log_append_time)
+        batch.stamp(base_offset, self.epochs.current)
+        max_timestamp = active.builder.max_timestamp
+        try:
+            if active.append_one(batch, Offset(end_offset - 1)):
+                room.entries_left -= 1
+        except OSError as error:
+            self._undo_append(error, position, max_timestamp)
+        if not position:
+            self.room = None
+        log_end = _new_tuple(LogOffsetMetadata, (end_offset, active.base_offset, end_position))
+        segments, bases, start, unstable = (
+            written.segments,
+            written.base_offsets,
+            written.log_start_offset,
+            written.unstable,
         )
+        self.written = _new_tuple(WrittenState, (segments, bases, start, log_end, unstable))
+        count = header.record_count
+        return _new_tuple(AppendResult, (base_offset, Offset(end_offset - 1), count, log_append_time, start, False))
 
     def appends_without_waiting(self, request: AppendRequest) -> bool:
         """Whether ``append`` of this request alone would touch nothing but memory and the page cache of open files."""
@@ -127,11 +152,7 @@ class LogWriter(WrittenLog):
         first_open = self.written.unstable.first_open
         if first_open is not None and first_open.is_offset_only:
             return False
-        if request.size_bytes > self.config.segment_bytes or self._must_roll(request, request.batches):
-            return False
-        # Its append comes next.
-        self._has_room_for = request
-        return True
+        return request.size_bytes <= self.config.segment_bytes and not self._must_roll(request, request.batches)
 
     def _append_group(self, group: Sequence[AppendRequest], answers: list[AppendResult | StorageError]) -> None:
         waiting = _Waiting(self.producers)
@@ -370,16 +391,22 @@ class LogWriter(WrittenLog):
         """
         active = self.written.segments[-1]
         size_bytes, max_timestamp = active.size_bytes, active.builder.max_timestamp
+        self.room = None
         try:
             active.append(batches)
             for transaction in completed:
                 if transaction.is_aborted:
                     active.transactions.add(transaction.to_aborted())
         except OSError as error:
-            if error.errno not in DISK_FULL_ERRNOS:
-                raise
-            try:
-                active.undo_append(size_bytes, self.written.log_end.offset, max_timestamp)
-            except OSError as second:
-                raise OSError(errno.EIO, "an append that found no room could not be undone") from second
-            raise self.no_room(error) from error
+            self._undo_append(error, size_bytes, max_timestamp)
+
+    def _undo_append(self, error: OSError, size_bytes: int, max_timestamp: TimestampOffset) -> NoReturn:
+        """Remove what an append left that met ``error``, if that was a full disk; tell of it in any case."""
+        self.room = None
+        if error.errno not in DISK_FULL_ERRNOS:
+            raise error
+        try:
+            self.written.active.undo_append(size_bytes, self.written.log_end.offset, max_timestamp)
+        except OSError as second:
+            raise OSError(errno.EIO, "an append that found no room could not be undone") from second
+        raise self.no_room(error) from error

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from rollway.records import BatchHeader
 from storage.append_request import AppendRequest, AppendResult
+from storage.batch_validation import ValidBatch
 from storage.config import TopicConfig
 from storage.copied_append import CopiedAppend
 from storage.deleted_files import DeletedFiles
@@ -25,14 +26,14 @@ from storage.leader_epochs import EpochEntry, LeaderEpochs
 from storage.log_snapshot import LogSnapshot
 from storage.log_truncation import LogTruncation
 from storage.log_writer import LogWriter
-from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
+from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset
 from storage.one_writer import OneWriter
 from storage.producer_entry import ProducerBatch
 from storage.producer_state import ProducerState
 from storage.replica_set import restored_high_watermark
 from storage.retention import RetentionEntry, RetentionReason, find_reasons, plan_retention, retained_segments
 from storage.segment import Segment
-from storage.transactions import TransactionMarker
+from storage.transactions import NOTHING_UNSTABLE, TransactionMarker
 from storage.written_log import DISK_FULL_ERRNOS, LogParts, WrittenState, place_of
 
 __all__ = ["AppendRequest", "AppendResult", "DeletedSegment", "PartitionLog", "TransactionMarker"]
@@ -150,17 +151,28 @@ class PartitionLog:
 
         Thread: one at a time, the same that looks at ``snapshot`` to decide about waiting (invariant 7).
         """
-        written = self._writer.written
-        durable_end = self._writer.durable_end
-        bound = durable_end if self.config.flush_policy == "group" else written.log_end
-        if bound.offset >= written.log_end.offset:
-            bound = written.log_end
+        writer = self._writer
+        written = writer.written
+        end = bound = written.log_end
+        if writer.config.flush_policy == "group" and writer.durable_end.offset < end.offset:
+            bound = writer.durable_end
         current = self.snapshot.high_watermark_metadata
-        if current.offset <= written.log_end.offset:
+        if current.offset <= end.offset:
             bound = self.replicas.high_watermark(bound, current, self._clock.elapsed_ms)
-        self.snapshot = self._make_snapshot(written, bound)
-        self._writer.high_watermark = self.snapshot.high_watermark
-        return self.snapshot
+        if bound is end and written.unstable is NOTHING_UNSTABLE:
+            # As most often: all that is written is shown.
+            segments, bases, start, damage = (
+                written.segments,
+                written.base_offsets,
+                written.log_start_offset,
+                self.damage,
+            )
+            snapshot = LogSnapshot(segments, bases, start, end, end, end, damage)
+        else:
+            snapshot = self._make_snapshot(written, bound)
+        self.snapshot = snapshot
+        writer.high_watermark = snapshot.high_watermark
+        return snapshot
 
     def copied_offset(self) -> Offset:
         """Up to where all copies in sync have what readers may see or will: the local one by what is written.
@@ -174,27 +186,7 @@ class PartitionLog:
         return copied.offset
 
     def _make_snapshot(self, written: WrittenState, high_watermark: LogOffsetMetadata) -> LogSnapshot:
-        base_offsets = written.base_offsets
-        if high_watermark.segment_base_offset < base_offsets[0]:
-            # It lay at the end of a segment that is gone, which is where the first of the others begins.
-            high_watermark = LogOffsetMetadata(
-                max(high_watermark.offset, base_offsets[0]), base_offsets[0], Position(0)
-            )
-        last_stable = written.unstable.first_unstable(high_watermark.offset)
-        if last_stable is None or last_stable.offset > high_watermark.offset:
-            last_stable = high_watermark
-        if last_stable.offset < written.log_start_offset:
-            # Nothing is readable there: the place does not matter.
-            last_stable = LogOffsetMetadata(written.log_start_offset)
-        return LogSnapshot(
-            written.segments,
-            base_offsets,
-            written.log_start_offset,
-            last_stable,
-            high_watermark,
-            written.log_end,
-            self.damage,
-        )
+        return written.shown(high_watermark, self.damage)
 
     # Appending
 
@@ -222,9 +214,30 @@ class PartitionLog:
             self.flush()
         return answers
 
+    def append_alone(self, batch: ValidBatch) -> AppendResult | None:
+        """``append`` and ``publish`` a batch that comes alone, when that means to write it and nothing else.
+
+        ``None``, and nothing is changed, when it would roll, flush or read, or when more is to be said about the batch.
+        Thread: the writer. Durable: no, see ``flush``.
+
+        Raises:
+            DiskFullError: no room; the log is as before.
+            PartitionFailedError: as ``append``.
+        """
+        if self.offline_reason is not None or not self._writing.acquire(blocking=False):
+            return None
+        try:
+            result = self._writer.append_alone(batch, waits_for_nothing=True)
+        except OSError as error:
+            raise self._fail(error, "appending") from error
+        finally:
+            self._writing.release()
+        if result is not None:
+            self.publish()
+        return result
+
     def appends_without_waiting(self, request: AppendRequest) -> bool:
-        """Whether ``append`` of this request alone would neither roll, nor flush, nor read: work of some microseconds
-        while the disk keeps up. Thread: the writer, which appends next; nothing is changed."""
+        """Whether ``append`` of this request alone would neither roll, nor flush, nor read. Thread: the writer."""
         writer = self._writer
         return (
             self.offline_reason is None

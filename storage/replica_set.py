@@ -102,6 +102,11 @@ class ReplicaSet:
         return (self.local_id, *self._members.followers)
 
     @property
+    def is_alone(self) -> bool:
+        """Whether there is no copy but this one; that never changes."""
+        return not self._members.followers
+
+    @property
     def in_sync(self) -> tuple[int, ...]:
         """Those of ``replicas`` that are in sync."""
         members = self._members

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rollway.records import TimestampType
 from storage.batch_search import BatchSearch, SegmentRead
@@ -75,6 +75,7 @@ class Segment:
         self._building = threading.Lock()
         self._largest: TimestampOffset | None = None
         self._warned = False
+        self.maxima_before: tuple[Offset, Sequence[int]] | None = None  # see ``LogSnapshot._maxima_from``
         self._log = SegmentFile(
             file_system,
             directory / offset_file_name(base_offset, LOG_SUFFIX),
@@ -167,7 +168,7 @@ class Segment:
 
     @property
     def indexes_were_opened(self) -> bool:
-        """Whether an index is or was open; an active segment's file then has its full length."""
+        """Whether one is or was open; an active segment's file then has its full length."""
         return self.offset_index.was_opened or self.time_index.was_opened
 
     def close_file(self) -> None:
@@ -220,10 +221,7 @@ class Segment:
         Durable: no, see ``flush``.
         """
         log, builder = self._log, self.builder
-        parts: list[bytes | bytearray | memoryview] = []
-        for batch in batches:
-            parts.append(batch.head)
-            parts.append(batch.body)
+        parts = [part for batch in batches for part in (batch.head, batch.body)]
         position = log.size_bytes
         log.file.write(position, parts)
         for batch in batches:
@@ -234,6 +232,19 @@ class Segment:
                 self._add_index_entries(last_offset, Position(position))
             position += batch.size_bytes
         log.size_bytes = position
+
+    def append_one(self, batch: ValidBatch, last_offset: Offset) -> bool:
+        """As ``append``, one batch that ends with ``last_offset``; whether it got an entry in the indexes."""
+        log, builder = self._log, self.builder
+        position = log.size_bytes
+        log.file.write(position, (batch.head, batch.body))
+        if position == 0:
+            self._first_timestamp = batch.max_timestamp
+        is_due = builder.add(last_offset, batch.max_timestamp, batch.size_bytes)
+        if is_due:
+            self._add_index_entries(last_offset, Position(position))
+        log.size_bytes = position + batch.size_bytes
+        return is_due
 
     def _add_index_entries(self, last_offset: Offset, position: Position) -> None:
         # The log rolls before an index is full; a group with more batches than room has its last ones unindexed,
@@ -430,9 +441,8 @@ class Segment:
         first = next(self.walk(0, self.size_bytes), None)
         if first is None:
             return NO_TIMESTAMP
-        header = first.header
-        stamped_on_append = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        return header.max_timestamp if stamped_on_append else header.base_timestamp
+        stamped_on_append = first.header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        return first.header.max_timestamp if stamped_on_append else first.header.base_timestamp
 
     @property
     def first_timestamp(self) -> int:
@@ -509,17 +519,13 @@ class Segment:
 
     # Deleting
 
-    @property
-    def _indexes(self) -> tuple[LazyIndex[Any], ...]:
-        return self.offset_index, self.time_index, self.transactions.index
-
     def mark_deleted(self) -> list[Path]:
         """Rename the files to ``.deleted``; whoever holds the segment reads on. Return the new names (spec E7)."""
         renamed: list[Path] = []
         if self._file_system.exists(self._log.path):
             self._log.rename(_deleted(self._log.path))
             renamed.append(self._log.path)
-        for index in self._indexes:
+        for index in (self.offset_index, self.time_index, self.transactions.index):
             if self._file_system.exists(index.path):
                 index.rename(self._file_system, _deleted(index.path))
                 renamed.append(index.path)
@@ -528,7 +534,7 @@ class Segment:
     def moved_to(self, directory: Path) -> None:
         """Take note that the directory was renamed to ``directory``."""
         self._log.moved_to(directory)
-        for index in self._indexes:
+        for index in (self.offset_index, self.time_index, self.transactions.index):
             index.moved(directory / index.path.name)
 
 

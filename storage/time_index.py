@@ -5,9 +5,15 @@ from __future__ import annotations
 import struct
 
 from storage.index_file import IndexFile, IndexFullError, InvalidEntryError, floor_slot
+from storage.key_samples import KeyLayout, KeySamples
 from storage.offsets import NO_TIMESTAMP, Offset, TimestampOffset
 
+SAMPLED_ENTRIES_MIN = 2048
+SAMPLED_ASKED_MIN = 16
+"""An index that is asked so often gets samples, which take a look at all of it. Smaller ones are quick without."""
+
 _ENTRY = struct.Struct(">qi")
+_KEYS = KeyLayout("q", _ENTRY.size)
 _read_entry = _ENTRY.unpack_from
 _read_timestamp = struct.Struct(">q").unpack_from
 _TIMESTAMP_MAX = 2**63 - 1
@@ -30,6 +36,10 @@ class TimeIndex(IndexFile[TimestampOffset]):
 
     last_entry: TimestampOffset
     """The entry with the greatest timestamp; (-1, base offset) when the index is empty."""
+    _samples: KeySamples | None = None
+    _asked_count = 0
+    _version = 0
+    """Counts truncations: samples of an earlier version are of entries that are gone."""
 
     @property
     def is_full(self) -> bool:
@@ -76,11 +86,30 @@ class TimeIndex(IndexFile[TimestampOffset]):
             count = self.entry_count
             mapping = self._mapping
             try:
-                slot = floor_slot(_read_timestamp, mapping, count, 12, 0, timestamp)
+                slot = self._floor_slot(mapping, count, timestamp)
                 return self._parse(mapping, slot) if slot >= 0 else self._none()
             except (ValueError, struct.error):
                 if not self._was_cut(mapping, count):
                     raise
+
+    def _floor_slot(self, mapping: memoryview, count: int, timestamp: int) -> int:
+        """The slot of the entry with the greatest timestamp not above this one, or -1.
+
+        Timestamps come in bursts, so a guess by proportion tells little, and a bisection of a million takes long.
+        """
+        samples = self._samples
+        if samples is not None and samples.version == self._version and samples.count <= count:
+            slot = samples.floor_slot(mapping, count, timestamp)
+            if slot is not None:
+                return slot
+            self._samples = None
+        if count >= SAMPLED_ENTRIES_MIN:
+            self._asked_count += 1
+            if self._asked_count >= SAMPLED_ASKED_MIN:
+                version = self._version
+                # After the version: entries that are cut from now on make these samples old.
+                self._samples = KeySamples(_KEYS, mapping, min(count, self.entry_count), version)
+        return floor_slot(_read_timestamp, mapping, count, 12, 0, timestamp)
 
     def _none(self) -> TimestampOffset:
         return TimestampOffset(NO_TIMESTAMP, self.base_offset)
@@ -93,6 +122,9 @@ class TimeIndex(IndexFile[TimestampOffset]):
         return self._entry(slot).offset
 
     def _count_changed(self) -> None:
+        self._samples = None
+        # Last, and after the count: samples made with this version are of what is left.
+        self._version += 1
         self.last_entry = self._entry(self.entry_count - 1) if self.entry_count else self._none()
 
     def _check_entry(self, slot: int, earlier: TimestampOffset | None) -> None:

@@ -19,12 +19,13 @@ from storage.errors import CorruptionError, DiskFullError
 from storage.file_names import PartitionName
 from storage.file_system import FileSystem
 from storage.leader_epochs import LeaderEpochs
-from storage.log_snapshot import OffsetRange
+from storage.log_snapshot import LogSnapshot, OffsetRange
 from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
 from storage.producer_replay import replay_producers
 from storage.producer_state import ProducerState
 from storage.replica_set import ReplicaSet
 from storage.segment import Segment
+from storage.segment_room import SegmentRoom
 from storage.transaction_checkpoint import TransactionCheckpoint
 from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction, UnstableTransactions
 
@@ -54,6 +55,24 @@ class WrittenState(NamedTuple):
     @property
     def active(self) -> Segment:
         return self.segments[-1]
+
+    def shown(self, high_watermark: LogOffsetMetadata, damage: tuple[OffsetRange, ...]) -> LogSnapshot:
+        """What readers see of it when all copies have it up to ``high_watermark``."""
+        base_offsets = self.base_offsets
+        if high_watermark.segment_base_offset < base_offsets[0]:
+            # It lay at the end of a segment that is gone, which is where the first of the others begins.
+            high_watermark = LogOffsetMetadata(
+                max(high_watermark.offset, base_offsets[0]), base_offsets[0], Position(0)
+            )
+        last_stable = self.unstable.first_unstable(high_watermark.offset)
+        if last_stable is None or last_stable.offset > high_watermark.offset:
+            last_stable = high_watermark
+        if last_stable.offset < self.log_start_offset:
+            # Nothing is readable there: the place does not matter.
+            last_stable = LogOffsetMetadata(self.log_start_offset)
+        return LogSnapshot(
+            self.segments, base_offsets, self.log_start_offset, last_stable, high_watermark, self.log_end, damage
+        )
 
     def grown_to(self, log_end: LogOffsetMetadata, unstable: UnstableTransactions) -> WrittenState:
         """After an append to the active segment."""
@@ -122,6 +141,8 @@ class WrittenLog:
         """As last published; set by whoever publishes."""
         self.written = WrittenState.of(parts.segments, parts.log_start_offset, log_end)
         self.written = self.written._replace(unstable=self._unstable_after(()))
+        self.room: SegmentRoom | None = None
+        """What the active segment has room for, as far as it is known; whoever changes more than its end forgets it."""
         self.durable_end = log_end
         self._durable_lock = threading.Lock()
         self.flushing = threading.RLock()
@@ -162,6 +183,7 @@ class WrittenLog:
         with self.flushing:
             if self.failed:
                 raise OSError(errno.EIO, "the disk failed before")
+            self.room = None
             try:
                 active.seal()
                 self._transaction_checkpoint.note(
@@ -236,6 +258,7 @@ class WrittenLog:
     def end_at(self, segments: tuple[Segment, ...], log_start_offset: Offset, offset: Offset) -> None:
         """Take a shorter list of segments, whose files are cut already, and what follows from the log ending there."""
         log_end = LogOffsetMetadata(offset, segments[-1].base_offset, Position(segments[-1].size_bytes))
+        self.room = None
         self.epochs.truncate_from_end(offset)
         replay_producers(self.producers, segments, offset)
         written = WrittenState.of(segments, log_start_offset, log_end)
@@ -257,7 +280,8 @@ class WrittenLog:
         first_open = self._first_open(self.written)
         if not completed and not known.completed and first_open == known.first_open:
             return known
-        return UnstableTransactions(first_open, (*known.above(self.high_watermark), *completed))
+        unstable = UnstableTransactions(first_open, (*known.above(self.high_watermark), *completed))
+        return NOTHING_UNSTABLE if unstable == NOTHING_UNSTABLE else unstable
 
     def _first_open(self, written: WrittenState) -> LogOffsetMetadata | None:
         transaction = next(self.producers.open_transactions(), None)

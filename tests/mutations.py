@@ -290,7 +290,7 @@ def last_stable_offset_ignores_open_transactions(patch: pytest.MonkeyPatch) -> N
     patch.setattr(UnstableTransactions, "first_unstable", lambda self, high_watermark: None)
 
 
-@defect(MODEL)
+@defect(CASES, found_by=20)
 def a_marker_counts_before_the_high_watermark_is_above_it(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(UnstableTransactions, "first_unstable", lambda self, high_watermark: self.first_open)
 

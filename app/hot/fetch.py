@@ -13,7 +13,6 @@ from app.fetch_range import ISOLATIONS, FetchRequest, range_of, read_slices
 from app.hot.request import HotRequest
 from app.http.hot import HotAnswer, make_head
 from app.quotas.limits import QuotaKind
-from storage.errors import UnknownTopicOrPartitionError
 from storage.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import Offset
 from storage.partition_log import PartitionLog
@@ -49,10 +48,10 @@ def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[
         or (broker.quotas.table.has_any and broker.quotas.table.find(QuotaKind.FETCH, *request.client) is not None)
     ):
         return None
-    try:
-        log = broker.partition(request.head.topic, request.head.partition)
-    except UnknownTopicOrPartitionError:
+    topic = broker.manager.topics.get(request.head.topic)
+    if topic is None or request.head.partition >= len(topic.partitions):
         return None
+    log = topic.partitions[request.head.partition]
     snapshot = log.snapshot
     isolation = ISOLATIONS[asked.isolation]
     bound = snapshot.bound(isolation).offset

@@ -15,31 +15,71 @@ from app.broker import Broker, ProduceOptions
 from app.enlisting import transactional_id_of
 from app.hot.request import HotRequest
 from app.http import request_context
-from app.http.hot import HotAnswer, HotWait, Outcome, make_head
+from app.http.hot import HotAnswer, HotWait, Outcome, PlainHead, make_head
 from app.http.problems import Problem
 from app.idempotence import refuse_reserved
-from app.partition_writer import PendingAppend
+from app.partition_writer import PartitionWriter, PendingAppend
 from app.produce_waiters import timed_out
 from app.producing import ProduceResultDocument, produce, result_document
 from app.quotas.limits import QuotaKind
 from app.record_batches import needs_codec
 from app.translate import encode_document
 from rollway.records import RecordFormatError
-from storage.batch_validation import ValidBatch, validate_batches
+from storage.batch_validation import ValidBatch, find_plain_batch, validate_batches
 from storage.errors import StorageError
 from storage.offsets import Offset
 from storage.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
-from storage.topic_registry import INTERNAL_TOPICS
+from storage.topic_registry import INTERNAL_TOPICS, Topic
 
 _JSON_HEAD = make_head(200, [("Content-Type", "application/json"), ("Vary", "Accept-Encoding")]) + b"content-length: "
+# As ``result_document`` is written, for what is no duplicate and was asked for too often by nobody.
+_RESULT = (
+    b'{"partition":%d,"base_offset":%d,"last_offset":%d,"record_count":%d,"log_append_time":%d,"log_start_offset":%d,'
+    b'"durable_offset":%d,"duplicate":false,"throttle_time_ms":0}'
+)
 # Larger bodies are checked in a thread: this much takes some 0.2 ms.
 _LOOP_BYTES_MAX = 1280 * 1024
 _ACCEPTED = HotAnswer(make_head(202, [("Content-Length", "0")]), status=202)
 
 
+class _ShortWay:
+    """What was found for a head whose batches may be appended and answered at once, and holds while ``topic`` does."""
+
+    __slots__ = ("config", "log", "topic", "writer")
+
+    def __init__(self, topic: Topic, log: PartitionLog, writer: PartitionWriter) -> None:
+        self.topic = topic
+        self.log = log
+        self.config = log.config
+        self.writer = writer
+
+
 def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
     """As ``produceRecords`` for ``application/vnd.kafka.record-batch.v2``."""
+    head, body = request.head, request.body
+    way: _ShortWay | None = head.memo.way if head.memo is not None else None
+    if way is None or broker.quotas.table.has_any or len(body) > _LOOP_BYTES_MAX:
+        return _produce(broker, request, None)
+    log = way.log
+    if broker.manager.topics.get(head.topic) is not way.topic or log.config is not way.config:
+        head.memo.way = None
+        return _produce(broker, request, None)
+    batch = find_plain_batch(body, way.config, broker.now_ms())
+    result = None if batch is None else way.writer.append_alone(batch)
+    if batch is None or result is None:
+        return _produce(broker, request, batch)
+    base_offset, last_offset, record_count, log_append_time, log_start_offset, _ = result
+    metrics = broker.metrics
+    metrics.produced_records.value += record_count
+    metrics.produced_bytes.value += batch.size_bytes
+    numbers = (head.partition, base_offset, last_offset, record_count, log_append_time, log_start_offset)
+    document = _RESULT % (*numbers, log.recovery_point)
+    return HotAnswer(_JSON_HEAD + b"%d\r\n" % len(document), document)
+
+
+def _produce(broker: Broker, request: HotRequest, checked: ValidBatch | None) -> Outcome | None:
+    """The general way; with the one batch of the body, if that is all and it has been ``checked``."""
     head = request.head
     options = options_of(request)
     body = request.body
@@ -48,9 +88,10 @@ def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
         return None
     try:
         log = broker.partition(head.topic, head.partition)
-        if len(body) > _LOOP_BYTES_MAX or needs_codec(body, log.config):
+        if checked is None and (len(body) > _LOOP_BYTES_MAX or needs_codec(body, log.config)):
             return _produce_in_thread(broker, log, request, options)
-        batches = validate_batches(body, log.config, broker.now_ms())
+        batches = [checked] if checked is not None else validate_batches(body, log.config, broker.now_ms())
+        _find_short_way(broker, head, log, options)
     except (StorageError, RecordFormatError):
         return None
     if _is_special(batches):
@@ -58,13 +99,38 @@ def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
     return append_batches(broker, log, request, batches, options, len(body))
 
 
+def _find_short_way(broker: Broker, head: PlainHead, log: PartitionLog, options: ProduceOptions) -> None:
+    """Remember the short way of requests with this head, if they may take one: nothing is waited for but the write."""
+    if (
+        head.memo.way is not None
+        or options.acks == "0"
+        or options.expected_offset is not None
+        or options.waits_for_fsync(log)
+        or log.config.flush_policy == "group"
+        or not log.replicas.is_alone
+        or head.topic in INTERNAL_TOPICS
+    ):
+        return
+    head.memo.way = _ShortWay(broker.topic(head.topic), log, broker.writer_of(log))
+
+
+class _Known:
+    """What follows from a head alone, and, once there was a request, how the next one is answered."""
+
+    __slots__ = ("options", "way")
+
+    def __init__(self, options: ProduceOptions) -> None:
+        self.options = options
+        self.way: _ShortWay | None = None
+
+
 def options_of(request: HotRequest) -> ProduceOptions:
     """What the query asks for; kept with what is known of equal requests."""
-    options: ProduceOptions | None = request.head.memo
-    if options is None:
+    known: _Known | None = request.head.memo
+    if known is None:
         parameters = request.head.parameters
-        options = request.head.memo = parameters.options(parameters.expected_offset)
-    return options
+        known = request.head.memo = _Known(parameters.options(parameters.expected_offset))
+    return known.options
 
 
 def _is_special(batches: Sequence[ValidBatch]) -> bool:

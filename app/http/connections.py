@@ -10,6 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.http.connection_limits import ConnectionLimits
 from app.http.hot import HotTier
+from app.http.late_clients import LateClients
 from app.http.plain_requests import PlainRequests
 from app.http.uvicorn_internals import missing_internals
 from app.settings import Settings
@@ -31,4 +32,5 @@ def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[async
         )
         return HttpToolsProtocol
     limits = ConnectionLimits.of(settings)
-    return type("BoundEdgeProtocol", (PlainRequests,), {"limits": limits, "peers": Counter(), "hot": hot})
+    bound = {"limits": limits, "peers": Counter(), "late_clients": LateClients(), "hot": hot}
+    return type("BoundEdgeProtocol", (PlainRequests,), bound)

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Coroutine
+from time import perf_counter
 from typing import Any, ClassVar, Protocol, cast
 from urllib.parse import quote
 
@@ -261,8 +262,8 @@ class HotExchange:
 
     def _end(self, answer: HotAnswer) -> None:
         self.response_complete = True
-        assert self._connection.hot is not None
-        self._connection.hot.count(self.call.head, answer.status, self.call.began)
+        call = self.call
+        call.head.count(answer.status, perf_counter() - call.began)
         self._connection.end_exchange(self)
 
     async def _until_taken(self) -> None:

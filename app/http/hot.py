@@ -34,7 +34,8 @@ class PlainHead:
 
     ``parameters`` is the model that the twin has validated; the number of ``offset=`` in it does not count, as
     requests that differ in that alone share it: see ``HotCall.number``. ``memo`` is the handler's, for what follows
-    from the head alone; ``client`` is the tier's, who asks while nobody has to say so.
+    from the head alone; ``client`` is the tier's, who asks while nobody has to say so; ``count`` counts an answer, with
+    its status and how many seconds it took.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class PlainHead:
         "client",
         "client_id",
         "content_type",
+        "count",
         "given_id",
         "headers",
         "memo",
@@ -72,7 +74,12 @@ class PlainHead:
         self.authorization: bytes | None = None
         self.client_id = ""
         self.client: Any = None
+        self.count: Callable[[int, float], None] = _count_nothing
         self.given_id: str | None = None
+
+
+def _count_nothing(_: int, __: float) -> None:
+    """Before the tier has said what counts."""
 
 
 class HotCall:
@@ -148,10 +155,6 @@ class HotTier(Protocol):
         """Room for a body that comes in through a sink, counted whole; ``None`` when this one must not, or not now."""
         ...
 
-    def count(self, head: PlainHead, status: int, began: float) -> None:
-        """An answer's end."""
-        ...
-
     def resume(self, scope: dict[str, Any], call: HotCall, error: Exception) -> None:
         """Let the application answer ``error`` for a call that was begun here, in the context of now."""
         ...
@@ -178,32 +181,41 @@ class KnownHead:
     """The bytes of a head that the parser took and the tier recognised, but for one number in them.
 
     Equal bytes mean the same again, so the parser needs not see them: what follows ``before``, a number and
-    ``behind`` is the body.
+    ``behind`` is the body. ``last`` is a head as it came, ``last_bytes`` long, that has the number ``last_number``: a
+    client most often sends it again, which one comparison tells. The number is None in a head without one.
     """
 
-    __slots__ = ("before", "behind", "head", "is_length")
+    __slots__ = ("before", "behind", "body_bytes_max", "head", "is_length", "last", "last_bytes", "last_number")
 
-    def __init__(self, head: PlainHead, before: bytes, behind: bytes, *, is_length: bool) -> None:
+    def __init__(
+        self, head: PlainHead, before: bytes, behind: bytes, number: int | None, last: bytes, *, is_length: bool
+    ) -> None:
         self.head = head
         self.before = before
         self.behind = behind
         self.is_length = is_length
+        self.body_bytes_max = head.route.body_bytes_max
+        self.last = last
+        self.last_bytes = len(last)
+        self.last_number = number
 
-    def match(self, data: bytes, start: int = 0) -> tuple[int, int] | None:
+    def match(self, data: bytes, start: int = 0) -> tuple[int | None, int] | None:
         """The number in the head at ``start``, and where the head ends; ``None`` if another head, or not all of it."""
         before, behind = self.before, self.behind
-        if not data.startswith(before, start):
-            return None
+        if not behind or not data.startswith(before, start):
+            return (None, start + self.last_bytes) if data.startswith(self.last, start) else None
         number_at = start + len(before)
-        if not behind:
-            return 0, number_at
         end = data.find(behind, number_at, number_at + NUMBER_DIGITS_MAX + len(behind))
         if end < 0:
             return None
         digits = data[number_at:end]
         if not digits.isdigit() or (digits[0] == 48 and end - number_at > 1):
             return None
-        return int(digits), end + len(behind)
+        number, end = int(digits), end + len(behind)
+        if self.is_length:
+            # Bodies of one length come in rows; what else is counted goes on.
+            self.last, self.last_bytes, self.last_number = data[start:end], end - start, number
+        return number, end
 
 
 def known_head(raw: bytes, head: PlainHead) -> KnownHead | None:
@@ -217,8 +229,9 @@ def known_head(raw: bytes, head: PlainHead) -> KnownHead | None:
         if lengths and lengths[0] != b"0":
             return None
         before = b"%b %b" % (head.method.encode(), number[0])
-        return KnownHead(head, before, raw[len(before) + len(b"%d" % number[1]) :], is_length=False)
+        behind = raw[len(before) + len(b"%d" % number[1]) :]
+        return KnownHead(head, before, behind, number[1], raw, is_length=False)
     found = _LENGTH.search(raw)
     if found is None or found[1] == b"0":
-        return KnownHead(head, raw, b"", is_length=False)
-    return KnownHead(head, raw[: found.start(1)], raw[found.end(1) :], is_length=True)
+        return KnownHead(head, raw, b"", None, raw, is_length=False)
+    return KnownHead(head, raw[: found.start(1)], raw[found.end(1) :], int(found[1]), raw, is_length=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextvars
 import math
-import time
+from time import perf_counter
 from typing import Any, ClassVar
 
 from app.http.body import BODY_BYTES_ALWAYS_TAKEN
@@ -30,7 +30,10 @@ from app.http.hot import (
 )
 from app.http.protocol import EdgeProtocol, Stage, Waits
 
-_CLOSE = b"connection: close\r\n"
+_CLOSE_AND_END = b"connection: close\r\n\r\n"
+# Members of an enumeration are looked up in its class; these are not, for every request.
+_NEXT_REQUEST = Waits.NEXT_REQUEST
+_IDLE = Stage.IDLE
 
 
 class _Collected:
@@ -45,7 +48,7 @@ class _Collected:
         self.number = number
         self.missing_bytes = missing_bytes
         self.pieces: list[bytes] = []
-        self.began = time.perf_counter()
+        self.began = perf_counter()
 
 
 class PlainRequests(EdgeProtocol):
@@ -79,52 +82,72 @@ class PlainRequests(EdgeProtocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        if self._waits_for is Waits.NEXT_REQUEST:
+        known = self._known
+        if known is not None and self._body is None and self._is_between_requests():
+            data = self._take_known(known, data)
+            if not data or self._deaf:
+                return
+        if self._waits_for is _NEXT_REQUEST:
             self._waits_for = Waits.NOTHING
         if self._body is not None:
             data = self._collect(self._body, data)
-        if self._known is not None and data:
-            data = self._take_known(self._known, data)
+            if known is not None and data and self._is_between_requests():
+                data = self._take_known(known, data)
         if data and not self._deaf:
             self._feed_and_learn(data)
 
-    def _is_free(self) -> bool:
-        """Whether a request that begins now may be answered here."""
+    def _is_between_requests(self) -> bool:
+        """Whether all that was asked is answered, and a request that begins now may be answered here."""
         return (
-            self._stage is Stage.IDLE
-            and (self.cycle is None or self.cycle.response_complete)
+            (self._waits_for is _NEXT_REQUEST or self.cycle is None or self.cycle.response_complete)
+            and self._stage is _IDLE
             and not self.flow.write_paused
-            and not self._deaf
             and (self._active is None or self._active.response_complete)
         )
 
     def _take_known(self, known: KnownHead, data: bytes) -> bytes:
         """Answer the requests at the beginning of ``data`` whose heads are known; what is left is for the parser."""
-        assert self.hot is not None
         start, size = 0, len(data)
-        while start < size and self._is_free():
-            found = known.match(data, start)
-            if found is None:
-                break
-            value, body_at = found
-            length, number = (value, None) if known.is_length else (0, value if known.behind else None)
+        while True:
+            number: int | None
+            if data.startswith(known.last, start):
+                number, body_at = known.last_number, start + known.last_bytes
+            else:
+                found = known.match(data, start)
+                if found is None:
+                    break
+                number, body_at = found
+            length = 0
+            if known.is_length and number is not None:
+                length, number = number, None
             end = body_at + length
-            if end > size and length >= SINK_BYTES_MIN and self._begin_large(known.head, length, data, body_at):
+            if end > size or length > known.body_bytes_max:
+                if not self._begin_known(known.head, number, length, data, body_at):
+                    break
                 return b""
-            if length > known.head.route.body_bytes_max:
-                break
-            if end <= size:
-                self._message_number += 1
-                start = end
-                self._serve(known.head, number, data[body_at:end], time.perf_counter())
-                continue
-            hold = self.hot.hold_body(length) if length > BODY_BYTES_ALWAYS_TAKEN else None
-            if length > BODY_BYTES_ALWAYS_TAKEN and hold is None:
-                break
             self._message_number += 1
-            self._begin_body(_Collected(known.head, number, end - size, hold), length, data[body_at:])
-            return b""
+            self._serve(known.head, number, data[body_at:end], perf_counter())
+            if end == size:
+                return b""
+            start = end
+            if self._deaf or not self._is_between_requests():
+                break
         return data[start:] if start else data
+
+    def _begin_known(self, head: PlainHead, number: int | None, length: int, data: bytes, body_at: int) -> bool:
+        """Take the body of a request of which not all is there; false leaves it, or one that is too long, alone."""
+        assert self.hot is not None
+        missing_bytes = body_at + length - len(data)
+        if missing_bytes > 0 and length >= SINK_BYTES_MIN and self._begin_large(head, length, data, body_at):
+            return True
+        if length > head.route.body_bytes_max:
+            return False
+        hold = self.hot.hold_body(length) if length > BODY_BYTES_ALWAYS_TAKEN else None
+        if length > BODY_BYTES_ALWAYS_TAKEN and hold is None:
+            return False
+        self._message_number += 1
+        self._begin_body(_Collected(head, number, missing_bytes, hold), length, data[body_at:])
+        return True
 
     def _begin_body(self, collected: _Collected, length: int, piece: bytes) -> None:
         self._body = collected
@@ -133,6 +156,7 @@ class PlainRequests(EdgeProtocol):
         self.url = collected.head.url
         collected.pieces.append(piece)
         self._stage = Stage.BODY
+        self._waits_for = Waits.NOTHING
         self._set_deadline()
 
     # Large bodies
@@ -267,19 +291,24 @@ class PlainRequests(EdgeProtocol):
             self._start_asgi_task(cycle, self.app)
             return
         call, outcome = served
-        if isinstance(outcome, HotAnswer) and not outcome.parts:
-            self.write_answer(call, outcome, keep_alive=not self._ends)
-            self._release_room()
-            self.hot.count(head, outcome.status, began)
-            self.server_state.total_requests += 1
-            if self._ends:
-                self._close_after_answer(is_client_sending=False)
-            else:
-                self._expect(Waits.NEXT_REQUEST, 1000 * self.timeout_keep_alive)
+        if outcome.__class__ is not HotAnswer or outcome.parts:
+            exchange = HotExchange(self, call)
+            exchange.keep_alive = not self._ends
+            self._begin(exchange, outcome)
             return
-        exchange = HotExchange(self, call)
-        exchange.keep_alive = not self._ends
-        self._begin(exchange, outcome)
+        self.write_answer(call, outcome, keep_alive=not self._ends)
+        if self._room is not None:
+            self._release_room()
+        head.count(outcome.status, perf_counter() - began)
+        self.server_state.total_requests += 1
+        if self._ends:
+            self._close_after_answer(is_client_sending=False)
+            return
+        # As ``_expect``: nothing but the time is new in most rows of requests.
+        self._waits_for = _NEXT_REQUEST
+        deadline = self._deadline = self.loop.time() + self.timeout_keep_alive
+        if deadline < self._timer_at:
+            self._look_at(deadline)
 
     def _begin(self, exchange: HotExchange, outcome: Outcome) -> None:
         self.cycle = exchange  # type: ignore[assignment]
@@ -295,21 +324,16 @@ class PlainRequests(EdgeProtocol):
 
     def head_of(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> bytes:
         """The whole head of an answer that goes out now."""
-        assert self.hot is not None
         if self.access_log:
-            context = contextvars.copy_context()
-            context.run(self.hot.enter, call)
-            context.run(log_access, self.access_logger, self.client, call.head, call.number, answer.status)
+            self._log_access(call, answer)
+        end = b"\r\n" if keep_alive else _CLOSE_AND_END
+        if call.throttle_ms:
+            end = b"throttle-time-ms: %d\r\n%b" % (call.throttle_ms, end)
         default_headers = self.server_state.default_headers
         if default_headers is not PlainRequests.default_headers:
             # uvicorn makes a new list each second, for the date.
             PlainRequests.default_headers = default_headers
             PlainRequests.default_lines = b"".join([b"%b: %b\r\n" % header for header in default_headers])
-        if call.throttle_ms or not keep_alive:
-            throttled = b"throttle-time-ms: %d\r\n" % call.throttle_ms if call.throttle_ms else b""
-            end = throttled + (b"" if keep_alive else _CLOSE) + b"\r\n"
-        else:
-            end = b"\r\n"
         return b"%bx-request-id: %b\r\n%b%b" % (answer.head, call.request_id.encode(), PlainRequests.default_lines, end)
 
     def write_answer(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> None:
@@ -317,6 +341,12 @@ class PlainRequests(EdgeProtocol):
         head = self.head_of(call, answer, keep_alive=keep_alive)
         if not self.transport.is_closing():
             self.transport.write(head + answer.body)
+
+    def _log_access(self, call: HotCall, answer: HotAnswer) -> None:
+        assert self.hot is not None
+        context = contextvars.copy_context()
+        context.run(self.hot.enter, call)
+        context.run(log_access, self.access_logger, self.client, call.head, call.number, answer.status)
 
     def end_exchange(self, exchange: HotExchange) -> None:
         """An exchange's answer is complete."""

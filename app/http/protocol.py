@@ -30,6 +30,7 @@ from app.http.connection_limits import (
     slow_body,
 )
 from app.http.exchange import HotExchange
+from app.http.late_clients import LateClients
 from app.http.parking import EXTENSION as PARKING
 from app.http.problems import Problem
 from app.http.response_cycle import EdgeCycle
@@ -76,6 +77,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     limits: ClassVar[ConnectionLimits]
     peers: ClassVar[Counter[str]]
+    late_clients: ClassVar[LateClients]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -186,7 +188,7 @@ class EdgeProtocol(HttpToolsProtocol):
         now = self.loop.time() + 0.001
         if self._waits_for is not Waits.NOTHING:
             if now >= self._deadline:
-                self._client_is_late()
+                self.late_clients.add(self.loop, self._look_at_client)
             else:
                 self._look_at(self._deadline)
         if now >= self._answer_by:
@@ -194,6 +196,11 @@ class EdgeProtocol(HttpToolsProtocol):
             self._answer_is_late()
         elif self._answer_by < self._timer_at:
             self._look_at(self._answer_by)
+
+    def _look_at_client(self) -> None:
+        """It was late, and may have come while others took their turns."""
+        if self._waits_for is not Waits.NOTHING and self.loop.time() + 0.001 >= self._deadline:
+            self._client_is_late()
 
     def _client_is_late(self) -> None:
         waited_for, self._waits_for = self._waits_for, Waits.NOTHING

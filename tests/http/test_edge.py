@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import queue
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from app.http import problems
 from app.http.body import iterate_body, read_body
+from app.http.late_clients import PER_TURN, LateClients
 from app.http.protocol import PIPELINED_REQUESTS_MAX, EdgeProtocol
 from tests.edge_server import Answer, Connection, RunningServer, serving
 
@@ -280,6 +283,28 @@ def test_a_second_request_is_also_timed(gate: Gate) -> None:
         connection.send(get() + b"GET /hel")
         assert connection.read_answer().body == b"hello"
         assert connection.read_answer().status == 408
+
+
+def test_each_of_a_crowd_that_is_late_is_answered(gate: Gate) -> None:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serving(make_app(gate), request_header_timeout_ms=200))
+        crowd = [stack.enter_context(server.connect()) for _ in range(5 * PER_TURN)]
+        for connection in crowd:
+            connection.send(b"GET /hel")
+        assert {problem_in(connection.read_answer())["code"] for connection in crowd} == {"request_timeout"}
+
+
+def test_who_comes_while_the_late_take_turns_is_not_late(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: queue.Queue[Callable[[], None]] = queue.Queue()
+    monkeypatch.setattr(LateClients, "add", lambda _, __, look: turns.put(look))
+    with serving(make_app(gate), request_header_timeout_ms=50) as server, server.connect() as connection:
+        connection.send(b"GET /hel")
+        its_turn = turns.get(timeout=10)
+        connection.send(b"lo HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert connection.read_answer().body == b"hello"
+        server.call(its_turn)
+        connection.send(get())
+        assert connection.read_answer().body == b"hello"
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n"])

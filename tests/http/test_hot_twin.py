@@ -435,15 +435,20 @@ def test_a_timeout_is_answered_as_by_the_application(tmp_path: Path) -> None:
             _topics(client)
         case = Case("slow", True, topic="group", query="?timeout_ms=50")
         with connect(server) as connection:
-            connection.send(case.encode())
-            assert connection.read_answer().status == 200
+            # The tier takes heads it has seen. On a busy machine the first ones may time out too.
+            known = Answer(504, {}, b"")
+            while known.status == 504:
+                connection.send(case.encode())
+                known = connection.read_answer()
+            assert known.status == 200
             _, go_on = _held_flush(server)
             before = server.hot_count
             connection.send(case.encode())
             answer = connection.read_answer()
             go_on.set()
         document = json.loads(answer.body)
-        assert (answer.status, document["code"], document["base_offset"]) == (504, "request_timed_out", 2)
+        following = json.loads(known.body)["base_offset"] + 2
+        assert (answer.status, document["code"], document["base_offset"]) == (504, "request_timed_out", following)
         assert server.hot_count == before + 1
 
 

@@ -46,7 +46,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         "ROLLWAY_REQUEST_BODIES_BYTES_MAX": str(16 * MIB),
         "ROLLWAY_DECODED_ANSWERS_BYTES_MAX": str(8 * MIB),
     }
-    with ServerProcess(tmp_path / "data", environment=environment) as running:
+    with ServerProcess(tmp_path / "data", environment=environment, from_nothing=True) as running:
         yield running
 
 

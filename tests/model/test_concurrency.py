@@ -34,24 +34,29 @@ def test_readers_see_only_the_truth_under_rolls_and_retention(log: PartitionLog)
     assert content == race.plain.read(snapshot.log_start_offset, 1 << 30, race.plain.end_offset)
 
 
-def test_a_second_writer_is_refused(log: PartitionLog) -> None:
-    """Invariant 1: it is a bug, and said so, not a wait."""
+@pytest.mark.parametrize(("step", "request_count"), [("append_one", 1), ("append", 2)])
+def test_a_second_writer_is_refused(
+    log: PartitionLog, monkeypatch: pytest.MonkeyPatch, step: str, request_count: int
+) -> None:
+    """Invariant 1: it is a bug, and said so, not a wait; whether the first writes one batch or more."""
     entered, leave = threading.Event(), threading.Event()
-    write = log.snapshot.segments[-1].append
+    segment = log.snapshot.segments[-1]
+    write = getattr(segment, step)
 
-    def slow_append(batches: object) -> None:
+    def slow_write(*batches: object) -> object:
         entered.set()
         assert leave.wait(TIMEOUT_S)
-        write(batches)
+        return write(*batches)
 
-    log.snapshot.segments[-1].append = slow_append
+    monkeypatch.setattr(segment, step, slow_write)
     request = AppendRequest(tuple(validate_batches(client_batch((1,), 10).sent, log.config, 1_700_000_000_000)))
-    first = threading.Thread(target=log.append, args=([request],), daemon=True)
+    first = threading.Thread(target=log.append, args=([request] * request_count,), daemon=True)
     first.start()
     assert entered.wait(TIMEOUT_S)
     second = AppendRequest(tuple(validate_batches(client_batch((1,), 10).sent, log.config, 1_700_000_000_000)))
+    assert log.append_alone(second.batches[0]) is None
     with pytest.raises(RuntimeError, match="second writer"):
         log.append([second])
     leave.set()
     first.join(TIMEOUT_S)
-    assert log.publish().log_end_offset == 1
+    assert log.publish().log_end_offset == request_count

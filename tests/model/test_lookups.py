@@ -12,8 +12,9 @@ from rollway.records import parse_header
 from storage.batch_validation import validate_batches
 from storage.clock import ManualClock
 from storage.log_manager import LogManager
-from storage.offsets import Offset
+from storage.offsets import Offset, TimestampOffset
 from storage.partition_log import AppendRequest, PartitionLog
+from storage.segment import Segment
 from tests.model.plain_log import PlainLog, client_batch
 
 SEGMENT_COUNT = 200
@@ -76,6 +77,31 @@ def test_ten_thousand_timestamps_are_found(filled: tuple[PartitionLog, PlainLog]
             assert plain.offset_for_timestamp(timestamp, plain.end_offset) == expected
         found = snapshot.offset_for_timestamp(timestamp)
         assert (found and (found.offset, found.timestamp)) == expected, timestamp
+
+
+def test_a_timestamp_is_looked_for_in_few_segments(
+    filled: tuple[PartitionLog, PlainLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in all from the first on: what they hold is remembered."""
+    log, plain = filled
+    snapshot = log.snapshot
+    asked: list[Segment] = []
+    largest = Segment.largest_timestamp.fget
+    assert largest is not None
+
+    def ask(segment: Segment) -> TimestampOffset:
+        asked.append(segment)
+        return largest(segment)
+
+    assert snapshot.offset_for_timestamp(START_MS) is not None
+    monkeypatch.setattr(Segment, "largest_timestamp", property(ask))
+    source = random.Random(19)
+    for _ in range(200):
+        asked.clear()
+        timestamp = source.choice(source.choice(plain.batches).timestamps)
+        assert snapshot.offset_for_timestamp(timestamp) is not None
+        # The one that has it; another if the index says no more than that it may.
+        assert len(asked) <= 2
 
 
 def test_the_largest_timestamp_is_the_first_of_its_kind(filled: tuple[PartitionLog, PlainLog]) -> None:

@@ -1,0 +1,82 @@
+"""Samples of an index find what a plain bisection finds, also when the index grows or is cut meanwhile."""
+
+from __future__ import annotations
+
+import random
+import struct
+from bisect import bisect_right
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.file_system import LocalFileSystem
+from storage.key_samples import RUN, KeyLayout, KeySamples
+from storage.offsets import NO_TIMESTAMP, Offset, TimestampOffset
+from storage.time_index import SAMPLED_ASKED_MIN, SAMPLED_ENTRIES_MIN, TimeIndex
+
+LAYOUT = KeyLayout("q", 12)
+gaps = st.lists(st.sampled_from([1, 2, 1000, 10**9]), min_size=1, max_size=5 * RUN)
+
+
+def mapping_of(keys: list[int]) -> memoryview:
+    return memoryview(b"".join(struct.pack(">qi", key, slot) for slot, key in enumerate(keys)))
+
+
+@given(gaps=gaps, sampled_part=st.floats(0, 1))
+def test_samples_find_what_a_bisection_finds(gaps: list[int], sampled_part: float) -> None:
+    keys = list(accumulate(gaps))
+    mapping = mapping_of(keys)
+    sampled_count = max(1, round(len(keys) * sampled_part))
+    samples = KeySamples(LAYOUT, mapping, sampled_count, 0)
+    for target in [0, *keys, *(key + 1 for key in keys)]:
+        expected = bisect_right(keys, target) - 1
+        found = samples.floor_slot(mapping, len(keys), target)
+        if found is None:
+            # Behind the last sample there are more entries than one run.
+            assert expected >= (sampled_count - 1) // RUN * RUN
+            assert len(keys) - sampled_count > 0
+        else:
+            assert found == expected
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> TimeIndex:
+    return TimeIndex.open(LocalFileSystem(), tmp_path / "0.timeindex", Offset(0), max_bytes=12 * 20_000, writable=True)
+
+
+def check(index: TimeIndex, timestamps: list[int], source: random.Random) -> None:
+    for _ in range(SAMPLED_ASKED_MIN + 50):
+        timestamp = source.choice(timestamps) + source.randint(-1, 1)
+        place = bisect_right(timestamps, timestamp) - 1
+        expected = (NO_TIMESTAMP, 0) if place < 0 else (timestamps[place], place)
+        assert index.lookup(timestamp) == TimestampOffset(expected[0], Offset(expected[1]))
+
+
+def test_an_index_that_grows_and_is_cut_is_never_asked_of_the_past(index: TimeIndex) -> None:
+    source = random.Random(3)
+    timestamps: list[int] = []
+    for kept, grown in [(0, 3_000), (3_000, 10), (3_010, 500), (2_500, 1_500), (100, 4_000), (4_000, 0)]:
+        del timestamps[kept:]
+        index.truncate_to(Offset(kept))
+        for _ in range(grown):
+            timestamps.append((timestamps[-1] if timestamps else 0) + source.choice((1, 5, 10_000)))
+            index.maybe_append(timestamps[-1], Offset(len(timestamps) - 1))
+        check(index, timestamps, source)
+    index.trim()
+    check(index, timestamps, source)
+
+
+def test_samples_hold_no_mapping(index: TimeIndex) -> None:
+    """Whoever trims or closes the index must be able to release it."""
+    for number in range(SAMPLED_ENTRIES_MIN):
+        index.maybe_append(number, Offset(number))
+    for _ in range(2 * SAMPLED_ASKED_MIN):
+        assert index.lookup(700) == (700, 700)
+    index.trim()
+    assert index.lookup(701) == (701, 701)
+    index.close()
+    with pytest.raises(ValueError, match="is closed"):
+        index.lookup(700)
