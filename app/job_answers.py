@@ -38,6 +38,7 @@ def _members(broker: Broker, job: LoadJob, rows: int, size_bytes: int) -> dict[s
         "job_id": job.job_id,
         "application_id": job.application_id,
         "version": job.version,
+        "driver_id": job.driver_id,
         "mode": job.mode.value,
         "state": job.state.value,
         "reason": None if job.reason is None else job.reason.value,

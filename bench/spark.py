@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from bench import bench_spark_read, bench_spark_write, report
+from bench import bench_spark_read, bench_spark_takeover, bench_spark_write, report
 from bench.__main__ import show
 from bench.machine import description
 from bench.processes import BenchError
@@ -27,6 +27,7 @@ BENCHES: dict[str, Callable[[SparkPlan], Iterator[Row]]] = {
     "memory": bench_spark_write.measure_memory,
     "read": bench_spark_read.measure_reads,
     "read-memory": bench_spark_read.measure_memory,
+    "takeover": bench_spark_takeover.measure_takeovers,
 }
 SMOKE_ROWS = 20_000
 

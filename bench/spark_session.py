@@ -29,6 +29,7 @@ class SparkPlan(NamedTuple):
     spark: SparkSession
     server: RollwayServer
     client: RollwayClient
+    directory: Path
     row_count: int
     rounds: int
     smoke: bool
@@ -54,10 +55,8 @@ class SparkPlan(NamedTuple):
 
 
 @contextmanager
-def spark_plan(
-    directory: Path, row_count: int, rounds: int, *, smoke: bool, say: Callable[[str], None]
-) -> Iterator[SparkPlan]:
-    """A session with two tasks at a time, and a service, for as long as the block runs."""
+def spark_session(directory: Path) -> Iterator[SparkSession]:
+    """A session with two tasks at a time, for as long as the block runs. ``directory`` is for its files."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -76,12 +75,21 @@ def spark_plan(
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:
-        with RollwayServer(directory / "service", frozenset(os.sched_getaffinity(0))) as server:
-            host, port = server.address
-            with RollwayClient(ClientSettings(f"http://{host}:{port}")) as client:
-                yield SparkPlan(spark, server, client, row_count, rounds, smoke, say)
+        yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def spark_plan(
+    directory: Path, row_count: int, rounds: int, *, smoke: bool, say: Callable[[str], None]
+) -> Iterator[SparkPlan]:
+    """A session and a service, for as long as the block runs."""
+    cores = frozenset(os.sched_getaffinity(0))
+    with spark_session(directory) as spark, RollwayServer(directory / "service", cores) as server:
+        host, port = server.address
+        with RollwayClient(ClientSettings(f"http://{host}:{port}")) as client:
+            yield SparkPlan(spark, server, client, directory, row_count, rounds, smoke, say)
 
 
 def in_turns(plan: SparkPlan, contestants: Mapping[str, Callable[[], None]]) -> dict[str, list[Sample]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer.main
 
-from app.cli import application
+from app.cli import make_application
 from app.http.problems import documented_problems
 from app.settings import Settings
 from storage.config import TopicConfig
@@ -101,7 +101,7 @@ def command_sections(command: Any, path: str) -> Iterator[str]:
 
 
 def command_line_page() -> list[str]:
-    return list(command_sections(typer.main.get_command(application), "rollway"))[1:]
+    return list(command_sections(typer.main.get_command(make_application()), "rollway"))[1:]
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

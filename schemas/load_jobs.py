@@ -12,6 +12,7 @@ from schemas.producers import ProducerId
 
 JOB_TIMEOUT_MS_DEFAULT = 600_000
 WINNER_COUNT_MAX = 50_000
+DRIVER_ID_LENGTH_MAX = 249
 
 JobState = Literal["open", "committing", "committed", "aborting", "aborted"]
 JobStateFilter = Literal["all", "open", "committing", "committed", "aborting", "aborted"]
@@ -21,6 +22,16 @@ AbortReason = Literal["asked", "fenced", "timed_out"]
 _Number = Annotated[int, Field(ge=0, le=LONG_MAX, json_schema_extra={"format": "int64"})]
 _JobId = Annotated[str, Field(description="Id of the job, given by the service.", examples=["9f86d081884c7d65"])]
 _ApplicationId = Annotated[str, Field(description="Whose job it is.", examples=["flights-nightly"])]
+_DriverId = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=DRIVER_ID_LENGTH_MAX,
+        description="An id of whoever decides it, by which that finds it again when no task could say which job it "
+        "wrote in.",
+        examples=["nightly-driver-7"],
+    ),
+]
 _Version = Annotated[_Number, Field(description="Which of the application's loads it is.", examples=[20130704])]
 
 
@@ -60,6 +71,7 @@ class JobSpecification(Schema):
             "one streaming batch do. Otherwise every open job of the application is aborted first."
         ),
     ] = False
+    driver_id: _DriverId = None
 
 
 class AttemptSpecification(Schema):
@@ -110,6 +122,7 @@ class Job(Schema):
     job_id: _JobId
     application_id: _ApplicationId
     version: _Version
+    driver_id: _DriverId = None
     mode: JobMode
     state: Annotated[
         JobState,

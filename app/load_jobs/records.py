@@ -43,6 +43,7 @@ def job_change(job: LoadJob) -> Change:
         "size_bytes": job.size_bytes,
         "reason": job.reason,
         "task_count": job.task_count,
+        "driver_id": job.driver_id,
     }
     return f"job/{job.job_id}".encode(), _dump(value)
 
@@ -127,6 +128,7 @@ def _job(job_id: str, value: dict[str, Any]) -> LoadJob:
         size_bytes=int(value["size_bytes"]),
         reason=None if value["reason"] is None else AbortReason(value["reason"]),
         task_count=int(value["task_count"]),
+        driver_id=value.get("driver_id"),
     )
 
 

@@ -14,6 +14,7 @@ import itertools
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from app.attempt_names import AttemptName, parse_attempt
@@ -236,11 +237,13 @@ class LoadJobs:
         topics: Sequence[str],
         join: bool,
         wait_ms: int,
+        driver_id: str | None = None,
     ) -> BegunJob:
         """A job to write this version of an application's data in; or the one that has done so, committed.
 
         Whatever else the application has open is aborted first; with ``join`` its open job of this version is the
-        answer instead. Waits at most ``wait_ms`` for the markers of those; they are decided in any case.
+        answer instead, and is this driver's from then on. Waits at most ``wait_ms`` for the markers of those; they are
+        decided in any case.
 
         Raises:
             Problem: job_version_forgotten; overloaded; a timeout above the limit.
@@ -258,6 +261,7 @@ class LoadJobs:
             topics=tuple(topics),
             begun_ms=self._logs.now_ms(),
             updated_ms=self._logs.now_ms(),
+            driver_id=driver_id,
         )
         begun, fenced = await self._store.in_turn(application_id, functools.partial(self._begin, made, join))
         await self._wait([*fenced, begun.job.job_id] if begun.job.is_ending else fenced, wait_ms)
@@ -267,7 +271,7 @@ class LoadJobs:
         others = self._store.table.of_application(made.application_id)
         for job in others:
             if job.version == made.version and (job.commits or (join and job.is_open and job.mode is made.mode)):
-                return BegunJob(job, False), []
+                return BegunJob(await self._handed_over(job, made.driver_id), False), []
         forgotten = self._store.table.forgotten.get(made.application_id)
         if forgotten is not None and made.version <= forgotten.version:
             raise refusals.version_forgotten(made.application_id, made.version, forgotten.version)
@@ -277,6 +281,14 @@ class LoadJobs:
         await self._abort_all(doomed, AbortReason.FENCED, made)
         self._store.activity_of(made)
         return BegunJob(made, True), [job.job_id for job in doomed]
+
+    async def _handed_over(self, job: LoadJob, driver_id: str | None) -> LoadJob:
+        """The job, in the hands of another driver if it is open and there is one: the one before is dead."""
+        if driver_id in (None, job.driver_id) or not job.is_open:
+            return job
+        handed_over = replace(job, driver_id=driver_id)
+        await self._store.write_jobs([handed_over])
+        return handed_over
 
     # Enlist
 

@@ -78,6 +78,8 @@ class LoadJob:
     reason: AbortReason | None = None
     task_count: int = 0
     """Tasks that had enlisted when it was decided."""
+    driver_id: str | None = None
+    """Of whoever decides it, in words of its own: it finds its jobs by this."""
 
     @property
     def is_open(self) -> bool:

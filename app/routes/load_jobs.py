@@ -20,6 +20,7 @@ from app.paths import JOB, JOB_ABORT, JOB_ATTEMPTS, JOB_COMMIT, JOBS
 from app.routes.producers import END_TIMEOUT_MS_DEFAULT, EndTimeout
 from schemas.base import WholeNumber
 from schemas.load_jobs import (
+    DRIVER_ID_LENGTH_MAX,
     AttemptSpecification,
     Job,
     JobAttempt,
@@ -92,6 +93,7 @@ async def begin_job(
         topics=body.topics,
         join=body.join,
         wait_ms=timeout_ms,
+        driver_id=body.driver_id,
     )
     response.status_code = 201 if begun.is_new else 200
     return describe_job(broker, begun.job)
@@ -107,6 +109,9 @@ async def list_jobs(
     application_id: Annotated[
         str | None, Query(max_length=TRANSACTIONAL_ID_LENGTH_MAX, description="Only jobs of this application.")
     ] = None,
+    driver_id: Annotated[
+        str | None, Query(max_length=DRIVER_ID_LENGTH_MAX, description="Only jobs of this driver.")
+    ] = None,
     state: Annotated[JobStateFilter, Query(description="Only jobs in this state.")] = "all",
     start_after: Annotated[str, Query(pattern=_CURSOR, description="The last page's next_cursor.")] = "",
     limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Per page.")] = PAGE_SIZE_DEFAULT,
@@ -114,7 +119,8 @@ async def list_jobs(
     """Jobs that the caller may describe, the newest first, a page at a time."""
 
     def is_shown(job: LoadJob) -> bool:
-        is_wanted = application_id in (None, job.application_id) and state in ("all", job.state.value)
+        is_wanted = application_id in (None, job.application_id) and driver_id in (None, job.driver_id)
+        is_wanted = is_wanted and state in ("all", job.state.value)
         return is_wanted and access.allows(Operation.DESCRIBE, transactional_id_resource(job.application_id))
 
     begun_ms, _, job_id = start_after.partition(".")

@@ -145,6 +145,24 @@ def test_tasks_of_one_streaming_batch_join_its_job(
     assert following.document["job_id"] != jobs[0].document["job_id"]
 
 
+def test_a_driver_finds_its_jobs_by_its_own_id(client: httpx.Client, application: str) -> None:
+    """Also those of a dead driver that a task of its own has joined."""
+    mine, successor = f"{application}.mine", f"{application}.successor"
+
+    def jobs_of(driver_id: str) -> list[str]:
+        page = client.get("/v1/jobs", params={"driver_id": driver_id, "state": "open"}).json()
+        assert {each["driver_id"] for each in page["data"]} <= {driver_id}
+        return [each["job_id"] for each in page["data"]]
+
+    job = Driver.begin(client, application, 3, join=True, driver_id=mine)
+    Driver.begin(client, application, 3, status=200, join=True)
+    assert (jobs_of(mine), jobs_of(successor)) == ([job.document["job_id"]], [])
+    Driver.begin(client, application, 3, status=200, join=True, driver_id=successor)
+    assert (jobs_of(mine), jobs_of(successor)) == ([], [job.document["job_id"]])
+    job.abort()
+    assert jobs_of(successor) == []
+
+
 def test_aborted_records_are_never_visible(client: httpx.Client, paths: tuple[str, str], application: str) -> None:
     job = Driver.begin(client, application)
     writer = job.enlist(0)

@@ -21,6 +21,7 @@ from tests.servers import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 PARTITION_COUNT = 3
+WORKER_DAEMON = "tests.spark.worker_daemon"
 _numbers = count()
 
 
@@ -43,6 +44,7 @@ def spark_settings(directory: Path) -> dict[str, str]:
         "spark.log.level": "OFF",
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+        "spark.python.daemon.module": WORKER_DAEMON,
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.shuffle.partitions": "2",

@@ -88,27 +88,51 @@ def test_an_application_of_the_users_own(spark: SparkSession, client: RollwayCli
 
 
 def failing_until(marker: Path) -> Any:
+    """A function for ``mapInArrow`` that fails, after enough rows that some of them were written."""
+    filler = pa.record_batch([pa.array(["x" * 500] * 10_000)], names=["value"])
+
     def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
         if not marker.exists():
+            for _ in range(4):
+                yield filler
             raise ValueError("not yet")
 
     return fail
 
 
+@pytest.mark.parametrize("has_application", [True, False])
 def test_a_batch_that_failed_is_written_by_the_next_run(
-    spark: SparkSession, client: RollwayClient, topic: str, files: Files, tmp_path: Path
+    spark: SparkSession, client: RollwayClient, topic: str, files: Files, tmp_path: Path, has_application: bool
 ) -> None:
+    """Until then it holds up no reader, although no task came so far as to tell the driver of its job."""
+    options = {"txnAppId": topic} if has_application else {}
     files.add("1", "a", "b")
     marker = tmp_path / "fixed"
     df = lines_of(spark, files).mapInArrow(failing_until(marker), "value string")
     with pytest.raises(StreamingQueryException, match="not yet"):
-        run(df, files, client, topic, txnAppId=topic)
+        run(df, files, client, topic, **options)
     assert committed_values(client, topic) == []
+    assert any(one.high_watermark > 0 for one in client.watermarks(topic))
     assert all(one.last_stable_offset == one.high_watermark for one in client.watermarks(topic))
     marker.touch()
-    run(df, files, client, topic, txnAppId=topic)
+    run(df, files, client, topic, **options)
     assert committed_values(client, topic) == ["a", "b"]
+
+
+def test_a_batch_that_failed_leaves_other_queries_alone(
+    spark: SparkSession, client: RollwayClient, topic: str, files: Files, tmp_path: Path
+) -> None:
+    """They write to the same topic, and their batches have the same number."""
+    other = client.begin_job(f"{topic}-other", 0, mode="transactional", timeout_ms=60_000, driver_id="other", join=True)
+    files.add("1", "a")
+    df = lines_of(spark, files).mapInArrow(failing_until(tmp_path / "never"), "value string")
+    with pytest.raises(StreamingQueryException, match="not yet"):
+        run(df, files, client, topic)
+    begun_since = [job for job in client.list_jobs() if job.begin_timestamp >= other.begin_timestamp]
+    assert [job.job_id for job in begun_since if job.state == "open"] == [other.job_id]
+    assert [job.reason for job in begun_since if job.state == "aborted"] == ["asked"]
+    client.abort_job(other.job_id)
 
 
 def test_no_version_for_a_stream(spark: SparkSession, client: RollwayClient, topic: str, files: Files) -> None:

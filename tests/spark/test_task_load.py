@@ -15,6 +15,7 @@ import pytest
 
 from rollway.client import ClientSettings, JobConflictError, ProducerFencedError, RollwayClient
 from rollway.records import partition_for_key
+from rollway.spark.errors import AttemptNotRecognisedError
 from rollway.spark.load_jobs import LoadPlan, commit, plan_load
 from rollway.spark.loading import TaskLoad
 from rollway.spark.messages import TaskMessage
@@ -245,6 +246,24 @@ def test_idempotent_attempts_write_once(client: RollwayClient, topic: str) -> No
     messages = [TaskLoad(plan, client, 0, attempt).run(iter([keyed_batch(0, 90)])) for attempt in (0, 1)]
     commit(client, options, plan.job.job_id, messages[1:])
     assert sum(len(read(client, topic, partition)) for partition in range(3)) == 90
+
+
+def test_an_idempotent_attempt_that_cannot_be_recognised_says_so(client: RollwayClient, topic: str) -> None:
+    """It wrote more batches to a partition than are remembered; nothing is written twice."""
+    values = pa.array([b"%05d" % number + b"x" * 995 for number in range(400)], pa.binary())
+    rows = pa.record_batch([values, pa.array([b"k"] * 400, pa.binary())], names=["value", "key"])
+    plan = plan_load(client, options_of(client, topic=topic, deliveryMode="idempotent", batchBytes="20kb"))
+    first = TaskLoad(plan, client, 0, 0).run(iter([rows]))
+    (written,) = first.written
+    with pytest.raises(AttemptNotRecognisedError) as caught:
+        TaskLoad(plan, client, 0, 1).run(iter([rows]))
+    assert str(caught.value) == (
+        f"a task that is tried again had written more than five batches to {topic}-{written.partition}, or has other "
+        "rows now: what is there already is not recognised, and nothing was written twice; where tasks may be tried "
+        "again, load with deliveryMode=transactional"
+    )
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert len(read(client, topic, written.partition)) == 400
 
 
 def test_at_least_once_needs_no_job(client: RollwayClient, topic: str) -> None:

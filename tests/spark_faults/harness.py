@@ -20,13 +20,15 @@ from typing import Any, Self
 import httpx
 
 from tests.servers import ServerProcess, http_client
-from tests.spark.conftest import spark_environment, spark_settings
+from tests.spark.conftest import WORKER_DAEMON, spark_environment, spark_settings
 from tests.spark_faults.lossy_proxy import LossyProxy
 
 REPOSITORY = Path(__file__).parents[2]
 ANSWER_SECONDS_MAX = 240.0
 READ_BYTES = 1 << 24
 LOCAL = "local[2,4]"
+# Words of their own in a command line: Spark's has one of them in a setting, too.
+_DAEMONS = frozenset({WORKER_DAEMON.encode(), b"pyspark.daemon"})
 _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -62,7 +64,7 @@ def descendants(pid: int) -> list[int]:
 
 def _is_daemon(pid: int) -> bool:
     with contextlib.suppress(OSError):
-        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return not _DAEMONS.isdisjoint(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
     return False
 
 
@@ -215,6 +217,13 @@ class Stand:
         self.service = ServerProcess(self.directory / "data").start()
         self.proxy.point_to(self.service.url)
 
+    def start_over(self) -> None:
+        """Without this Spark, its loads and the proxy's faults, on the same data."""
+        self.proxy.reset()
+        self.kill_spark()
+        self.lose_spark()
+        self.restart_service()
+
     @contextlib.contextmanager
     def reader(self) -> Iterator[httpx.Client]:
         """Asks the service, and not the proxy."""
@@ -256,11 +265,11 @@ def stand(directory: Path, master: str = LOCAL, **settings: str) -> Iterator[Sta
             made.close()
 
 
-# The judge: a reader of committed records that is neither Spark nor this project's client.
+# The judge: a reader that is neither Spark nor this project's client.
 
 
-def committed_rows(client: httpx.Client, topic: str) -> Counter[str]:
-    """The keys in a topic, how often each; every value is that of its key."""
+def rows_seen(client: httpx.Client, topic: str, isolation: str = "read_committed") -> Counter[str]:
+    """The keys in a topic, how often each; every value is that of its key. No transaction may be open."""
     found: Counter[str] = Counter()
     partitions = client.get(f"/v1/topics/{topic}/partitions").json()["partitions"]
     for each in partitions:
@@ -269,7 +278,7 @@ def committed_rows(client: httpx.Client, topic: str) -> Counter[str]:
         while offset < each["last_stable_offset"]:
             answer = client.get(
                 f"/v1/topics/{topic}/partitions/{each['partition']}/records",
-                params={"offset": offset, "isolation": "read_committed", "max_bytes": READ_BYTES},
+                params={"offset": offset, "isolation": isolation, "max_bytes": READ_BYTES},
             )
             assert answer.status_code == 200, answer.text
             document = answer.json()
@@ -292,7 +301,7 @@ def held_up(client: httpx.Client, topic: str) -> bool:
 
 def check_rows(client: httpx.Client, topic: str, *expected: range) -> None:
     """Each row of these is there once, and nothing else."""
-    found = committed_rows(client, topic)
+    found = rows_seen(client, topic)
     wanted = Counter(str(number) for numbers in expected for number in numbers)
     missing, surplus = wanted - found, found - wanted
     wrong = (

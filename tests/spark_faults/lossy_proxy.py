@@ -10,6 +10,7 @@ import contextlib
 import json
 import random
 import re
+import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ _HEAD_BYTES_MAX = 1 << 16
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 _CONTINUE = re.compile(rb"\r\nexpect: *100-continue", re.IGNORECASE)
+# Of a record batch: everything before its producer id, that, the producer epoch and base sequence, the record count.
+_BATCH = struct.Struct(">43xq6xi")
 
 
 class Fault(Enum):
@@ -62,6 +65,9 @@ class Passing(NamedTuple):
     number: int
     method: str
     path: str
+    producer_id: int = -1
+    rows: int = 0
+    """Of the record batch in a request of ``rollway.spark`` to append one."""
 
 
 @dataclass
@@ -118,6 +124,8 @@ class LossyProxy:
         self.shares = Shares()
         self.rule: Callable[[Passing], Fault | None] = _no_rule
         """A fault for each request of a kind; ``None``: as the shares say."""
+        self.hold: Callable[[Passing, int], None] | None = None
+        """Called in a thread of its own with a request and the status of its answer, which waits until it returns."""
         self.url = ""
         self.counts: dict[Fault, int] = {}
         self.passed: list[Passing] = []
@@ -132,6 +140,7 @@ class LossyProxy:
     def reset(self, shares: Shares | None = None) -> None:
         """Count from 1 again, without traps."""
         with self._lock:
+            self.hold = None
             self._traps, self.passed, self.counts = [], [], dict.fromkeys(Fault, 0)
             self.shares = shares or Shares()
             self.rule = _no_rule
@@ -189,7 +198,7 @@ class LossyProxy:
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await _read_body(reader, head)
         method, path, _ = head.decode("latin-1").split(" ", 2)
-        fault, trap = self._note(method, path)
+        passing, fault, trap = self._note(method, path, body)
         if trap is not None and not trap.is_after:
             await self._spring(trap)
         answer = await self._answer(fault, trap, head + body)
@@ -197,13 +206,17 @@ class LossyProxy:
             await self._spring(trap)
         if answer is None:
             return False
+        if (hold := self.hold) is not None:
+            await asyncio.to_thread(hold, passing, _status(answer))
         writer.write(answer)
         await writer.drain()
         return True
 
-    def _note(self, method: str, path: str) -> tuple[Fault, Trap | None]:
+    def _note(self, method: str, target: str, body: bytes) -> tuple[Passing, Fault, Trap | None]:
+        path = target.partition("?")[0]
+        has_batch = path_ends("/records")(Passing(0, method, path)) and len(body) >= _BATCH.size
         with self._lock:
-            passing = Passing(len(self.passed) + 1, method, path.partition("?")[0])
+            passing = Passing(len(self.passed) + 1, method, path, *(_BATCH.unpack_from(body) if has_batch else ()))
             self.passed.append(passing)
             trap = next((trap for trap in self._traps if trap.caught is None and trap.catches(passing)), None)
             if trap is not None:
@@ -212,7 +225,7 @@ class LossyProxy:
             else:
                 fault = self.rule(passing) or self.shares.draw(self._source)
             self.counts[fault] += 1
-            return fault, trap
+            return passing, fault, trap
 
     async def _spring(self, trap: Trap) -> None:
         try:
@@ -231,7 +244,7 @@ class LossyProxy:
                 return _refusal(429, "throttled")
         answer = await self._ask(request)
         if trap is not None:
-            trap.note_answer(None if answer is None else int(answer.split(b" ", 2)[1]))
+            trap.note_answer(None if answer is None else _status(answer))
         if answer is None:
             self.counts[Fault.DOWN] += 1
         return None if fault is Fault.LOST_ANSWER else answer
@@ -248,8 +261,7 @@ class LossyProxy:
             writer.write(request)
             await writer.drain()
             head = await reader.readuntil(b"\r\n\r\n")
-            status = int(head.split(b" ", 2)[1])
-            is_bare = status in (204, 304) or request.startswith(b"HEAD ")
+            is_bare = _status(head) in (204, 304) or request.startswith(b"HEAD ")
             return head if is_bare else head + await _read_body(reader, head)
         except (OSError, asyncio.IncompleteReadError):
             return None
@@ -259,6 +271,10 @@ class LossyProxy:
 
 def _no_rule(_: Passing) -> Fault | None:
     return None
+
+
+def _status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
 
 
 async def _read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:

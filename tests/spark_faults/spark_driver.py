@@ -2,9 +2,13 @@
 
 ``python -m tests.spark_faults.spark_driver MASTER SETTINGS`` prints ``{"ready": ...}`` and then takes::
 
-    {"do": "load", "rows": 1000, "tasks": 4, "options": {...}, "faults": [{"task", "attempts", "row", "how"}]}
+    {"do": "load", "rows": 1000, "tasks": 4, "options": {...}, "faults": [{"task", "attempts", "row", "how", "gate"}]}
+    {"do": "attempts"}
     {"do": "stream", "input": DIRECTORY, "checkpoint": DIRECTORY, "options": {...}}
     {"do": "stop"}
+
+A fault is to ``exit``, to ``raise``, or to ``wait`` at the gate, a port of this machine, until that closes the
+connection. ``attempts`` answers with what Spark ran for the last load.
 
 Functions that run in Spark's workers are of ``__main__``, and so travel by value.
 """
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -46,6 +51,10 @@ def faulty(faults: list[dict[str, Any]]) -> Callable[[Iterator[pa.RecordBatch]],
         for batch in batches:
             for fault in mine:
                 if count <= fault["row"] < count + batch.num_rows:
+                    if fault["how"] == "wait":
+                        with socket.create_connection(("127.0.0.1", fault["gate"])) as connection:
+                            connection.recv(1)
+                        continue
                     yield batch.slice(0, fault["row"] - count)
                     if fault["how"] == "exit":
                         os._exit(7)
@@ -75,6 +84,26 @@ def stream(spark: SparkSession, command: dict[str, Any]) -> None:
     query.awaitTermination()
 
 
+def attempts(spark: SparkSession) -> list[dict[str, Any]]:
+    """What Spark's own status store says of the last stage; it is asked when all events have reached it."""
+    scala = spark.sparkContext._jsc.sc()
+    scala.listenerBus().waitUntilEmpty()
+    store = scala.statusStore()
+    job = store.jobsList(None).head()
+    stage = store.lastStageAttempt(job.stageIds().head())
+    tasks = store.taskList(stage.stageId(), stage.attemptId(), 1000)
+    return [
+        {
+            "task": task.index(),
+            "attempt": task.attempt(),
+            "is_copy": task.speculative(),
+            "host": task.host(),
+            "status": task.status(),
+        }
+        for task in (tasks.apply(place) for place in range(tasks.size()))
+    ]
+
+
 def main() -> None:
     spark = make_session(sys.argv[1], json.loads(sys.argv[2]))
     print(json.dumps({"ready": spark.version}), flush=True)
@@ -84,7 +113,10 @@ def main() -> None:
             break
         answer: dict[str, Any] = {"ok": True}
         try:
-            {"load": load, "stream": stream}[command["do"]](spark, command)
+            if command["do"] == "attempts":
+                answer["attempts"] = attempts(spark)
+            else:
+                {"load": load, "stream": stream}[command["do"]](spark, command)
         except Exception as error:  # noqa: BLE001 - told to whoever sent the command
             answer = {"ok": False, "error": str(error)}
         print(json.dumps(answer), flush=True)

@@ -67,7 +67,9 @@ def test_options_of_the_other_side_are_told_so() -> None:
 
 
 def test_what_spark_hands_on_is_let_pass() -> None:
-    assert write(checkpointLocation="/tmp/x", queryName="q") == write()
+    options = write(checkpointLocation="/tmp/x", queryName="q")
+    assert options == write()
+    assert (options.query, write().query) == ("/tmp/x q", None)
 
 
 # Options of Kafka's clients
@@ -195,6 +197,14 @@ def test_reads_that_cannot_be_are_refused_in_one_sentence(options: dict[str, str
     with pytest.raises(OptionError, match=message) as caught:
         read(**options)
     assert "\n" not in str(caught.value)
+
+
+def test_a_batch_read_names_options_of_streams() -> None:
+    """And does without them, as Kafka's source does."""
+    given = {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "1", "maxTriggerDelay": "1m", "kafka.group.id": "g"}
+    assert read(**given).of_streams == tuple(given)
+    assert read(streaming=True, **given).of_streams == ()
+    assert ReadOptions.parse({**FLIGHTS, **given}, streaming=None).of_streams == ()
 
 
 def test_streams_have_no_end() -> None:

@@ -245,10 +245,12 @@ class RollwayClient:
         timeout_ms: int,
         topics: Sequence[str] = (),
         join: bool = False,
+        driver_id: str | None = None,
     ) -> Job:
         """A new job, or the job that has loaded this version: its state is committed, and there is nothing to do.
 
-        Every other open job of the application is aborted, unless ``join`` finds the one of this version. Durable.
+        Every other open job of the application is aborted, unless ``join`` finds the one of this version. Whoever
+        decides the job finds it by ``driver_id``. Durable.
 
         Raises:
             JobConflictError: it is no longer known whether this version was loaded.
@@ -260,6 +262,7 @@ class RollwayClient:
             "timeout_ms": timeout_ms,
             "topics": list(topics),
             "join": join,
+            "driver_id": driver_id,
         }
         return Job.of(self._json("POST", "/v1/jobs", specification, wait_ms=END_TIMEOUT_MS))
 
@@ -299,9 +302,12 @@ class RollwayClient:
         """
         return Job.of(self._get(_job(job_id)))
 
-    def list_jobs(self, application_id: str | None = None, *, state: str = "all") -> list[Job]:
-        """Jobs that may be described, the newest first; of one application, and in one state, if asked so."""
-        parameters = {"state": state} if application_id is None else {"state": state, "application_id": application_id}
+    def list_jobs(
+        self, application_id: str | None = None, *, driver_id: str | None = None, state: str = "all"
+    ) -> list[Job]:
+        """Jobs that may be described, the newest first; of one application, one driver, in one state, if asked so."""
+        wanted = {"state": state, "application_id": application_id, "driver_id": driver_id}
+        parameters = {name: value for name, value in wanted.items() if value is not None}
         return [Job.of(each) for each in self._pages("/v1/jobs", parameters)]
 
     # How they are asked

@@ -18,7 +18,8 @@ from rollway.records.section_reader import RECORD_COLUMN_BYTES, survey_section
 from rollway.records.section_rows import HEADER_BYTES_MIN
 from rollway.records.varint import read_varint, read_varlong
 
-# Measured: fewer records are walked sooner than they are compared field by field.
+# Measured: fewer records are walked sooner than they are compared field by field, or looked at as a run.
+_COMPARE_MIN = 8
 _RUN_MIN = 12
 # Measured: with more records of different shapes arrays are quicker.
 _WALK_MAX = 100
@@ -45,7 +46,7 @@ def find_facts(
     """
     is_small = record_count <= _WALK_MAX and len(section) <= _WALK_BYTES_MAX
     try:
-        if is_small and _RUN_MIN <= record_count <= len(_WHOLE_NUMBERS):
+        if is_small and _COMPARE_MIN <= record_count <= len(_WHOLE_NUMBERS):
             facts = _compare(bytes(section), record_count)
             if facts is not None:
                 return facts

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from rollway.client import RollwayClient
 from rollway.spark.actionable import actionable
 from rollway.spark.errors import OptionError
-from rollway.spark.load_jobs import LoadPlan, check_rejects, commit, job_of, plan_load
+from rollway.spark.load_jobs import LoadPlan, abort, check_rejects, commit, job_of, plan_load
 from rollway.spark.loading import TaskLoad
 from rollway.spark.messages import TaskMessage
 from rollway.spark.options import WriteOptions
@@ -75,8 +75,7 @@ class RollwayBatchWriter(DataSourceArrowWriter):
         job = self._plan.job
         if job is None or job.is_loaded:
             return
-        ids = {job.job_id} | {one.job_id for one in messages if isinstance(one, TaskMessage) and one.job_id is not None}
+        done = [message for message in messages if isinstance(message, TaskMessage)]
         with RollwayClient(self._plan.options.client) as client:
-            for job_id in sorted(ids):
-                ended = client.abort_job(job_id)
-                logger.warning("load job %s of %r is %s", job_id, ended.application_id, ended.state)
+            for ended in abort(client, self._plan, done):
+                logger.warning("load job %s of %r is %s", ended.job_id, ended.application_id, ended.state)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from rollway.client import RollwayClient, RollwayError
 from rollway.spark.batch_writer import run_task
-from rollway.spark.load_jobs import COMMITTED_STATES, LoadPlan, check_rejects, commit, job_of, plan_load
+from rollway.spark.load_jobs import COMMITTED_STATES, LoadPlan, abort, check_rejects, commit, job_of, plan_load
 from rollway.spark.messages import TaskMessage
 from rollway.spark.options import WriteOptions
 from rollway.spark.report import LoadReport
@@ -81,7 +81,7 @@ def _run(client: RollwayClient, df: DataFrame, plan: LoadPlan) -> list[TaskMessa
         job_id = job_of(messages) or job_id
         commit(client, plan.options, job_id, messages)
     except BaseException as error:
-        is_committed = job_id is not None and _is_committed_all_the_same(client, job_id)
+        is_committed = job_id is not None and _is_committed_all_the_same(client, plan, messages)
         if is_committed and messages:
             return messages
         if isinstance(error, PySparkException) and (said := _OWN_ERROR.findall(str(error))):
@@ -90,13 +90,13 @@ def _run(client: RollwayClient, df: DataFrame, plan: LoadPlan) -> list[TaskMessa
     return messages
 
 
-def _is_committed_all_the_same(client: RollwayClient, job_id: str) -> bool:
+def _is_committed_all_the_same(client: RollwayClient, plan: LoadPlan, messages: list[TaskMessage]) -> bool:
     """Abort what failed; whether it was too late for that, as only the answer to the commit had been lost."""
     try:
-        return client.abort_job(job_id).state in COMMITTED_STATES
+        return any(job.state in COMMITTED_STATES for job in abort(client, plan, messages))
     except RollwayError as error:
         # What failed first says more.
-        logger.warning("load job %s could not be aborted: %s", job_id, error)
+        logger.warning("what failed could not be aborted: %s", error)
         return False
 
 

@@ -20,6 +20,21 @@ class DataLossError(RollwayError):
         return f"{self.what} are gone; to go on without them, set failOnDataLoss to false"
 
 
+class AttemptNotRecognisedError(RollwayError):
+    """A task of an idempotent load is tried again, and had written more than the service recognises when sent again."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(topic, partition)
+
+    def __str__(self) -> str:
+        topic, partition = self.args
+        return (
+            f"a task that is tried again had written more than five batches to {topic}-{partition}, or has other rows "
+            "now: what is there already is not recognised, and nothing was written twice; where tasks may be tried "
+            "again, load with deliveryMode=transactional"
+        )
+
+
 class StartNotFoundError(RollwayError):
     """No record of a partition is as late as the time a read is to start at, and that is to be an error."""
 

@@ -41,6 +41,8 @@ class LoadPlan:
     job: JobInUse | None = None
     topics: dict[str, TargetTopic] = field(default_factory=dict)
     """Topics that the driver has looked at."""
+    driver_id: str | None = None
+    """By which the driver finds jobs that its tasks began, when no task could tell it of them."""
 
 
 def find_topic(client: RollwayClient, name: str) -> TargetTopic | None:
@@ -62,22 +64,31 @@ def target_topic(client: RollwayClient, name: str) -> TargetTopic:
     return TargetTopic(name, topic.partition_count, batch_bytes_max)
 
 
-def plan_load(client: RollwayClient, options: WriteOptions, *, is_stream: bool = False) -> LoadPlan:
+def plan_load(client: RollwayClient, options: WriteOptions) -> LoadPlan:
     """Look at the topics and begin the job, so that what is wrong is said before a task starts.
 
     Raises:
         TopicNotFoundError: there is no such topic.
         RollwayError: the service cannot be reached, or refuses the job.
     """
+    plan = plan_stream(client, options, uuid.uuid4().hex)
+    return plan if options.delivery_mode == "atleastonce" else replace(plan, job=begin(client, plan))
+
+
+def plan_stream(client: RollwayClient, options: WriteOptions, driver_id: str | None) -> LoadPlan:
+    """The same for a stream, whose tasks begin the job of their batch.
+
+    Raises:
+        TopicNotFoundError: there is no such topic.
+        RollwayError: the service cannot be reached.
+    """
     names = [name for name in (options.topic, options.reject_topic) if name is not None]
-    plan = LoadPlan(options, None, {name: target_topic(client, name) for name in names})
-    if is_stream or options.delivery_mode == "atleastonce":
-        return plan
-    return replace(plan, job=begin(client, options))
+    return LoadPlan(options, None, {name: target_topic(client, name) for name in names}, driver_id)
 
 
-def begin(client: RollwayClient, options: WriteOptions) -> JobInUse:
+def begin(client: RollwayClient, plan: LoadPlan) -> JobInUse:
     """The job that the options ask for: a new one, or the one with the id they name."""
+    options = plan.options
     if options.job_id is not None:
         job = client.find_job(options.job_id)
         if job.state not in ("open", *COMMITTED_STATES):
@@ -87,17 +98,24 @@ def begin(client: RollwayClient, options: WriteOptions) -> JobInUse:
     version = options.txn_version
     if version is None:
         version = time.time_ns() // 1_000_000
-    return begin_version(client, options, application_id, version)
+    return begin_version(client, plan, application_id, version)
 
 
 def begin_version(
-    client: RollwayClient, options: WriteOptions, application_id: str, version: int, *, join: bool = False
+    client: RollwayClient, plan: LoadPlan, application_id: str, version: int, *, join: bool = False
 ) -> JobInUse:
     """Begin a job, or get the one of this version that was committed; with ``join`` also the one that is open."""
+    options = plan.options
     mode: JobMode = "idempotent" if options.delivery_mode == "idempotent" else "transactional"
     topics = () if options.topic is None else (options.topic,)
     job = client.begin_job(
-        application_id, version, mode=mode, timeout_ms=options.transaction_timeout_ms, topics=topics, join=join
+        application_id,
+        version,
+        mode=mode,
+        timeout_ms=options.transaction_timeout_ms,
+        topics=topics,
+        join=join,
+        driver_id=plan.driver_id,
     )
     return in_use(job)
 
@@ -141,6 +159,27 @@ def commit(client: RollwayClient, options: WriteOptions, job_id: str, messages: 
         if job.state not in COMMITTED_STATES:
             raise
         return job
+
+
+def abort(
+    client: RollwayClient, plan: LoadPlan, messages: Iterable[TaskMessage | None], version: int | None = None
+) -> list[Job]:
+    """Let nothing count that tasks of this write wrote: the plan's job, those of messages, those of tasks that did not
+    live to tell. A job that is committed stays so, which its ``state`` says.
+
+    Args:
+        version: of a stream, the batch.
+
+    Raises:
+        RollwayError: the service cannot be reached.
+    """
+    found = [None if plan.job is None else plan.job.job_id]
+    found += [message.job_id for message in messages if message is not None and not message.is_loaded]
+    ids = {job_id for job_id in found if job_id is not None}
+    if plan.driver_id is not None:
+        left = client.list_jobs(driver_id=plan.driver_id, state="open")
+        ids |= {job.job_id for job in left if version in (None, job.version)}
+    return [client.abort_job(job_id) for job_id in sorted(ids)]
 
 
 def check_rejects(options: WriteOptions, messages: Sequence[TaskMessage]) -> None:

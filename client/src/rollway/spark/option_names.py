@@ -73,6 +73,9 @@ WITHOUT_MEANING = frozenset(
 )
 """Options of Kafka's source that do no harm where they mean nothing."""
 
+STREAMS_OWN = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "kafka.group.id")
+"""Options that a batch read does without, with a warning, as Kafka's source does. (Ends of a stream are refused.)"""
+
 KAFKA = "kafka."
 KAFKA_MAPPED = frozenset(
     {
@@ -135,6 +138,11 @@ def ignored_names(given: Mapping[str, str]) -> tuple[str, ...]:
             or (name in WITHOUT_MEANING and name != "includeheaders")
         )
     )
+
+
+def names_of_streams(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Of options in lower case, those that only a stream has a use for."""
+    return tuple(name for name in STREAMS_OWN if name.lower() in given)
 
 
 def check_names(given: Mapping[str, str], known: tuple[str, ...], what: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, cast
 from rollway.client import ClientSettings, Isolation
 from rollway.records import Codec
 from rollway.spark.errors import OptionError
-from rollway.spark.option_names import READ, WRITE, canonical, check_names, ignored_names
+from rollway.spark.option_names import READ, WRITE, canonical, check_names, ignored_names, names_of_streams
 from rollway.spark.option_values import EARLIEST, LATEST, OptionValues, StartOrEnd
 
 DeliveryMode = Literal["transactional", "idempotent", "atleastonce"]
@@ -63,6 +63,8 @@ class ReadOptions:
     isolation: Isolation = "read_committed"
     fetch_max_bytes: int = FETCH_MAX_BYTES_DEFAULT
     ignored: tuple[str, ...] = field(default=(), compare=False)
+    of_streams: tuple[str, ...] = field(default=(), compare=False)
+    """Of a batch, options that only streams have a use for."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None) -> Self:
@@ -104,6 +106,7 @@ class ReadOptions:
             ),
             fetch_max_bytes=values.size_bytes("fetchMaxBytes", FETCH_MAX_BYTES_DEFAULT, most=_MS_MAX),
             ignored=ignored_names(values.given),
+            of_streams=names_of_streams(values.given) if streaming is False else (),
         )
         _check_topics(parsed)
         if streaming is True:
@@ -134,6 +137,8 @@ class WriteOptions:
     on_reject: OnReject = "fail"
     reject_topic: str | None = None
     max_rejected: int | None = None
+    query: str | None = field(default=None, compare=False)
+    """Of a stream, what Spark knows it by: its checkpoint and its name, as far as they are given."""
     ignored: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
@@ -166,6 +171,7 @@ class WriteOptions:
             on_reject=cast("OnReject", values.choice("onReject", ("fail", "skip", "topic"), "fail")),
             reject_topic=values.text("rejectTopic"),
             max_rejected=values.number("maxRejected", least=0),
+            query=" ".join(filter(None, map(values.given.get, ("checkpointlocation", "queryname")))) or None,
             ignored=ignored_names(values.given),
         )
         _check_write(parsed)

@@ -23,10 +23,12 @@ from rollway.records import (
     encode_section,
     records_from_columns,
 )
+from rollway.spark.errors import AttemptNotRecognisedError
 from rollway.spark.messages import PartitionWritten
 from rollway.spark.rejects import Rejects
 
 _SEQUENCE_COUNT = 2**31
+_OUT_OF_ORDER = "out_of_order_sequence"
 
 
 class Producer(NamedTuple):
@@ -180,7 +182,13 @@ class Sender:
             base_sequence=target.next_sequence if has_identity else -1,
             transactional=producer.transactional,
         )
-        answer = self._client.produce_batches(topic, partition, [head, memoryview(section.data)])
+        try:
+            answer = self._client.produce_batches(topic, partition, [head, memoryview(section.data)])
+        except ProblemError as error:
+            # Batches of this attempt arrive in order: only one before it can have been there.
+            if error.code == _OUT_OF_ORDER and has_identity and not producer.transactional:
+                raise AttemptNotRecognisedError(topic, partition) from error
+            raise
         target.next_sequence = (target.next_sequence + section.record_count) % _SEQUENCE_COUNT
         if target.start_offset < 0:
             target.start_offset = answer.base_offset

@@ -83,6 +83,8 @@ class RollwayDataSource(DataSource):
         options = ReadOptions.parse(self.options, streaming=streaming)
         check_read_schema(schema)
         _tell(options.ignored)
+        if options.of_streams:
+            _log.warning("A batch read has no use for options of streams and ignores %s", ", ".join(options.of_streams))
         return options
 
     def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import SparkFiles, TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from rollway.client import RollwayClient, RollwayError
 from rollway.spark.actionable import actionable
 from rollway.spark.errors import OptionError
-from rollway.spark.load_jobs import JobInUse, begin_version, check_rejects, commit, job_of, plan_load
+from rollway.spark.load_jobs import JobInUse, abort, begin_version, check_rejects, commit, job_of, plan_stream
 from rollway.spark.loading import TaskLoad
 from rollway.spark.messages import TaskMessage
 from rollway.spark.options import WriteOptions
@@ -44,7 +45,7 @@ class RollwayStreamWriter(DataSourceStreamArrowWriter):
         if options.job_id is not None or options.txn_version is not None:
             raise OptionError("each batch of a stream is a job of its own: leave out jobId and txnVersion")
         with RollwayClient(options.client) as client:
-            self._plan = plan_load(client, options, is_stream=True)
+            self._plan = plan_stream(client, options, _driver_id(options))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task of one batch."""
@@ -65,7 +66,7 @@ class RollwayStreamWriter(DataSourceStreamArrowWriter):
             raise RollwayError(
                 "Spark does not say which batch of which query this is: deliveryMode=atleastonce goes without"
             )
-        return begin_version(client, options, options.txn_app_id or query, int(batch), join=True)
+        return begin_version(client, self._plan, options.txn_app_id or query, int(batch), join=True)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Let the rows of the batch count."""
@@ -82,13 +83,21 @@ class RollwayStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Let no row of the batch count, unless it is committed already: that stays so."""
         done = [message for message in messages if isinstance(message, TaskMessage)]
-        ids = {message.job_id for message in done if message.job_id is not None and not message.is_loaded}
-        options = self._plan.options
-        with RollwayClient(options.client) as client:
-            if options.txn_app_id is not None:
-                # No task came so far as to say which job it was.
-                found = client.list_jobs(application_id=options.txn_app_id, state="open")
-                ids |= {job.job_id for job in found if job.version == batch_id}
-            for job_id in sorted(ids):
-                job = client.abort_job(job_id)
-                logger.warning("batch %d: load job %s is %s", batch_id, job_id, job.state)
+        with RollwayClient(self._plan.options.client) as client:
+            for job in abort(client, self._plan, done, batch_id):
+                logger.warning("batch %d: load job %s is %s", batch_id, job.job_id, job.state)
+
+
+def _driver_id(options: WriteOptions) -> str | None:
+    """What tells this query from every other one; ``None`` when nothing does.
+
+    Spark makes a writer for the tasks and another one for the decision, and tells neither which query it is for. Both
+    know the directory of the driver's files, which no other driver has, and the query's place among that driver's.
+    """
+    if options.delivery_mode == "atleastonce":
+        return None
+    if options.txn_app_id is None and options.query is None:
+        return None
+    root = SparkFiles.getRootDirectory()
+    known = (root, options.txn_app_id or "", options.query or "", options.topic or "")
+    return hashlib.sha256("\n".join(known).encode()).hexdigest()[:32]
