@@ -23,7 +23,7 @@ RETRY_ROUNDS ?= 100
 ROUNDS ?= 20
 
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := -n $(JOBS) --dist worksteal --durations 15
+PARALLEL := -n $(JOBS) --dist loadscope --durations 15
 
 # Writes pins and hashes for every supported Python into one file. No index address and no path of this machine.
 LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \

@@ -1,8 +1,34 @@
-"""For all tests: no example has a deadline, since how long one takes is the machine's affair."""
+"""For all tests: no example has a deadline, and how tests are dealt out to processes (``pytest -n``)."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
+# How long an example takes is the machine's affair.
 settings.register_profile("rollway", deadline=None)
 settings.load_profile("rollway")
+
+SPARK = "tests/spark/"
+ONE_BY_ONE = ("tests/bench/", "tests/crash/", "tests/docs/", "tests/histories/")
+"""Long tests that share nothing: the processes that are done with their files take them one by one."""
+
+
+class FilesAndLongTests(LoadScopeScheduling):
+    """A file's tests go to one process, where they share its server; all of Spark's do, since Spark starts slowly.
+
+    What has most tests is dealt out first, so that single tests fill the end.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(SPARK):
+            return SPARK
+        return nodeid if nodeid.startswith(ONE_BY_ONE) else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Deal out as above."""
+    return FilesAndLongTests(config, log)

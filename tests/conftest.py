@@ -9,6 +9,7 @@ import pytest
 COUNTED = (
     "crash points",
     "crash images",
+    "known images",
     "second crashes",
     "failed operations",
     "images after an error",

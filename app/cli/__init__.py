@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from importlib.metadata import version
 from itertools import takewhile
 from typing import Annotated
@@ -17,48 +18,50 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli import (
-    acls,
-    fetch,
-    jobs,
-    keys,
-    log_dump,
-    log_verify,
-    offsets,
-    positions,
-    produce,
-    retention,
-    serve,
-    tokens,
-    topics,
-    transactions,
-)
 from app.cli.command_errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, CommandError
 
-application = typer.Typer(
-    name="rollway",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-log_commands = typer.Typer(help="Look into a data directory, without a server.", rich_markup_mode=None)
+_PLACES = {
+    "serve": "serve:serve_command",
+    "topics": "topics:commands",
+    "produce": "produce:produce_records",
+    "fetch": "fetch:fetch_records",
+    "tail": "fetch:tail_records",
+    "offsets": "offsets:show_offsets",
+    "retention": "retention:commands",
+    "keys": "keys:commands",
+    "acls": "acls:commands",
+    "tokens": "tokens:commands",
+    "transactions": "transactions:commands",
+    "jobs": "jobs:commands",
+    "positions": "positions:commands",
+    "log": "log:commands",
+}
+"""Where each command is, in the order in which they are listed."""
 
-application.command("serve")(serve.serve_command)
-application.add_typer(topics.commands, name="topics")
-application.command("produce")(produce.produce_records)
-application.command("fetch")(fetch.fetch_records)
-application.command("tail")(fetch.tail_records)
-application.command("offsets")(offsets.show_offsets)
-application.add_typer(retention.commands, name="retention")
-application.add_typer(keys.commands, name="keys")
-application.add_typer(acls.commands, name="acls")
-application.add_typer(tokens.commands, name="tokens")
-application.add_typer(transactions.commands, name="transactions")
-application.add_typer(jobs.commands, name="jobs")
-application.add_typer(positions.commands, name="positions")
-application.add_typer(log_commands, name="log")
-log_commands.command("dump")(log_dump.dump_log)
-log_commands.command("verify")(log_verify.verify_log)
+
+def make_application(names: Iterable[str] = _PLACES) -> typer.Typer:
+    """The command line with these commands. Only their modules are imported: most of a command's time is imports."""
+    application = typer.Typer(
+        name="rollway",
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    application.callback()(_root)
+    for name in names:
+        module, _, attribute = _PLACES[name].partition(":")
+        command = getattr(import_module(f"app.cli.{module}"), attribute)
+        if isinstance(command, typer.Typer):
+            application.add_typer(command, name=name)
+        else:
+            application.command(name)(command)
+    return application
+
+
+def _names_for(arguments: Sequence[str]) -> Iterable[str]:
+    """The command that is meant; all of them when there is none, to list them or to name the nearest."""
+    name = next((argument for argument in arguments if not argument.startswith("-")), None)
+    return [name] if name in _PLACES else _PLACES
 
 
 def _print_version(wanted: bool) -> None:
@@ -67,7 +70,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@application.callback()
 def _root(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -91,6 +93,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit status. No exception that people cause leaves here."""
     as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
     try:
+        application = make_application(_names_for(arguments))
         status = application(list(arguments) or ["--help"], prog_name="rollway", standalone_mode=False)
         sys.stdout.flush()
     except CommandError as error:

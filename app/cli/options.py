@@ -47,3 +47,21 @@ def moment(text: str) -> int:
         return parse_timestamp(text)
     except ValueError as error:
         raise UsageProblem(f"{error}.") from None
+
+
+def parse_config(settings: list[str] | None, option: str = "--config") -> dict[str, object]:
+    """Settings from ``NAME=VALUE`` words; whole numbers and true/false become what they look like.
+
+    Raises:
+        UsageProblem: a word has no ``=``.
+    """
+    config: dict[str, object] = {}
+    for setting in settings or []:
+        name, separator, value = setting.partition("=")
+        if not separator or not name:
+            raise UsageProblem(f"{option} needs NAME=VALUE, as in retention.ms=86400000, not {setting!r}.")
+        if value.removeprefix("-").isdecimal() and value.isascii():
+            config[name] = int(value)
+        else:
+            config[name] = {"true": True, "false": False}.get(value, value)
+    return config

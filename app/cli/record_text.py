@@ -7,13 +7,14 @@ import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jsonpath
 import msgspec
-from jsonpath.selectors import NameSelector
 
 from app.cli.timestamps import parse_timestamp
+
+if TYPE_CHECKING:
+    import jsonpath
 
 _ABSENT = object()
 _encode = msgspec.json.Encoder().encode
@@ -109,6 +110,9 @@ class _PathReader:
     """One JSON path, compiled."""
 
     def __init__(self, path: str) -> None:
+        # Imported late: it takes a third of the start of a command, and few lines have paths.
+        import jsonpath
+
         self.path = path
         try:
             self._query = jsonpath.compile(path)
@@ -138,6 +142,9 @@ class _PathReader:
 
 def _names_of(query: jsonpath.CompoundJSONPath | jsonpath.JSONPath) -> list[str] | None:
     """The names of a path such as ``$.a.b``, which are then looked up six times faster; ``None`` for any other path."""
+    import jsonpath
+    from jsonpath.selectors import NameSelector
+
     if not isinstance(query, jsonpath.JSONPath) or not query.singular_query():
         return None
     selectors = [selector for segment in query.segments for selector in segment.selectors]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.command_errors import UsageProblem
-from app.cli.topics import parse_config
+from app.cli.options import parse_config
 
 LogLevel = Annotated[
     str | None,

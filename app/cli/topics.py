@@ -24,24 +24,6 @@ Config = Annotated[
 ]
 
 
-def parse_config(settings: list[str] | None, option: str = "--config") -> dict[str, object]:
-    """Settings from ``NAME=VALUE`` words; whole numbers and true/false become what they look like.
-
-    Raises:
-        UsageProblem: a word has no ``=``.
-    """
-    config: dict[str, object] = {}
-    for setting in settings or []:
-        name, separator, value = setting.partition("=")
-        if not separator or not name:
-            raise UsageProblem(f"{option} needs NAME=VALUE, as in retention.ms=86400000, not {setting!r}.")
-        if value.removeprefix("-").isdecimal() and value.isascii():
-            config[name] = int(value)
-        else:
-            config[name] = {"true": True, "false": False}.get(value, value)
-    return config
-
-
 @commands.command("create")
 def create_topic(
     topic: options.Topic,
@@ -64,7 +46,7 @@ def create_topic(
     """
     with open_session(server, api_key) as session:
         answer = session.request(
-            "PUT", topic_path(topic), body={"partitions": partitions, "config": parse_config(config)}
+            "PUT", topic_path(topic), body={"partitions": partitions, "config": options.parse_config(config)}
         )
     created = answer.status_code == 201
     if as_json:
@@ -206,7 +188,7 @@ def alter_topic(
       rollway topics alter flights --unset retention.bytes
       rollway topics alter flights --partitions 12
     """
-    changes: dict[str, object] = dict(parse_config(config))
+    changes: dict[str, object] = dict(options.parse_config(config))
     for name in unset or []:
         if name in changes:
             raise UsageProblem(f"{name} cannot be both set and unset.")

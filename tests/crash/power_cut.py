@@ -8,6 +8,7 @@ from collections import Counter
 from storage.errors import StorageError
 from storage.log_manager import LogManager
 from tests.crash.ledger import DirectoryCheck, Ledger, ViolationError, check_goes_on, open_directory, require
+from tests.crash.seen_disks import SeenDisks
 from tests.crash.simulated_disk import CrashImage, Operation, SimulatedCrash, SimulatedDisk
 from tests.crash.workload import Workload
 
@@ -22,7 +23,8 @@ class PowerCutRun:
 
     Attributes:
         crash_points: operations before which the workload was crashed.
-        images: disks that were recovered and checked, those after a second crash included.
+        images: disks that recovery must make right, those after a second crash included. One that equals another,
+            with no more promised, is recovered once.
         second_crashes: how many of those saw a crash during or right after recovery as well.
         steps: crash points by what the workload was doing.
     """
@@ -36,6 +38,12 @@ class PowerCutRun:
         self._images_per_point = images_per_point
         self._source = random.Random(seed)
         self._workload: Workload | None = None
+        self._seen = SeenDisks()
+
+    @property
+    def known_images(self) -> int:
+        """How many of ``images`` were known."""
+        return self._seen.known_count
 
     def run(self, crash_points: int) -> None:
         """Go on until there were ``crash_points``.
@@ -64,6 +72,7 @@ class PowerCutRun:
         killed = image.label == "process killed"
         disk = image.disk
         self.images += 1
+        goes_on = self.images % GOES_ON_EVERY == 0
         if self.images % SECOND_CRASH_EVERY == 0:
             disk.crash_at = self._source.randrange(SECOND_CRASH_SPAN)
             try:
@@ -72,11 +81,14 @@ class PowerCutRun:
                 self._recover_again(workload, disk, killed=killed)
                 return
             disk.crash_at = None
-        else:
+        elif goes_on:
             manager = self._open(workload, disk)
+        else:
+            self._check(workload, disk, workload.ledger, killed=killed)
+            return
         ledger = workload.ledger.copy()
         DirectoryCheck(ledger, self._source, killed=killed).run(manager)
-        if self.images % GOES_ON_EVERY == 0:
+        if goes_on:
             self._go_on(workload, manager, ledger, disk)
 
     def _open(self, workload: Workload, disk: SimulatedDisk) -> LogManager:
@@ -84,13 +96,16 @@ class PowerCutRun:
         require(not disk.violations, f"mappings: {disk.violations}")
         return manager
 
+    def _check(self, workload: Workload, disk: SimulatedDisk, ledger: Ledger, *, killed: bool) -> None:
+        if self._seen.is_new(disk, workload.clock, ledger, killed=killed):
+            DirectoryCheck(ledger.copy(), self._source, killed=killed).run(self._open(workload, disk))
+
     def _recover_again(self, workload: Workload, disk: SimulatedDisk, *, killed: bool) -> None:
         for image in disk.images(self._source.randrange(1 << 30), 2):
             self.images += 1
             self.second_crashes += 1
             both_killed = killed and image.label == "process killed"
-            manager = self._open(workload, image.disk)
-            DirectoryCheck(workload.ledger.copy(), self._source, killed=both_killed).run(manager)
+            self._check(workload, image.disk, workload.ledger, killed=both_killed)
 
     def _go_on(self, workload: Workload, manager: LogManager, ledger: Ledger, disk: SimulatedDisk) -> None:
         """What recovery showed may have been read: a power cut right after it loses nothing, nor after new appends."""
@@ -104,11 +119,9 @@ class PowerCutRun:
             return
         manager.close()
         self.images += 1
-        reopened = self._open(workload, disk.power_cut())
-        DirectoryCheck(ledger, self._source, killed=True).run(reopened)
+        self._check(workload, disk.power_cut(), ledger, killed=True)
 
     def _cut_after_recovery(self, workload: Workload, ledger: Ledger, disk: SimulatedDisk) -> None:
         self.images += 1
         self.second_crashes += 1
-        recovered = self._open(workload, disk.power_cut())
-        DirectoryCheck(ledger.copy(), self._source, killed=True).run(recovered)
+        self._check(workload, disk.power_cut(), ledger, killed=True)

@@ -20,29 +20,21 @@ One thread. Not simulated: times of access, permissions, links.
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
 import random
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from storage.clock import Clock, ManualClock
-
-SECTOR_BYTES = 512
-_ZERO_SECTOR = bytes(SECTOR_BYTES)
+from tests.crash.simulated_nodes import Choice, DirectoryNode, FileNode, MappedShrinkError, NameChange, Node
 
 
 class SimulatedCrash(BaseException):
     """The machine stops here. No ``Exception``: nothing of the program may catch it."""
-
-
-class MappedShrinkError(AssertionError):
-    """A file became shorter than a live mapping of it: a real process dies of SIGBUS when it reads there."""
 
 
 class Operation(NamedTuple):
@@ -91,165 +83,6 @@ SPACE_KINDS = FULL_DISK_KINDS | {"create", "write", "truncate", "sync", "rename"
 """What a disk without space may refuse; removing, cutting and syncing a directory need none."""
 
 
-class _FileNode:
-    """A file's bytes: what programs see (``buffer[:size]``), what the disk has, and what lies between."""
-
-    __slots__ = ("buffer", "durable", "lengths", "mappings", "modified_ms", "older_buffers", "pending", "size")
-
-    def __init__(self, content: bytes, modified_ms: int) -> None:
-        self.durable = content
-        self.buffer: bytes | bytearray = content
-        self.size = len(content)
-        self.pending: dict[int, list[bytes]] = {}
-        self.lengths: list[int] = []
-        self.mappings: list[tuple[weakref.ref[np.ndarray], int]] = []
-        self.older_buffers: list[bytearray] = []
-        self.modified_ms = modified_ms
-
-    @property
-    def is_dirty(self) -> bool:
-        return bool(self.pending or self.lengths)
-
-    def copy(self) -> _FileNode:
-        twin = _FileNode(self.durable, self.modified_ms)
-        twin.buffer = bytes(memoryview(self.buffer)[: self.size])
-        twin.size = self.size
-        twin.pending = {sector: list(states) for sector, states in self.pending.items()}
-        twin.lengths = list(self.lengths)
-        return twin
-
-    def make_room(self, size: int) -> bytearray:
-        """A writable buffer of at least ``size`` bytes, zeros behind the file's end."""
-        buffer = self.buffer
-        if isinstance(buffer, bytearray) and len(buffer) >= size:
-            return buffer
-        larger = bytearray(max(size, self.size, 2 * len(buffer) if isinstance(buffer, bytearray) else 0))
-        larger[: self.size] = memoryview(buffer)[: self.size]
-        if isinstance(buffer, bytearray) and any(mapping() is not None for mapping, _ in self.mappings):
-            self.older_buffers.append(buffer)
-        self.buffer = larger
-        return larger
-
-    def put(self, position: int, part: memoryview) -> None:
-        end = position + len(part)
-        self.make_room(end)[position:end] = part
-        for older in self.older_buffers:
-            if position < len(older):
-                shown = min(end, len(older))
-                memoryview(older)[position:shown] = part[: shown - position]
-        if end > self.size:
-            self.size = end
-            self.lengths.append(end)
-        self.note_sectors(position, end)
-
-    def note_sectors(self, start: int, end: int) -> None:
-        """Remember how the sectors of ``[start, end)`` look now: each may be found so after a power cut."""
-        for sector in range(start // SECTOR_BYTES, (end + SECTOR_BYTES - 1) // SECTOR_BYTES):
-            at = sector * SECTOR_BYTES
-            state = bytes(memoryview(self.buffer)[at : min(at + SECTOR_BYTES, self.size)])
-            self.pending.setdefault(sector, []).append(state)
-
-    def set_size(self, size: int) -> None:
-        if size < self.size:
-            self.mappings = [entry for entry in self.mappings if entry[0]() is not None]
-            if any(mapped > size for _, mapped in self.mappings):
-                raise MappedShrinkError(f"cut to {size} bytes under a mapping of {max(m for _, m in self.mappings)}")
-            old_size, self.size = self.size, size
-            buffer = self.make_room(old_size)
-            buffer[size:old_size] = bytes(old_size - size)
-            if size % SECTOR_BYTES:
-                self.note_sectors(size - 1, size)
-            for sector in range((size + SECTOR_BYTES - 1) // SECTOR_BYTES, (old_size - 1) // SECTOR_BYTES + 1):
-                self.pending.setdefault(sector, []).append(_ZERO_SECTOR)
-            self.lengths.append(size)
-        elif size > self.size:
-            self.make_room(size)
-            self.size = size
-            self.lengths.append(size)
-
-    def map(self, size: int) -> memoryview:
-        # The array stands between view and buffer: it lives exactly as long as the view or a view made of it.
-        shown = np.frombuffer(self.make_room(size), dtype=np.uint8, count=size)
-        shown.flags.writeable = False
-        self.mappings.append((weakref.ref(shown), size))
-        return memoryview(shown)
-
-    def sync(self) -> None:
-        if self.is_dirty:
-            self.durable = self._on_disk({sector: states[-1] for sector, states in self.pending.items()}, self.size)
-            self.drop_dirty()
-
-    def drop_dirty(self) -> None:
-        self.pending = {}
-        self.lengths = []
-
-    def _on_disk(self, sectors: dict[int, bytes], length: int) -> bytes:
-        content = bytearray(self.durable)
-        for sector, state in sectors.items():
-            at = sector * SECTOR_BYTES
-            if len(content) < at:
-                content.extend(bytes(at - len(content)))
-            content[at : at + SECTOR_BYTES] = state.ljust(SECTOR_BYTES, b"\0")
-        if len(content) < length:
-            content.extend(bytes(length - len(content)))
-        return bytes(memoryview(content)[:length])
-
-    def after_power_cut(self, choice: _Choice) -> _FileNode:
-        if not self.is_dirty:
-            return _FileNode(self.durable, self.modified_ms)
-        sectors = {}
-        for sector, states in self.pending.items():
-            survivor = choice.of(len(states), choice.keep_data)
-            if survivor:
-                sectors[sector] = states[survivor - 1]
-        survivor = choice.of(len(self.lengths), choice.keep_lengths)
-        length = self.lengths[survivor - 1] if survivor else len(self.durable)
-        return _FileNode(self._on_disk(sectors, length), self.modified_ms)
-
-
-class _DirectoryNode:
-    """Names, as programs see them and as the disk has them."""
-
-    __slots__ = ("durable", "entries", "modified_ms")
-
-    def __init__(self, modified_ms: int) -> None:
-        self.entries: dict[str, _Node] = {}
-        self.durable: dict[str, _Node] = {}
-        self.modified_ms = modified_ms
-
-
-_Node = _FileNode | _DirectoryNode
-
-
-class _NameChange(NamedTuple):
-    """Names that change in one step: of ``node``, in up to two directories."""
-
-    node: _Node
-    changes: tuple[tuple[_DirectoryNode, str, _Node | None], ...]
-
-
-class _Choice:
-    """What survives a power cut, drawn from ``random``; ``drawn`` tells one outcome from another."""
-
-    def __init__(self, source: random.Random, keep_data: float, keep_lengths: float, keep_names: float) -> None:
-        self._source = source
-        self.keep_data = keep_data
-        self.keep_lengths = keep_lengths
-        self.keep_names = keep_names
-        self.drawn: list[int] = []
-
-    def of(self, state_count: int, keep: float) -> int:
-        """0: the synced state; k: the k-th since. ``keep`` is the chance of any but the first."""
-        if not state_count:
-            return 0
-        survivor = 0
-        if keep >= 1 or (keep > 0 and self._source.random() < keep):
-            last_only = keep >= 1 or state_count == 1 or self._source.random() < 0.5
-            survivor = state_count if last_only else self._source.randint(1, state_count)
-        self.drawn.append(survivor)
-        return survivor
-
-
 _EXTREMES: list[tuple[float, float, float]] = [(0, 0, 0), (0, 1, 1), (1, 1, 0), (1, 1, 1), (0, 0, 1)]
 """Chances that bytes, lengths and names survive."""
 
@@ -273,10 +106,10 @@ class _SimulatedLock:
 class SimulatedFile:
     """One open file of a ``SimulatedDisk``."""
 
-    def __init__(self, disk: SimulatedDisk, path: Path, node: _FileNode, *, writable: bool) -> None:
+    def __init__(self, disk: SimulatedDisk, path: Path, node: FileNode, *, writable: bool) -> None:
         self._disk = disk
         self._path = path
-        self._node: _FileNode | None = node
+        self._node: FileNode | None = node
         self._writable = writable
 
     @property
@@ -286,12 +119,12 @@ class SimulatedFile:
     def fileno(self) -> int:
         raise io.UnsupportedOperation("a file in memory has no descriptor")
 
-    def _open_node(self) -> _FileNode:
+    def _open_node(self) -> FileNode:
         if self._node is None:
             raise ValueError(f"{self._path} is closed")
         return self._node
 
-    def _writable_node(self) -> _FileNode:
+    def _writable_node(self) -> FileNode:
         node = self._open_node()
         if not self._writable:
             raise OSError(errno.EBADF, "opened for reading only", str(self._path))
@@ -365,8 +198,8 @@ class SimulatedFile:
 class _State:
     """What makes one disk: the tree, and the name changes that are not synced."""
 
-    root: _DirectoryNode
-    pending_names: list[_NameChange] = field(default_factory=list)
+    root: DirectoryNode
+    pending_names: list[NameChange] = field(default_factory=list)
 
 
 class SimulatedDisk:
@@ -383,7 +216,7 @@ class SimulatedDisk:
 
     def __init__(self, clock: Clock | None = None, *, state: _State | None = None) -> None:
         self._clock = clock or ManualClock()
-        self._state = state or _State(_DirectoryNode(self._clock.now_ms()))
+        self._state = state or _State(DirectoryNode(self._clock.now_ms()))
         self._locked: set[Path] = set()
         self._dead = False
         self.crash_at: int | None = None
@@ -420,7 +253,7 @@ class SimulatedDisk:
         if fault is not None:
             raise _os_error(fault, path)
 
-    def touch(self, node: _Node) -> None:
+    def touch(self, node: Node) -> None:
         node.modified_ms = self._clock.now_ms()
 
     # FileSystem
@@ -432,23 +265,23 @@ class SimulatedDisk:
             if node is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
             self._begin_or_fail("create", path)
-            node = _FileNode(b"", self._clock.now_ms())
+            node = FileNode(b"", self._clock.now_ms())
             self._change_names(node, (directory, name, node))
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        if isinstance(node, _DirectoryNode):
+        if isinstance(node, DirectoryNode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         return SimulatedFile(self, path, node, writable=writable)
 
     def make_directory(self, path: Path) -> None:
         directory, name = self._parent(path)
         found = directory.entries.get(name)
-        if isinstance(found, _DirectoryNode):
+        if isinstance(found, DirectoryNode):
             return
         if found is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         self._begin_or_fail("make_directory", path)
-        node = _DirectoryNode(self._clock.now_ms())
+        node = DirectoryNode(self._clock.now_ms())
         self._change_names(node, (directory, name, node))
 
     def list_directory(self, path: Path) -> list[str]:
@@ -458,11 +291,11 @@ class SimulatedDisk:
         return self._find(path) is not None
 
     def is_directory(self, path: Path) -> bool:
-        return isinstance(self._find(path), _DirectoryNode)
+        return isinstance(self._find(path), DirectoryNode)
 
     def size(self, path: Path) -> int:
         node = self._get(path)
-        return node.size if isinstance(node, _FileNode) else 4096
+        return node.size if isinstance(node, FileNode) else 4096
 
     def modified_ms(self, path: Path) -> int:
         return self._get(path).modified_ms
@@ -472,7 +305,7 @@ class SimulatedDisk:
         target_directory, target_name = self._parent(target)
         node = self._get(source)
         replaced = target_directory.entries.get(target_name)
-        if isinstance(replaced, _DirectoryNode) and (replaced.entries or not isinstance(node, _DirectoryNode)):
+        if isinstance(replaced, DirectoryNode) and (replaced.entries or not isinstance(node, DirectoryNode)):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(target))
         self._begin_or_fail("rename", target)
         self._change_names(node, (source_directory, source_name, None), (target_directory, target_name, node))
@@ -480,7 +313,7 @@ class SimulatedDisk:
     def unlink(self, path: Path) -> None:
         directory, name = self._parent(path)
         node = self._get(path)
-        if isinstance(node, _DirectoryNode):
+        if isinstance(node, DirectoryNode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         self._begin_or_fail("unlink", path)
         self._change_names(node, (directory, name, None))
@@ -518,36 +351,36 @@ class SimulatedDisk:
 
     # Names
 
-    def _change_names(self, node: _Node, *changes: tuple[_DirectoryNode, str, _Node | None]) -> None:
+    def _change_names(self, node: Node, *changes: tuple[DirectoryNode, str, Node | None]) -> None:
         for directory, name, new in changes:
             _set_name(directory.entries, name, new)
             self.touch(directory)
-        self._state.pending_names.append(_NameChange(node, changes))
+        self._state.pending_names.append(NameChange(node, changes))
 
-    def _get(self, path: Path) -> _Node:
+    def _get(self, path: Path) -> Node:
         self.check_alive()
-        node: _Node | None = self._state.root
+        node: Node | None = self._state.root
         for name in path.parts[1:]:
-            if not isinstance(node, _DirectoryNode):
+            if not isinstance(node, DirectoryNode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
             node = node.entries.get(name)
             if node is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return node
 
-    def _find(self, path: Path) -> _Node | None:
+    def _find(self, path: Path) -> Node | None:
         try:
             return self._get(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _directory(self, path: Path) -> _DirectoryNode:
+    def _directory(self, path: Path) -> DirectoryNode:
         node = self._get(path)
-        if not isinstance(node, _DirectoryNode):
+        if not isinstance(node, DirectoryNode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         return node
 
-    def _parent(self, path: Path) -> tuple[_DirectoryNode, str]:
+    def _parent(self, path: Path) -> tuple[DirectoryNode, str]:
         return self._directory(path.parent), path.name
 
     # Crashes
@@ -578,7 +411,7 @@ class SimulatedDisk:
                 keep = extremes.pop()
             else:
                 keep = (source.choice((0.2, 0.5, 0.9)), source.choice((0.5, 1)), source.choice((0.3, 0.7, 1)))
-            choice = _Choice(source, *keep)
+            choice = Choice(source, *keep)
             disk = self.power_cut(choice)
             outcome = tuple(choice.drawn)
             if outcome not in seen:
@@ -587,37 +420,37 @@ class SimulatedDisk:
 
     def killed(self) -> SimulatedDisk:
         """The disk after the process died: all that was written is there, synced or not."""
-        copies: dict[int, _Node] = {}
+        copies: dict[int, Node] = {}
 
-        def copy(node: _Node) -> _Node:
+        def copy(node: Node) -> Node:
             twin = copies.get(id(node))
             if twin is None:
-                if isinstance(node, _FileNode):
+                if isinstance(node, FileNode):
                     twin = copies[id(node)] = node.copy()
                 else:
-                    twin = copies[id(node)] = _DirectoryNode(node.modified_ms)
+                    twin = copies[id(node)] = DirectoryNode(node.modified_ms)
                     twin.entries = {name: copy(entry) for name, entry in node.entries.items()}
                     twin.durable = {name: copy(entry) for name, entry in node.durable.items()}
             return twin
 
         root = copy(self._state.root)
-        assert isinstance(root, _DirectoryNode)
+        assert isinstance(root, DirectoryNode)
         pending = []
         for change in self._state.pending_names:
             changes = tuple((copy(d), name, None if node is None else copy(node)) for d, name, node in change.changes)
-            pending.append(_NameChange(copy(change.node), changes))  # type: ignore[arg-type]
+            pending.append(NameChange(copy(change.node), changes))  # type: ignore[arg-type]
         return SimulatedDisk(self._clock, state=_State(root, pending))
 
-    def power_cut(self, choice: _Choice | None = None) -> SimulatedDisk:
+    def power_cut(self, choice: Choice | None = None) -> SimulatedDisk:
         """The disk after the power failed; without a choice all that is unsynced is lost."""
-        choice = choice or _Choice(random.Random(0), 0, 0, 0)
+        choice = choice or Choice(random.Random(0), 0, 0, 0)
         names = self._names_after_power_cut(choice)
-        made: dict[int, _FileNode] = {}
+        made: dict[int, FileNode] = {}
 
-        def rebuild(directory: _DirectoryNode) -> _DirectoryNode:
-            twin = _DirectoryNode(directory.modified_ms)
+        def rebuild(directory: DirectoryNode) -> DirectoryNode:
+            twin = DirectoryNode(directory.modified_ms)
             for name, node in names.get(id(directory), directory.durable).items():
-                if isinstance(node, _DirectoryNode):
+                if isinstance(node, DirectoryNode):
                     twin.entries[name] = rebuild(node)
                 else:
                     if id(node) not in made:
@@ -628,8 +461,8 @@ class SimulatedDisk:
 
         return SimulatedDisk(self._clock, state=_State(rebuild(self._state.root)))
 
-    def _names_after_power_cut(self, choice: _Choice) -> dict[int, dict[str, _Node]]:
-        names: dict[int, dict[str, _Node]] = {}
+    def _names_after_power_cut(self, choice: Choice) -> dict[int, dict[str, Node]]:
+        names: dict[int, dict[str, Node]] = {}
         lost: set[int] = set()
         for change in self._state.pending_names:
             if id(change.node) in lost or not choice.of(1, choice.keep_names):
@@ -639,9 +472,9 @@ class SimulatedDisk:
                 _set_name(names.setdefault(id(directory), dict(directory.durable)), name, node)
         return names
 
-    def _files(self, directory: _DirectoryNode) -> Iterator[_FileNode]:
+    def _files(self, directory: DirectoryNode) -> Iterator[FileNode]:
         for node in directory.entries.values():
-            if isinstance(node, _DirectoryNode):
+            if isinstance(node, DirectoryNode):
                 yield from self._files(node)
             else:
                 yield node
@@ -650,9 +483,9 @@ class SimulatedDisk:
         """Every file's content by its path, as programs see it; directories end in ``/``."""
         found: dict[str, bytes] = {}
 
-        def walk(directory: _DirectoryNode, at: str) -> None:
+        def walk(directory: DirectoryNode, at: str) -> None:
             for name, node in sorted(directory.entries.items()):
-                if isinstance(node, _DirectoryNode):
+                if isinstance(node, DirectoryNode):
                     found[f"{at}{name}/"] = b""
                     walk(node, f"{at}{name}/")
                 else:
@@ -661,6 +494,38 @@ class SimulatedDisk:
         walk(self._state.root, "/")
         return found
 
+    def fingerprint(self) -> bytes:
+        """32 bytes that are the same for two disks only if no program and no crash can tell them apart."""
+        found = hashlib.blake2b(digest_size=32)
+        numbers: dict[int, int] = {}
+
+        def number_of(node: Node | None) -> int:
+            return -1 if node is None else numbers.setdefault(id(node), len(numbers))
+
+        def add(*facts: object) -> None:
+            found.update(repr(facts).encode())
+
+        def walk(node: Node) -> None:
+            is_known = id(node) in numbers
+            add(number_of(node))
+            if is_known:
+                return
+            if isinstance(node, FileNode):
+                add(node.size, len(node.durable), node.modified_ms, node.lengths, sorted(node.pending.items()))
+                found.update(memoryview(node.buffer)[: node.size])
+                found.update(node.durable)
+                return
+            add(node.modified_ms, len(node.entries), len(node.durable))
+            for names in (node.entries, node.durable):
+                for name, entry in sorted(names.items()):
+                    add(name)
+                    walk(entry)
+
+        walk(self._state.root)
+        for change in self._state.pending_names:
+            add(number_of(change.node), [(number_of(d), name, number_of(node)) for d, name, node in change.changes])
+        return found.digest()
+
     def damage(self, path: Path, content: bytes | None) -> None:
         """Replace a file's bytes behind everybody's back, on the disk too; ``None`` removes it."""
         directory, name = self._parent(path)
@@ -668,12 +533,12 @@ class SimulatedDisk:
             directory.entries.pop(name, None)
             directory.durable.pop(name, None)
         else:
-            node = _FileNode(content, self._clock.now_ms())
+            node = FileNode(content, self._clock.now_ms())
             directory.entries[name] = node
             directory.durable[name] = node
 
 
-def _set_name(entries: dict[str, _Node], name: str, node: _Node | None) -> None:
+def _set_name(entries: dict[str, Node], name: str, node: Node | None) -> None:
     if node is None:
         entries.pop(name, None)
     else:

@@ -66,10 +66,19 @@ def race(number: int, directory: Path) -> None:
     manager.close()
 
 
-def cases(offset: int, directory: Path) -> None:
-    transaction_cases.test_tx_8_a_fetch_lists_the_aborted_transactions_it_touches(
-        lambda: CaseLog(directory / str(offset)), offset
-    )
+FETCH_OFFSETS = 20
+WATERMARK_CASE = FETCH_OFFSETS
+"""The case whose group is not published at once; those before it fetch from one offset each."""
+
+
+def cases(number: int, directory: Path) -> None:
+    def new_log(config: dict[str, object] | None = None) -> CaseLog:
+        return CaseLog(directory / str(number), config)
+
+    if number == WATERMARK_CASE:
+        transaction_cases.test_tx_1_a_marker_counts_when_the_high_watermark_is_above_it(new_log)
+    else:
+        transaction_cases.test_tx_8_a_fetch_lists_the_aborted_transactions_it_touches(new_log, number)
 
 
 class Suite(NamedTuple):
@@ -85,7 +94,7 @@ SUITES: dict[str, Suite] = {
     BIT_ROT: Suite(bit_rot, 4),
     MODEL: Suite(model, 1),
     RACE: Suite(race, 3),
-    CASES: Suite(cases, 20),
+    CASES: Suite(cases, FETCH_OFFSETS + 1),
 }
 
 

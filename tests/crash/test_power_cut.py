@@ -26,6 +26,7 @@ def test_power_cut_before_every_operation(seed: int, record_property: Callable[[
     run.run(CRASH_POINTS // WORKLOADS)
     record_property("crash points", run.crash_points)
     record_property("crash images", run.images)
+    record_property("known images", run.known_images)
     record_property("second crashes", run.second_crashes)
     assert run.crash_points >= CRASH_POINTS // WORKLOADS
     assert run.images >= IMAGES // WORKLOADS

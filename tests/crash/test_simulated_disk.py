@@ -11,12 +11,11 @@ import pytest
 from storage.clock import ManualClock
 from storage.file_system import FileSystem, LocalFileSystem, write_file_atomically
 from tests.crash.simulated_disk import (
-    SECTOR_BYTES,
     Fault,
-    MappedShrinkError,
     SimulatedCrash,
     SimulatedDisk,
 )
+from tests.crash.simulated_nodes import SECTOR_BYTES, MappedShrinkError
 
 ROOT = Path("/")
 A = Path("/a")

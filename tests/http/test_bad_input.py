@@ -196,7 +196,7 @@ def wrong_numbers() -> Iterator[Bad]:
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("bad-input") / "data") as running:
+    with ServerProcess(tmp_path_factory.mktemp("bad-input") / "data", from_nothing=True) as running:
         with http_client(running.url) as client:
             assert client.put("/v1/topics/t").status_code == 201
         yield running

@@ -31,7 +31,7 @@ def fill(client: httpx.Client, size_bytes: int) -> int:
 
 def check_raw_fetch(tmp_path: Path, size_bytes: int, growth_max: int) -> None:
     """Fetch a whole partition in one answer, and look at the most memory the service ever held meanwhile."""
-    with ServerProcess(tmp_path / "data") as server, http_client(server.url) as client:
+    with ServerProcess(tmp_path / "data", from_nothing=True) as server, http_client(server.url) as client:
         stored = fill(client, size_bytes)
         assert stored > size_bytes * 0.9
         params: dict[str, str | int] = {"offset": 0, "max_bytes": 2**30}

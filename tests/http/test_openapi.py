@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.specs.openapi.checks import (
@@ -178,6 +180,13 @@ CHECKS = (status_code_conformance, content_type_conformance, response_schema_con
 
 
 @pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    """One connection for all requests."""
+    with requests.Session() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
 def explored(server: ThreadedServer) -> str:
     """A service with a topic that generated requests can meet."""
     httpx.put(f"{server.url}/v1/topics/0", json={"partitions": 2})
@@ -195,21 +204,23 @@ def explored(server: ThreadedServer) -> str:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_generated_requests_are_answered_as_documented(case: schemathesis.Case, explored: str) -> None:
+def test_generated_requests_are_answered_as_documented(
+    case: schemathesis.Case, explored: str, session: requests.Session
+) -> None:
     if case.query and "wait_ms" in case.query:
         case.query = {**case.query, "wait_ms": 0}
     if isinstance(case.body, dict) and isinstance(case.body.get("partitions"), int):
         case.body = {**case.body, "partitions": min(case.body["partitions"], 3)}
-    check(case, explored)
+    check(case, explored, session)
     if "topic" in case.path_parameters and case.method != "DELETE":
         # Few generated names exist: the same again where there is a topic with records.
         places = {"topic": "0", "partition": 0, "offset": 3}
         case.path_parameters = {**case.path_parameters, **{name: places[name] for name in case.path_parameters}}
-        check(case, explored)
+        check(case, explored, session)
 
 
-def check(case: schemathesis.Case, url: str) -> None:
-    response = case.call(base_url=url, timeout=30)
+def check(case: schemathesis.Case, url: str, session: requests.Session) -> None:
+    response = case.call(base_url=url, timeout=30, session=session)
     if case.path == "/v1/quotas" and case.query:
         # Or the requests to come would be refused by it.
         httpx.delete(f"{url}{case.path}", params=case.query)

@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -23,7 +24,7 @@ LONG_POLLS = 300
 
 def refusal(data_dir: Path, *arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
     """Exit status and the one sentence on stderr of a process that cannot start."""
-    process = ServerProcess(data_dir, *arguments, environment=environment)
+    process = ServerProcess(data_dir, *arguments, environment=environment, from_nothing=True)
     assert process.read_line() == ""
     status = process.wait()
     errors = process.errors()
@@ -37,7 +38,7 @@ def port_of(process: ServerProcess) -> int:
 
 def test_one_line_says_that_it_is_ready_and_then_it_is(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    process = ServerProcess(data_dir)
+    process = ServerProcess(data_dir, from_nothing=True)
     line = process.read_line()
     found = re.fullmatch(
         rf"Rollway is ready at (http://127\.0\.0\.1:\d+) \(data in {re.escape(str(data_dir))}\)\n", line
@@ -54,19 +55,19 @@ def test_one_line_says_that_it_is_ready_and_then_it_is(tmp_path: Path) -> None:
 def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     data_dir = tmp_path / "data"
     marker = data_dir / LOGS_DIRECTORY / CLEAN_SHUTDOWN_MARKER
-    with ServerProcess(data_dir) as process:
+    with ServerProcess(data_dir, from_nothing=True) as process:
         assert not marker.exists()
         process.signal(number)
         assert process.wait() == 0
         assert process.errors() == ""
     assert marker.exists()
-    with ServerProcess(data_dir) as again:
+    with ServerProcess(data_dir, from_nothing=True) as again:
         assert httpx.get(f"{again.url}/readyz").status_code == 200
 
 
 def test_a_signal_answers_every_long_poll_and_ends_soon(tmp_path: Path) -> None:
     """Reliability: SIGTERM with thousands of long polls."""
-    with ServerProcess(tmp_path / "data") as process, contextlib.ExitStack() as stack:
+    with ServerProcess(tmp_path / "data", from_nothing=True) as process, contextlib.ExitStack() as stack:
         assert httpx.put(f"{process.url}/v1/topics/a", json={"partitions": 1}).status_code == 201
         polls = [stack.enter_context(Connection(port_of(process))) for _ in range(LONG_POLLS)]
         for poll in polls:
@@ -82,7 +83,7 @@ def test_a_signal_answers_every_long_poll_and_ends_soon(tmp_path: Path) -> None:
 
 
 def test_a_request_in_progress_may_end(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "data") as process, Connection(port_of(process)) as slow:
+    with ServerProcess(tmp_path / "data", from_nothing=True) as process, Connection(port_of(process)) as slow:
         assert httpx.put(f"{process.url}/v1/topics/a", json={"partitions": 1}).status_code == 201
         body = b'{"records":[{"value":"x"}]}'
         head = b"POST /v1/topics/a/partitions/0/records HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -97,7 +98,7 @@ def test_a_request_in_progress_may_end(tmp_path: Path) -> None:
 
 def test_a_second_process_on_the_directory_is_refused_with_status_2(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    with ServerProcess(data_dir) as first:
+    with ServerProcess(data_dir, from_nothing=True) as first:
         status, sentence = refusal(data_dir)
         assert status == 2
         assert str(data_dir) in sentence
@@ -107,7 +108,7 @@ def test_a_second_process_on_the_directory_is_refused_with_status_2(tmp_path: Pa
         assert httpx.get(f"{first.url}/readyz").status_code == 200
         # The one after a kill -9 is welcome: the lock went with the process.
         first.kill()
-    with ServerProcess(data_dir) as third:
+    with ServerProcess(data_dir, from_nothing=True) as third:
         assert httpx.get(f"{third.url}/readyz").status_code == 200
 
 
@@ -128,7 +129,7 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    with ServerProcess(data_dir) as process:
+    with ServerProcess(data_dir, from_nothing=True) as process:
         assert httpx.put(f"{process.url}/v1/topics/a", json={"partitions": 1}).status_code == 201
     [record] = (data_dir / "rollway").rglob("*.json")
     record.write_bytes(b"\0garbage")
@@ -153,7 +154,9 @@ def test_wrong_settings_are_a_sentence(
 
 
 def test_an_open_address_is_served_with_a_warning(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "data", "--host", "0.0.0.0", "--insecure-no-authentication") as process:
+    with ServerProcess(
+        tmp_path / "data", "--host", "0.0.0.0", "--insecure-no-authentication", from_nothing=True
+    ) as process:
         assert httpx.get(f"{process.url}/readyz").status_code == 200
         assert "there is no authentication" in process.errors()
 
@@ -166,7 +169,9 @@ def test_an_unknown_congestion_control_is_a_sentence(tmp_path: Path) -> None:
 def test_few_descriptors_mean_few_connections(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.ExitStack() as stack:
-        process = ServerProcess(tmp_path / "data", environment={"ROLLWAY_CONNECTIONS_MAX": "1000000"})
+        process = ServerProcess(
+            tmp_path / "data", environment={"ROLLWAY_CONNECTIONS_MAX": "1000000"}, from_nothing=True
+        )
         stack.callback(process.stop)
         process.start()
         if before[1] < 2_000_000:
@@ -174,8 +179,22 @@ def test_few_descriptors_mean_few_connections(tmp_path: Path) -> None:
         assert httpx.get(f"{process.url}/readyz").status_code == 200
 
 
+def test_a_full_garbage_collection_looks_at_little(tmp_path: Path) -> None:
+    """It stops everybody; what the start has made is there for good, and needs no look."""
+    program = (
+        "import atexit, gc, sys; from app.cli import main; "
+        "atexit.register(lambda: print(gc.get_freeze_count(), len(gc.get_objects()), file=sys.stderr)); main()"
+    )
+    with ServerProcess(tmp_path / "data", command=(sys.executable, "-c", program)) as process:
+        assert httpx.put(f"{process.url}/v1/topics/a", json={"partitions": 1}).status_code == 201
+        assert process.stop() == 0
+        frozen_count, looked_at_count = map(int, process.errors().split()[-2:])
+    assert frozen_count > 100_000
+    assert looked_at_count < frozen_count / 5
+
+
 def test_each_request_is_logged_when_asked_for(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "data", environment={"ROLLWAY_ACCESS_LOG": "true"}) as process:
+    with ServerProcess(tmp_path / "data", environment={"ROLLWAY_ACCESS_LOG": "true"}, from_nothing=True) as process:
         httpx.get(f"{process.url}/nowhere?x=1")
         assert re.search(
             r'INFO uvicorn\.access: 127\.0\.0\.1:\d+ - "GET /nowhere\?x=1 HTTP/1\.1" 404', process.errors()

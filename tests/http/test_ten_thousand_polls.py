@@ -95,7 +95,7 @@ def test_many_long_polls_are_cheap_woken_exactly_and_answered_at_the_stop(
     if hard < needed:
         pytest.skip(f"this system allows {hard} open files, and {needed} are needed")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
-    with ServerProcess(tmp_path_factory.mktemp("polls") / "data") as server, ExitStack() as stack:
+    with ServerProcess(tmp_path_factory.mktemp("polls") / "data", from_nothing=True) as server, ExitStack() as stack:
         with http_client(server.url) as client:
             client.put("/v1/topics/t", json={"partitions": PARTITIONS})
             polls = Polls(server.url, stack)

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import application, run
+from app.cli import make_application, run
 from app.cli.command_errors import UsageProblem
 from app.cli.http_session import client_settings, error_of_problem, problem_error
 
@@ -27,12 +27,12 @@ def commands_of(application_commands: object, path: tuple[str, ...] = ()) -> lis
 def every_command() -> list[tuple[str, ...]]:
     import typer.main
 
-    return commands_of(typer.main.get_command(application))
+    return commands_of(typer.main.get_command(make_application()))
 
 
 @pytest.mark.parametrize("words", every_command(), ids=" ".join)
 def test_every_command_has_help_with_examples(words: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(application, [*words, "--help"], env={"COLUMNS": "100"})
+    result = CliRunner().invoke(make_application(), [*words, "--help"], env={"COLUMNS": "100"})
     assert result.exit_code == 0
     assert "Examples:" in result.output
     assert f"rollway {' '.join(words)}" in result.output
@@ -40,7 +40,7 @@ def test_every_command_has_help_with_examples(words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("words", [words for words in every_command() if words != ("serve",)], ids=" ".join)
 def test_every_command_can_answer_in_json(words: tuple[str, ...]) -> None:
-    assert "--json" in CliRunner().invoke(application, [*words, "--help"]).output
+    assert "--json" in CliRunner().invoke(make_application(), [*words, "--help"]).output
 
 
 @pytest.mark.parametrize(
