@@ -5,6 +5,10 @@ BIN := $(VENV)/bin
 SETUP_STAMP := $(VENV)/.setup-stamp
 DEMO_STAMP := $(VENV)/.demo-stamp
 BENCH_STAMP := $(VENV)/.bench-stamp
+JAVA_STAMP := $(VENV)/.java-stamp
+
+# What is imported by dozens of processes is compiled once, whatever the caller's environment says.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Where `make run` and `make demo` keep their data, and how many processes the tests use.
 DATA_DIR ?= rollway-data
@@ -65,10 +69,15 @@ demo: setup $(DEMO_STAMP) ## load 336,776 real records with Spark into a fresh s
 demo-http: setup $(DEMO_STAMP) ## the same with plain HTTP requests, without Spark
 	$(BIN)/python -m demo --http --data-dir $(DEMO_DIR)
 
-test: setup $(DEMO_STAMP) $(BENCH_STAMP) ## run the tests that CI runs
+# The JVMs of the tests start from an archive of Spark's classes.
+$(JAVA_STAMP): tests/spark/class_archive.py $(SETUP_STAMP)
+	$(BIN)/python -m tests.spark.class_archive
+	@touch $@
+
+test: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) ## run the tests that CI runs
 	$(PYTEST) $(PARALLEL) -m "not slow"
 
-test-all: setup $(DEMO_STAMP) $(BENCH_STAMP) ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
+test-all: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
 	KILL_CYCLES=$(KILL_CYCLES) CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL)
 
 kill-test: setup ## kill -9 a real server under load, 500 times (KILL_CYCLES=...)
@@ -77,7 +86,7 @@ kill-test: setup ## kill -9 a real server under load, 500 times (KILL_CYCLES=...
 retry-test: setup ## send every request several times over breaking connections, 100 kills (RETRY_ROUNDS=...)
 	RETRY_ROUNDS=$(RETRY_ROUNDS) $(PYTEST) tests/http/test_retries.py -s
 
-spark-fault-test: setup ## Spark loads while tasks, drivers, workers and services die, each scenario 20 times (ROUNDS=...)
+spark-fault-test: setup $(JAVA_STAMP) ## Spark loads while tasks, drivers, workers and services die, each scenario 20 times (ROUNDS=...)
 	SPARK_FAULT_ROUNDS=$(ROUNDS) $(PYTEST) tests/spark_faults -s -m slow
 
 history-test: setup ## ten minutes of load and kill -9, judged as Jepsen judges (HISTORY_SECONDS=...)

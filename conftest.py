@@ -1,15 +1,20 @@
-"""For all tests: no example has a deadline, and how tests are dealt out to processes (``pytest -n``)."""
+"""For all tests: no example has a deadline, JVMs start quickly, and how tests are dealt out (``pytest -n``)."""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.quick_java import set_quick_java
+
 # How long an example takes is the machine's affair.
 settings.register_profile("rollway", deadline=None)
 settings.load_profile("rollway")
+set_quick_java(os.environ)
 
 SPARK = "tests/spark/"
 ONE_BY_ONE = ("tests/bench/", "tests/crash/", "tests/docs/", "tests/histories/")

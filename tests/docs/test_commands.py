@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.console import Shell, output_matches, read_blocks, read_commands
+from tests.quick_java import set_quick_java
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -50,9 +51,9 @@ def free_port(page_number: int) -> int:
 
 
 def reader_environment(home: Path, port: int) -> dict[str, str]:
-    """What a reader's shell has: the project's commands on the path, and nothing of ours set."""
+    """What a reader's shell has: the project's commands on the path, and nothing of ours set but for a quick Java."""
     commands = Path(sys.executable).parent
-    return {
+    environment = {
         "PATH": f"{commands}:{os.environ.get('PATH', os.defpath)}",
         "HOME": str(home),
         "LANG": "C.UTF-8",
@@ -61,6 +62,8 @@ def reader_environment(home: Path, port: int) -> dict[str, str]:
         "ROLLWAY_PORT": str(port),
         "ROLLWAY_SERVER": f"http://127.0.0.1:{port}",
     }
+    set_quick_java(environment)
+    return environment
 
 
 # Its cells share a session of Spark with its commands: tests/spark/test_tutorial.py runs both.

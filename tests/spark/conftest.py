@@ -1,7 +1,4 @@
-"""One Spark for all tests of a process, with a door for Spark Connect; one service; a topic of its own for each test.
-
-Sessions are expensive: a JVM that starts quickly and compiles little is right for tests, and wrong for measurements.
-"""
+"""One Spark for all tests of a process, with a door for Spark Connect; one service; a topic for each test."""
 
 from __future__ import annotations
 
@@ -43,7 +40,6 @@ def spark_settings(directory: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
         "spark.python.daemon.module": WORKER_DAEMON,
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
@@ -52,30 +48,39 @@ def spark_settings(directory: Path) -> dict[str, str]:
     }
 
 
+def start_session(directory: Path) -> SparkSession:
+    """A classic session whose tasks are tried up to four times, with a door for Spark Connect."""
+    builder = SparkSession.builder.master("local[2,4]").appName("tests of Rollway")
+    connect = {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+    }
+    for name, value in {**spark_settings(directory), **connect}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def end_session(session: SparkSession) -> None:
+    """Stop it, and wait until its JVM has ended."""
+    gateway = SparkContext._gateway
+    session.stop()
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A classic session whose tasks are tried up to four times."""
     directory = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment().items():
             patch.setenv(name, value)
-        builder = SparkSession.builder.master("local[2,4]").appName("tests of Rollway")
-        connect = {
-            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-            "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.connect.grpc.binding.port": "0",
-        }
-        for name, value in {**spark_settings(directory), **connect}.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
+        session = start_session(directory)
         yield session
-        gateway = SparkContext._gateway
-        session.stop()
-        assert gateway is not None
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait()
-        SparkContext._gateway = SparkContext._jvm = None
+        end_session(session)
 
 
 @pytest.fixture(scope="session")

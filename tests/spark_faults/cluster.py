@@ -15,6 +15,7 @@ from typing import Self
 
 import pyspark
 
+from tests.quick_java import quick_java
 from tests.spark.conftest import spark_environment
 from tests.spark_faults.harness import descendants, kill_all
 
@@ -22,7 +23,7 @@ _HOSTS = ("127.0.0.1", "127.0.0.2")
 _CORES = 2
 _MASTER = re.compile(rb"Starting Spark master at (spark://\S+)")
 _REGISTERED = re.compile(rb"Successfully registered with master")
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+_JAVA = quick_java()
 _SETTINGS = {
     "spark.executor.cores": str(_CORES),
     "spark.executor.memory": "512m",
