@@ -124,6 +124,7 @@ def measure(plan: Plan) -> Iterator[Row]:
                 others = [(limit, measure_load(server, _ranges(size, plan.smoke, path, scene.load), scene.unit))]
             samples = run_scene(plan, scene, ours, others)
             bound = 0.9 if size == 256 * KIB or size > MIB else 0.8
+            note = "" if server else HOW_TO_INSTALL
             yield row_of(
                 BENCH,
                 scene.name,
@@ -132,10 +133,10 @@ def measure(plan: Plan) -> Iterator[Row]:
                 limit=limit,
                 limits=samples.get(limit, []),
                 goal=Goal("ratio", ">=", bound),
-                note="" if server else HOW_TO_INSTALL,
+                note=note,
             )
             if size >= 256 * KIB:
-                yield _cpu_row(scene, samples[ours.name], limit, samples.get(limit, []))
+                yield _cpu_row(scene, samples[ours.name], limit, samples.get(limit, []), note)
 
 
 def bulk_limit(
@@ -148,11 +149,19 @@ def bulk_limit(
     return limit, server, load, "" if server else HOW_TO_INSTALL
 
 
-def _cpu_row(scene: Scene, ours: list[Sample], limit: str, limits: list[Sample]) -> Row:
+def _cpu_row(scene: Scene, ours: list[Sample], limit: str, limits: list[Sample], note: str) -> Row:
     """CPU of the server per GB, of the same measurements."""
 
     def per_gb(samples: list[Sample]) -> list[Sample]:
         return [sample._replace(value=sample.extra["server_seconds_per_gb"]) for sample in samples]
 
-    goal = Goal("value", "<=", CPU_GOAL)
-    return row_of(BENCH, f"{scene.name}, CPU", "s/GB", per_gb(ours), limit=limit, limits=per_gb(limits), goal=goal)
+    return row_of(
+        BENCH,
+        f"{scene.name}, CPU",
+        "s/GB",
+        per_gb(ours),
+        limit=limit,
+        limits=per_gb(limits),
+        goal=Goal("value", "<=", CPU_GOAL),
+        note=note,
+    )
