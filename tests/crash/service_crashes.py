@@ -6,7 +6,7 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from app.broker import Broker
@@ -98,6 +98,15 @@ class ServiceCrashes(ABC, Generic[LedgerOf]):
             waiting, self._waiting = self._waiting, []
             for crash in waiting:
                 await self._judge(crash)
+
+    def run_and_record(self, crash_points: int, record_property: Callable[[str, object], None]) -> None:
+        """``run``, for a test: its counts are properties of the test, and printed."""
+        asyncio.run(self.run(crash_points))
+        for name in ("crash_points", "images", "second_crashes"):
+            record_property(name, getattr(self, name))
+        counts = f"{self.crash_points} points, {self.images} images, {self.second_crashes} second crashes"
+        print(f"seed {self._seed}: {counts}, {self.steps}")
+        assert self.crash_points >= crash_points
 
     def crash_here(self, workload: Workload, promised: LedgerOf, operation: Operation) -> None:
         """The machine may stop before ``operation``: keep the disks that leaves, to be judged after the step."""

@@ -26,14 +26,7 @@ IMAGES_PER_POINT = 2
 
 @pytest.mark.parametrize("seed", range(max(1, round(WORKLOADS * SCALE))))
 def test_every_job_is_wholly_there_or_not_at_all(seed: int, record_property: Callable[[str, object], None]) -> None:
-    run = JobCrashes(seed, IMAGES_PER_POINT)
-    asyncio.run(run.run(CRASH_POINTS // WORKLOADS))
-    for name in ("crash_points", "images", "second_crashes"):
-        record_property(name, getattr(run, name))
-    print(
-        f"seed {seed}: {run.crash_points} points, {run.images} images, {run.second_crashes} second crashes, {run.steps}"
-    )
-    assert run.crash_points >= CRASH_POINTS // WORKLOADS
+    JobCrashes(seed, IMAGES_PER_POINT).run_and_record(CRASH_POINTS // WORKLOADS, record_property)
 
 
 async def _never_written(self: JobStore, jobs: Sequence[LoadJob], *, durable: bool = True) -> None:

@@ -23,7 +23,8 @@ from tests.model.test_log_model import LogMachine
 from tests.mutations import BIT_ROT, CASES, DEFECTS, DISK_ERRORS, MODEL, POWER_CUT, RACE, Defect
 
 FOUND = (AssertionError, StorageError)
-FOUND_BY_READERS = (*FOUND, ValueError)
+# A reader whose file was closed under it is told so by the operating system, or by Python.
+FOUND_BY_READERS = (*FOUND, ValueError, OSError)
 SEEDS = 16
 CRASH_POINTS = 250
 MODEL_SETTINGS = settings(

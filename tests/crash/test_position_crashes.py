@@ -32,14 +32,7 @@ def _shortened_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(max(1, round(WORKLOADS * SCALE))))
 def test_a_group_has_what_it_was_told(seed: int, record_property: Callable[[str, object], None]) -> None:
-    run = PositionCrashes(seed, IMAGES_PER_POINT)
-    asyncio.run(run.run(CRASH_POINTS // WORKLOADS))
-    for name in ("crash_points", "images", "second_crashes"):
-        record_property(name, getattr(run, name))
-    print(
-        f"seed {seed}: {run.crash_points} points, {run.images} images, {run.second_crashes} second crashes, {run.steps}"
-    )
-    assert run.crash_points >= CRASH_POINTS // WORKLOADS
+    PositionCrashes(seed, IMAGES_PER_POINT).run_and_record(CRASH_POINTS // WORKLOADS, record_property)
 
 
 async def _never_written(self: StartPositions, group_id: str, group: PinnedGroup | None) -> None:

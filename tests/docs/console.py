@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-COMMAND_SECONDS_MAX = 600.0
+COMMAND_SECONDS_MAX = 120.0
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 
 _FENCE = re.compile(r"^( *)```(\w*)\s*$")
