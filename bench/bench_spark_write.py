@@ -12,8 +12,6 @@ from rollway.spark.bulk_load import bulk_load
 
 BENCH = "spark-write"
 _MIB = 1024 * 1024
-# The Row API is slow enough that its share of the rows is measured.
-_ROW_API_SHARE = 5
 # Memory is measured with so many rows, and with ten times as many.
 _MEMORY_ROWS = 500_000
 
@@ -54,15 +52,14 @@ def measure_loads(plan: SparkPlan) -> Iterator[Row]:
 def measure_row_api(plan: SparkPlan) -> Iterator[Row]:
     """What the Row API takes, in seconds, beside Arrow."""
     plan.spark.dataSource.register(RowSink)
-    row_count = plan.row_count // _ROW_API_SHARE
     contestants: dict[str, Callable[[], None]] = {
-        "Arrow": partial(_save, plan, row_count, "rollway", deliveryMode="atleastonce"),
-        "Row API": partial(_save, plan, row_count, "rollway_rows"),
+        "Arrow": partial(_save, plan, plan.row_count, "rollway", deliveryMode="atleastonce"),
+        "Row API": partial(_save, plan, plan.row_count, "rollway_rows"),
     }
     samples = in_turns(plan, contestants)
     yield row_of(
         BENCH,
-        f"Row API, {row_count:,} rows of 100 bytes, at least once",
+        f"Row API, {plan.row_count:,} rows of 100 bytes, at least once",
         "s",
         samples["Row API"],
         limit="Arrow writer",

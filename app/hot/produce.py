@@ -94,8 +94,11 @@ def _produce(broker: Broker, request: HotRequest, checked: ValidBatch | None) ->
         _find_short_way(broker, head, log, options)
     except (StorageError, RecordFormatError):
         return None
-    if _is_special(batches):
-        return None
+    for batch in batches:
+        if batch.header.producer_id >= KEYED_PRODUCER_ID_MIN:
+            return None
+        if batch.header.is_transactional:
+            return _produce_enlisted(broker, log, request, options, batches)
     return append_batches(broker, log, request, batches, options, len(body))
 
 
@@ -131,16 +134,6 @@ def options_of(request: HotRequest) -> ProduceOptions:
         parameters = request.head.parameters
         known = request.head.memo = _Known(parameters.options(parameters.expected_offset))
     return known.options
-
-
-def _is_special(batches: Sequence[ValidBatch]) -> bool:
-    """Whether they are of a transaction, or of a producer that stands for a key."""
-    for batch in batches:
-        if batch.header.producer_id >= 0 and (
-            batch.header.is_transactional or batch.header.producer_id >= KEYED_PRODUCER_ID_MIN
-        ):
-            return True
-    return False
 
 
 def append_batches(
@@ -209,9 +202,16 @@ async def _produce_in_thread(
     broker: Broker, log: PartitionLog, request: HotRequest, options: ProduceOptions
 ) -> HotAnswer:
     """As the route: something is to be decompressed or compressed."""
+    batches = await broker.validate(log, request.body)
+    refuse_reserved(batches)
+    return await _produce_enlisted(broker, log, request, options, batches)
+
+
+async def _produce_enlisted(
+    broker: Broker, log: PartitionLog, request: HotRequest, options: ProduceOptions, batches: Sequence[ValidBatch]
+) -> HotAnswer:
+    """As the route: batches of a transaction are enlisted before they are appended."""
     try:
-        batches = await broker.validate(log, request.body)
-        refuse_reserved(batches)
         owner = transactional_id_of(broker, batches, None)
         if owner is not None:
             request.access.require(Operation.WRITE, transactional_id_resource(owner))

@@ -18,6 +18,7 @@ from app.http.body_sink import SINK_BYTES_MIN, BodyBuffers, BodySink
 from app.http.byte_budget import Hold
 from app.http.exchange import HotExchange, log_access, make_cycle, scope_of
 from app.http.hot import (
+    KNOWN_HEAD_BYTES_MAX,
     NUMBER_DIGITS_MAX,
     HotAnswer,
     HotCall,
@@ -34,6 +35,16 @@ _CLOSE_AND_END = b"connection: close\r\n\r\n"
 # Members of an enumeration are looked up in its class; these are not, for every request.
 _NEXT_REQUEST = Waits.NEXT_REQUEST
 _IDLE = Stage.IDLE
+
+
+KNOWN_HEADS_MAX = 32
+"""Of one connection: some 2 KiB each."""
+
+
+def _target_of(data: bytes, start: int) -> bytes:
+    """Method and path of the head at ``start``."""
+    end = data.find(b" HTTP/", start, start + KNOWN_HEAD_BYTES_MAX)
+    return data[start:end].partition(b"?")[0]
 
 
 class _Collected:
@@ -70,6 +81,8 @@ class PlainRequests(EdgeProtocol):
         # Of a message that only we see: its body is still on its way.
         self._body: _Collected | None = None
         self._known: KnownHead | None = None
+        # The last one of each path: a client takes turns between partitions.
+        self._known_by_target: dict[bytes, KnownHead] = {}
         self._learned: PlainHead | None = None
         self._learned_in_message = 0
         # The service stops: no request comes after the one that is on its way in.
@@ -115,7 +128,11 @@ class PlainRequests(EdgeProtocol):
             else:
                 found = known.match(data, start)
                 if found is None:
-                    break
+                    other = self._known_by_target.get(_target_of(data, start))
+                    found = None if other is None or other is known else other.match(data, start)
+                    if other is None or found is None:
+                        break
+                    known = self._known = other
                 number, body_at = found
             length = 0
             if known.is_length and number is not None:
@@ -231,7 +248,17 @@ class PlainRequests(EdgeProtocol):
         # The head is the first thing in these bytes.
         end = data.find(b"\r\n\r\n") + 4
         if end + NUMBER_DIGITS_MAX <= self.limits.header_bytes_max:
-            self._known = known_head(data[:end], learned)
+            self._remember(known_head(data[:end], learned))
+
+    def _remember(self, known: KnownHead | None) -> None:
+        self._known = known
+        if known is None:
+            return
+        others = self._known_by_target
+        target = _target_of(known.last, 0)
+        if len(others) >= KNOWN_HEADS_MAX and target not in others:
+            del others[next(iter(others))]
+        others[target] = known
 
     def _start_request(self) -> None:
         if self.hot is not None and self._content_length is not None and self._is_free_for_parsed():

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.http import plain_requests
 from app.http.body_sink import SINK_BYTES_MIN, BodyBuffers
 from rollway.records import Record, columns_from_records, encode_batch, split_batches
 from storage.clock import ManualClock
@@ -106,6 +107,38 @@ def test_what_follows_a_large_body_is_the_next_request(server: ThreadedServer) -
         assert [result["record_count"] for result in results] == [900, 1, 900, 1]
         for result, sent in zip(results, [LARGE, SMALL, LARGE, SMALL], strict=True):
             check_stored(server, "t", result, sent)
+
+
+def test_a_connection_takes_turns_between_partitions(server: ThreadedServer) -> None:
+    """As writers of many partitions do: each head it has seen is known, though another came between."""
+    topics = ["t", "group", "large"]
+    with connect(server) as connection:
+        for topic in topics[1:]:
+            connection.send(post(SMALL, topic))
+            assert connection.read_answer().status == 200
+        before = server.hot_count
+        results = []
+        for topic in topics * 2:
+            connection.send(post(LARGE, topic))
+            results.append(result_of(connection.read_answer()))
+        assert server.hot_count == before + len(topics) * 2
+        for topic, result in zip(topics * 2, results, strict=True):
+            check_stored(server, topic, result, LARGE)
+        connection.send(b"".join(post(SMALL, topic) for topic in topics))
+        assert [connection.read_answer().status for _ in topics] == [200, 200, 200]
+
+
+def test_a_connection_knows_so_many_heads_and_no_more(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_requests, "KNOWN_HEADS_MAX", 2)
+    with connect(server) as connection:
+        for topic in ("group", "large"):
+            connection.send(post(SMALL, topic))
+            assert connection.read_answer().status == 200
+        for topic, is_known in (("large", True), ("group", True), ("t", False)):
+            before = server.hot_count
+            connection.send(post(LARGE, topic))
+            assert result_of(connection.read_answer())["record_count"] == 900
+            assert server.hot_count == before + is_known
 
 
 def test_larger_bodies_are_checked_in_a_thread(server: ThreadedServer) -> None:
