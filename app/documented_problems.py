@@ -60,7 +60,7 @@ TRANSACTION = (
     "invalid_txn_state",
     "request_timed_out",
 )
-CONTROL = (*BODY, *NAMED, *WRITE, "invalid_config")
+CONTROL = (*BODY, *NAMED, *WRITE, "invalid_config", "too_many_open_files")
 READ = (*NAMED, "not_acceptable", "offset_out_of_range", "stored_data_corrupt", "overloaded")
 MULTI_FETCH = (
     *BODY,

@@ -29,6 +29,7 @@ StorageError
 ├── UnavailableError         ours, for now; nothing changed
 │   ├── PartitionOfflineError        56
 │   ├── DiskFullError                56
+│   ├── TooManyOpenFilesError        56
 │   ├── NotEnoughReplicasError       19
 │   ├── ConcurrentTransactionsError  51
 │   ├── UnknownLeaderEpochError      75
@@ -44,6 +45,7 @@ StorageError
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import ClassVar, Literal, NamedTuple
 
@@ -276,6 +278,20 @@ class DiskFullError(UnavailableError):
 
     code = "disk_full"
     kafka_code = 56
+
+
+class TooManyOpenFilesError(UnavailableError):
+    """The process, or the machine, may open no more files. What is open goes on; nothing is wrong with the disk."""
+
+    code = "too_many_open_files"
+    kafka_code = 56
+
+
+def refused_by_system(what: str, error: OSError) -> UnavailableError:
+    """What to raise when the system did not let ``what`` be done, from what it said."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return TooManyOpenFilesError(f"{what}: {error.strerror}; raise the service's limit (ulimit -n, LimitNOFILE)")
+    return DiskFullError(f"{what}: {error.strerror or error}")
 
 
 class NotEnoughReplicasError(UnavailableError):

@@ -18,11 +18,11 @@ from storage.dir_lock import DirectoryLock
 from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.errors import (
     CorruptionError,
-    DiskFullError,
     InvalidTopicError,
     ShuttingDownError,
     TopicExistsError,
     UnknownTopicOrPartitionError,
+    refused_by_system,
 )
 from storage.file_names import (
     CLEAN_SHUTDOWN_MARKER,
@@ -240,7 +240,7 @@ class LogManager:
             InvalidTopicError: the name or the number of partitions is not allowed, or the topic is internal.
             InvalidConfigError: unknown or impossible settings.
             TopicExistsError: it exists, but differs.
-            DiskFullError, OSError: the disk refused; the topic does not exist.
+            DiskFullError, TooManyOpenFilesError: the system refused; the topic does not exist.
         """
         problem = topic_name_problem(name)
         if problem is not None:
@@ -253,7 +253,7 @@ class LogManager:
 
         Raises:
             TopicExistsError: a directory of that name belongs to no topic.
-            DiskFullError, OSError: the disk refused; the topic does not exist.
+            DiskFullError, TooManyOpenFilesError: the system refused; the topic does not exist.
         """
         existing = self._topics.get(name)
         return self._ensure(name, partition_count, config)[0] if existing is None else existing
@@ -276,7 +276,7 @@ class LogManager:
                 topic = self._create(record)
             except OSError as error:
                 self._undo_creation(record)
-                raise DiskFullError(f"topic {name} could not be created: {error.strerror or error}") from error
+                raise refused_by_system(f"topic {name} could not be created", error) from error
             self._topics[name] = topic
             return topic, True
 
@@ -342,7 +342,7 @@ class LogManager:
         Raises:
             UnknownTopicOrPartitionError, InvalidConfigError.
             InvalidTopicError: fewer partitions than now, or too many, or the topic is internal.
-            DiskFullError: the disk refused; the topic is as before.
+            DiskFullError, TooManyOpenFilesError: the system refused; the topic is as before.
         """
         refuse_internal(name)
         with self._changing:
@@ -374,7 +374,7 @@ class LogManager:
                 self._registry.save(record)
             except OSError as error:
                 self._undo_alteration(before, record)
-                raise DiskFullError(f"topic {name} could not be altered: {error.strerror or error}") from error
+                raise refused_by_system(f"topic {name} could not be altered", error) from error
             altered = self._topic(record, altered_config, tuple(partitions))
             self._topics[name] = altered
             return altered
@@ -394,7 +394,7 @@ class LogManager:
 
         Raises:
             UnknownTopicOrPartitionError: there is none.
-            DiskFullError: the disk refused; the topic is there or goes with the next start.
+            DiskFullError, TooManyOpenFilesError: the system refused; the topic is there or goes with the next start.
             InvalidTopicError: the topic is internal.
         """
         refuse_internal(name)
@@ -414,21 +414,21 @@ class LogManager:
                 self._finish_deletion(record, topic)
                 del self._deleting[name]
             except OSError as error:
-                raise DiskFullError(f"topic {name} could not be deleted: {error.strerror or error}") from error
+                raise refused_by_system(f"topic {name} could not be deleted", error) from error
             return topic
 
     def _continue_deletion(self, name: str) -> None:
         """Finish a deletion that the disk refused half way, before the name is used again.
 
         Raises:
-            DiskFullError: the disk refuses still.
+            DiskFullError, TooManyOpenFilesError: the system refuses still.
         """
         if name not in self._deleting:
             return
         try:
             self._finish_deletion(*self._deleting[name])
         except OSError as error:
-            raise DiskFullError(f"topic {name} is not deleted yet: {error.strerror or error}") from error
+            raise refused_by_system(f"topic {name} is not deleted yet", error) from error
         del self._deleting[name]
 
     def _finish_deletion(self, record: TopicRecord, topic: Topic | None = None) -> None:

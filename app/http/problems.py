@@ -165,6 +165,7 @@ _ANSWERS: dict[type[StorageError], _Answer] = {
     storage_errors.OffsetNotAvailableError: _Answer(503, _RETRY_AFTER_REPLICAS_MS),
     storage_errors.PartitionOfflineError: _Answer(503, _RETRY_AFTER_DISK_MS),
     storage_errors.DiskFullError: _Answer(507, _RETRY_AFTER_DISK_MS),
+    storage_errors.TooManyOpenFilesError: _Answer(503, _RETRY_AFTER_DISK_MS),
     storage_errors.DirectoryLockedError: _Answer(503, _RETRY_AFTER_DISK_MS),
     storage_errors.ShuttingDownError: _Answer(503, _RETRY_AFTER_SHUTDOWN_MS),
     storage_errors.PartitionFailedError: _Answer(503),

@@ -139,7 +139,7 @@ async def alter_topic(
     summary="Delete a topic",
     status_code=204,
     response_description="The topic is gone.",
-    responses=problems(*NAMED, "overloaded", "disk_full", "partition_offline"),
+    responses=problems(*NAMED, "overloaded", "disk_full", "too_many_open_files", "partition_offline"),
 )
 @needs(Operation.DELETE, ResourceKind.TOPIC)
 async def delete_topic(topic: TopicName, broker: BrokerOf) -> Response:

@@ -12,7 +12,13 @@ import pytest
 from rollway.records import Record, TimestampType, columns_from_records, encode_batch, split_batches
 from storage.batch_validation import validate_batches
 from storage.clock import ManualClock
-from storage.errors import CorruptionError, DiskFullError, PartitionOfflineError, TopicExistsError
+from storage.errors import (
+    CorruptionError,
+    DiskFullError,
+    PartitionOfflineError,
+    TooManyOpenFilesError,
+    TopicExistsError,
+)
 from storage.file_system import LocalFileSystem
 from storage.log_manager import LogManager
 from storage.offsets import Offset
@@ -24,10 +30,11 @@ class RefusingFileSystem(LocalFileSystem):
 
     def __init__(self) -> None:
         self.refuses: Callable[[Path], bool] = lambda _: False
+        self.error = errno.EIO
 
     def _check(self, path: Path) -> None:
         if self.refuses(path):
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            raise OSError(self.error, os.strerror(self.error), str(path))
 
     def rename(self, source: Path, target: Path) -> None:
         self._check(source)
@@ -101,6 +108,25 @@ def test_a_refused_alteration_does_not_come_back(tmp_path: Path) -> None:
     assert len(manager.topic("t").partitions) == 1
     assert manager.topic("t").config.retention_ms == 604_800_000
     assert len(manager.alter_topic("t", partition_count=3).partitions) == 3
+    assert manager.close()
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files_are_no_full_disk(tmp_path: Path, error: int) -> None:
+    disk = RefusingFileSystem()
+    manager = LogManager.open(tmp_path / "data", file_system=disk, clock=ManualClock())
+    manager.create_topic("t", 1)
+    disk.error, disk.refuses = error, lambda _: True
+    refused = [
+        lambda: manager.create_topic("u", 1),
+        lambda: manager.alter_topic("t", partition_count=2),
+        lambda: manager.delete_topic("t"),
+    ]
+    for refuse in refused:
+        with pytest.raises(TooManyOpenFilesError, match=r"[Tt]oo many open files.*; raise the service's limit"):
+            refuse()
+    disk.refuses = lambda _: False
+    manager.create_topic("u", 1)
     assert manager.close()
 
 
