@@ -98,7 +98,7 @@ CASES = [
     Case("durability written", True, topic="group", query="?durability=written"),
     Case("group fsync", True, topic="group"),
     Case("log append time", True, topic="stamped"),
-    Case("timeout", True, query="?timeout_ms=1000&acks=all"),
+    Case("timeout", True, query="?timeout_ms=60000&acks=all"),
     Case("expected offset", True, topic="other", query="?expected_offset=0"),
     Case("expected offset again", True, topic="other", query="?expected_offset=0"),
     Case("client's names", True, headers=(("Client-Id", "me"), ("User-Agent", "x"), ("Accept", "*/*"))),

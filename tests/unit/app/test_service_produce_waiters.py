@@ -178,7 +178,7 @@ def test_partitions_of_one_request_have_outcomes_of_their_own() -> None:
     async def scenario(made: Stand) -> None:
         copied, never = await replicated(made, "t", 2)
         (gone,) = await replicated(made, "gone")
-        options = ProduceOptions(timeout_ms=300)
+        options = ProduceOptions(timeout_ms=1_500)
         pendings = [submit(made.broker, log, b"x", options=options) for log in (copied, never, gone)]
         task = asyncio.ensure_future(made.broker.outcomes_of(pendings, options))
         await eventually(lambda: len(made.broker.produce_waiters) == 1)
