@@ -33,7 +33,7 @@ RAW = "application/vnd.kafka.record-batch.v2"
 BATCH = record_batch(b"one", b"two")
 
 
-def _batch(*values: str, codec: Codec = Codec.NONE, **fields: int) -> bytes:
+def batch_of(*values: str, codec: Codec = Codec.NONE, **fields: int) -> bytes:
     return encode_batch(
         columns_from_records([Record(place, 5, None, each.encode()) for place, each in enumerate(values)]),
         codec=codec,
@@ -87,7 +87,7 @@ def _fetches(name: str, accept: str) -> list[Case]:
     return [_fetch(f"{name}fetch from {place}", f"?offset={place}", accept) for place in places]
 
 
-PRODUCER = _batch("p", producer_id=7, producer_epoch=0, base_sequence=0)
+PRODUCER = batch_of("p", producer_id=7, producer_epoch=0, base_sequence=0)
 TRANSACTIONAL = _with_bytes(PRODUCER, 22, ">b", 0x10)
 CASES = [
     Case("plain", True),
@@ -105,9 +105,9 @@ CASES = [
     Case("accept anything", True, headers=(("Accept", "text/html"), ("Accept-Encoding", "gzip, zstd"))),
     Case("idempotent producer", True, body=PRODUCER),
     Case("the same again", True, body=PRODUCER),
-    Case("a sequence left out", True, body=_batch("q", producer_id=7, producer_epoch=0, base_sequence=5)),
-    Case("compressed", True, body=_batch("a" * 99, codec=Codec.GZIP)),
-    Case("compressed and damaged", True, body=_batch("a" * 99, codec=Codec.GZIP)[:-1] + b"x"),
+    Case("a sequence left out", True, body=batch_of("q", producer_id=7, producer_epoch=0, base_sequence=5)),
+    Case("compressed", True, body=batch_of("a" * 99, codec=Codec.GZIP)),
+    Case("compressed and damaged", True, body=batch_of("a" * 99, codec=Codec.GZIP)[:-1] + b"x"),
     Case("topic compresses", True, topic="zipped"),
     _json("JSON", {"value": "v"}, {"value": None, "key": "k", "timestamp": 5}),
     _json("JSON, much", {"value": "é", "headers": [{"name": "h", "value": "1"}], "partition": 0, "offset": 3}),
@@ -252,42 +252,6 @@ def test_answers_agree(pair: Pair, case: Case) -> None:
         assert comparable(hot) == comparable(twin)
         if is_known:
             assert case.is_hot is None or pair.hot.hot_count - before == case.is_hot
-
-
-def test_batches_of_a_transaction_agree(pair: Pair) -> None:
-    made = []
-    for server in (pair.hot, pair.twin):
-        with http_client(server.url) as client:
-            made += [client.post("/v1/producers", json=body).json() for body in ({"transactional_id": "agree"}, {})]
-    assert made[:2] == made[2:]
-    owned, stranger = (each["producer_id"] for each in made[:2])
-
-    def case(name: str, producer_id: int, sequence: int, epoch: int = 0, query: str = "", size: int = 1) -> Case:
-        stamp = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
-        body = _batch(*["x" * 100] * size, **stamp, transactional=True)
-        return Case(name, True, query=query, body=body)
-
-    for each in (
-        case("its first", owned, 0),
-        case("again", owned, 0),
-        case("large", owned, 1, size=500),
-        case("a gap", owned, 700),
-        case("an older epoch", owned, 501, epoch=-1),
-        case("a later epoch", owned, 501, epoch=1),
-        case("of all copies", owned, 501, query="?acks=all"),
-        case("on the disk", owned, 502, query="?durability=fsynced"),
-        case("nobody waits", owned, 503, query="?acks=0"),
-        case("of no transaction", stranger, 0),
-        case("of nobody", 10_000, 0),
-    ):
-        # The first lets the tier know the query; it is the one that counts.
-        first_hot, first_twin = pair.ask(each.encode())
-        assert comparable(first_hot) == comparable(first_twin), each.name
-        before = pair.hot.hot_count
-        hot, twin = pair.ask(each.encode())
-        assert comparable(hot) == comparable(twin), each.name
-        is_valid = each.name != "an older epoch"
-        assert pair.hot.hot_count == before + is_valid, each.name
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/x-ndjson"])
