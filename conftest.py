@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,9 @@ from tests.quick_java import set_quick_java
 settings.register_profile("rollway", deadline=None)
 settings.load_profile("rollway")
 set_quick_java(os.environ)
+# A test run in the background of a shell ignores Ctrl-C, and hands that down to the programs that tests send it to.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPARK = "tests/spark/"
 ONE_BY_ONE = ("tests/bench/", "tests/crash/", "tests/docs/", "tests/histories/")

@@ -287,8 +287,6 @@ def test_tail_of_many_partitions_ends_quietly_with_ctrl_c(service: Service, roll
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "ROLLWAY_SERVER": service.url},
-        # A test run started in the background hands down an ignored Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert follower.stdout is not None
     assert follower.stderr is not None
