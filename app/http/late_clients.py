@@ -1,4 +1,4 @@
-"""Connections whose clients are late: what is done about them takes turns, so that a crowd of them delays nobody."""
+"""Connections whose clients are late: what is done about them takes turns, with everybody else between."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _IDLE = Stage.IDLE
 
 
 KNOWN_HEADS_MAX = 32
-"""Of one connection: some 2 KiB each."""
+"""Of one connection; that of the path which was new longest ago goes first."""
 
 
 def _target_of(data: bytes, start: int) -> bytes:
