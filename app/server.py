@@ -39,6 +39,9 @@ EXIT_LOCKED = 2
 SEGMENT_DESCRIPTORS = 8_192
 """So many open files are kept from connections for segments and their indexes, but never more than half of all."""
 
+ACCEPTS_PER_TURN = 16
+"""So many new connections are taken from one address in one turn of the loop, see ``bind``."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -192,6 +195,10 @@ def url_of(host: str, port: int, scheme: str = "http") -> str:
 def bind(settings: Settings) -> list[socket.socket]:
     """Sockets on every address of the host; port 0 becomes one free port on all of them.
 
+    Each address has ``ACCEPTS_PER_TURN`` descriptors of one socket, as the loop accepts one connection on each in a
+    turn. With one alone, who comes behind a crowd waits for all that the crowd asks: what has been accepted is
+    answered before the next is accepted.
+
     Raises:
         CannotServeError: the host does not exist, or the port is taken.
     """
@@ -214,6 +221,7 @@ def bind(settings: Settings) -> list[socket.socket]:
             # Now, not when the loop runs: two processes may be bound to one port until one of them listens.
             listener.listen(settings.backlog)
             port = listener.getsockname()[1]
+        sockets += [listener.dup() for listener in sockets for _ in range(ACCEPTS_PER_TURN - 1)]
     except (OSError, CannotServeError) as error:
         for listener in sockets:
             listener.close()

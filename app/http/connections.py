@@ -10,12 +10,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.http.connection_limits import ConnectionLimits
 from app.http.hot import HotTier
-from app.http.late_clients import LateClients
 from app.http.plain_requests import PlainRequests
+from app.http.turns import Turns
 from app.http.uvicorn_internals import missing_internals
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)
+
+LATE_CLIENTS_PER_TURN = 16
+"""So many are looked at in one turn of the loop: about a millisecond of answers and closing."""
+
+STARTS_PER_TURN = 2
+"""So many requests begin their way through the application in one turn: each takes about a millisecond."""
 
 
 def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[asyncio.Protocol]:
@@ -32,5 +38,11 @@ def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[async
         )
         return HttpToolsProtocol
     limits = ConnectionLimits.of(settings)
-    bound = {"limits": limits, "peers": Counter(), "late_clients": LateClients(), "hot": hot}
+    bound = {
+        "limits": limits,
+        "peers": Counter(),
+        "late_clients": Turns(LATE_CLIENTS_PER_TURN),
+        "starts": Turns(STARTS_PER_TURN),
+        "hot": hot,
+    }
     return type("BoundEdgeProtocol", (PlainRequests,), bound)

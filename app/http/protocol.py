@@ -9,6 +9,7 @@ stays there. Answers may be stretches of files, see ``file_transfer``; plain req
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import enum
 import math
 from collections import Counter, deque
@@ -30,12 +31,12 @@ from app.http.connection_limits import (
     slow_body,
 )
 from app.http.exchange import HotExchange
-from app.http.late_clients import LateClients
 from app.http.parking import EXTENSION as PARKING
 from app.http.problems import Problem
 from app.http.response_cycle import EdgeCycle
 from app.http.send_queue import queued_bytes
 from app.http.tls import subject_of
+from app.http.turns import Turns
 from app.http.zero_copy import EXTENSION as ZERO_COPY
 
 PIPELINED_REQUESTS_MAX = 1_000
@@ -77,7 +78,8 @@ class EdgeProtocol(HttpToolsProtocol):
 
     limits: ClassVar[ConnectionLimits]
     peers: ClassVar[Counter[str]]
-    late_clients: ClassVar[LateClients]
+    late_clients: ClassVar[Turns]
+    starts: ClassVar[Turns]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -188,7 +190,7 @@ class EdgeProtocol(HttpToolsProtocol):
         now = self.loop.time() + 0.001
         if self._waits_for is not Waits.NOTHING:
             if now >= self._deadline:
-                self.late_clients.add(self.loop, self._look_at_client)
+                self.late_clients.take(self.loop, self._look_at_client)
             else:
                 self._look_at(self._deadline)
         if now >= self._answer_by:
@@ -379,7 +381,8 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._active = EdgeCycle.adopt(cycle, self)
-        super()._start_asgi_task(cycle, app)
+        context = contextvars.copy_context()
+        self.starts.take(self.loop, lambda: context.run(super(EdgeProtocol, self)._start_asgi_task, cycle, app))
 
     def run_again(self, cycle: EdgeCycle) -> None:
         super()._start_asgi_task(cycle, self.app)

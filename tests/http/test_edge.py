@@ -19,8 +19,10 @@ from starlette.responses import JSONResponse, Response
 
 from app.http import problems
 from app.http.body import iterate_body, read_body
-from app.http.late_clients import PER_TURN, LateClients
+from app.http.connections import LATE_CLIENTS_PER_TURN, STARTS_PER_TURN, protocol_class
 from app.http.protocol import PIPELINED_REQUESTS_MAX, EdgeProtocol
+from app.http.turns import Turns
+from app.settings import Settings
 from tests.edge_server import Answer, Connection, RunningServer, serving
 
 MIB = 1024 * 1024
@@ -37,6 +39,20 @@ class Gate:
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)
         self.open = asyncio.Event()
+
+
+class KeptTurns(Turns):
+    """Nothing has its turn until a test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self._kept: queue.Queue[Callable[[], object]] = queue.Queue()
+
+    def take(self, _: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None:
+        self._kept.put(work)
+
+    def next(self) -> Callable[[], object]:
+        return self._kept.get(timeout=10)
 
 
 def make_app(gate: Gate) -> FastAPI:
@@ -268,6 +284,47 @@ def test_an_answer_before_the_end_of_a_small_body_keeps_the_connection(server: R
         assert connection.read_answer().body == b"hello"
 
 
+# Turns
+
+
+def test_each_of_a_crowd_that_comes_at_once_is_answered(server: RunningServer) -> None:
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(server.connect()) for _ in range(20 * STARTS_PER_TURN)]
+        for number, connection in enumerate(crowd):
+            connection.send(b"POST /length HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % number)
+            connection.send(bytes(number))
+        answers = [connection.read_answer() for connection in crowd]
+    assert [json.loads(answer.body)["length"] for answer in answers] == list(range(len(crowd)))
+
+
+def test_a_request_that_waits_for_its_turn_can_be_refused_or_given_up_or_answered_late(gate: Gate) -> None:
+    http = protocol_class(Settings())
+    starts = http.starts = KeptTurns()  # type: ignore[attr-defined]
+    chunked = b"POST /length HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with (
+        serving(make_app(gate), http=http) as server,
+        server.connect() as refused,
+        server.connect() as given_up,
+        server.connect() as patient,
+    ):
+        refused.send(chunked)
+        its_turns = [starts.next()]
+        given_up.send(get())
+        its_turns.append(starts.next())
+        patient.send(chunked + b"3\r\nabc\r\n")
+        its_turns.append(starts.next())
+        refused.send(b"no number\r\n")
+        assert problem_in(refused.read_answer())["code"] == "malformed_request"
+        given_up.socket.close()
+        for its_turn in its_turns:
+            server.call(its_turn)
+        patient.send(b"0\r\n\r\n")
+        assert json.loads(patient.read_answer().body)["length"] == 3
+        patient.send(get())
+        server.call(starts.next())
+        assert patient.read_answer().body == b"hello"
+
+
 # Time
 
 # Long enough for a client on a busy machine to send the first byte: who says nothing gets no answer.
@@ -292,18 +349,18 @@ def test_each_of_a_crowd_that_is_late_is_answered(gate: Gate) -> None:
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(serving(make_app(gate), request_header_timeout_ms=HEADER_TIMEOUT_MS))
         crowd = []
-        for _ in range(5 * PER_TURN):
+        for _ in range(5 * LATE_CLIENTS_PER_TURN):
             crowd.append(stack.enter_context(server.connect()))
             crowd[-1].send(b"GET /hel")
         assert {problem_in(connection.read_answer())["code"] for connection in crowd} == {"request_timeout"}
 
 
-def test_who_comes_while_the_late_take_turns_is_not_late(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns: queue.Queue[Callable[[], None]] = queue.Queue()
-    monkeypatch.setattr(LateClients, "add", lambda _, __, look: turns.put(look))
-    with serving(make_app(gate), request_header_timeout_ms=HEADER_TIMEOUT_MS) as server, server.connect() as connection:
+def test_who_comes_while_the_late_take_turns_is_not_late(gate: Gate) -> None:
+    http = protocol_class(Settings(request_header_timeout_ms=HEADER_TIMEOUT_MS))
+    late_clients = http.late_clients = KeptTurns()  # type: ignore[attr-defined]
+    with serving(make_app(gate), http=http) as server, server.connect() as connection:
         connection.send(b"GET /hel")
-        its_turn = turns.get(timeout=10)
+        its_turn = late_clients.next()
         connection.send(b"lo HTTP/1.1\r\nHost: a\r\n\r\n")
         assert connection.read_answer().body == b"hello"
         server.call(its_turn)

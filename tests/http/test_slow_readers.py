@@ -167,8 +167,9 @@ def test_500_half_sent_requests_delay_nobody(server: ServerProcess) -> None:
 
 def test_the_kernel_holds_little_of_an_answer(tmp_path: Path) -> None:
     """A thousand slow readers took 1.7 GB of TCP's memory, and other clients' packets waited for seconds."""
-    (listener,) = bind(Settings(data_dir=tmp_path, port=0, tcp_unsent_bytes_max=65_536))
-    with listener, socket.create_connection(listener.getsockname()):
+    with contextlib.ExitStack() as stack:
+        listener, *_ = map(stack.enter_context, bind(Settings(data_dir=tmp_path, port=0, tcp_unsent_bytes_max=65_536)))
+        stack.enter_context(socket.create_connection(listener.getsockname()))
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 65_536
