@@ -34,6 +34,8 @@ _SETTINGS = {
     "file_delete_delay_ms": "1000",
     "file_delete_check_interval_ms": "250",
 }
+# How the system names a file that is open but gone.
+_UNLINKED = " (deleted)"
 # The beginning fills caches, pools and the retained segments; growth is looked for behind it.
 WARM_UP_SHARE = 0.25
 # What is called growth: more than this over the time that is looked at.
@@ -47,6 +49,8 @@ class Sample:
     at_seconds: float
     resident_mib: float
     descriptors: int
+    descriptors_beside: int
+    """Without one for each stored file that is open: sockets, deleted files, and what is open twice."""
     threads: int
     cpu: float
     megabytes_per_second: float
@@ -64,6 +68,23 @@ def percentile(seconds: Sequence[float], share: float) -> float:
     """In milliseconds; 0 without any."""
     ordered = sorted(seconds)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000 if ordered else 0.0
+
+
+def open_files(process: Path, data_dir: Path) -> tuple[int, int]:
+    """Descriptors of the process in ``/proc``: all of them, and those beside one for each file open under ``data_dir``.
+
+    How many files are stored changes with what is written; what is open beside them must not.
+    """
+    count, stored = 0, set()
+    for descriptor in (process / "fd").iterdir():
+        try:
+            target = descriptor.readlink()
+        except FileNotFoundError:
+            continue
+        count += 1
+        if target.is_relative_to(data_dir) and not target.name.endswith(_UNLINKED):
+            stored.add(target)
+    return count, count - len(stored)
 
 
 class Watch:
@@ -84,10 +105,12 @@ class Watch:
         status = (process / "status").read_text("ascii")
         (threads,) = (int(line.split()[1]) for line in status.splitlines() if line.startswith("Threads:"))
         files, stored = self._segments()
+        descriptors, beside = open_files(process, self._server.data_dir)
         return Sample(
             at_seconds=now - self._started,
             resident_mib=self._server.resident_bytes() / MIB,
-            descriptors=sum(1 for _ in (process / "fd").iterdir()),
+            descriptors=descriptors,
+            descriptors_beside=beside,
             threads=threads,
             cpu=used / elapsed,
             megabytes_per_second=sum(each.size_bytes for each in timed) / elapsed / 1e6,
@@ -132,8 +155,9 @@ def verdicts(samples: Sequence[Sample]) -> list[str]:
     memory = [each.resident_mib for each in steady]
     grown = slope(times, memory) * (times[-1] - times[0])
     has_grown = grown > MEMORY_SHARE_MAX * statistics.median(memory)
-    descriptors = [float(each.descriptors) for each in steady]
-    more = slope(times, descriptors) * (times[-1] - times[0])
+    beside = [float(each.descriptors_beside) for each in steady]
+    more = slope(times, beside) * (times[-1] - times[0])
+    stored = statistics.median(each.descriptors - each.descriptors_beside for each in steady)
     third = max(1, len(steady) // 3)
     early = statistics.median(each.p99_ms for each in steady[:third])
     late = statistics.median(each.p99_ms for each in steady[-third:])
@@ -144,8 +168,9 @@ def verdicts(samples: Sequence[Sample]) -> list[str]:
             f"{minutes:.1f} minutes changes by {grown:+.1f} MiB at a median of {statistics.median(memory):.0f} MiB."
         ),
         (
-            f"Descriptors {'grow' if more > DESCRIPTORS_MAX else 'do not grow'}: their line changes by {more:+.1f} at "
-            f"a median of {statistics.median(descriptors):.0f}."
+            f"Descriptors {'grow' if more > DESCRIPTORS_MAX else 'do not grow'}: beside one for each stored file that "
+            f"is open, of which there are {stored:.0f}, their line changes by {more:+.1f} at a median of "
+            f"{statistics.median(beside):.0f}."
         ),
         (
             f"p99 of honest requests is {'flat' if is_flat else 'not flat'}: {early:.2f} ms in the first third of that "
@@ -233,7 +258,13 @@ def plot(samples: Sequence[Sample], path: Path) -> None:
     curves: list[tuple[str, list[tuple[str, list[float]]]]] = [
         ("ms", [("p99", [each.p99_ms for each in samples]), ("p50", [each.p50_ms for each in samples])]),
         ("MiB", [("resident memory", [each.resident_mib for each in samples])]),
-        ("count", [("descriptors", [float(each.descriptors) for each in samples])]),
+        (
+            "count",
+            [
+                ("descriptors", [float(each.descriptors) for each in samples]),
+                ("beside one for each stored file", [float(each.descriptors_beside) for each in samples]),
+            ],
+        ),
         (
             "",
             [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import subprocess
@@ -36,7 +37,9 @@ def test_a_soak_of_seconds_rolls_and_writes_its_findings(tmp_path: Path) -> None
     assert answer.returncode == 0, answer.stderr
     found = json.loads(rows.read_text())["samples"]
     assert len(found) == soak.SAMPLES
-    assert all(each["resident_mib"] > 0 and each["descriptors"] > 0 for each in found)
+    assert all(each["resident_mib"] > 0 for each in found)
+    # At least the log, the indexes and the sockets.
+    assert all(each["descriptors"] > each["descriptors_beside"] > 0 for each in found)
     assert sum(each["requests_per_second"] for each in found) > 0
     assert "Memory " in table.read_text()
     assert not any(data.iterdir())
@@ -51,11 +54,28 @@ def test_flat_samples_are_called_flat() -> None:
 
 
 def test_growth_is_called_growth() -> None:
-    memory, descriptors, p99 = soak.verdicts(samples(resident_mib=1, descriptors=0.5, p99_ms=20))
+    memory, descriptors, p99 = soak.verdicts(samples(resident_mib=1, descriptors_beside=0.5, p99_ms=20))
     assert memory.startswith("Memory grows")
     assert "+29.0 MiB" in memory
     assert descriptors.startswith("Descriptors grow")
     assert p99.startswith("p99 of honest requests is not flat")
+
+
+def test_more_stored_files_are_no_growth() -> None:
+    _, descriptors, _ = soak.verdicts(samples(descriptors=5))
+    assert descriptors.startswith("Descriptors do not grow")
+
+
+def test_what_is_open_beside_one_for_each_stored_file_is_counted(tmp_path: Path) -> None:
+    before, beside = soak.open_files(Path("/proc/self"), tmp_path)
+    assert before == beside
+    with contextlib.ExitStack() as stack:
+        for name in ("stored", "deleted"):
+            stack.enter_context((tmp_path / name).open("w"))
+        (tmp_path / "deleted").unlink()
+        assert soak.open_files(Path("/proc/self"), tmp_path) == (before + 2, before + 1)
+        stack.enter_context((tmp_path / "stored").open())
+        assert soak.open_files(Path("/proc/self"), tmp_path) == (before + 3, before + 2)
 
 
 def test_a_slope_is_that_of_the_line() -> None:
