@@ -7,6 +7,7 @@ Buffers are used again once nobody looks at them any more.
 from __future__ import annotations
 
 import asyncio
+import mmap
 import sys
 from typing import Protocol
 
@@ -26,7 +27,7 @@ class BodyBuffers:
 
     def __init__(self, kept_bytes_max: int = 16 * 1024 * 1024) -> None:
         self._kept_bytes_max = kept_bytes_max
-        self._kept: list[bytearray] = []
+        self._kept: list[mmap.mmap] = []
         self.kept_bytes = 0
 
     def take(self, size_bytes: int) -> memoryview:
@@ -34,7 +35,8 @@ class BodyBuffers:
         for buffer in self._kept:
             if size_bytes <= len(buffer) <= 4 * size_bytes and sys.getrefcount(buffer) <= _OWN_REFERENCES:
                 return memoryview(buffer)[:size_bytes]
-        made = bytearray(-(-size_bytes // _STEP_BYTES) * _STEP_BYTES)
+        # Unlike that of a bytearray, this memory is nobody's until it is written: of a body that never comes.
+        made = mmap.mmap(-1, -(-size_bytes // _STEP_BYTES) * _STEP_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if len(made) <= self._kept_bytes_max:
             self._kept.append(made)
             self.kept_bytes += len(made)

@@ -29,7 +29,7 @@ from app.http.hot import (
     PlainHead,
     known_head,
 )
-from app.http.protocol import EdgeProtocol, Stage, Waits
+from app.http.protocol import EdgeProtocol, Stage, Waits, new_parser
 
 _CLOSE_AND_END = b"connection: close\r\n\r\n"
 # Members of an enumeration are looked up in its class; these are not, for every request.
@@ -180,16 +180,30 @@ class PlainRequests(EdgeProtocol):
 
     def _begin_large(self, head: PlainHead, length: int, data: bytes, body_at: int) -> bool:
         """Let a sink take the body, if it may: one for which there is no room is left to the application."""
-        room = self.hot.hold_large(head, length) if self.hot is not None and self.scheme == "http" else None
-        if room is None:
+        if not self._make_room(head, length):
             return False
-        self._room = room
         self._message_number += 1
-        begun = memoryview(data)[body_at:]
-        self._begin_body(_Collected(head, None, length - len(begun), None), length, b"")
+        self._sink(_Collected(head, None, 0, None), length, memoryview(data)[body_at:])
+        return True
+
+    def _make_room(self, head: PlainHead, length: int) -> bool:
+        """Room for all of a large body, until its answer."""
+        self._room = self.hot.hold_large(head, length) if self.hot is not None and self.scheme == "http" else None
+        return self._room is not None
+
+    def _sink(self, collected: _Collected, length: int, begun: memoryview) -> None:
+        """Take a body through a sink from where it has come to."""
+        self._begin_body(collected, length, b"")
         self._body_bytes = len(begun)
         BodySink(self, self.transport, self.buffers.take(length), begun).start()
-        return True
+
+    def _sink_rest(self, plain: _Collected, length: int) -> None:
+        """Take the rest of a body that the parser has begun. It never sees the end of it, so there is a new one."""
+        self._plain = None
+        self.parser = new_parser(self)
+        begun = plain.pieces[0] if len(plain.pieces) == 1 else b"".join(plain.pieces)
+        plain.pieces.clear()
+        self._sink(plain, length, memoryview(begun))
 
     @property
     def is_deaf(self) -> bool:
@@ -242,6 +256,9 @@ class PlainRequests(EdgeProtocol):
         is_whole = self._stage is Stage.IDLE
         message_number = self._message_number
         self._feed(data)
+        plain, length = self._plain, self._content_length
+        if plain is not None and self._room is not None and length is not None:
+            self._sink_rest(plain, length)
         learned, self._learned = self._learned, None
         if learned is None or not is_whole or self._learned_in_message != message_number + 1 or self.hot is None:
             return
@@ -249,6 +266,11 @@ class PlainRequests(EdgeProtocol):
         end = data.find(b"\r\n\r\n") + 4
         if end + NUMBER_DIGITS_MAX <= self.limits.header_bytes_max:
             self._remember(known_head(data[:end], learned))
+
+    def _learn(self, head: PlainHead) -> None:
+        """Of several heads in one piece the first can be known again."""
+        if self._learned is None:
+            self._learned, self._learned_in_message = head, self._message_number
 
     def _remember(self, known: KnownHead | None) -> None:
         self._known = known
@@ -264,10 +286,14 @@ class PlainRequests(EdgeProtocol):
         if self.hot is not None and self._content_length is not None and self._is_free_for_parsed():
             head = self.hot.recognise(self.parser.get_method().decode("ascii"), self.url, self.headers)
             length = self._content_length
+            if head is not None and length >= SINK_BYTES_MIN and self._make_room(head, length):
+                self._plain = _Collected(head, None, 0, None)
+                self._learn(head)
+                return
             hold = self.hot.hold_body(length) if length > BODY_BYTES_ALWAYS_TAKEN else None
             has_room = length <= BODY_BYTES_ALWAYS_TAKEN or hold is not None
-            if head is not None and self._learned is None:
-                self._learned, self._learned_in_message = head, self._message_number
+            if head is not None:
+                self._learn(head)
             if head is not None and length <= head.route.body_bytes_max and has_room:
                 found = head.route.number_in(self.url)
                 self._plain = _Collected(head, None if found is None else found[1], length, hold)

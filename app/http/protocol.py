@@ -464,6 +464,13 @@ class EdgeProtocol(HttpToolsProtocol):
             self._close()
 
 
+def new_parser(protocol: EdgeProtocol) -> httptools.HttpRequestParser:
+    """A parser between two requests, as uvicorn makes it."""
+    parser = httptools.HttpRequestParser(protocol)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
+
+
 def tls_extensions(certificate: dict[str, Any] | None) -> dict[str, dict[object, object]]:
     """What a connection of TLS offers, and the name in its client's verified certificate, as ASGI's TLS extension."""
     return {PARKING: {}, "tls": {"client_cert_name": subject_of(certificate)}}
