@@ -276,8 +276,8 @@ def _copy(
 ) -> None:
     """Copy a topic to another, in order within each partition.
 
-    TO is made with as many partitions if it does not exist. All of it is visible at once, or none; to Kafka Spark
-    writes at least once, and with new timestamps. Kafka needs --packages before the job.
+    TO is made with as many partitions if it does not exist, unless FROM is Kafka's. All of it is visible at once, or
+    none; to Kafka Spark writes at least once, and with new timestamps. Kafka needs --packages before the job.
 
     \b
     Examples:

@@ -16,6 +16,7 @@ from rollway.spark.jobs.topics import (
     OnDataLoss,
     TopicAddress,
     TopicRange,
+    kafka_explained,
     open_client,
     read_kafka,
     read_range,
@@ -30,7 +31,7 @@ class CopyRequest:
 
     Keys, values, headers and timestamps are kept. Records keep their partition if ``keep_partitions``, which needs as
     many partitions in the target; else the key decides, as Kafka's partitioner has it. A target of Rollway that does
-    not exist is made, with as many partitions as the source.
+    not exist is made, with as many partitions as the source, unless the source is Kafka's.
     """
 
     source: TopicAddress
@@ -68,7 +69,7 @@ def copy(
     started = time.monotonic()
     wanted: TopicRange | None = None
     if request.source.format == "kafka":
-        rows = read_kafka(spark, request.source, request.start, request.end, headers=True)
+        rows = read_kafka(spark, request.source, request.start, request.end, request.on_data_loss, headers=True)
         partition_count = None
     else:
         with open_client(request.source) as client:
@@ -86,7 +87,8 @@ def copy(
             _fit_target(client, request, partition_count, dry_run=dry_run)
             if dry_run:
                 return _plan(request, wanted, rows, started)
-            written = write_records(chosen, request.target, client, request.identity, progress)
+            with kafka_explained(request.source):
+                written = write_records(chosen, request.target, client, request.identity, progress)
     return _report(request, wanted, written, time.monotonic() - started)
 
 
@@ -108,7 +110,8 @@ def _fit_target(client: RollwayClient, request: CopyRequest, partition_count: in
 
 def _plan(request: CopyRequest, wanted: TopicRange | None, rows: DataFrame, started: float) -> JobReport:
     if wanted is None:
-        count = rows.count()
+        with kafka_explained(request.source):
+            count = rows.count()
         amount = counted(count, "record")
     else:
         count = wanted.offset_count

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
@@ -31,6 +33,12 @@ SHOWN_CHARACTERS_MAX = 1000
 
 RECORD_OVERHEAD_BYTES = 128
 """More than a record needs beside its key, value and headers, with the head of a batch it has for itself."""
+
+# The exceptions of a Java stack trace, as py4j prints it: the outermost behind a colon.
+_JAVA_CAUSE = re.compile(r"^(?:Caused by)?: ((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?:: (.*))?$", re.MULTILINE)
+_UNREADABLE_FILE = re.compile(
+    r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (\S+?)\.? ", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,12 +208,32 @@ class _Expressions:
 
 
 def first_sentence(error: BaseException) -> str:
-    """The first line of what Spark says, without its class of errors and its SQLSTATE."""
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The first line of what Spark says, without its class of errors and its SQLSTATE.
+
+    Of a Java exception that is the innermost cause, behind the name of the file if a file could not be read.
+    """
+    line = _java_sentence(str(error)) if isinstance(error, Py4JJavaError) else ""
+    line = line or next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    line = _plain(line)
+    return line if line.endswith((".", "?", "!")) else f"{line}."
+
+
+def _java_sentence(trace: str) -> str:
+    """Empty if no exception in the trace says anything."""
+    causes = [(name.rpartition(".")[2], _plain(message or "")) for name, message in _JAVA_CAUSE.findall(trace)]
+    if not causes:
+        return ""
+    name, message = causes[-1]
+    # Some say only what is wrong with it: InvalidTopicException: a/b.
+    sentence = message if " " in message else ": ".join(filter(None, (name, message)))
+    file = _UNREADABLE_FILE.search(trace)
+    return sentence if file is None or file[1] in sentence else f"{file[1]} cannot be read: {sentence}"
+
+
+def _plain(line: str) -> str:
     if line.startswith("[") and "] " in line:
         line = line.partition("] ")[2]
-    line = line.partition(" SQLSTATE: ")[0].rstrip()
-    return line if line.endswith((".", "?", "!")) else f"{line}."
+    return line.partition(" SQLSTATE: ")[0].rstrip()
 
 
 def _listed(names: Sequence[str]) -> str:

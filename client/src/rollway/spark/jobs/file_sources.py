@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructType
@@ -93,7 +94,7 @@ def read_files(spark: SparkSession, source: FileSource) -> tuple[DataFrame, str 
     corrupt = CORRUPT if source.format in _LINE_FORMATS and "mode" not in keys else None
     try:
         rows = _load(spark, source, options, corrupt)
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise _explained(source, error) from None
     if source.where is not None:
         try:
@@ -124,9 +125,9 @@ def _parse_schema(text: str) -> StructType:
     return columns
 
 
-def _explained(source: FileSource, error: PySparkException) -> JobError:
-    condition = error.getCondition() or ""
-    if source.format == "avro" and "Avro" in str(error) and "not" in str(error).lower():
+def _explained(source: FileSource, error: PySparkException | Py4JJavaError) -> JobError:
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    if "failed to find data source: avro" in str(error).lower():
         return JobError(
             f"{source} cannot be read: this Spark has no Avro. Submit with --packages {AVRO_PACKAGE}:<version of "
             "Spark>."

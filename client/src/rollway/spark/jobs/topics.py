@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
@@ -19,6 +21,7 @@ from rollway.spark.options import ReadOptions
 
 ISOLATION = "read_committed"
 KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+_KAFKA_MARKS = ("org.apache.kafka.", "org.apache.spark.sql.kafka010.")
 
 TopicFormat = Literal["rollway", "kafka"]
 OnDataLoss = Literal["fail", "skip"]
@@ -184,41 +187,76 @@ def read_range(spark: SparkSession, wanted: TopicRange, *, headers: bool = False
     return rows
 
 
-def read_kafka(spark: SparkSession, address: TopicAddress, start: Place, end: Place, *, headers: bool) -> DataFrame:
-    """The records of a topic of Kafka, between two places.
+def read_kafka(
+    spark: SparkSession,
+    address: TopicAddress,
+    start: Place,
+    end: Place,
+    on_data_loss: OnDataLoss = "fail",
+    *,
+    headers: bool,
+) -> DataFrame:
+    """The records of a topic of Kafka, between two places. A time means the records' own timestamps.
+
+    Kafka is asked when the rows are: see ``kafka_explained``. Offsets must be given for every partition.
 
     Raises:
         JobError: this Spark has no source for Kafka, or it does not take the options.
     """
     reader = (
         spark.read.format("kafka")
+        .option("failOnDataLoss", str(on_data_loss == "fail").lower())
         .options(**address.all_options())
         .option("kafka.isolation.level", ISOLATION)
         .option("subscribe", address.topic)
         .option("includeHeaders", str(headers).lower())
     )
-    for name, place in (("starting", start), ("ending", end)):
-        match place.kind:
-            case "time":
-                reader = reader.option(f"{name}Timestamp", str(place.timestamp_ms))
-                reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
-            case "offsets":
-                offsets = {str(number): offset for number, offset in place.offsets.items()}
-                reader = reader.option(f"{name}Offsets", json.dumps({address.topic: offsets}))
-            case _:
-                reader = reader.option(f"{name}Offsets", place.kind)
+    # The end is not looked up by time: records behind the first one that is as late may be earlier.
+    if start.kind == "time":
+        reader = reader.option("startingTimestamp", str(start.timestamp_ms))
+        reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
+    else:
+        reader = reader.option("startingOffsets", _kafka_offsets(address, start))
+    reader = reader.option("endingOffsets", "latest" if end.kind == "time" else _kafka_offsets(address, end))
     try:
-        return reader.load()
-    except PySparkException as error:
+        rows = reader.load()
+    except (PySparkException, Py4JJavaError) as error:
+        raise kafka_error(address, error) from None
+    if start.kind == "time":
+        rows = rows.where(F.unix_millis("timestamp") >= start.timestamp_ms)
+    return rows.where(F.unix_millis("timestamp") < end.timestamp_ms) if end.kind == "time" else rows
+
+
+def _kafka_offsets(address: TopicAddress, place: Place) -> str:
+    return place.kind if place.kind != "offsets" else json.dumps({address.topic: dict(place.offsets)})
+
+
+@contextmanager
+def kafka_explained(address: TopicAddress) -> Iterator[None]:
+    """What Spark's source or sink of Kafka raises while its rows are read or written, as ``kafka_error``.
+
+    Raises:
+        JobError: Kafka cannot be reached, has no such topic, or refuses.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        if address.format != "kafka" or not any(mark in str(error) for mark in _KAFKA_MARKS):
+            raise
         raise kafka_error(address, error) from None
 
 
 def kafka_error(address: TopicAddress, error: Exception) -> JobError:
     """What is wrong with Kafka, with the package to add where Spark does not have it."""
-    if "Failed to find the data source: kafka" in str(error) or "Failed to find data source: kafka" in str(error):
+    text = str(error)
+    if "Failed to find the data source: kafka" in text or "Failed to find data source: kafka" in text:
         return JobError(
             f"{address}: this Spark has no source for Kafka. Submit with --packages {KAFKA_PACKAGE}:<version of Spark>."
         )
+    if "UnknownTopicOrPartitionException" in text:
+        return JobError(f"{address}: Kafka has no such topic.")
+    if "Partitions specified for Kafka" in text:
+        return JobError(f"{address}: Kafka needs an offset of every partition.")
     return JobError(f"{address}: {first_sentence(error)}")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
 
 from rollway.client import RollwayClient, RollwayError
@@ -20,6 +20,7 @@ from rollway.spark.jobs.reports import counted, format_bytes
 from rollway.spark.jobs.topics import TopicAddress, kafka_error
 
 JOB_TIMEOUT_MS = 600_000
+_OLDER_INTERFACE = "spark.sql.sources.useV1SourceList"
 COMMITTED_STATES = ("committing", "committed")
 
 
@@ -115,8 +116,23 @@ def write_kafka(rows: DataFrame, target: TopicAddress, progress: Progress) -> Wr
     observed = rows.observe(counter, F.count(F.lit(1)).alias("rows"))
     writer = observed.write.format("kafka").options(**target.all_options()).option("topic", target.topic)
     try:
-        with progress.during(f"writing to {target}", lambda: tasks_done(rows.sparkSession)):
+        with (
+            _observed_sink(rows.sparkSession),
+            progress.during(f"writing to {target}", lambda: tasks_done(rows.sparkSession)),
+        ):
             writer.mode("append").save()
     except (PySparkException, Py4JJavaError) as error:
         raise kafka_error(target, error) from None
     return Written(rows=int(counter.get["rows"]), seconds=time.monotonic() - started)
+
+
+@contextmanager
+def _observed_sink(spark: SparkSession) -> Iterator[None]:
+    """Have Spark write to Kafka by its newer interface: the older one, its default, never reports what was observed."""
+    before = spark.conf.get(_OLDER_INTERFACE)
+    names = [name for name in str(before).split(",") if name.strip().lower() != "kafka"]
+    spark.conf.set(_OLDER_INTERFACE, ",".join(names))
+    try:
+        yield
+    finally:
+        spark.conf.set(_OLDER_INTERFACE, str(before))
