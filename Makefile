@@ -25,6 +25,8 @@ HISTORY_SECONDS ?= 600
 SOAK_SECONDS ?= 600
 RETRY_ROUNDS ?= 100
 ROUNDS ?= 20
+# Where Spark's packages for Kafka and Avro are kept, with their Spark and a Kafka.
+PACKAGES_DIR ?= $(VENV)/spark-packages
 
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(JOBS) --dist loadscope --durations 15
@@ -35,7 +37,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test spark-fault-test crash-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
+.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test spark-fault-test spark-packages-test crash-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -88,6 +90,12 @@ retry-test: setup ## send every request several times over breaking connections,
 
 spark-fault-test: setup $(JAVA_STAMP) ## Spark loads while tasks, drivers, workers and services die, each scenario 20 times (ROUNDS=...)
 	SPARK_FAULT_ROUNDS=$(ROUNDS) $(PYTEST) tests/spark_faults -s -m slow
+
+spark-packages-test: setup ## rollway-spark with Spark's packages for Kafka and Avro, on their Spark and on ours (needs mvn)
+	$(BIN)/python -m tests.spark_packages.fetching $(PACKAGES_DIR)
+	SPARK_PACKAGES_DIR=$(PACKAGES_DIR) SPARK_PACKAGES_SPARK=4.2.0 \
+	PYTHONPATH=$(abspath $(PACKAGES_DIR))/pyspark-4.2.0 $(PYTEST) tests/spark_packages -m slow
+	SPARK_PACKAGES_DIR=$(PACKAGES_DIR) $(PYTEST) tests/spark_packages -m slow
 
 history-test: setup ## ten minutes of load and kill -9, judged as Jepsen judges (HISTORY_SECONDS=...)
 	HISTORY_SECONDS=$(HISTORY_SECONDS) $(PYTEST) tests/histories/test_service.py -s -k promises
