@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from app.http.connections import protocol_class
+from app.http.turns import Turns
 from app.settings import Settings
 
 TIMEOUT_SECONDS = 30.0
@@ -143,6 +145,20 @@ class RunningServer:
             return function(*arguments)
 
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(TIMEOUT_SECONDS)
+
+
+class KeptTurns(Turns):
+    """Nothing has its turn until a test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self._kept: queue.Queue[Callable[[], object]] = queue.Queue()
+
+    def take(self, _: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None:
+        self._kept.put(work)
+
+    def next(self) -> Callable[[], object]:
+        return self._kept.get(timeout=10)
 
 
 @contextlib.contextmanager

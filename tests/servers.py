@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -10,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -67,6 +68,21 @@ class ThreadedServer:
     def app(self) -> FastAPI:
         """The application behind the server, to be asked without one."""
         return self._app
+
+    @property
+    def connection_class(self) -> Any:
+        """The class of its connections."""
+        return self._server.config.http
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Run ``function`` on the server's loop, and raise what it raises."""
+        loop = self.service.loop
+        assert loop is not None
+
+        async def run() -> None:
+            function()
+
+        asyncio.run_coroutine_threadsafe(run(), loop).result(START_SECONDS_MAX)
 
     @property
     def hot_count(self) -> int:

@@ -82,13 +82,15 @@ class BodySink(asyncio.BufferedProtocol):
         self._rest = body[self._filled :]
         body[: self._filled] = begun
 
-    def start(self) -> None:
-        """Take the connection's place."""
-        self._swap(self)
-
-    def _swap(self, protocol: asyncio.BaseProtocol) -> None:
-        # A transport that reads goes on as it began, whatever its protocol.
+    def stand_by(self) -> None:
+        """Let nothing be read until ``start``."""
         self._transport.pause_reading()
+
+    def start(self) -> None:
+        """Take the connection's place, behind ``stand_by``."""
+        self._hand_to(self)
+
+    def _hand_to(self, protocol: asyncio.BaseProtocol) -> None:
         self._transport.set_protocol(protocol)
         self._transport.resume_reading()
 
@@ -104,7 +106,9 @@ class BodySink(asyncio.BufferedProtocol):
         self._rest = self._body[self._filled :]
         self._connection.body_grew(nbytes)
         if self._filled == len(self._body):
-            self._swap(self._connection)  # type: ignore[arg-type]
+            # A transport that reads goes on as it began, whatever its protocol.
+            self._transport.pause_reading()
+            self._hand_to(self._connection)  # type: ignore[arg-type]
             body, self._body, self._rest = self._body, self._body[:0], self._rest[:0]
             self._connection.body_filled(body)
 

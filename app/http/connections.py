@@ -20,8 +20,11 @@ logger = logging.getLogger(__name__)
 LATE_CLIENTS_PER_TURN = 16
 """So many are looked at in one turn of the loop: about a millisecond of answers and closing."""
 
-STARTS_PER_TURN = 2
-"""So many requests begin their way through the application in one turn: each takes about a millisecond."""
+STARTS_PER_TURN = 1
+"""So many requests begin their way through the application, or large bodies to come in, in one turn of the loop.
+
+Each takes about a millisecond. All at once would cost 32 such clients together about 9 % less CPU.
+"""
 
 
 def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[asyncio.Protocol]:

@@ -15,9 +15,10 @@ from app.hot.tier import Tier
 from app.http import plain_requests
 from app.http.body_sink import SINK_BYTES_MIN, BodyBuffers
 from app.http.hot import Headers, PlainHead
+from app.http.turns import Turns
 from rollway.records import Record, columns_from_records, encode_batch, split_batches
 from storage.clock import ManualClock
-from tests.edge_server import Answer, Connection
+from tests.edge_server import Answer, Connection, KeptTurns
 from tests.http.test_long_poll import until as eventually_true
 from tests.servers import ThreadedServer, http_client
 from tests.writers import record_batch
@@ -167,6 +168,29 @@ def test_a_first_body_that_is_late_is_refused(tmp_path: Path) -> None:
             connection.send(post(LARGE)[: HEAD_BYTES + 100])
             answer = connection.read_answer()
             assert (answer.status, json.loads(answer.body)["code"]) == (408, "request_timeout")
+        eventually_true(lambda: held_bytes(server) == 0)
+
+
+def test_a_body_whose_sink_waits_for_its_turn_can_go_on_or_be_late_or_lose_its_client(tmp_path: Path) -> None:
+    # Long enough for the one that goes on, on a busy machine.
+    with ThreadedServer(tmp_path, request_body_grace_ms=2_000) as server:
+        with http_client(server.url) as client:
+            assert client.put("/v1/topics/t", json={"partitions": 1}).status_code == 201
+        starts = server.connection_class.starts = KeptTurns()
+        with connect_anew(server) as late, connect_anew(server) as lost, connect_anew(server) as patient:
+            its_turns = []
+            for connection in (late, lost, patient):
+                connection.send(post(LARGE)[: HEAD_BYTES + 1_000])
+                its_turns.append(starts.next())
+            server.call(its_turns.pop())
+            patient.send(LARGE[1_000:])
+            result = result_of(patient.read_answer())
+            lost.socket.close()
+            assert json.loads(late.read_answer().body)["code"] == "request_timeout"
+            for its_turn in its_turns:
+                server.call(its_turn)
+        server.connection_class.starts = Turns(1)
+        check_stored(server, "t", result, LARGE)
         eventually_true(lambda: held_bytes(server) == 0)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import queue
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,8 @@ from app.http import problems
 from app.http.body import iterate_body, read_body
 from app.http.connections import LATE_CLIENTS_PER_TURN, STARTS_PER_TURN, protocol_class
 from app.http.protocol import PIPELINED_REQUESTS_MAX, EdgeProtocol
-from app.http.turns import Turns
 from app.settings import Settings
-from tests.edge_server import Answer, Connection, RunningServer, serving
+from tests.edge_server import Answer, Connection, KeptTurns, RunningServer, serving
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -39,20 +37,6 @@ class Gate:
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)
         self.open = asyncio.Event()
-
-
-class KeptTurns(Turns):
-    """Nothing has its turn until a test lets it."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-        self._kept: queue.Queue[Callable[[], object]] = queue.Queue()
-
-    def take(self, _: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None:
-        self._kept.put(work)
-
-    def next(self) -> Callable[[], object]:
-        return self._kept.get(timeout=10)
 
 
 def make_app(gate: Gate) -> FastAPI:
