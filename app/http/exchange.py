@@ -16,6 +16,7 @@ from uvicorn.protocols.utils import get_client_addr
 from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.hot import HotAnswer, HotCall, HotTier, HotWait, PlainHead
 from app.http.problems import Problem
+from app.http.wire import Wire
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,11 @@ class HotConnection(Protocol):
     flow: Any
     tasks: Any
     hot: ClassVar[HotTier | None]
+
+    @property
+    def wire(self) -> Wire:
+        """Its socket."""
+        ...
 
     def head_of(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> bytes:
         """The whole head of an answer that goes out now."""
@@ -232,7 +238,11 @@ class HotExchange:
         self.closes = not self.keep_alive
         connection = self._connection
         transfer = self.transfer = FileTransfer(
-            connection.transport, connection.stall_timeout_ms, connection.unsent_bytes_max
+            connection.loop,
+            connection.transport,
+            connection.wire,
+            connection.stall_timeout_ms,
+            connection.unsent_bytes_max,
         )
         head = connection.head_of(self.call, answer, keep_alive=self.keep_alive)
 

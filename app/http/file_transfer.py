@@ -7,6 +7,7 @@ For the rest a duplicate of the socket is watched, as the loop keeps its hands o
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import socket
 import struct
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from app.http.send_queue import queued_bytes
+from app.http.wire import Wire
 from storage.log_snapshot import FileSlice
 
 PIECE_BYTES = 1024 * 1024
@@ -21,6 +23,8 @@ PIECE_BYTES = 1024 * 1024
 TURN_BYTES = 4 * 1024 * 1024
 """What all transfers together send in one turn of the loop, or each the least piece."""
 _LEAST_PIECE_BYTES = 64 * 1024
+_SLACK_BYTES = 64 * 1024
+"""By so much a piece may be larger when it is the last."""
 _UNSENT_TIMES_MAX = 16
 _UNSENT_TIMES_TOTAL = 256
 """What the kernel may hold unsent of one answer and of all, in units of what it may of each in a crowd."""
@@ -56,13 +60,25 @@ class FileTransfer:
     """
 
     __slots__ = (
-        *("_checked_to", "_descriptor", "_ended", "_is_held_by_thread", "_is_over", "_left", "_loop", "_parts"),
+        *("_checked_to", "_connection_wire", "_ended", "_is_held_by_thread", "_is_over", "_left", "_loop", "_parts"),
         *("_position", "_queued_bytes", "_sent_bytes", "_sent_bytes_before", "_source", "_stall_seconds", "_timer"),
-        *("_transport", "_unsent_bytes_max", "__weakref__"),
+        *("_transport", "_unsent_bytes_max", "_wire", "__weakref__"),
     )
 
-    def __init__(self, transport: asyncio.Transport, stall_timeout_ms: int, unsent_bytes_max: int = 0) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        wire: Wire,
+        stall_timeout_ms: int,
+        unsent_bytes_max: int = 0,
+    ) -> None:
+        """``wire`` is the socket of ``transport``."""
+        self._loop = loop
         self._transport = transport
+        self._connection_wire = wire
+        # Our own, once something is waited for.
+        self._wire: Wire | None = None
         self._unsent_bytes_max = unsent_bytes_max
         self._stall_seconds = stall_timeout_ms / 1000
         # What is to be sent, the next last; of a stretch of a file, from where and how much.
@@ -71,8 +87,8 @@ class FileTransfer:
         self._ended: Ended | None = None
         self._is_over = False
         self._is_held_by_thread = False
-        # Our own, once something is waited for.
-        self._descriptor = self._source = -1
+        # As ``_wire``.
+        self._source = -1
         self._timer: asyncio.TimerHandle | None = None
         self._sent_bytes = self._sent_bytes_before = self._queued_bytes = 0
 
@@ -90,22 +106,20 @@ class FileTransfer:
         self._ended = ended
         self._parts = [part for part in reversed(parts) if _size_of(part)]
         self._begin_part()
-        self._loop = asyncio.get_running_loop()
         if self._transport.is_closing():
             self._loop.call_soon(self._finish, ConnectionAbortedError())
             return False
-        wire = self._transport.get_extra_info("socket").fileno()
         if self._unsent_bytes_max and sum(map(_size_of, self._parts)) > self._unsent_bytes_max:
-            self._allow_unsent(wire)
+            self._allow_unsent()
         try:
-            if self._send_what_fits(wire):
+            if self._send_what_fits(self._connection_wire):
                 self._is_over = True
                 return True
         except Exception as error:  # noqa: BLE001 - told in the next turn, as every other end
             self._loop.call_soon(self._finish, error)
             return False
-        self._descriptor = os.dup(wire)
-        self._wait()
+        self._wire = Wire(os.dup(self._connection_wire.descriptor))
+        self._wait(self._wire)
         return False
 
     async def send(self, file: SourceFile, offset: int, count: int) -> None:
@@ -114,7 +128,7 @@ class FileTransfer:
         Raises:
             FileEndedError, StalledError, ConnectionError: as ``start`` tells them.
         """
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        over: asyncio.Future[None] = self._loop.create_future()
 
         def ended(error: Exception | None) -> None:
             if over.done():
@@ -152,15 +166,14 @@ class FileTransfer:
         """Let small writes go."""
         self._set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
 
-    def _allow_unsent(self, wire: int) -> None:
+    def _allow_unsent(self) -> None:
         """Let the kernel take more of this answer while few are waited for: each time that it is full costs a turn."""
         times = max(1, min(_UNSENT_TIMES_MAX, _UNSENT_TIMES_TOTAL // (len(_WAITING) + 1)))
-        _set_option(wire, socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, times * self._unsent_bytes_max)
+        self._connection_wire.allow_unsent(times * self._unsent_bytes_max)
 
     def _set_option(self, level: int, option: int, value: int | bytes) -> None:
-        if self._transport.is_closing():
-            return
-        _set_option(self._transport.get_extra_info("socket").fileno(), level, option, value)
+        if not self._transport.is_closing():
+            self._connection_wire.set_option(level, option, value)
 
     # Sending
 
@@ -178,7 +191,7 @@ class FileTransfer:
             self._source = -1
         self._begin_part()
 
-    def _send_what_fits(self, wire: int) -> bool:
+    def _send_what_fits(self, wire: Wire) -> bool:
         """Send until all is out, the socket is full, the turn is over or the disk would be waited for; if all is."""
         budget = max(_LEAST_PIECE_BYTES, min(PIECE_BYTES, TURN_BYTES // (len(_WAITING) + 1)))
         parts = self._parts
@@ -197,30 +210,26 @@ class FileTransfer:
                 return not parts
         return True
 
-    def _send_bytes(self, wire: int, part: bytes | bytearray | memoryview) -> tuple[int, int]:
-        borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=wire)
-        try:
-            sent = borrowed.send(part, socket.MSG_MORE if len(self._parts) > 1 else 0)
-        finally:
-            # It belongs to somebody else.
-            borrowed.detach()
+    def _send_bytes(self, wire: Wire, part: bytes | bytearray | memoryview) -> tuple[int, int]:
+        sent = wire.send(part, is_more_to_come=len(self._parts) > 1)
         if sent < len(part):
             self._parts[-1] = memoryview(part)[sent:]
         else:
             self._end_part()
         return sent, len(part)
 
-    def _send_file(self, wire: int, part: FileSlice, budget: int) -> tuple[int, int]:
+    def _send_file(self, wire: Wire, part: FileSlice, budget: int) -> tuple[int, int]:
         """How much of the file was sent, and how much was tried."""
         source = self._source if self._source >= 0 else _descriptor_of(part)
-        piece = min(self._left, budget)
+        # What little is left is not worth another turn: that costs more than to send it.
+        piece = self._left if self._left <= budget + _SLACK_BYTES else budget
         if self._position + piece > self._checked_to:
-            checked_to = self._position + min(self._left, PIECE_BYTES)
+            checked_to = self._position + min(self._left, PIECE_BYTES + _SLACK_BYTES)
             if not _is_cached(source, self._position, checked_to - self._position):
                 # ``_wait`` sees that it is not, and lets a thread send.
                 return 0, piece
             self._checked_to = checked_to
-        sent = os.sendfile(wire, source, self._position, piece)
+        sent = os.sendfile(wire.descriptor, source, self._position, piece)
         self._note_sent(sent)
         return sent, piece
 
@@ -234,26 +243,26 @@ class FileTransfer:
 
     # Waiting
 
-    def _wait(self) -> None:
+    def _wait(self, wire: Wire) -> None:
         """Go on when the socket takes more, with descriptors of our own."""
         _WAITING.add(self)
         part = self._parts[-1]
         if isinstance(part, FileSlice) and self._source < 0:
             self._source = os.dup(_descriptor_of(part))
-        self._loop.add_writer(self._descriptor, self._go_on)
-        self._queued_bytes = queued_bytes(self._descriptor)
-        self._timer = self._loop.call_later(self._stall_seconds, self._look_for_stall)
+        self._loop.add_writer(wire.descriptor, self._go_on, wire)
+        self._queued_bytes = queued_bytes(wire.descriptor)
+        self._timer = self._loop.call_later(self._stall_seconds, self._look_for_stall, wire)
 
-    def _go_on(self) -> None:
+    def _go_on(self, wire: Wire) -> None:
         try:
             part = self._parts[-1]
             if isinstance(part, FileSlice):
                 if self._source < 0:
                     self._source = os.dup(_descriptor_of(part))
                 if self._is_cold():
-                    self._send_from_thread(min(self._left, PIECE_BYTES))
+                    self._send_from_thread(wire, min(self._left, PIECE_BYTES))
                     return
-            if self._send_what_fits(self._descriptor):
+            if self._send_what_fits(wire):
                 self._finish(None)
         except Exception as error:  # noqa: BLE001 - whoever waits for the end is told
             self._finish(error)
@@ -267,13 +276,13 @@ class FileTransfer:
         self._checked_to = self._position + length
         return False
 
-    def _send_from_thread(self, length: int) -> None:
-        self._loop.remove_writer(self._descriptor)
+    def _send_from_thread(self, wire: Wire, length: int) -> None:
+        self._loop.remove_writer(wire.descriptor)
         self._is_held_by_thread = True
-        sending = self._loop.run_in_executor(None, os.sendfile, self._descriptor, self._source, self._position, length)
-        sending.add_done_callback(self._sent_from_thread)
+        sending = self._loop.run_in_executor(None, os.sendfile, wire.descriptor, self._source, self._position, length)
+        sending.add_done_callback(functools.partial(self._sent_from_thread, wire))
 
-    def _sent_from_thread(self, sending: asyncio.Future[int]) -> None:
+    def _sent_from_thread(self, wire: Wire, sending: asyncio.Future[int]) -> None:
         self._is_held_by_thread = False
         error = None if sending.cancelled() else sending.exception()
         if self._is_over:
@@ -290,19 +299,19 @@ class FileTransfer:
             self._finish(failure)
             return
         if self._parts:
-            self._loop.add_writer(self._descriptor, self._go_on)
+            self._loop.add_writer(wire.descriptor, self._go_on, wire)
         else:
             self._finish(None)
 
-    def _look_for_stall(self) -> None:
+    def _look_for_stall(self, wire: Wire) -> None:
         """Whether the peer took anything since the last look, however little: a socket is writable much later."""
-        before, self._queued_bytes = self._queued_bytes, queued_bytes(self._descriptor)
+        before, self._queued_bytes = self._queued_bytes, queued_bytes(wire.descriptor)
         is_moving = self._sent_bytes > self._sent_bytes_before or self._queued_bytes < before
         if not is_moving and not self._is_held_by_thread:
             self._finish(StalledError())
             return
         self._sent_bytes_before = self._sent_bytes
-        self._timer = self._loop.call_later(self._stall_seconds, self._look_for_stall)
+        self._timer = self._loop.call_later(self._stall_seconds, self._look_for_stall, wire)
 
     def _finish(self, error: Exception | None) -> None:
         if self._is_over:
@@ -320,25 +329,15 @@ class FileTransfer:
         ended(error)
 
     def _close_descriptors(self) -> None:
-        if self._descriptor >= 0:
+        wire, self._wire = self._wire, None
+        if wire is not None:
             # Before it closes: its number may be another's at once.
-            self._loop.remove_writer(self._descriptor)
-            os.close(self._descriptor)
+            self._loop.remove_writer(wire.descriptor)
+            wire.release()
+            os.close(wire.descriptor)
         if self._source >= 0:
             os.close(self._source)
-        self._descriptor = self._source = -1
-
-
-def _set_option(descriptor: int, level: int, option: int, value: int | bytes) -> None:
-    borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
-    try:
-        borrowed.setsockopt(level, option, value)
-    except OSError:
-        # The connection ends anyhow, or is no TCP.
-        pass
-    finally:
-        # It belongs to somebody else.
-        borrowed.detach()
+            self._source = -1
 
 
 def _size_of(part: bytes | bytearray | memoryview | FileSlice) -> int:

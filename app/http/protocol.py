@@ -37,6 +37,7 @@ from app.http.response_cycle import EdgeCycle
 from app.http.send_queue import queued_bytes
 from app.http.tls import subject_of
 from app.http.turns import Turns
+from app.http.wire import Wire
 from app.http.zero_copy import EXTENSION as ZERO_COPY
 
 PIPELINED_REQUESTS_MAX = 1_000
@@ -110,8 +111,16 @@ class EdgeProtocol(HttpToolsProtocol):
         self._untaken = (-1, 0)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
+        self._wire: Wire | None = None
 
     # The connection
+
+    @property
+    def wire(self) -> Wire:
+        """Its socket."""
+        if self._wire is None:
+            self._wire = Wire(self.transport.get_extra_info("socket").fileno())
+        return self._wire
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         peer = get_remote_addr(transport)
@@ -139,6 +148,8 @@ class EdgeProtocol(HttpToolsProtocol):
             if not self.peers[self._counted_as]:
                 del self.peers[self._counted_as]
             self._counted_as = None
+        if self._wire is not None:
+            self._wire.release()
         for timer in (self._timer, self._close_timer):
             if timer is not None:
                 timer.cancel()

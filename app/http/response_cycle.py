@@ -13,6 +13,7 @@ from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.parking import CONTINUATION, Parked, forget_routing
 from app.http.problems import Problem, instance_of
 from app.http.send_queue import queued_bytes
+from app.http.wire import Wire
 from app.http.zero_copy import EXTENSION
 
 
@@ -21,6 +22,12 @@ class Connection(Protocol):
 
     stall_timeout_ms: int
     unsent_bytes_max: int
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def wire(self) -> Wire:
+        """Its socket."""
+        ...
 
     @property
     def has_queued_requests(self) -> bool:
@@ -212,8 +219,13 @@ class EdgeCycle(RequestResponseCycle):
             self.expected_content_length -= count
         elif count:
             self.transport.write(b"%x\r\n" % count)
+        connection = self.connection
         transfer = self.transfer = FileTransfer(
-            self.transport, self.connection.stall_timeout_ms, self.connection.unsent_bytes_max
+            connection.loop,
+            self.transport,
+            connection.wire,
+            connection.stall_timeout_ms,
+            connection.unsent_bytes_max,
         )
         try:
             transfer.hold_small_writes()

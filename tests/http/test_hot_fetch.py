@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,6 +156,32 @@ def test_cold_bytes_of_a_transfer_are_sent_from_a_thread(
         for _ in range(2):
             answer = ask(connection, "offset=4&max_bytes=100000000")
             assert answer.body == ask(connection, "offset=4&max_bytes=100000000", NOT_PLAIN).body
+
+
+@pytest.mark.parametrize("size", [file_transfer.PIECE_BYTES - 100, file_transfer.PIECE_BYTES])
+def test_a_piece_is_offered_whole_to_the_kernel_with_its_head(
+    server: ThreadedServer, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """A piece less its head was, and some hundred bytes waited for a turn of their own."""
+    offered: list[int] = []
+    sendfile = os.sendfile
+
+    def sendfile_and_note(wire: int, source: int, position: int, count: int) -> int:
+        offered.append(count)
+        return sendfile(wire, source, position, count)
+
+    topic = f"large-{size}"
+    path = PATH.replace("hot", topic)
+    with http_client(server.url) as client:
+        client.put(f"/v1/topics/{topic}", json={"partitions": 1, "config": {"max.message.bytes": "2000000"}})
+        assert client.post(path, content=sized_batch(size), headers={"Content-Type": RAW}).status_code == 200
+    with connect(server) as connection:
+        query = f"offset=0&max_bytes={size}"
+        ask(connection, query, path=path)
+        before = server.hot_count
+        monkeypatch.setattr(os, "sendfile", sendfile_and_note)
+        assert len(ask(connection, query, path=path).body) == size
+        assert (server.hot_count, offered[0]) == (before + 1, size)
 
 
 def test_a_file_that_ended_early_cuts_the_connection(tmp_path: Path) -> None:
