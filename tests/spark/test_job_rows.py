@@ -60,6 +60,25 @@ def test_times_of_any_form_become_timestamps(spark: SparkSession, expression: st
     assert [each[0] for each in rows.selectExpr("unix_millis(timestamp)").collect()] == [1_372_910_400_000]
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("id", b"7"),
+        ("date'2026-01-02'", b"2026-01-02"),
+        ("X'00ff'", b"\x00\xff"),
+        ("array(1, 2)", b"[1,2]"),
+        ("cast(null as int)", None),
+    ],
+)
+def test_values_of_headers_are_made_as_those_of_records(
+    spark: SparkSession, value: str, expected: bytes | None
+) -> None:
+    for expression in (f"map('a', {value})", f"array(struct('a', {value}))"):
+        rows = record_rows(spark.range(7, 8), RecordExpressions(headers=expression))
+        (header,) = rows.collect()[0]["headers"]
+        assert (header["key"], header["value"]) == ("a", expected)
+
+
 @pytest.mark.parametrize("expression", ["map('a', 'x')", "array(named_struct('name', 'a', 'bytes', x'78'))"])
 def test_headers_of_both_forms_become_headers(spark: SparkSession, expression: str) -> None:
     rows = record_rows(spark.range(1), RecordExpressions(headers=expression))
@@ -135,7 +154,7 @@ def test_files_that_cannot_be_read_are_one_sentence(
         ({"key": "carrier +"}, "--key 'carrier +' cannot be used: "),
         ({"timestamp": "array(1)"}, "a timestamp, date, string or whole number"),
         ({"partition": "'one'"}, "a whole number is needed"),
-        ({"headers": "1"}, "a map of strings"),
+        ({"headers": "1"}, "a map, or an array of structs of a key and a value"),
         ({"value": "*"}, "2 columns: one is needed"),
         ({"value": " "}, "--value is empty"),
     ],

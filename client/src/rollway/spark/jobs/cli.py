@@ -283,7 +283,7 @@ def _copy(
     Examples:
       rollway-spark copy orders orders-2
       rollway-spark copy orders orders --to-url http://other:8080 --app-id mirror --version 1
-      rollway-spark --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.1 copy orders orders --from-kafka
+      rollway-spark --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 copy orders orders --from-kafka
       host:9092
     """
     given, given_to = format_options, to_format_options if to_format_options is not None else format_options

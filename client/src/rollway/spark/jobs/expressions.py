@@ -137,16 +137,7 @@ class _Expressions:
         self._source = source
 
     def bytes_of(self, option: str, expression: str) -> Column:
-        column, kind = self._resolve(option, expression)
-        match kind:
-            case BinaryType():
-                return column
-            case StringType():
-                return column.cast("binary")
-            case StructType() | MapType() | ArrayType() | VariantType():
-                return F.to_json(column).cast("binary")
-            case _:
-                return column.cast("string").cast("binary")
+        return _as_bytes(*self._resolve(option, expression))
 
     def timestamp_of(self, expression: str) -> Column:
         column, kind = self._resolve("timestamp", expression)
@@ -171,23 +162,13 @@ class _Expressions:
     def headers_of(self, expression: str) -> Column:
         column, kind = self._resolve("headers", expression)
         if isinstance(kind, MapType):
-            return F.transform(
-                F.map_entries(column),
-                lambda entry: F.struct(
-                    entry["key"].cast("string").alias("key"), entry["value"].cast("binary").alias("value")
-                ),
-            )
+            return _headers(F.map_entries(column), ("key", "value"), kind.valueType)
         if isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType):
-            names = kind.elementType.names
-            if len(names) == 2:
-                return F.transform(
-                    column,
-                    lambda entry: F.struct(
-                        entry[names[0]].cast("string").alias("key"), entry[names[1]].cast("binary").alias("value")
-                    ),
-                )
+            match kind.elementType.fields:
+                case [key, value]:
+                    return _headers(column, (key.name, value.name), value.dataType)
         raise JobUsageError(
-            f"--headers {expression!r} is {kind.simpleString()}: a map of strings, or an array of structs of a key "
+            f"--headers {expression!r} is {kind.simpleString()}: a map, or an array of structs of a key "
             "and a value is needed."
         )
 
@@ -205,6 +186,29 @@ class _Expressions:
         if len(fields) != 1:
             raise JobUsageError(f"--{option} {expression!r} is {len(fields)} columns: one is needed.")
         return column, fields[0].dataType
+
+
+def _as_bytes(column: Column, kind: DataType) -> Column:
+    """Bytes as they are, text in UTF-8, what has parts as JSON, and all else as Spark prints it."""
+    match kind:
+        case BinaryType():
+            return column
+        case StringType():
+            return column.cast("binary")
+        case StructType() | MapType() | ArrayType() | VariantType():
+            return F.to_json(column).cast("binary")
+        case _:
+            return column.cast("string").cast("binary")
+
+
+def _headers(pairs: Column, names: tuple[str, str], value_type: DataType) -> Column:
+    """Headers of an array of structs with these two fields."""
+    return F.transform(
+        pairs,
+        lambda pair: F.struct(
+            pair[names[0]].cast("string").alias("key"), _as_bytes(pair[names[1]], value_type).alias("value")
+        ),
+    )
 
 
 def first_sentence(error: BaseException) -> str:
