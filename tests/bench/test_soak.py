@@ -66,7 +66,7 @@ def test_more_stored_files_are_no_growth() -> None:
     assert descriptors.startswith("Descriptors do not grow")
 
 
-def test_what_is_open_beside_one_for_each_stored_file_is_counted(tmp_path: Path) -> None:
+def test_what_is_open_beside_stored_files_is_counted(tmp_path: Path) -> None:
     before, beside = soak.open_files(Path("/proc/self"), tmp_path)
     assert before == beside
     with contextlib.ExitStack() as stack:
@@ -75,7 +75,9 @@ def test_what_is_open_beside_one_for_each_stored_file_is_counted(tmp_path: Path)
         (tmp_path / "deleted").unlink()
         assert soak.open_files(Path("/proc/self"), tmp_path) == (before + 2, before + 1)
         stack.enter_context((tmp_path / "stored").open())
-        assert soak.open_files(Path("/proc/self"), tmp_path) == (before + 3, before + 2)
+        assert soak.open_files(Path("/proc/self"), tmp_path) == (before + 3, before + 1)
+        stack.enter_context((tmp_path / "stored").open())
+        assert soak.open_files(Path("/proc/self"), tmp_path) == (before + 4, before + 2)
 
 
 def test_a_slope_is_that_of_the_line() -> None:
