@@ -40,7 +40,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 .PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test spark-fault-test spark-packages-test crash-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
 
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(SETUP_STAMP) ## make .venv with everything in it (needs Python 3.11 or newer; PYTHON=... chooses one)
 
