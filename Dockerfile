@@ -1,5 +1,7 @@
 # The service alone, installed from hash-checked locks. Build: docker build -t rollway .
 FROM python:3.13-slim AS build
+# For what is compiled; it stays behind in this stage.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
 WORKDIR /src
 RUN python -m venv /opt/rollway
 COPY requirements/service.lock requirements/build.lock requirements/

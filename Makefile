@@ -6,6 +6,8 @@ SETUP_STAMP := $(VENV)/.setup-stamp
 DEMO_STAMP := $(VENV)/.demo-stamp
 BENCH_STAMP := $(VENV)/.bench-stamp
 JAVA_STAMP := $(VENV)/.java-stamp
+# What is compiled when there is a compiler.
+COMPILED := client/src/rollway/records/_sections.pyx
 
 # What is imported by dozens of processes is compiled once, whatever the caller's environment says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,7 +46,7 @@ help: ## list the targets
 
 setup: $(SETUP_STAMP) ## make .venv with everything in it (needs Python 3.11 or newer; PYTHON=... chooses one)
 
-$(SETUP_STAMP): requirements/build.lock requirements/dev.lock pyproject.toml client/pyproject.toml
+$(SETUP_STAMP): requirements/build.lock requirements/dev.lock pyproject.toml client/pyproject.toml $(COMPILED)
 	@set -e; \
 	if [ ! -x $(BIN)/python ]; then \
 	  python="$$(sh requirements/find-python "$(PYTHON)")"; \

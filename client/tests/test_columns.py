@@ -16,6 +16,8 @@ from rollway.records import (
     records_from_columns,
 )
 
+pytestmark = pytest.mark.usefixtures("way")
+
 lists = st.lists(byte_strings, max_size=20)
 
 

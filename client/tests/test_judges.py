@@ -26,6 +26,8 @@ from rollway.records import (
     split_batches,
 )
 
+pytestmark = pytest.mark.usefixtures("way")
+
 codecs = pytest.mark.parametrize("codec", Codec)
 seeds = pytest.mark.parametrize("seed", range(12))
 

@@ -29,6 +29,8 @@ from rollway.records import (
 )
 from rollway.records.compression import compress
 
+pytestmark = pytest.mark.usefixtures("way")
+
 paths = pytest.mark.parametrize("path", ["rows", "columns"])
 
 SOUND = record_bytes(value=varint(3) + b"abc", headers=varint(1) + varint(1) + b"h" + varint(-1))

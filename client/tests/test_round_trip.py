@@ -35,6 +35,8 @@ from rollway.records import (
     split_batches,
 )
 
+pytestmark = pytest.mark.usefixtures("way")
+
 paths = pytest.mark.parametrize("path", ["rows", "columns"])
 in_both_paths = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 

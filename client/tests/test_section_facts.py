@@ -12,6 +12,8 @@ from rollway.records import HEADER_BYTES, BrokenRecordError, Record, columns_fro
 from rollway.records.section_facts import SectionFacts, find_facts
 from rollway.records.section_reader import read_section, survey_section
 
+pytestmark = pytest.mark.usefixtures("way")
+
 BASE_MS = 1_700_000_000_000
 
 

@@ -19,6 +19,8 @@ from rollway.records.section_tables_read import read_tables
 from rollway.records.section_tables_write import table_section
 from rollway.records.section_writer import record_section, timestamp_deltas
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(section_reader, "read_tables", lambda *_: None)

@@ -4,17 +4,19 @@ Quick, and only ever sure of the good: an answer means that the general reader (
 records without complaint, their offset deltas counting up from 0. Everything else, broken or merely unusual, is
 ``None`` and the general reader's to judge: there is one verdict, and one wording of it.
 
-Records of one shape are the rule. Few of them are compared field by field, each field of all records as one string of
-bytes; many in runs (``record_runs``). Other small sections are walked record by record.
+Compiled (``_sections.pyx``), this is one walk. In Python, records of one shape are taken to be the rule: few of them
+are compared field by field, each field of all records as one string of bytes; many in runs (``record_runs``). Other
+small sections are walked record by record.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from rollway.records import compiled
 from rollway.records.errors import BrokenRecordError, DecompressedSizeError
 from rollway.records.record_runs import find_extremes
-from rollway.records.section_reader import RECORD_COLUMN_BYTES, survey_section
+from rollway.records.section_reader import RECORD_COLUMN_BYTES, header_count_max, survey_section
 from rollway.records.section_rows import HEADER_BYTES_MIN
 from rollway.records.varint import read_varint, read_varlong
 
@@ -44,6 +46,10 @@ def find_facts(
     An answer means that ``read_section`` with the same ``columns_bytes_max`` reads them, and that record ``i`` has the
     offset delta ``i``. No keys, values or headers are copied out of a large section. Thread: any.
     """
+    sections = compiled.sections
+    if sections is not None:
+        found = sections.find_facts(section, record_count, header_count_max(record_count, columns_bytes_max))
+        return None if found is None else SectionFacts(*found)
     is_small = record_count <= _WALK_MAX and len(section) <= _WALK_BYTES_MAX
     try:
         if is_small and _COMPARE_MIN <= record_count <= len(_WHOLE_NUMBERS):

@@ -1,15 +1,17 @@
 """The record section of a batch of up to a few thousand records, from lists of byte strings.
 
-Lists are what JSON and Python programs have. No loop over records here either: each field is one pass of ``map`` over
-the list, and one join puts them together. Below some thousand records that is quicker than arrays.
+Lists are what JSON and Python programs have. Without the compiled way (``_sections.pyx``) there is no loop over
+records here either: each field is one pass of ``map`` over the list, and one join puts them together. Below some
+thousand records that is quicker than arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import add
-from typing import cast
+from typing import TypeVar, cast
 
+from rollway.records import compiled
 from rollway.records.varint import encode_varlong
 
 _KEPT_MAX = 16 * 1024
@@ -19,6 +21,7 @@ _NO_HEADERS = b"\x00"
 _INT64_SPAN = 1 << 64
 _INT64_MIN = -(1 << 63)
 
+Item = TypeVar("Item")
 Headers = Sequence[tuple[str, bytes | None]]
 _Column = bytes | list[bytes]
 
@@ -59,6 +62,9 @@ def join_rows(
     header_blocks: list[bytes] | None,
 ) -> bytes:
     """``list_section`` with the headers of each record encoded, their number in front."""
+    written = _write_compiled(timestamps, keys, values, header_blocks)
+    if written is not None:
+        return written
     count = len(values)
     row: list[_Column] = [_timestamp_deltas(timestamps)]
     offset_place = len(row)
@@ -77,6 +83,24 @@ def join_rows(
     for place, column in enumerate(columns):
         parts[place::width] = [column] * count if isinstance(column, bytes) else column
     return b"".join(parts)
+
+
+def _write_compiled(
+    timestamps: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    header_blocks: list[bytes] | None,
+) -> bytes | None:
+    if compiled.sections is None:
+        return None
+    try:
+        return compiled.sections.write_lists(_as_list(timestamps), _as_list(keys), _as_list(values), header_blocks)
+    except OverflowError:
+        return None
+
+
+def _as_list(items: Sequence[Item]) -> list[Item]:
+    return items if isinstance(items, list) else list(items)
 
 
 def _timestamp_deltas(timestamps: Sequence[int]) -> _Column:

@@ -11,7 +11,8 @@
     headerCount    varint
     headers        each: nameLength varint, name (UTF-8), valueLength varint (-1: null), value
 
-Where records begin is found first; then every field is read for all records at once. No field is checked against its
+Compiled (``_sections.pyx``), it is walked once and copied once. In Python, where records begin is found first; then
+every field is read for all records at once. No field is checked against its
 record's end while reading: places only ever grow, so a record whose last field ends exactly where the record does has
 all of them inside.
 """
@@ -23,7 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rollway.records.columns import BoolArray, ByteArray, HeaderColumns, Int64Array, RecordColumns
+from rollway.records import compiled
+from rollway.records.columns import BinaryColumn, BoolArray, ByteArray, HeaderColumns, Int64Array, RecordColumns
 from rollway.records.errors import BrokenRecordError, DecompressedSizeError
 from rollway.records.gather import Ranges, gather
 from rollway.records.section_boundaries import Boundaries, find_boundaries
@@ -68,9 +70,43 @@ def read_section(section: bytes | memoryview, record_count: int, columns_bytes_m
         DecompressedSizeError: the columns would be larger than ``columns_bytes_max``.
     """
     _check_count(section, record_count)
+    found = _read_compiled(section, record_count, columns_bytes_max)
+    if found is not None:
+        return found
     if record_count == 0 or (record_count < _ROWS_MAX and len(section) <= _ROWS_BYTES_MAX):
         return read_rows(bytes(section), record_count)
     return _SectionReader(section, columns_bytes_max).read(record_count)
+
+
+def header_count_max(record_count: int, columns_bytes_max: int | None) -> int:
+    """How many headers ``record_count`` records may have for their columns to stay within so many bytes.
+
+    Negative when the records alone are too many.
+    """
+    if columns_bytes_max is None:
+        return _INT64_MAX
+    return (columns_bytes_max - record_count * RECORD_COLUMN_BYTES) // _HEADER_COLUMN_BYTES
+
+
+def _read_compiled(
+    section: bytes | memoryview, record_count: int, columns_bytes_max: int | None
+) -> RecordColumns | None:
+    headers_max = header_count_max(record_count, columns_bytes_max)
+    if compiled.sections is None or headers_max < 0:
+        return None
+    found = compiled.sections.read_section(section, record_count, headers_max)
+    if found is None:
+        return None
+    offsets, timestamps, keys, values, headers = found
+    return RecordColumns(
+        offsets,
+        timestamps,
+        BinaryColumn.unchecked(*keys),
+        BinaryColumn.unchecked(*values),
+        None
+        if headers is None
+        else HeaderColumns(headers[0], BinaryColumn.unchecked(*headers[1]), BinaryColumn.unchecked(*headers[2])),
+    )
 
 
 def survey_section(

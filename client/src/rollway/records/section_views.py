@@ -176,7 +176,7 @@ class _Strings:
             places = np.flatnonzero(self._lengths <= _INLINE_BYTES_MAX)
             if len(places):
                 views[places] = self._inline(places)
-        elif longest * len(self._lengths) == len(self._data):
+        elif int(self._lengths.min()) == longest:
             self._fill_equal(views, longest)
         else:
             views[:] = self._inline(np.arange(len(self._lengths)))

@@ -1,7 +1,7 @@
 """The uncompressed record section of a batch, from columns (its layout: ``section_reader``).
 
-No loop over records: varints are laid out in numpy, then Arrow joins them with keys and values, row by row, in C++.
-The data of the joined column is the section.
+Compiled (``_sections.pyx``), it is a loop over records. In Python there is none: varints are laid out in numpy, then
+Arrow joins them with keys and values, row by row, in C++. The data of the joined column is the section.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rollway.records import compiled
 from rollway.records.batch import Buffer
 from rollway.records.columns import BinaryColumn, HeaderColumns, Int64Array, RecordColumns
 from rollway.records.section_rows import write_rows
@@ -57,6 +58,9 @@ def record_sizes(payload: Int64Array, timestamps: Int64Array) -> Int64Array:
 def record_section(columns: RecordColumns) -> Buffer:
     """All records, one after the other, offset deltas from 0; at least one record."""
     count = len(columns)
+    written = None if compiled.sections is None else compiled.sections.write_section(columns)
+    if written is not None:
+        return written
     if count < _ROWS_MAX:
         return write_rows(columns)
     tables = table_section(columns, timestamp_deltas(columns.timestamps))
