@@ -8,11 +8,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
-from app.translate import Encoding, RecordDocument, record_documents
+from app.record_texts import RecordText, record_texts
+from app.translate import Encoding, RecordDocument
 from rollway.records import (
     HEADER_BYTES,
     BatchHeader,
@@ -64,14 +65,14 @@ class FetchRange(NamedTuple):
 class ReadRecords(NamedTuple):
     """Records for JSON, and where the next fetch begins."""
 
-    documents: list[RecordDocument]
+    documents: list[RecordText]
     next_offset: Offset
 
 
 class DecodedRecords(NamedTuple):
     """Records for JSON, where they end, and how many bytes they hold; all that were allowed if some were left out."""
 
-    documents: list[RecordDocument]
+    documents: list[RecordText]
     next_offset: Offset
     content_bytes: int
 
@@ -151,9 +152,15 @@ def read_listable(
 
 
 def read_records(
-    snapshot: LogSnapshot, wanted: FetchRange, request: FetchRequest, *, encoding: Encoding, partition: int
+    snapshot: LogSnapshot,
+    wanted: FetchRange,
+    request: FetchRequest,
+    *,
+    encoding: Encoding,
+    partition: int,
+    between: bytes | None = None,
 ) -> ReadRecords:
-    """Exactly the records of the range, decoded for JSON, as far as ``max_bytes`` goes.
+    """Exactly the records of the range, decoded for JSON, as far as ``max_bytes`` goes; as ``record_texts``.
 
     Raises:
         CorruptionError: stored bytes are damaged.
@@ -161,7 +168,9 @@ def read_records(
     """
     data = read_slices(snapshot, wanted, request)
     end = _end_of_read(wanted, request)
-    documents, next_offset, _ = records_of(data, wanted.start, end, encoding=encoding, partition=partition)
+    documents, next_offset, _ = records_of(
+        data, wanted.start, end, encoding=encoding, partition=partition, between=between
+    )
     return ReadRecords(documents, next_offset if end is None else min(next_offset, max(end, wanted.start)))
 
 
@@ -207,10 +216,13 @@ def records_of(
     *,
     encoding: Encoding,
     partition: int,
+    between: bytes | None = None,
     content_bytes_max: int = DECOMPRESSED_BYTES_MAX,
     min_one: bool = True,
 ) -> DecodedRecords:
     """The records of ``[start, end)`` in ``data``, as many as ``content_bytes_max`` bytes of keys and values allow.
+
+    As ``record_texts``, one or more texts for each batch.
 
     Control records never; nor those of the transactions that ``data`` calls aborted.
 
@@ -219,13 +231,13 @@ def records_of(
     Raises:
         CorruptionError: stored bytes are damaged.
     """
-    documents: list[RecordDocument] = []
+    documents: list[RecordText] = []
     next_offset = start
     content_bytes = 0
     for batch in _visible(data):
         if end is not None and batch.header.base_offset >= end:
             break
-        found, content = _documents_of(batch, start, end, encoding, partition)
+        found, content = _documents_of(batch, start, end, encoding, partition, between)
         if content_bytes + content > content_bytes_max and (documents or not min_one):
             return DecodedRecords(documents, next_offset, content_bytes_max)
         documents += found
@@ -248,7 +260,7 @@ def read_record(
     request = FetchRequest(offset=offset, max_bytes=0, max_records=1, isolation=isolation)
     wanted = FetchRange(offset, Offset(offset + 1))
     documents = read_records(snapshot, wanted, request, encoding=encoding, partition=partition).documents
-    return documents[0] if documents else None
+    return cast("RecordDocument", documents[0]) if documents else None
 
 
 def read_value(
@@ -323,14 +335,15 @@ def _decoded(batch: RecordBatch) -> RecordColumns:
 
 
 def _documents_of(
-    batch: RecordBatch, start: Offset, end: Offset | None, encoding: Encoding, partition: int
-) -> tuple[list[RecordDocument], int]:
+    batch: RecordBatch, start: Offset, end: Offset | None, encoding: Encoding, partition: int, between: bytes | None
+) -> tuple[list[RecordText], int]:
     """The batch's records inside the range, and how many bytes it holds decompressed."""
     _, columns, content = _decoded_range(batch, start, end)
-    documents = record_documents(
+    documents = record_texts(
         columns,
         encoding=encoding,
         timestamp_type=TIMESTAMP_TYPE_NAMES[batch.header.timestamp_type],
         partition=partition,
+        between=between,
     )
     return documents, content

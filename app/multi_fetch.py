@@ -19,6 +19,7 @@ from app.multi_fetch_body import ZERO_TOPIC_ID, FetchPartition, MultiFetchReques
 from app.partition_reads import PartitionAnswer, check_leader_epoch, find_divergence, read_partitions
 from app.pools import call_in
 from app.purgatory import DelayedOperation, Wake
+from app.record_texts import IN_LIST
 from app.translate import Encoding
 from storage.errors import (
     InconsistentTopicIdError,
@@ -247,6 +248,7 @@ def decode_answers(answers: Iterable[PartitionAnswer], encoding: Encoding) -> No
                 None,
                 encoding=encoding,
                 partition=answer.asked.partition,
+                between=IN_LIST,
                 content_bytes_max=left_bytes,
                 min_one=min_one,
             )

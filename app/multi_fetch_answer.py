@@ -15,7 +15,8 @@ from msgspec import UNSET, UnsetType
 from app.http.problems import problem_for
 from app.http.zero_copy import Part
 from app.partition_reads import PartitionAnswer
-from app.translate import RecordDocument, encode_document
+from app.record_texts import RecordText
+from app.translate import encode_document
 from rollway.records import frame_head, multi_frame_head
 
 FETCHED_PARTITIONS = "Fetched-Partitions"
@@ -55,7 +56,7 @@ class PartitionDocument(msgspec.Struct, gc=False):
     last_stable_offset: int
     log_end_offset: int
     next_offset: int
-    records: list[RecordDocument]
+    records: list[RecordText]
     aborted_transactions: list[AbortedDocument] | UnsetType = UNSET
     diverging_epoch: DivergingDocument | UnsetType = UNSET
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from app.fetch_range import read_listable
 from app.multi_fetch_body import FetchPartition
-from app.translate import RecordDocument
+from app.record_texts import RecordText
 from storage.errors import PartitionOfflineError, StorageError
 from storage.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import Offset
@@ -38,7 +38,7 @@ class PartitionAnswer:
     snapshot: LogSnapshot | None = None
     data: FetchData | None = None
     diverging: Diverging | None = None
-    records: list[RecordDocument] = field(default_factory=list)
+    records: list[RecordText] = field(default_factory=list)
     next_offset: int = -1
 
     @property

@@ -399,7 +399,7 @@ class _HeaderDocument(msgspec.Struct, gc=False):
 class FetchDocument(msgspec.Struct, gc=False):
     """The answer to a fetch in JSON; see ``schemas.records.FetchResult``."""
 
-    records: list[RecordDocument]
+    records: list[RecordDocument | msgspec.Raw]
     next_offset: int
     log_start_offset: int
     high_watermark: int

@@ -12,7 +12,8 @@ from app.fetch_range import records_of
 from app.hot.request import HotRequest
 from app.http.hot import HotAnswer, make_head
 from app.quotas.limits import QuotaKind
-from app.translate import FetchDocument, RecordDocument, encode_document, encode_lines
+from app.record_texts import IN_LINES, IN_LIST, RecordText
+from app.translate import FetchDocument, encode_document, encode_lines
 from storage.errors import StorageError
 from storage.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import Offset
@@ -36,6 +37,7 @@ _HEAD = (
 def fetch_json(broker: Broker, request: HotRequest) -> HotAnswer | None:
     """Answer, or leave to the route what it alone can tell: errors, waits, quotas, closed ranges, times."""
     asked = request.head.parameters
+    is_lines = request.head.accept == _NDJSON
     if not _is_simple(broker, request):
         return None
     try:
@@ -52,11 +54,18 @@ def fetch_json(broker: Broker, request: HotRequest) -> HotAnswer | None:
         data = data or _read(snapshot, start, end, max_bytes, STORED_BYTES_MAX)
         if data is None:
             return None
-        found = records_of(data, start, end, encoding=asked.encoding, partition=request.head.partition)
+        found = records_of(
+            data,
+            start,
+            end,
+            encoding=asked.encoding,
+            partition=request.head.partition,
+            between=IN_LINES if is_lines else IN_LIST,
+        )
     except StorageError:
         return None
     next_offset = found.next_offset if end is None else min(found.next_offset, end)
-    return _answer(broker, snapshot, found.documents, next_offset, is_lines=request.head.accept == _NDJSON)
+    return _answer(broker, snapshot, found.documents, next_offset, is_lines=is_lines)
 
 
 def _read(snapshot: LogSnapshot, start: Offset, end: Offset | None, max_bytes: int, looked_at: int) -> FetchData | None:
@@ -98,7 +107,7 @@ def _start_of(snapshot: LogSnapshot, place: int | str) -> Offset:
 
 
 def _answer(
-    broker: Broker, snapshot: LogSnapshot, documents: list[RecordDocument], next_offset: Offset, *, is_lines: bool
+    broker: Broker, snapshot: LogSnapshot, documents: list[RecordText], next_offset: Offset, *, is_lines: bool
 ) -> HotAnswer:
     ends = (
         snapshot.log_start_offset,

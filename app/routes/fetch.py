@@ -33,6 +33,7 @@ from app.message_sets import read_message_set
 from app.paths import RECORDS
 from app.quotas.throttling import Client
 from app.record_stream import NDJSON
+from app.record_texts import IN_LINES, IN_LIST
 from app.routes.records import MESSAGE_SET, RECORD_BATCHES
 from app.translate import FetchDocument, encode_document, encode_lines
 from schemas.base import LONG_MAX, FlagParameter, TimestampParameter, WholeNumber
@@ -349,8 +350,10 @@ def _prepare(
     if media_type == RECORD_BATCHES:
         data = read_slices(snapshot, wanted, request)
         return _Prepared(data.next_offset, slices=data.slices, headers=aborted_header(data))
-    records = read_records(snapshot, wanted, request, encoding=encoding, partition=partition)
-    if media_type == NDJSON:
+    is_lines = media_type == NDJSON
+    between = IN_LINES if is_lines else IN_LIST
+    records = read_records(snapshot, wanted, request, encoding=encoding, partition=partition, between=between)
+    if is_lines:
         return _Prepared(records.next_offset, content=encode_lines(records.documents))
     document = FetchDocument(
         records.documents,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from types import ModuleType
 from typing import Protocol, cast
 
 import numpy as np
@@ -46,16 +47,17 @@ class CompiledSections(Protocol):
         """The same, of lists; ``OverflowError`` for a timestamp that is no int64."""
 
 
-def _load() -> CompiledSections | None:
+def load(name: str) -> ModuleType | None:
+    """The compiled module of this name, if it was built and is wanted."""
     if os.environ.get("ROLLWAY_PURE_PYTHON", "0") not in {"", "0"}:
         return None
     try:
-        return cast("CompiledSections", importlib.import_module("rollway.records._sections"))
+        return importlib.import_module(name)
     except ImportError:
         return None
 
 
-sections = _load()
+sections = cast("CompiledSections | None", load("rollway.records._sections"))
 """The compiled way, or ``None``. Looked up here with every call, so that tests can hold one way against the other."""
 
 
