@@ -17,13 +17,15 @@ from typing import TypeVar
 from app.fetch_sessions import FetchSessions
 from app.fetch_waiters import FetchWaiters
 from app.fetching import Fetching, LogStartMoves
+from app.flush_pace import FlushPace
 from app.http import request_context
 from app.http.byte_budget import ByteBudget
 from app.load_jobs.registry import LoadJobs
 from app.load_jobs.store import JobLimits
 from app.metrics import Metrics
-from app.partition_writer import MailboxLimits, PartitionWriter, PendingAppend
+from app.partition_writer import MailboxLimits, PartitionWriter
 from app.partitioning import StickyPartitioner
+from app.pending_append import PendingAppend
 from app.pools import INLINE_BYTES_MAX, Pools, call_in
 from app.produce_waiters import Outcome, ProduceWaiters, timed_out
 from app.produce_waiters import ProduceOptions as ProduceOptions
@@ -88,6 +90,7 @@ class Broker:
             group_count_max=settings.group_count_max,
             inline_bytes_max=settings.inline_append_bytes_max,
         )
+        self._flush_pace = FlushPace(settings.inline_append_bytes_max)
         self._writers: dict[PartitionName, PartitionWriter] = {}
         self._control = asyncio.Lock()
         self.transactions = TransactionCoordinator(
@@ -330,6 +333,7 @@ class Broker:
                 flush_pool=self.pools.flush,
                 observer=self,
                 limits=self._limits,
+                pace=self._flush_pace,
             )
             self._writers[log.name] = writer
         return writer

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from app.broker import Broker, ProduceOptions
 from app.http.problems import Problem
-from app.partition_writer import PendingAppend
+from app.pending_append import PendingAppend
 from app.transactions.duplicates import merged
 from app.transactions.sessions import Enlistment
 from app.transactions.state import ProducerIdentity

@@ -6,7 +6,8 @@ writing of the next one (group commit). Jobs (retention, roll, truncation, confi
 so they never race an append or a flush (invariants 1, 8, 9, 10).
 
 A small append to an idle writer is written at once, on the loop, when the log says that it needs no roll and no fsync
-and the disk has not held up such a write lately: the hop to a thread would cost more than the write.
+and the disk has not held up such a write lately: the hop to a thread would cost more than the write. So is the fsync of
+a small group waited for on the loop where the disk is quicker than the hop (``flush_pace``).
 
 Thread: everything here runs on the event loop; the log's other calls go to threads.
 """
@@ -24,7 +25,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol, TypeVar, cast
 
+from app.flush_pace import FlushPace
 from app.http.problems import Problem
+from app.pending_append import PendingAppend, set_exception, set_result
 from storage.batch_validation import ValidBatch
 from storage.errors import (
     PartitionFailedError,
@@ -39,6 +42,8 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 OVERLOAD_RETRY_AFTER_MS = 100
+# What was asked for by who appends alone is in the log already.
+_ALONE = AppendRequest(())
 STALL_SECONDS = 0.01
 """Writes on the loop that take longer than this are held up by the disk: the next ones go to threads."""
 STALL_PAUSE_SECONDS = 1.0
@@ -70,91 +75,6 @@ class WriterObserver(Protocol):
     def partition_failed(self, log: PartitionLog, error: BaseException) -> None: ...
 
 
-class PendingAppend:
-    """One append on its way. ``written`` completes when readers of the file see it, ``fsynced`` when a power cut
-    would not take it. Both fail with the same error when the append is refused.
-
-    ``fsynced`` completes only if somebody asked: by the topic's ``flush.policy=group`` or by ``wants_fsync``.
-
-    ``result`` and ``error`` tell what is known already, without a future: most appends are written when they are
-    handed back.
-    """
-
-    __slots__ = (
-        "_fsynced",
-        "_is_fsynced",
-        "_loop",
-        "_written",
-        "error",
-        "log",
-        "request",
-        "result",
-        "size_bytes",
-        "wants_fsync",
-    )
-
-    def __init__(
-        self,
-        log: PartitionLog,
-        request: AppendRequest,
-        size_bytes: int,
-        wants_fsync: bool,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self.log = log
-        self.request = request
-        self.size_bytes = size_bytes
-        self.wants_fsync = wants_fsync
-        self.result: AppendResult | None = None
-        self.error: BaseException | None = None
-        self._is_fsynced = False
-        self._loop = loop
-        self._written: asyncio.Future[AppendResult] | None = None
-        self._fsynced: asyncio.Future[AppendResult] | None = None
-
-    @property
-    def written(self) -> asyncio.Future[AppendResult]:
-        future = self._written
-        if future is None:
-            future = self._written = self._loop.create_future()
-            if self.result is not None:
-                future.set_result(self.result)
-            elif self.error is not None:
-                _set_exception(future, self.error)
-        return future
-
-    @property
-    def fsynced(self) -> asyncio.Future[AppendResult]:
-        future = self._fsynced
-        if future is None:
-            future = self._fsynced = self._loop.create_future()
-            if self._is_fsynced and self.result is not None:
-                future.set_result(self.result)
-            elif self.error is not None:
-                _set_exception(future, self.error)
-        return future
-
-    def note_written(self, result: AppendResult) -> None:
-        """Complete ``written``."""
-        self.result = result
-        if self._written is not None:
-            _set_result(self._written, result)
-
-    def note_fsynced(self) -> None:
-        """Complete ``fsynced``."""
-        assert self.result is not None
-        self._is_fsynced = True
-        if self._fsynced is not None:
-            _set_result(self._fsynced, self.result)
-
-    def fail(self, error: BaseException) -> None:
-        """Answer both futures with ``error``, where they have no answer yet."""
-        self.error = error
-        for future in (self._written, self._fsynced):
-            if future is not None:
-                _set_exception(future, error)
-
-
 class _Job:
     """Something to do alone between two groups: a call in a thread, or, without one, holding the writer still."""
 
@@ -177,6 +97,7 @@ class PartitionWriter:
         flush_pool: Executor,
         observer: WriterObserver,
         limits: MailboxLimits | None = None,
+        pace: FlushPace | None = None,
     ) -> None:
         self._log = log
         self._write_pool = write_pool
@@ -184,6 +105,7 @@ class PartitionWriter:
         self._observer = observer
         self._limits = limits or MailboxLimits()
         self._inline_bytes_max = self._limits.inline_bytes_max
+        self._pace = pace or FlushPace(0)
         self._loop = asyncio.get_running_loop()
         self._mailbox: deque[PendingAppend | _Job] = deque()
         self._mailbox_bytes = 0
@@ -232,8 +154,8 @@ class PartitionWriter:
     def append_alone(self, batch: ValidBatch) -> AppendResult | None:
         """Write and publish a batch here and now, without a future; ``None`` leaves it as if nobody had asked.
 
-        Only for who does not wait for an fsync, of a topic that has none for each group. It takes an idle writer, a
-        small batch, and a log that needs nothing but the write.
+        Only for who does not wait for an fsync, of a topic that has none for each group; others have
+        ``append_alone_and_flush``. It takes an idle writer, a small batch, and a log that needs nothing but the write.
 
         Raises:
             StorageError: the log refused it; what ``append`` would have failed with.
@@ -261,6 +183,17 @@ class PartitionWriter:
             self._observer.group_appended(1, seconds)
             self._observer.published(self._log)
         return result
+
+    def append_alone_and_flush(self, batch: ValidBatch) -> PendingAppend | None:
+        """As ``append_alone``, with an fsync of it and of all that comes until that begins. Raises as it."""
+        result = self.append_alone(batch)
+        if result is None:
+            return None
+        pending = PendingAppend(self._log, _ALONE, batch.size_bytes, True, self._loop)
+        pending.result = result
+        self._unflushed.append(pending)
+        self._start_flush()
+        return pending
 
     async def run(self, call: Callable[[], Result]) -> Result:
         """Run ``call`` in a thread when its turn comes, with no append and no flush beside it; publish afterwards.
@@ -449,13 +382,13 @@ class PartitionWriter:
         self._in_job = True
         try:
             if job.call is None:
-                _set_result(job.done, None)
+                set_result(job.done, None)
                 await job.released
                 self._publish()
             else:
-                _set_result(job.done, await self._call(job.call))
+                set_result(job.done, await self._call(job.call))
         except Exception as error:  # noqa: BLE001 - it is the caller's, who waits for it
-            _set_exception(job.done, error)
+            set_exception(job.done, error)
             if isinstance(error, PartitionFailedError):
                 self._observer.partition_failed(self._log, error)
         finally:
@@ -484,8 +417,14 @@ class PartitionWriter:
 
     async def _flush_once(self, covered: list[PendingAppend]) -> None:
         began = perf_counter()
+        # A group that is being written in a thread may flush as well, which would be waited for.
+        is_here = self._task is None and self._pace.allows(self._log.unflushed_bytes)
         try:
-            await self._loop.run_in_executor(self._flush_pool, self._log.flush)
+            if is_here:
+                self._log.flush()
+                self._pace.note_here(perf_counter() - began)
+            else:
+                self._pace.note_in_thread(await self._loop.run_in_executor(self._flush_pool, _timed, self._log.flush))
         except Exception as error:  # noqa: BLE001 - whatever it was, these bytes may not be on the disk (rule 3)
             failure = error if isinstance(error, PartitionFailedError) else _failed(self._log, error)
             for pending in covered:
@@ -502,6 +441,12 @@ class PartitionWriter:
         self._observer.published(self._log)
 
 
+def _timed(call: Callable[[], object]) -> float:
+    began = perf_counter()
+    call()
+    return perf_counter() - began
+
+
 def waits_of_thread() -> int:
     """How often this thread has waited for something, such as a disk, since it began; not how often it had to yield."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
@@ -511,14 +456,3 @@ def _failed(log: PartitionLog, error: BaseException) -> PartitionFailedError:
     failure = PartitionFailedError(f"{log.name}: {error}")
     failure.__cause__ = error
     return failure
-
-
-def _set_result(future: asyncio.Future[Result], result: Result) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _set_exception(future: asyncio.Future[Result], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # seen: nobody may be waiting for this one

@@ -21,7 +21,7 @@ from app.enlisting import PartitionAppend, refuse_unacknowledged, submit_appends
 from app.http.problems import Problem, problem_for
 from app.idempotence import refuse_reserved, stamp_batches
 from app.keyed_parts import KeyedParts
-from app.partition_writer import PendingAppend
+from app.pending_append import PendingAppend
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.produce_body import PartRequest, ProduceRequest, parse_produce_request
 from app.producing import ProduceResultDocument, batches_of, nothing_appended, result_document

@@ -14,8 +14,8 @@ from app.broker import Broker, ProduceOptions
 from app.enlisting import submit_append
 from app.http import request_context
 from app.http.problems import Problem, problem_for
-from app.partition_writer import PendingAppend
 from app.partitioning import rows_by_partition
+from app.pending_append import PendingAppend
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.record_batches import compresses, validated_batches
 from app.translate import Encoding, ParsedRecords, parse_record_list

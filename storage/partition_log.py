@@ -142,6 +142,12 @@ class PartitionLog:
         """Records not yet covered by an fsync."""
         return max(0, self.written_end_offset - self.durable_end_offset)
 
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes of the active segment not yet covered by an fsync."""
+        end, durable = self._writer.written.log_end, self._writer.durable_end
+        return end.position - (durable.position if end.segment_base_offset == durable.segment_base_offset else 0)
+
     # Publishing
 
     def publish(self) -> LogSnapshot:
@@ -159,20 +165,13 @@ class PartitionLog:
         current = self.snapshot.high_watermark_metadata
         if current.offset <= end.offset:
             bound = self.replicas.high_watermark(bound, current, self._clock.elapsed_ms)
-        if bound is end and written.unstable is NOTHING_UNSTABLE:
-            # As most often: all that is written is shown.
-            segments, bases, start, damage = (
-                written.segments,
-                written.base_offsets,
-                written.log_start_offset,
-                self.damage,
-            )
-            snapshot = LogSnapshot(segments, bases, start, end, end, end, damage)
+        if bound is end and written.unstable is NOTHING_UNSTABLE:  # as most often, all that is written is shown
+            start = written.log_start_offset
+            self.snapshot = LogSnapshot(written.segments, written.base_offsets, start, end, end, end, self.damage)
         else:
-            snapshot = self._make_snapshot(written, bound)
-        self.snapshot = snapshot
-        writer.high_watermark = snapshot.high_watermark
-        return snapshot
+            self.snapshot = self._make_snapshot(written, bound)
+        writer.high_watermark = self.snapshot.high_watermark
+        return self.snapshot
 
     def copied_offset(self) -> Offset:
         """Up to where all copies in sync have what readers may see or will: the local one by what is written.

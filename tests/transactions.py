@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from app.broker import Broker, ProduceOptions
 from app.enlisting import submit_append
-from app.partition_writer import PendingAppend
+from app.pending_append import PendingAppend
 from app.transactions.state import ProducerIdentity
 from rollway.records import (
     ControlType,

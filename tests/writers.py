@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from app.flush_pace import FlushPace
 from app.partition_writer import MailboxLimits, PartitionWriter
 from rollway.records import Record, columns_from_records, encode_batch
 from storage.batch_validation import ValidBatch, validate_batches
@@ -96,7 +98,9 @@ class WriterStand:
 
 
 @contextlib.asynccontextmanager
-async def writer_stand(limits: MailboxLimits | None = None, **config: object) -> AsyncIterator[WriterStand]:
+async def writer_stand(
+    limits: MailboxLimits | None = None, pace: FlushPace | None = None, **config: object
+) -> AsyncIterator[WriterStand]:
     """A topic of one partition with ``config`` (dots as underscores), and its writer."""
     clock = ManualClock()
     disk = SimulatedDisk(clock)
@@ -106,11 +110,31 @@ async def writer_stand(limits: MailboxLimits | None = None, **config: object) ->
     observed = Observed()
     with ThreadPoolExecutor(2) as write_pool, ThreadPoolExecutor(2) as flush_pool:
         writer = PartitionWriter(
-            topic.partitions[0], write_pool=write_pool, flush_pool=flush_pool, observer=observed, limits=limits
+            topic.partitions[0],
+            write_pool=write_pool,
+            flush_pool=flush_pool,
+            observer=observed,
+            limits=limits,
+            pace=pace,
         )
         yield WriterStand(disk, clock, manager, topic.partitions[0], writer, observed)
         disk.before_operation = None
         await writer.close()
+
+
+def on_stand(
+    scenario: Callable[[WriterStand], Coroutine[Any, Any, None]],
+    limits: MailboxLimits | None = None,
+    pace: FlushPace | None = None,
+    **config: object,
+) -> None:
+    """Run ``scenario`` on a stand of its own."""
+
+    async def run() -> None:
+        async with asyncio.timeout(60), writer_stand(limits, pace, **config) as stand:
+            await scenario(stand)
+
+    asyncio.run(run())
 
 
 async def eventually(holds: Callable[[], bool]) -> None:

@@ -6,7 +6,6 @@ what happens later, is answered by the application as well, from the error.
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -18,7 +17,8 @@ from app.http import request_context
 from app.http.hot import HotAnswer, HotWait, Outcome, PlainHead, make_head
 from app.http.problems import Problem
 from app.idempotence import refuse_reserved
-from app.partition_writer import PartitionWriter, PendingAppend
+from app.partition_writer import PartitionWriter
+from app.pending_append import PendingAppend
 from app.produce_waiters import timed_out
 from app.producing import ProduceResultDocument, produce, result_document
 from app.quotas.limits import QuotaKind
@@ -44,15 +44,19 @@ _ACCEPTED = HotAnswer(make_head(202, [("Content-Length", "0")]), status=202)
 
 
 class _ShortWay:
-    """What was found for a head whose batches may be appended and answered at once, and holds while ``topic`` does."""
+    """What was found for a head whose batches may be appended at once, and holds while ``topic`` does.
 
-    __slots__ = ("config", "log", "topic", "writer")
+    ``fsync`` are the options of those that are answered once an fsync covers them; others are answered at once.
+    """
 
-    def __init__(self, topic: Topic, log: PartitionLog, writer: PartitionWriter) -> None:
+    __slots__ = ("config", "fsync", "log", "topic", "writer")
+
+    def __init__(self, topic: Topic, log: PartitionLog, writer: PartitionWriter, fsync: ProduceOptions | None) -> None:
         self.topic = topic
         self.log = log
         self.config = log.config
         self.writer = writer
+        self.fsync = fsync
 
 
 def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
@@ -66,16 +70,33 @@ def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
         head.memo.way = None
         return _produce(broker, request, None)
     batch = find_plain_batch(body, way.config, broker.now_ms())
-    result = None if batch is None else way.writer.append_alone(batch)
-    if batch is None or result is None:
+    if batch is None:
         return _produce(broker, request, batch)
+    if way.fsync is not None:
+        pending = way.writer.append_alone_and_flush(batch)
+        return _produce(broker, request, batch) if pending is None else _wait_for_fsync(broker, pending, way.fsync)
+    result = way.writer.append_alone(batch)
+    return _produce(broker, request, batch) if result is None else _plain_answer(broker, log, batch.size_bytes, result)
+
+
+def _plain_answer(broker: Broker, log: PartitionLog, size_bytes: int, result: AppendResult) -> HotAnswer:
     base_offset, last_offset, record_count, log_append_time, log_start_offset, _ = result
     metrics = broker.metrics
     metrics.produced_records.value += record_count
-    metrics.produced_bytes.value += batch.size_bytes
-    numbers = (head.partition, base_offset, last_offset, record_count, log_append_time, log_start_offset)
+    metrics.produced_bytes.value += size_bytes
+    numbers = (log.name.partition, base_offset, last_offset, record_count, log_append_time, log_start_offset)
     document = _RESULT % (*numbers, log.recovery_point)
     return HotAnswer(_JSON_HEAD + b"%d\r\n" % len(document), document)
+
+
+def _wait_for_fsync(broker: Broker, pending: PendingAppend, options: ProduceOptions) -> HotWait:
+    def answer() -> HotAnswer:
+        return _plain_answer(broker, pending.log, pending.size_bytes, pending.outcome())
+
+    def expired() -> HotAnswer:
+        raise timed_out(options, pending.result)
+
+    return HotWait(pending.call_when_fsynced, answer, options.timeout_ms, expired)
 
 
 def _produce(broker: Broker, request: HotRequest, checked: ValidBatch | None) -> Outcome | None:
@@ -103,18 +124,18 @@ def _produce(broker: Broker, request: HotRequest, checked: ValidBatch | None) ->
 
 
 def _find_short_way(broker: Broker, head: PlainHead, log: PartitionLog, options: ProduceOptions) -> None:
-    """Remember the short way of requests with this head, if they may take one: nothing is waited for but the write."""
+    """Remember the short way of requests with this head, if they may take one: for the write and its fsync alone."""
+    waits = options.waits_for_fsync(log)
     if (
         head.memo.way is not None
         or options.acks == "0"
         or options.expected_offset is not None
-        or options.waits_for_fsync(log)
-        or log.config.flush_policy == "group"
+        or (log.config.flush_policy == "group" and not waits)
         or not log.replicas.is_alone
         or head.topic in INTERNAL_TOPICS
     ):
         return
-    head.memo.way = _ShortWay(broker.topic(head.topic), log, broker.writer_of(log))
+    head.memo.way = _ShortWay(broker.topic(head.topic), log, broker.writer_of(log), options if waits else None)
 
 
 class _Known:
@@ -182,8 +203,8 @@ def _answer_with(document: ProduceResultDocument) -> HotAnswer:
 def _wait(broker: Broker, pending: PendingAppend, request: HotRequest, options: ProduceOptions) -> HotWait:
     """The answer comes with the file, the fsync, or the other copies."""
 
-    def answer(future: Future[AppendResult]) -> HotAnswer | Coroutine[Any, Any, HotAnswer]:
-        result = future.result()
+    def answer() -> HotAnswer | Coroutine[Any, Any, HotAnswer]:
+        result = pending.outcome()
         if options.lacks_copies(pending.log, result):
             return _after_copies(broker, pending, options)
         return _answer(broker, pending, result, request)
@@ -191,7 +212,8 @@ def _wait(broker: Broker, pending: PendingAppend, request: HotRequest, options: 
     def expired() -> HotAnswer:
         raise timed_out(options, pending.result)
 
-    return HotWait(pending.fsynced if pending.wants_fsync else pending.written, answer, options.timeout_ms, expired)
+    subscribe = pending.call_when_fsynced if pending.wants_fsync else pending.written.add_done_callback
+    return HotWait(subscribe, answer, options.timeout_ms, expired)
 
 
 async def _after_copies(broker: Broker, pending: PendingAppend, options: ProduceOptions) -> HotAnswer:

@@ -110,12 +110,12 @@ class HotExchange:
         self._running: asyncio.Task[None] | None = None
 
     def wait(self, wait: HotWait) -> None:
-        """Answer when the future is done."""
+        """Answer when it can be."""
         self._wait = wait
         # uvicorn waits for what is there at its stop, and cancels it after its patience.
         self._connection.tasks.add(self)
         self._connection.wait_for_answer(self, wait.timeout_ms)
-        wait.future.add_done_callback(self._done)
+        wait.subscribe(self._done)
 
     def run(self, answering: Coroutine[Any, Any, HotAnswer]) -> None:
         """Answer with what the coroutine returns, in a task whose log lines name the request."""
@@ -145,11 +145,10 @@ class HotExchange:
             else:
                 self._finish(answer)
 
-    def _done(self, future: asyncio.Future[Any]) -> None:
+    def _done(self, _: object) -> None:
         wait = self._wait
-        if wait is None:
-            return
-        self._settle(lambda: wait.answer(future))
+        if wait is not None:
+            self._settle(wait.answer)
 
     def expire(self) -> None:
         """The time is up."""

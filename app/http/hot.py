@@ -7,7 +7,6 @@ others, and every request that the hot tier has the least doubt about, go to the
 from __future__ import annotations
 
 import re
-from asyncio import Future
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -112,14 +111,14 @@ class HotAnswer(NamedTuple):
 
 
 class HotWait(NamedTuple):
-    """An answer that waits for ``future``, and needs no task: ``answer`` makes it of the future, which is done.
+    """An answer that waits, and needs no task: ``subscribe`` is given what to call once ``answer`` can make it.
 
-    After ``timeout_ms`` without it ``expired`` is called instead, which most often raises. Both may raise what the
-    twin's route may raise. The future is left alone when the client goes away.
+    After ``timeout_ms`` without that ``expired`` is called instead, which most often raises. Both may raise what the
+    twin's route may raise. When the client goes away, neither is called.
     """
 
-    future: Future[Any]
-    answer: Callable[[Future[Any]], HotAnswer | Coroutine[Any, Any, HotAnswer]]
+    subscribe: Callable[[Callable[[Any], None]], None]
+    answer: Callable[[], HotAnswer | Coroutine[Any, Any, HotAnswer]]
     timeout_ms: int
     expired: Callable[[], HotAnswer]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from app.load_jobs.state import Loaded
-from app.partition_writer import PendingAppend
+from app.pending_append import PendingAppend
 from app.transactions.logs import Logs
 from storage.errors import UnknownTopicOrPartitionError
 from storage.file_names import PartitionName

@@ -23,7 +23,7 @@ from app.load_jobs import refusals, state
 from app.load_jobs.progress import Attempt, loaded_by, rows_of
 from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob
 from app.load_jobs.store import Activity, JobLimits, JobStore, newest_first
-from app.partition_writer import PendingAppend
+from app.pending_append import PendingAppend
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.logs import Logs
 from storage.errors import (

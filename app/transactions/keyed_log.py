@@ -11,7 +11,7 @@ import functools
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 
-from app.partition_writer import PendingAppend
+from app.pending_append import PendingAppend
 from app.transactions.logs import Logs
 from rollway.records import Record, RecordFormatError, columns_from_records, decode_batch, encode_batch, split_batches
 from storage.batch_validation import validate_batches

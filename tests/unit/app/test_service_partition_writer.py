@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from itertools import count, repeat
 from typing import Any
 
@@ -24,17 +24,7 @@ from storage.errors import (
 from storage.offsets import Offset
 from storage.partition_log import AppendRequest
 from tests.crash.simulated_disk import SPACE_KINDS, Fault, Operation
-from tests.writers import Gate, WriterStand, append_request, eventually, valid_batches, writer_stand
-
-
-def on_stand(
-    scenario: Callable[[WriterStand], Coroutine[Any, Any, None]], limits: MailboxLimits | None = None, **config: object
-) -> None:
-    async def run() -> None:
-        async with asyncio.timeout(60), writer_stand(limits, **config) as stand:
-            await scenario(stand)
-
-    asyncio.run(run())
+from tests.writers import Gate, WriterStand, append_request, eventually, on_stand, valid_batches
 
 
 def append(stand: WriterStand, *values: bytes, **options: Any) -> Any:

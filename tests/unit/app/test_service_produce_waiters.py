@@ -9,7 +9,7 @@ import pytest
 
 from app.broker import Broker, ProduceOptions
 from app.http.problems import Problem
-from app.partition_writer import PendingAppend
+from app.pending_append import PendingAppend
 from storage.errors import (
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
