@@ -25,6 +25,7 @@ REQUESTS = 512
 SIZES = (4 * KIB, 64 * KIB, 256 * KIB, MIB, 8 * MIB, 64 * MIB)
 SMOKE_SIZES = (4 * KIB, 64 * KIB, MIB)
 CPU_GOAL = 0.2
+BARE = "bare sendfile server"
 
 
 def _log_bytes(size: int, smoke: bool) -> int:
@@ -90,15 +91,8 @@ def _limit(
     """The server that ``size`` is held against, started when it is first needed; ``None`` when it is not installed."""
     cores = choose_cores()
     root = ours.data_dir / "logs"
-    topic = SMALL_TOPIC if size < LARGE_BATCH_BYTES else LARGE_TOPIC
     if size <= 64 * KIB:
-        name = f"bare sendfile of {topic}"
-        if name not in running:
-            file = str(ours.log_file(topic))
-            running[name] = stack.enter_context(
-                limit_server("sendfile_server", plan.data_dir / "limits.log", cores.server, file)
-            )
-        return "bare sendfile server", running[name]
+        return BARE, _bare(size, ours, plan, stack, running)
     command = find_nginx()
     if command is None:
         return "nginx (not installed)", None
@@ -107,8 +101,24 @@ def _limit(
     return "nginx", running["nginx"]
 
 
+def _bare(
+    size: int, ours: RollwayServer, plan: Plan, stack: contextlib.ExitStack, running: dict[str, ServerProcess]
+) -> ServerProcess:
+    """The bare sendfile server of the file that ``size`` is fetched from, started when it is first needed."""
+    topic = SMALL_TOPIC if size < LARGE_BATCH_BYTES else LARGE_TOPIC
+    if topic not in running:
+        file = str(ours.log_file(topic))
+        running[topic] = stack.enter_context(
+            limit_server("sendfile_server", plan.data_dir / "limits.log", choose_cores().server, file)
+        )
+    return running[topic]
+
+
 def measure(plan: Plan) -> Iterator[Row]:
-    """Rows: each size beside a bare sendfile server or nginx, which serve the very same file; and CPU per GB."""
+    """Rows: each size beside a bare sendfile server or nginx, which serve the very same file; and CPU per GB.
+
+    Large slices are shown beside the bare server, too: what is missing to nginx there is missing to it as well.
+    """
     cores = choose_cores()
     running: dict[str, ServerProcess] = {}
     with contextlib.ExitStack() as stack:
@@ -122,6 +132,10 @@ def measure(plan: Plan) -> Iterator[Row]:
                 topic = SMALL_TOPIC if size < LARGE_BATCH_BYTES else LARGE_TOPIC
                 path = f"/{topic}-0/{ours.log_file(topic).name}"
                 others = [(limit, measure_load(server, _ranges(size, plan.smoke, path, scene.load), scene.unit))]
+            if limit != BARE:
+                path = f"/{LARGE_TOPIC}-0/{ours.log_file(LARGE_TOPIC).name}"
+                bare = _bare(size, ours, plan, stack, running)
+                others.append((BARE, measure_load(bare, _ranges(size, plan.smoke, path, scene.load), scene.unit)))
             samples = run_scene(plan, scene, ours, others)
             bound = 0.9 if size == 256 * KIB or size > MIB else 0.8
             note = "" if server else HOW_TO_INSTALL
@@ -135,6 +149,8 @@ def measure(plan: Plan) -> Iterator[Row]:
                 goal=Goal("ratio", ">=", bound),
                 note=note,
             )
+            if limit != BARE:
+                yield row_of(BENCH, scene.name, scene.unit, samples[ours.name], limit=BARE, limits=samples[BARE])
             if size >= 256 * KIB:
                 yield _cpu_row(scene, samples[ours.name], limit, samples.get(limit, []), note)
 

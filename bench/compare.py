@@ -78,6 +78,7 @@ def interpreter_for(tree: Path) -> str:
         BenchError: it could not be installed.
     """
     if (tree / LOCK).is_file() and (tree / LOCK).read_bytes() == (ROOT / LOCK).read_bytes():
+        compile_in(tree)
         return sys.executable
     say("installing what the other revision depends on")
     answer = subprocess.run(
@@ -87,6 +88,22 @@ def interpreter_for(tree: Path) -> str:
         said = (answer.stderr or answer.stdout).strip().splitlines()
         raise BenchError(f"The other revision cannot be set up: {said[-1] if said else 'make said nothing'}")
     return str(tree / ".venv/bin/python")
+
+
+def compile_in(tree: Path) -> None:
+    """Compile what ``tree`` has to compile, as installing it would.
+
+    Raises:
+        BenchError: it could not be compiled.
+    """
+    for directory in (tree / "client", tree):
+        if "ext-modules" not in (directory / "pyproject.toml").read_text("utf-8"):
+            continue
+        say("compiling the other revision")
+        build = [sys.executable, "-c", "from setuptools import setup; setup()", "build_ext", "--inplace"]
+        answer = subprocess.run(build, cwd=directory, capture_output=True, check=False, text=True)
+        if answer.returncode:
+            raise BenchError(f"The other revision cannot be compiled: {answer.stderr.strip().splitlines()[-1:]}")
 
 
 def compare(plan: Plan, names: list[str], other: Source) -> Iterator[Row]:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rollway.records.compiled import is_compiled
+
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 CONGESTION_WANTED = "cubic"
 """BBR, the default of some machines, paces the sender and so throttles loopback to a quarter."""
@@ -92,5 +94,6 @@ def description() -> dict[str, str | int]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "sections": "compiled" if is_compiled() else "in Python",
         "congestion": congestion(),
     }
