@@ -21,6 +21,7 @@ from app.quotas.limits import QuotaTable
 from app.quotas.store import QuotaStore
 from app.scheduler import Scheduler
 from app.settings import Settings
+from rollway.records.compiled import is_compiled
 from storage.clock import Clock, SystemClock
 from storage.config import ProducerLimits
 from storage.file_system import LocalFileSystem
@@ -117,6 +118,8 @@ class Service:
 
     def start(self) -> None:
         """Begin to open the logs. Call it on the event loop."""
+        if not is_compiled():
+            logger.info("records are read and written in Python: installed with a C compiler, that is quicker")
         self.loop = asyncio.get_running_loop()
         self._opening = self.loop.create_task(self._open(), name="opening the logs")
 

@@ -256,7 +256,8 @@ class Settings(BaseSettings):
     inline_append_bytes_max: int = _setting(
         1280 * _KIB,
         "An append of no more bytes is written on the event loop while its partition is idle and the disk does not "
-        "stall; 0: always in a thread.",
+        "stall, and the fsync of so many, up to 256 KiB, waited for there where the disk answers in less time than a "
+        "thread takes; 0: always in a thread.",
         low=0,
         high=8 * _MIB,
     )

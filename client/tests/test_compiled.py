@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -191,6 +193,21 @@ def test_timestamps_wrap_around_like_a_long_of_java() -> None:
     assert [record.timestamp for record in read(found, 3)] == [0, -1, -(2**63)]
     with pytest.raises(ValueError, match="lists of different lengths"):
         encode_lists(times, [None], [b"v"] * 3)
+
+
+def test_without_a_compiler_the_build_goes_on_without_it(tmp_path: Path) -> None:
+    build = ["build_ext", "--force", "--build-lib", str(tmp_path / "lib"), "--build-temp", str(tmp_path / "temp")]
+    run = subprocess.run(
+        [sys.executable, "-c", "from setuptools import setup; setup()", *build],
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, "CC": "/bin/false", "CFLAGS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "building extension" in run.stderr + run.stdout
+    assert not list(tmp_path.rglob("*.so"))
 
 
 def test_the_environment_can_do_without() -> None:
