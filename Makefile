@@ -30,6 +30,8 @@ ROUNDS ?= 20
 # Where Spark's packages for Kafka and Avro are kept, with their Spark and a Kafka.
 PACKAGES_DIR ?= $(VENV)/spark-packages
 
+# What is run a second time as where there is no compiler; the library's own tests look at both ways themselves.
+WITHOUT_COMPILER := tests/http/test_fetch.py tests/http/test_produce.py tests/http/test_hot_twin.py
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(JOBS) --dist loadscope --durations 15
 
@@ -81,6 +83,7 @@ $(JAVA_STAMP): tests/spark/class_archive.py $(SETUP_STAMP)
 
 test: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) ## run the tests that CI runs
 	$(PYTEST) $(PARALLEL) -m "not slow"
+	ROLLWAY_PURE_PYTHON=1 $(PYTEST) -n $(JOBS) -m "not slow" $(WITHOUT_COMPILER)
 
 test-all: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
 	KILL_CYCLES=$(KILL_CYCLES) CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL)

@@ -24,13 +24,14 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from rollway.records.compiled import PURE_PYTHON_VARIABLE
 from storage.config import TopicConfig
 from storage.errors import InvalidConfigError
 
 ENVIRONMENT_PREFIX = "ROLLWAY_"
 FILE_VARIABLE = "ROLLWAY_CONFIG"
-# Settings of the commands that talk to a service, not of the service.
-_VARIABLES_OF_CLIENTS = frozenset({"ROLLWAY_SERVER", "ROLLWAY_API_KEY"})
+# Of the commands that talk to a service, and of the library; not of the service.
+_VARIABLES_OF_OTHERS = frozenset({"ROLLWAY_SERVER", "ROLLWAY_API_KEY", PURE_PYTHON_VARIABLE})
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -385,7 +386,7 @@ def access_problem(settings: Settings) -> str | None:
 
 
 def _refuse_unknown_variables(known: Mapping[str, object]) -> None:
-    names = {f"{ENVIRONMENT_PREFIX}{name}".upper() for name in known} | _VARIABLES_OF_CLIENTS
+    names = {f"{ENVIRONMENT_PREFIX}{name}".upper() for name in known} | _VARIABLES_OF_OTHERS
     unknown = sorted(
         name for name in os.environ if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in names
     )

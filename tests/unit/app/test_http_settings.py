@@ -105,6 +105,7 @@ def test_unknown_names_are_refused_in_every_source(monkeypatch: pytest.MonkeyPat
 
 def test_variables_of_the_client_commands_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROLLWAY_SERVER", "http://127.0.0.1:8080")
+    monkeypatch.setenv("ROLLWAY_PURE_PYTHON", "1")
     assert load_settings().port == 8080
 
 

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from rollway.records.columns import RecordColumns
 
+PURE_PYTHON_VARIABLE = "ROLLWAY_PURE_PYTHON"
+
 _Int64s = npt.NDArray[np.int64]
 # Data, offsets, nulls: the arguments of a ``BinaryColumn``.
 _Strings = tuple[npt.NDArray[np.uint8], _Int64s, npt.NDArray[np.bool_] | None]
@@ -49,7 +51,7 @@ class CompiledSections(Protocol):
 
 def load(name: str) -> ModuleType | None:
     """The compiled module of this name, if it was built and is wanted."""
-    if os.environ.get("ROLLWAY_PURE_PYTHON", "0") not in {"", "0"}:
+    if os.environ.get(PURE_PYTHON_VARIABLE, "0") not in {"", "0"}:
         return None
     try:
         return importlib.import_module(name)
