@@ -75,12 +75,12 @@ cdef class Text:
         cdef Py_ssize_t place
         self.make_room((size if is_plain else ESCAPED_BYTES_MAX * size) + 2)
         self.put_quote()
-        if is_plain:
-            memcpy(self.data + self.size, data, size)
-            self.size += size
-        else:
+        if not is_plain:
             for place in range(size):
                 self.put_escaped(data[place])
+        elif size:  # nothing may have no address
+            memcpy(self.data + self.size, data, size)
+            self.size += size
         self.put_quote()
         return 0
 
