@@ -60,7 +60,7 @@ $(SETUP_STAMP): requirements/build.lock requirements/dev.lock pyproject.toml cli
 	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e client -e .
 	@touch $@
-	@$(BIN)/python -c 'from rollway.records.compiled import is_compiled; import sys; is_compiled() or print("no C compiler, or no Python.h: records are read and written in Python, which is several times slower")'
+	@$(BIN)/python -c 'from rollway.records.compiled import is_compiled; is_compiled() or print("no C compiler, or no Python.h: records are read and written in Python, which is several times slower")'
 	@echo "ready: $(BIN)/rollway, and every target of this Makefile"
 
 run: setup ## start the service on http://127.0.0.1:8080 with its data in rollway-data (DATA_DIR=...)

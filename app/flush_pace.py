@@ -56,7 +56,9 @@ class FlushPace:
 
     def note_in_thread(self, seconds: float) -> None:
         """An fsync in a thread took so long."""
-        self._hopeful_count = max(0, self._hopeful_count + (1 if seconds <= HOPEFUL_SECONDS else -HOPELESS_WEIGHT))
+        hope = self._hopeful_count + (1 if seconds <= HOPEFUL_SECONDS else -HOPELESS_WEIGHT)
+        # What was hopeful long ago does not make up for what is not now.
+        self._hopeful_count = min(max(0, hope), self._needed_count)
 
     def note_here(self, seconds: float) -> None:
         """An fsync on the loop took so long."""

@@ -58,7 +58,7 @@ def test_a_disk_that_is_slow_in_threads_is_never_tried() -> None:
 
 def test_what_was_not_hopeful_takes_hope_away() -> None:
     pace = pace_of(Time())
-    hope(pace, TRUST_MIN)
+    hope(pace, 100 * TRUST_MIN)
     pace.note_in_thread(HOPEFUL_SECONDS * 1.01)
     assert not pace.allows(1)
     assert hope_needed(pace) == HOPELESS_WEIGHT
