@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.http.connection_limits import ConnectionLimits
 from app.http.hot import HotTier
 from app.http.plain_requests import PlainRequests
+from app.http.transfer_turns import TransferTurns
 from app.http.turns import Turns
 from app.http.uvicorn_internals import missing_internals
 from app.settings import Settings
@@ -46,6 +47,7 @@ def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[async
         "peers": Counter(),
         "late_clients": Turns(LATE_CLIENTS_PER_TURN),
         "starts": Turns(STARTS_PER_TURN),
+        "transfers": TransferTurns(),
         "hot": hot,
     }
     return type("BoundEdgeProtocol", (PlainRequests,), bound)

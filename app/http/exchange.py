@@ -16,6 +16,7 @@ from uvicorn.protocols.utils import get_client_addr
 from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.hot import HotAnswer, HotCall, HotTier, HotWait, PlainHead
 from app.http.problems import Problem
+from app.http.transfer_turns import TransferTurns
 from app.http.wire import Wire
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ class HotConnection(Protocol):
 
     stall_timeout_ms: int
     unsent_bytes_max: int
+    transfers: ClassVar[TransferTurns]
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     flow: Any
@@ -240,6 +242,7 @@ class HotExchange:
             connection.loop,
             connection.transport,
             connection.wire,
+            connection.transfers,
             connection.stall_timeout_ms,
             connection.unsent_bytes_max,
         )

@@ -1,13 +1,13 @@
 """Bytes and stretches of files on their way into a socket, beside the event loop's own transport.
 
 As much as the socket takes goes out at once, from wherever the transfer is begun: most answers are never waited for.
-For the rest a duplicate of the socket is watched, as the loop keeps its hands on the transport's own descriptor.
+The rest has its turns with other transfers while the socket takes it (``transfer_turns``). Once that is full, a
+duplicate of it is watched, as the loop keeps its hands on the transport's own descriptor.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import socket
 import struct
@@ -15,16 +15,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from app.http.send_queue import queued_bytes
+from app.http.transfer_turns import PIECE_BYTES, TransferTurns
 from app.http.wire import Wire
 from storage.log_snapshot import FileSlice
 
-PIECE_BYTES = 1024 * 1024
-"""What goes into a socket before other connections get their turn, at most."""
-TURN_BYTES = 4 * 1024 * 1024
-"""What all transfers together send in one turn of the loop, or each the least piece."""
-_LEAST_PIECE_BYTES = 64 * 1024
+_PROBE_BYTES = 1024 * 1024
+"""From one place to the next that is looked for in memory; and what a thread sends at a time if one is not there."""
 _SLACK_BYTES = 64 * 1024
 """By so much a piece may be larger when it is the last."""
+_CORKED_BYTES_MIN = 128 * 1024
 _UNSENT_TIMES_MAX = 16
 _UNSENT_TIMES_TOTAL = 256
 """What the kernel may hold unsent of one answer and of all, in units of what it may of each in a crowd."""
@@ -48,9 +47,6 @@ class StalledError(Exception):
 
 Ended = Callable[[Exception | None], None]
 
-# Transfers that wait for their sockets.
-_WAITING: set[FileTransfer] = set()
-
 
 class FileTransfer:
     """Sends over the connection of ``transport``, which must hold nothing, and not write meanwhile.
@@ -60,9 +56,10 @@ class FileTransfer:
     """
 
     __slots__ = (
-        *("_checked_to", "_connection_wire", "_ended", "_is_held_by_thread", "_is_over", "_left", "_loop", "_parts"),
-        *("_position", "_queued_bytes", "_sent_bytes", "_sent_bytes_before", "_source", "_stall_seconds", "_timer"),
-        *("_transport", "_unsent_bytes_max", "_wire", "__weakref__"),
+        *("_checked_to", "_connection_wire", "_ended", "_is_corked", "_is_full", "_is_held_by_thread", "_is_over"),
+        *("_is_queued", "_is_unfinished", "_left", "_loop", "_parts", "_position", "_queued_bytes", "_sent_bytes"),
+        *("_sent_bytes_before", "_source", "_stall_seconds", "_timer", "_transport", "_turns", "_unsent_bytes_max"),
+        *("_wire", "__weakref__"),
     )
 
     def __init__(
@@ -70,6 +67,7 @@ class FileTransfer:
         loop: asyncio.AbstractEventLoop,
         transport: asyncio.Transport,
         wire: Wire,
+        turns: TransferTurns,
         stall_timeout_ms: int,
         unsent_bytes_max: int = 0,
     ) -> None:
@@ -77,7 +75,8 @@ class FileTransfer:
         self._loop = loop
         self._transport = transport
         self._connection_wire = wire
-        # Our own, once something is waited for.
+        self._turns = turns
+        # Our own, once the socket is waited for.
         self._wire: Wire | None = None
         self._unsent_bytes_max = unsent_bytes_max
         self._stall_seconds = stall_timeout_ms / 1000
@@ -86,8 +85,13 @@ class FileTransfer:
         self._position = self._left = self._checked_to = 0
         self._ended: Ended | None = None
         self._is_over = False
+        self._is_corked = False
+        self._is_queued = False
+        self._is_unfinished = False
+        # Whether the socket took less than it was given.
+        self._is_full = False
         self._is_held_by_thread = False
-        # As ``_wire``.
+        # Our own, once the first piece is sent.
         self._source = -1
         self._timer: asyncio.TimerHandle | None = None
         self._sent_bytes = self._sent_bytes_before = self._queued_bytes = 0
@@ -109,17 +113,21 @@ class FileTransfer:
         if self._transport.is_closing():
             self._loop.call_soon(self._finish, ConnectionAbortedError())
             return False
-        if self._unsent_bytes_max and sum(map(_size_of, self._parts)) > self._unsent_bytes_max:
+        size_bytes = sum(map(_size_of, self._parts))
+        if self._unsent_bytes_max and size_bytes > self._unsent_bytes_max:
             self._allow_unsent()
+        if size_bytes >= _CORKED_BYTES_MIN:
+            self.hold_small_writes()
         try:
-            if self._send_what_fits(self._connection_wire):
+            if self._send_what_fits(self._turns.first_piece_bytes()):
                 self._is_over = True
+                self.close()
                 return True
+            self._hold()
         except Exception as error:  # noqa: BLE001 - told in the next turn, as every other end
             self._loop.call_soon(self._finish, error)
             return False
-        self._wire = Wire(os.dup(self._connection_wire.descriptor))
-        self._wait(self._wire)
+        self._wait()
         return False
 
     async def send(self, file: SourceFile, offset: int, count: int) -> None:
@@ -155,8 +163,14 @@ class FileTransfer:
             self._finish(ConnectionAbortedError())
 
     def hold_small_writes(self) -> None:
-        """Let the kernel wait with a packet that is not full, so that the head leaves with the first bytes."""
-        self._set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        """Let the kernel wait with a packet that is not full until ``close``.
+
+        The head so leaves with the first bytes. And sendfile gives the socket 64 KiB at a time, some bytes more than a
+        packet on loopback may have: without this every third packet had those alone.
+        """
+        if not self._is_corked:
+            self._is_corked = True
+            self._set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
 
     def reset(self) -> None:
         """Let the close throw away what the peer has not taken, and tell it so."""
@@ -164,11 +178,13 @@ class FileTransfer:
 
     def close(self) -> None:
         """Let small writes go."""
-        self._set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+        if self._is_corked:
+            self._is_corked = False
+            self._set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
 
     def _allow_unsent(self) -> None:
         """Let the kernel take more of this answer while few are waited for: each time that it is full costs a turn."""
-        times = max(1, min(_UNSENT_TIMES_MAX, _UNSENT_TIMES_TOTAL // (len(_WAITING) + 1)))
+        times = max(1, min(_UNSENT_TIMES_MAX, _UNSENT_TIMES_TOTAL // (self._turns.unfinished_count + 1)))
         self._connection_wire.allow_unsent(times * self._unsent_bytes_max)
 
     def _set_option(self, level: int, option: int, value: int | bytes) -> None:
@@ -191,10 +207,11 @@ class FileTransfer:
             self._source = -1
         self._begin_part()
 
-    def _send_what_fits(self, wire: Wire) -> bool:
-        """Send until all is out, the socket is full, the turn is over or the disk would be waited for; if all is."""
-        budget = max(_LEAST_PIECE_BYTES, min(PIECE_BYTES, TURN_BYTES // (len(_WAITING) + 1)))
+    def _send_what_fits(self, budget: int) -> bool:
+        """Send until all is out, the socket is full, ``budget`` is used or the disk would be waited for; if all is."""
         parts = self._parts
+        wire = self._wire or self._connection_wire
+        self._is_full = False
         while parts:
             part = parts[-1]
             try:
@@ -203,12 +220,17 @@ class FileTransfer:
                 else:
                     sent, wanted = self._send_bytes(wire, part)
             except BlockingIOError:
+                self._is_full = True
                 return False
             self._sent_bytes += sent
             budget -= sent
-            if sent < wanted or (budget <= 0 and parts):
-                return not parts
-        return True
+            if sent < wanted:
+                # Nothing was sent of what is not in memory.
+                self._is_full = sent > 0
+                return False
+            if budget <= 0:
+                break
+        return not parts
 
     def _send_bytes(self, wire: Wire, part: bytes | bytearray | memoryview) -> tuple[int, int]:
         sent = wire.send(part, is_more_to_come=len(self._parts) > 1)
@@ -223,12 +245,9 @@ class FileTransfer:
         source = self._source if self._source >= 0 else _descriptor_of(part)
         # What little is left is not worth another turn: that costs more than to send it.
         piece = self._left if self._left <= budget + _SLACK_BYTES else budget
-        if self._position + piece > self._checked_to:
-            checked_to = self._position + min(self._left, PIECE_BYTES + _SLACK_BYTES)
-            if not _is_cached(source, self._position, checked_to - self._position):
-                # ``_wait`` sees that it is not, and lets a thread send.
-                return 0, piece
-            self._checked_to = checked_to
+        if self._position + piece > self._checked_to and not self._looks_cached(source):
+            # ``take_turn`` sees that it is not, and lets a thread send.
+            return 0, piece
         sent = os.sendfile(wire.descriptor, source, self._position, piece)
         self._note_sent(sent)
         return sent, piece
@@ -241,48 +260,81 @@ class FileTransfer:
         if not self._left:
             self._end_part()
 
-    # Waiting
+    # Turns, and waiting
 
-    def _wait(self, wire: Wire) -> None:
-        """Go on when the socket takes more, with descriptors of our own."""
-        _WAITING.add(self)
+    def _hold(self) -> None:
+        """The first piece is out: from now on others are asked first, and the file may be closed by its owner."""
+        self._is_unfinished = True
+        self._turns.unfinished_count += 1
+        self._own_source()
+
+    def _own_source(self) -> None:
         part = self._parts[-1]
         if isinstance(part, FileSlice) and self._source < 0:
             self._source = os.dup(_descriptor_of(part))
-        self._loop.add_writer(wire.descriptor, self._go_on, wire)
-        self._queued_bytes = queued_bytes(wire.descriptor)
-        self._timer = self._loop.call_later(self._stall_seconds, self._look_for_stall, wire)
 
-    def _go_on(self, wire: Wire) -> None:
+    def _wait(self) -> None:
+        """Go on when it is our turn, or first when the socket takes more."""
+        if self._is_full:
+            self._watch()
+        else:
+            self._queue()
+
+    def _queue(self) -> None:
+        if not self._is_queued:
+            self._is_queued = True
+            self._turns.queue(self._loop, self)
+
+    def take_turn(self) -> int:
+        """Send a piece; how many bytes were sent."""
+        self._is_queued = False
+        before = self._sent_bytes
         try:
-            part = self._parts[-1]
-            if isinstance(part, FileSlice):
-                if self._source < 0:
-                    self._source = os.dup(_descriptor_of(part))
-                if self._is_cold():
-                    self._send_from_thread(wire, min(self._left, PIECE_BYTES))
-                    return
-            if self._send_what_fits(wire):
+            self._own_source()
+            is_known = not isinstance(self._parts[-1], FileSlice) or self._position < self._checked_to
+            if not is_known and not self._looks_cached(self._source):
+                self._send_from_thread(min(self._left, _PROBE_BYTES))
+            elif self._send_what_fits(PIECE_BYTES):
                 self._finish(None)
+            else:
+                self._wait()
         except Exception as error:  # noqa: BLE001 - whoever waits for the end is told
             self._finish(error)
+        return self._sent_bytes - before
 
-    def _is_cold(self) -> bool:
-        if self._position < self._checked_to:
+    def _own_wire(self) -> Wire:
+        wire = self._wire
+        if wire is None:
+            wire = self._wire = Wire(os.dup(self._connection_wire.descriptor))
+        return wire
+
+    def _watch(self) -> None:
+        """Queue when the socket takes more. It stays watched: to begin and end that costs more than a look."""
+        if self._timer is None:
+            wire = self._own_wire()
+            self._loop.add_writer(wire.descriptor, self._queue)
+            self._queued_bytes = queued_bytes(wire.descriptor)
+            self._timer = self._loop.call_later(self._stall_seconds, self._look_for_stall, wire)
+
+    def _looks_cached(self, source: int) -> bool:
+        """Whether a piece from here on, as large as one may be, seems to be in memory."""
+        length = min(self._left, PIECE_BYTES + _SLACK_BYTES)
+        if not _is_cached(source, self._position, length):
             return False
-        length = min(self._left, PIECE_BYTES)
-        if not _is_cached(self._source, self._position, length):
-            return True
         self._checked_to = self._position + length
-        return False
+        return True
 
-    def _send_from_thread(self, wire: Wire, length: int) -> None:
-        self._loop.remove_writer(wire.descriptor)
+    def _send_from_thread(self, length: int) -> None:
+        wire = self._own_wire()
+        if self._timer is not None:
+            self._loop.remove_writer(wire.descriptor)
+            self._timer.cancel()
+            self._timer = None
         self._is_held_by_thread = True
         sending = self._loop.run_in_executor(None, os.sendfile, wire.descriptor, self._source, self._position, length)
-        sending.add_done_callback(functools.partial(self._sent_from_thread, wire))
+        sending.add_done_callback(self._sent_from_thread)
 
-    def _sent_from_thread(self, wire: Wire, sending: asyncio.Future[int]) -> None:
+    def _sent_from_thread(self, sending: asyncio.Future[int]) -> None:
         self._is_held_by_thread = False
         error = None if sending.cancelled() else sending.exception()
         if self._is_over:
@@ -290,24 +342,25 @@ class FileTransfer:
             self._close_descriptors()
             return
         try:
+            self._is_full = isinstance(error, BlockingIOError)
             if error is None:
                 self._sent_bytes += sending.result()
                 self._note_sent(sending.result())
-            elif not isinstance(error, BlockingIOError):
+            elif not self._is_full:
                 raise error
+            if self._parts:
+                self._wait()
+                return
         except Exception as failure:  # noqa: BLE001 - whoever waits for the end is told
             self._finish(failure)
             return
-        if self._parts:
-            self._loop.add_writer(wire.descriptor, self._go_on, wire)
-        else:
-            self._finish(None)
+        self._finish(None)
 
     def _look_for_stall(self, wire: Wire) -> None:
         """Whether the peer took anything since the last look, however little: a socket is writable much later."""
         before, self._queued_bytes = self._queued_bytes, queued_bytes(wire.descriptor)
         is_moving = self._sent_bytes > self._sent_bytes_before or self._queued_bytes < before
-        if not is_moving and not self._is_held_by_thread:
+        if not is_moving:
             self._finish(StalledError())
             return
         self._sent_bytes_before = self._sent_bytes
@@ -317,7 +370,12 @@ class FileTransfer:
         if self._is_over:
             return
         self._is_over = True
-        _WAITING.discard(self)
+        if self._is_queued:
+            self._turns.leave(self)
+        if self._is_unfinished:
+            self._turns.unfinished_count -= 1
+        if error is None:
+            self.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -353,10 +411,11 @@ def _descriptor_of(part: FileSlice) -> int:
 
 
 def _is_cached(source: int, offset: int, length: int) -> bool:
-    """Whether both ends of a stretch are in the page cache; also yes where the file system cannot tell."""
+    """Whether a stretch is in the page cache at both ends and at places between; also yes where nobody can tell."""
     byte = bytearray(1)
     try:
-        os.preadv(source, [byte], offset, os.RWF_NOWAIT)
+        for place in range(offset, offset + length - 1, _PROBE_BYTES):
+            os.preadv(source, [byte], place, os.RWF_NOWAIT)
         os.preadv(source, [byte], offset + length - 1, os.RWF_NOWAIT)
     except BlockingIOError:
         return False

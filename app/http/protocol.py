@@ -36,6 +36,7 @@ from app.http.problems import Problem
 from app.http.response_cycle import EdgeCycle
 from app.http.send_queue import queued_bytes
 from app.http.tls import subject_of
+from app.http.transfer_turns import TransferTurns
 from app.http.turns import Turns
 from app.http.wire import Wire
 from app.http.zero_copy import EXTENSION as ZERO_COPY
@@ -81,6 +82,7 @@ class EdgeProtocol(HttpToolsProtocol):
     peers: ClassVar[Counter[str]]
     late_clients: ClassVar[Turns]
     starts: ClassVar[Turns]
+    transfers: ClassVar[TransferTurns]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -13,6 +13,7 @@ from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.parking import CONTINUATION, Parked, forget_routing
 from app.http.problems import Problem, instance_of
 from app.http.send_queue import queued_bytes
+from app.http.transfer_turns import TransferTurns
 from app.http.wire import Wire
 from app.http.zero_copy import EXTENSION
 
@@ -22,6 +23,7 @@ class Connection(Protocol):
 
     stall_timeout_ms: int
     unsent_bytes_max: int
+    transfers: ClassVar[TransferTurns]
     loop: asyncio.AbstractEventLoop
 
     @property
@@ -224,6 +226,7 @@ class EdgeCycle(RequestResponseCycle):
             connection.loop,
             self.transport,
             connection.wire,
+            connection.transfers,
             connection.stall_timeout_ms,
             connection.unsent_bytes_max,
         )

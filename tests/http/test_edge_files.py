@@ -19,7 +19,6 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.http import file_transfer
-from app.http.wire import Wire
 from app.http.zero_copy import EXTENSION, PIECE_BYTES, SliceResponse
 from storage.file_system import LocalFileSystem
 from storage.log_snapshot import FileSlice
@@ -274,8 +273,8 @@ def test_a_file_closed_by_its_owner_is_still_sent_whole(content_path: Path) -> N
     transferring = asyncio.Event()
     wait = file_transfer.FileTransfer._wait
 
-    def seen(self: file_transfer.FileTransfer, wire: Wire) -> None:
-        wait(self, wire)
+    def seen(self: file_transfer.FileTransfer) -> None:
+        wait(self)
         transferring.set()
 
     with pytest.MonkeyPatch.context() as patch:

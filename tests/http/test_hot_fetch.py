@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.http import file_transfer
+from app.http import file_transfer, transfer_turns
+from app.http.wire import Wire
 from storage.file_system import LocalFile
 from tests.cases.logs import sized_batch
 from tests.edge_server import Answer, Connection
@@ -158,7 +160,7 @@ def test_cold_bytes_of_a_transfer_are_sent_from_a_thread(
             assert answer.body == ask(connection, "offset=4&max_bytes=100000000", NOT_PLAIN).body
 
 
-@pytest.mark.parametrize("size", [file_transfer.PIECE_BYTES - 100, file_transfer.PIECE_BYTES])
+@pytest.mark.parametrize("size", [transfer_turns.PIECE_BYTES - 100, transfer_turns.PIECE_BYTES])
 def test_a_piece_is_offered_whole_to_the_kernel_with_its_head(
     server: ThreadedServer, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
@@ -173,7 +175,7 @@ def test_a_piece_is_offered_whole_to_the_kernel_with_its_head(
     topic = f"large-{size}"
     path = PATH.replace("hot", topic)
     with http_client(server.url) as client:
-        client.put(f"/v1/topics/{topic}", json={"partitions": 1, "config": {"max.message.bytes": "2000000"}})
+        client.put(f"/v1/topics/{topic}", json={"partitions": 1, "config": {"max.message.bytes": "5000000"}})
         assert client.post(path, content=sized_batch(size), headers={"Content-Type": RAW}).status_code == 200
     with connect(server) as connection:
         query = f"offset=0&max_bytes={size}"
@@ -182,6 +184,40 @@ def test_a_piece_is_offered_whole_to_the_kernel_with_its_head(
         monkeypatch.setattr(os, "sendfile", sendfile_and_note)
         assert len(ask(connection, query, path=path).body) == size
         assert (server.hot_count, offered[0]) == (before + 1, size)
+
+
+@pytest.mark.parametrize("options", [{}, {"receive_buffer_bytes": 4096}])
+def test_packets_of_large_answers_are_filled(
+    server: ThreadedServer, monkeypatch: pytest.MonkeyPatch, options: dict[str, int]
+) -> None:
+    """Every third packet had 53 bytes in it: what was over when 64 KiB of a file were cut into packets of loopback."""
+    corks: list[int] = []
+    set_option = Wire.set_option
+
+    def note_and_set(wire: Wire, level: int, option: int, value: int | bytes) -> None:
+        if (level, option) == (socket.IPPROTO_TCP, socket.TCP_CORK):
+            assert isinstance(value, int)
+            corks.append(value)
+        set_option(wire, level, option, value)
+
+    topic = f"corked-{len(options)}"
+    path = PATH.replace("hot", topic)
+    with http_client(server.url) as client:
+        client.put(f"/v1/topics/{topic}", json={"partitions": 1, "config": {"max.message.bytes": "9000000"}})
+        batch = sized_batch(8_000_000)
+        assert client.post(path, content=batch, headers={"Content-Type": RAW}).status_code == 200
+    monkeypatch.setattr(Wire, "set_option", note_and_set)
+    with connect(server, **options) as connection:
+        query = "offset=0&max_bytes=8000000"
+        assert len(ask(connection, query, path=path).body) == 8_000_000
+        assert corks == [1, 0]
+        assert len(ask(connection, query, NOT_PLAIN, path=path).body) == 8_000_000
+        assert corks == [1, 0, 1, 0]
+        for _ in range(2):
+            # The second of them is answered on the connection, and small.
+            corks.clear()
+            assert ask(connection, "offset=0&max_bytes=1").status == 200
+        assert not corks
 
 
 def test_a_file_that_ended_early_cuts_the_connection(tmp_path: Path) -> None:
