@@ -221,6 +221,11 @@ class HotExchange:
         elif self.transfer_parts(answer):
             self._end(answer)
 
+    def send_rest(self, answer: HotAnswer, head: bytes, sent_bytes: int) -> None:
+        """Send what is left of an answer with one part, of which ``send_at_once`` has sent so much."""
+        if self.transfer_parts(answer, head, sent_bytes):
+            self._end(answer)
+
     async def _send(self, answer: HotAnswer) -> None:
         """Send an answer with parts when the kernel has all that the transport holds: files' bytes come behind that."""
         transport = self._connection.transport
@@ -233,8 +238,11 @@ class HotExchange:
         if self.disconnected or self.transfer_parts(answer):
             self._end(answer)
 
-    def transfer_parts(self, answer: HotAnswer) -> bool:
-        """Whether all of it is in the kernel on return; if not, the exchange ends by itself."""
+    def transfer_parts(self, answer: HotAnswer, head: bytes | None = None, sent_bytes: int = 0) -> bool:
+        """Whether all of it is in the kernel on return; if not, the exchange ends by itself.
+
+        ``head`` is given if ``sent_bytes`` of it and the first part are out already.
+        """
         self.response_started = True
         self.closes = not self.keep_alive
         connection = self._connection
@@ -246,12 +254,13 @@ class HotExchange:
             connection.stall_timeout_ms,
             connection.unsent_bytes_max,
         )
-        head = connection.head_of(self.call, answer, keep_alive=self.keep_alive)
+        if head is None:
+            head = connection.head_of(self.call, answer, keep_alive=self.keep_alive)
 
         def ended(error: Exception | None) -> None:
             self._transferred(answer, error)
 
-        if transfer.start((head, answer.body, *answer.parts), ended):
+        if transfer.start((head, answer.body, *answer.parts), ended, sent_bytes):
             self.transfer = None
             return True
         # uvicorn waits for what is there at its stop, and cancels it after its patience.

@@ -96,8 +96,12 @@ class FileTransfer:
         self._timer: asyncio.TimerHandle | None = None
         self._sent_bytes = self._sent_bytes_before = self._queued_bytes = 0
 
-    def start(self, parts: Sequence[bytes | bytearray | memoryview | FileSlice], ended: Ended) -> bool:
+    def start(
+        self, parts: Sequence[bytes | bytearray | memoryview | FileSlice], ended: Ended, sent_bytes: int = 0
+    ) -> bool:
         """Send ``parts`` one behind the other. True when the kernel has all of them; ``ended`` is not called then.
+
+        Of the first two ``sent_bytes`` are out already, see ``send_at_once``, and the socket took no more.
 
         Otherwise ``ended`` is called once, later: with None when all is sent, or with
 
@@ -110,12 +114,13 @@ class FileTransfer:
         self._ended = ended
         self._parts = [part for part in reversed(parts) if _size_of(part)]
         self._begin_part()
+        if sent_bytes:
+            self._skip(sent_bytes)
         if self._transport.is_closing():
             self._loop.call_soon(self._finish, ConnectionAbortedError())
             return False
         size_bytes = sum(map(_size_of, self._parts))
-        if self._unsent_bytes_max and size_bytes > self._unsent_bytes_max:
-            self._allow_unsent()
+        _allow_unsent(self._connection_wire, self._turns, self._unsent_bytes_max, size_bytes)
         if size_bytes >= _CORKED_BYTES_MIN:
             self.hold_small_writes()
         try:
@@ -182,11 +187,6 @@ class FileTransfer:
             self._is_corked = False
             self._set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
 
-    def _allow_unsent(self) -> None:
-        """Let the kernel take more of this answer while few are waited for: each time that it is full costs a turn."""
-        times = max(1, min(_UNSENT_TIMES_MAX, _UNSENT_TIMES_TOTAL // (self._turns.unfinished_count + 1)))
-        self._connection_wire.allow_unsent(times * self._unsent_bytes_max)
-
     def _set_option(self, level: int, option: int, value: int | bytes) -> None:
         if not self._transport.is_closing():
             self._connection_wire.set_option(level, option, value)
@@ -199,6 +199,18 @@ class FileTransfer:
             self._position, self._left = part.position, part.size_bytes
             if part.is_cached:
                 self._checked_to = part.position + part.size_bytes
+
+    def _skip(self, sent_bytes: int) -> None:
+        self._sent_bytes = sent_bytes
+        part = self._parts[-1]
+        if sent_bytes < _size_of(part):
+            assert not isinstance(part, FileSlice)
+            self._parts[-1] = memoryview(part)[sent_bytes:]
+            return
+        sent_bytes -= _size_of(part)
+        self._end_part()
+        self._position += sent_bytes
+        self._left -= sent_bytes
 
     def _end_part(self) -> None:
         del self._parts[-1]
@@ -396,6 +408,41 @@ class FileTransfer:
         if self._source >= 0:
             os.close(self._source)
             self._source = -1
+
+
+def send_at_once(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, head: bytes, part: FileSlice) -> int:
+    """Send ``head`` and a stretch of a file if one piece may hold it and it is in memory; how many bytes went out.
+
+    As ``FileTransfer.start`` begins, without a transfer: most answers need none. What the socket did not take is left
+    to one, and so is what went wrong, which it meets again.
+    """
+    size_bytes = part.size_bytes
+    if size_bytes > turns.first_piece_bytes():
+        return 0
+    sent, is_corked = 0, size_bytes >= _CORKED_BYTES_MIN
+    try:
+        source = part.file.fileno()
+        if not part.is_cached and not _is_cached(source, part.position, size_bytes):
+            return 0
+        _allow_unsent(wire, turns, unsent_bytes_max, size_bytes)
+        if is_corked:
+            wire.set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        sent = wire.send(head, is_more_to_come=True)
+        if sent == len(head):
+            sent += os.sendfile(wire.descriptor, source, part.position, size_bytes)
+    except (OSError, ValueError):
+        # Also the error of a socket that takes nothing.
+        pass
+    if is_corked:
+        wire.set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+    return sent
+
+
+def _allow_unsent(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, size_bytes: int) -> None:
+    """Let the kernel take more of this answer while few are waited for: each time that it is full costs a turn."""
+    if unsent_bytes_max and size_bytes > unsent_bytes_max:
+        times = max(1, min(_UNSENT_TIMES_MAX, _UNSENT_TIMES_TOTAL // (turns.unfinished_count + 1)))
+        wire.allow_unsent(times * unsent_bytes_max)
 
 
 def _size_of(part: bytes | bytearray | memoryview | FileSlice) -> int:

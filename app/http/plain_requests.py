@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextvars
 import math
+from collections.abc import Coroutine
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from app.http.body import BODY_BYTES_ALWAYS_TAKEN
 from app.http.body_sink import SINK_BYTES_MIN, BodyBuffers, BodySink
 from app.http.byte_budget import Hold
 from app.http.exchange import HotExchange, log_access, make_cycle, scope_of
+from app.http.file_transfer import send_at_once
 from app.http.hot import (
     KNOWN_HEAD_BYTES_MAX,
     NUMBER_DIGITS_MAX,
@@ -25,7 +27,6 @@ from app.http.hot import (
     HotTier,
     HotWait,
     KnownHead,
-    Outcome,
     PlainHead,
     known_head,
 )
@@ -347,12 +348,13 @@ class PlainRequests(EdgeProtocol):
             self._start_asgi_task(cycle, self.app)
             return
         call, outcome = served
-        if outcome.__class__ is not HotAnswer or outcome.parts:
-            exchange = HotExchange(self, call)
-            exchange.keep_alive = not self._ends
-            self._begin(exchange, outcome)
+        if not isinstance(outcome, HotAnswer):
+            self._begin(self._exchange(call), outcome)
             return
-        self.write_answer(call, outcome, keep_alive=not self._ends)
+        if not outcome.parts:
+            self.write_answer(call, outcome, keep_alive=not self._ends)
+        elif not self._send_parts(call, outcome):
+            return
         if self._room is not None:
             self._release_room()
         head.count(outcome.status, perf_counter() - began)
@@ -366,13 +368,36 @@ class PlainRequests(EdgeProtocol):
         if deadline < self._timer_at:
             self._look_at(deadline)
 
-    def _begin(self, exchange: HotExchange, outcome: Outcome) -> None:
+    def _exchange(self, call: HotCall) -> HotExchange:
+        """What stands for a call whose answer is not there at once."""
+        exchange = HotExchange(self, call)
+        exchange.keep_alive = not self._ends
         self.cycle = exchange  # type: ignore[assignment]
         self._active = exchange
+        return exchange
+
+    def _send_parts(self, call: HotCall, answer: HotAnswer) -> bool:
+        """Send an answer with parts of files; whether the kernel has all of it. An exchange sends what is left."""
+        parts = answer.parts
+        part = parts[0]
+        if (
+            len(parts) > 1
+            or isinstance(part, bytes)
+            or self.transport.is_closing()
+            or self.transport.get_write_buffer_size()
+        ):
+            self._exchange(call).send_parts(answer)
+            return False
+        head = self.head_of(call, answer, keep_alive=not self._ends)
+        sent_bytes = send_at_once(self.wire, self.transfers, self.unsent_bytes_max, head, part)
+        if sent_bytes < len(head) + part.size_bytes:
+            self._exchange(call).send_rest(answer, head, sent_bytes)
+            return False
+        return True
+
+    def _begin(self, exchange: HotExchange, outcome: HotWait | Coroutine[Any, Any, HotAnswer] | Exception) -> None:
         if isinstance(outcome, HotWait):
             exchange.wait(outcome)
-        elif isinstance(outcome, HotAnswer):
-            exchange.send_parts(outcome)
         elif isinstance(outcome, Exception):
             exchange.fail(outcome)
         else:
