@@ -14,13 +14,14 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
 from rollway.records import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from rollway.records.batch import MAGIC
-from storage.file_system import FileSystem
+from rollway.records.compiled import load
+from storage.file_system import File, FileSystem, LocalFile
 from storage.index_file import RELATIVE_OFFSET_MAX
 from storage.lazy_index import LazyIndex
 from storage.offset_index import OffsetIndex
@@ -59,6 +60,35 @@ class SegmentRead(NamedTuple):
     size_bytes: int
     next_offset: Offset
     content: memoryview | None = None
+
+
+# As the tuples make themselves, without a function of theirs for each.
+_new_tuple = tuple.__new__
+
+
+class CompiledSearch(Protocol):
+    """What ``_batch_search.pyx`` has."""
+
+    def find(
+        self,
+        descriptor: int,
+        offsets: array[int],
+        positions: array[int],
+        segment_base: int,
+        has_gaps: bool,
+        interval_bytes: int,
+        place: int,
+        offset: int,
+        limit: int,
+        max_bytes: int,
+        min_one: bool,
+        content_bytes_max: int,
+    ) -> tuple[int, int, int, memoryview | None] | None:
+        """What a ``SegmentRead`` has; ``None`` leaves it to the way in Python."""
+
+
+search = cast("CompiledSearch | None", load("storage._batch_search"))
+"""The compiled way of ``BatchSearch.find_cached``, or ``None``; looked up here with every call."""
 
 
 class _Unusual(Exception):  # noqa: N818 - a way out, caught in this module
@@ -177,6 +207,9 @@ class _IndexCopy:
         return self._base_offset + self.offsets[slot], self.positions[slot]
 
 
+_NO_ENTRIES = _IndexCopy(Offset(0), b"")
+
+
 class _IndexLookups:
     """An open index asked as a copy is, for threads; it knows of no entry but the one below."""
 
@@ -282,13 +315,56 @@ class BatchSearch:
         log = self._log
         if log.holes or not log.is_open:
             return None
+        file, table = log.file, _COPIES.get(self._key)
         try:
-            return self._find(
-                log.file.read_cached, _COPIES.get(self._key), offset, limit, max_bytes, min_one, content_bytes_max
-            )
+            if search is not None and file.__class__ is LocalFile:
+                found = self._find_compiled(search, file, table, offset, limit, max_bytes, min_one, content_bytes_max)
+                if found is not None:
+                    return found
+            return self._find(file.read_cached, table, offset, limit, max_bytes, min_one, content_bytes_max)
         except (_Unusual, OSError, ValueError):
             # Errors are told by who may wait for the disk.
             return None
+
+    def _find_compiled(
+        self,
+        way: CompiledSearch,
+        file: File,
+        table: _IndexCopy | None,
+        offset: Offset,
+        limit: int,
+        max_bytes: int,
+        min_one: bool,
+        content_bytes_max: int,
+    ) -> SegmentRead | None:
+        base_offset, places = self._log.base_offset, self._places
+        place = 0 if offset == base_offset else places.get(offset, -1)
+        if table is None:
+            if place < 0:
+                return None
+            table = _NO_ENTRIES
+        found = way.find(
+            file.fileno(),
+            table.offsets,
+            table.positions,
+            base_offset,
+            self._has_gaps,
+            self._interval_bytes,
+            place,
+            offset,
+            limit,
+            max_bytes,
+            min_one,
+            content_bytes_max,
+        )
+        if found is None:
+            return None
+        position, size_bytes, next_offset, _ = found
+        if size_bytes:
+            if len(places) >= _PLACES_MAX:
+                places.clear()
+            places[next_offset] = position + size_bytes
+        return _new_tuple(SegmentRead, found)
 
     def _miss(self) -> _Unusual:
         """The index is needed: who needs it twice in a while gets a copy, which a thread makes."""

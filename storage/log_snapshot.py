@@ -30,6 +30,13 @@ class Isolation(Enum):
     LOG_END = "log_end"
 
 
+# Members of an enumeration are looked up in its class; these are not, for every read.
+_LAST_STABLE = Isolation.LAST_STABLE
+_HIGH_WATERMARK = Isolation.HIGH_WATERMARK
+# As the tuples make themselves, without a function of theirs for each.
+_new_tuple = tuple.__new__
+
+
 class OffsetRange(NamedTuple):
     """The offsets ``[start, end)``."""
 
@@ -233,36 +240,42 @@ class LogSnapshot:
         Raises:
             OffsetOutOfRangeError: as ``read``.
         """
-        self._check_range(offset)
-        bound = self.bound(isolation)
-        is_stable = isolation is Isolation.LAST_STABLE
-        if offset >= bound.offset:
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            self._check_range(offset)
+        is_stable = isolation is _LAST_STABLE
+        bound = self.high_watermark_metadata if isolation is _HIGH_WATERMARK else self.bound(isolation)
+        if offset >= bound[0]:
             return FetchData((), offset, () if is_stable else None)
         if self.damage or max_bytes < 0:
+            return None
+        segments = self.segments
+        place = max(0, bisect_right(self.base_offsets, offset) - 1)
+        if is_stable and not _have_no_aborted(segments[place:]):
             return None
         slices: list[FileSlice] = []
         next_offset = offset
         remaining = max_bytes
-        segments = self.segments[max(0, bisect_right(self.base_offsets, offset) - 1) :]
-        if is_stable and not _have_no_aborted(segments):
-            return None
-        for segment in segments:
-            on_bound = segment.base_offset == bound.segment_base_offset
-            limit = bound.position if on_bound else segment.size_bytes
+        while place < len(segments):
+            segment = segments[place]
+            on_bound = segment.base_offset == bound[1]
+            limit = bound[2] if on_bound else segment.size_bytes
             found = segment.read_cached(
                 next_offset, limit, remaining, min_one=min_one and not slices, content_bytes_max=content_bytes_max
             )
             if found is None:
                 return None
-            if found.size_bytes == 0:
+            position, size_bytes, next_offset, content = found
+            if size_bytes == 0:
                 break
-            is_cached = found.size_bytes <= _CACHED_BYTES_MAX
-            slices.append(FileSlice(segment.file, found.position, found.size_bytes, found.content, is_cached))
-            remaining = max(0, remaining - found.size_bytes)
-            next_offset = found.next_offset
-            if on_bound or found.position + found.size_bytes < limit:
+            is_cached = size_bytes <= _CACHED_BYTES_MAX
+            slices.append(_new_tuple(FileSlice, (segment.file, position, size_bytes, content, is_cached)))
+            remaining -= size_bytes
+            if on_bound or position + size_bytes < limit:
                 break
-        return FetchData(tuple(slices), next_offset, () if is_stable else None)
+            # The first batch comes whole, however large.
+            remaining = max(0, remaining)
+            place += 1
+        return _new_tuple(FetchData, (tuple(slices), next_offset, () if is_stable else None))
 
     def _aborted(self, offset: Offset, end: Offset) -> tuple[AbortedTransaction, ...]:
         """The aborted transactions that overlap ``[offset, end)``, all of it below the last stable offset (spec E23).

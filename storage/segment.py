@@ -375,9 +375,8 @@ class Segment:
         self, offset: Offset, limit: int, max_bytes: int, *, min_one: bool, content_bytes_max: int = 0
     ) -> SegmentRead | None:
         """As ``read``, never waiting for the disk; ``None``, too, when that cannot be promised: then ``read``."""
-        return self._quick_way.find_cached(
-            offset, limit, max_bytes, min_one=min_one, content_bytes_max=content_bytes_max
-        )
+        way = self._search or self._quick_way
+        return way.find_cached(offset, limit, max_bytes, min_one=min_one, content_bytes_max=content_bytes_max)
 
     def _read(self, offset: Offset, limit: int, max_bytes: int, *, min_one: bool) -> SegmentRead | None:
         first = self.locate(offset, limit)

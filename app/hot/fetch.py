@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from app.fetch_headers import aborted_header, fetched_headers
 from app.fetch_range import ISOLATIONS, FetchRequest, range_of, read_slices
 from app.hot.request import HotRequest
-from app.http.hot import HotAnswer, make_head
+from app.http.hot import HotAnswer, PlainHead, make_head
 from app.quotas.limits import QuotaKind
 from storage.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import Offset
 from storage.partition_log import PartitionLog
+from storage.topic_registry import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -35,8 +36,43 @@ _STATUS = make_head(200)
 _NONE_ABORTED = b"aborted-transactions: \r\n"
 
 
+class _ShortWay:
+    """What was found for a head that asks for all from an offset on, and holds while ``topic`` does."""
+
+    __slots__ = ("isolation", "log", "max_bytes", "offset", "topic")
+
+    def __init__(self, topic: Topic, log: PartitionLog, asked: Any, max_bytes: int) -> None:
+        self.topic = topic
+        self.log = log
+        self.isolation = ISOLATIONS[asked.isolation]
+        self.max_bytes = max_bytes
+        self.offset = asked.offset
+
+
 def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
     """Answer, or leave to the route what it alone can tell: errors, waits, quotas, other starts than an offset."""
+    head = request.head
+    way: _ShortWay | None = head.memo
+    if way is None or broker.manager.topics.get(head.topic) is not way.topic or broker.quotas.table.has_any:
+        return _fetch(broker, request)
+    snapshot = way.log.snapshot
+    start: Any = way.offset if request.number is None else request.number
+    isolation = way.isolation
+    if not snapshot.log_start_offset <= start < snapshot.bound(isolation)[0]:
+        return _fetch(broker, request)
+    data = snapshot.read_cached(start, way.max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
+    return _fetch(broker, request) if data is None else _plain_answer(broker, snapshot, isolation, data)
+
+
+def _find_short_way(broker: Broker, head: PlainHead, topic: Topic, log: PartitionLog) -> None:
+    """Remember the short way of requests with this head, if they may take one."""
+    asked = head.parameters
+    if isinstance(asked.offset, int) and asked.end_offset is None and asked.max_records is None:
+        head.memo = _ShortWay(topic, log, asked, min(asked.max_bytes, broker.settings.fetch_bytes_max))
+
+
+def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
+    """The general way."""
     asked = request.head.parameters
     place = asked.offset
     if (
@@ -69,6 +105,7 @@ def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[
     if asked.end_offset is None and (asked.max_records is None or start + asked.max_records >= bound):
         data = snapshot.read_cached(start, max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
         if data is not None:
+            _find_short_way(broker, request.head, topic, log)
             return _plain_answer(broker, snapshot, isolation, data)
     wanted = asked.request(broker.settings.fetch_bytes_max)
     return _read_in_thread(broker, log, snapshot, asked, wanted, start)

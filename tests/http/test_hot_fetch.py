@@ -13,6 +13,7 @@ import pytest
 
 from app.http import file_transfer, transfer_turns
 from app.http.wire import Wire
+from storage import batch_search
 from storage.file_system import LocalFile
 from tests.cases.logs import sized_batch
 from tests.edge_server import Answer, Connection
@@ -139,6 +140,7 @@ def test_cold_bytes_never_stall_the_loop(server: ThreadedServer, monkeypatch: py
             assert may_go_on.wait(30)
             return read(self, position, length)
 
+        monkeypatch.setattr(batch_search, "search", None)
         monkeypatch.setattr(LocalFile, "read_cached", lambda *_: None)
         monkeypatch.setattr(LocalFile, "read", slow)
         connection.send(f"GET {PATH}?offset=1&max_bytes=20000 HTTP/1.1\r\nHost: a\r\nAccept: {RAW}\r\n\r\n".encode())
@@ -148,6 +150,32 @@ def test_cold_bytes_never_stall_the_loop(server: ThreadedServer, monkeypatch: py
             assert other.read_answer().status == 200
         may_go_on.set()
         assert connection.read_answer().body == twin.body
+
+
+def test_what_is_remembered_of_a_request_ends_with_its_topic(server: ThreadedServer) -> None:
+    topic = "/v1/topics/again"
+    path = f"{topic}/partitions/0/records"
+
+    def fill_again(client: httpx.Client, *sizes: int) -> None:
+        assert client.put(topic, json={"partitions": 1}).status_code == 201
+        for size in sizes:
+            assert client.post(path, content=sized_batch(size), headers={"Content-Type": RAW}).status_code == 200
+
+    with http_client(server.url) as client, connect(server) as connection:
+        fill_again(client, 100, 200)
+        for offset, size in ((0, 300), (0, 300), (1, 200), (0, 300)):
+            assert len(ask(connection, f"offset={offset}", path=path).body) == size
+        # The end is no short way, nor what lies beyond it.
+        assert ask(connection, "offset=2", path=path).body == b""
+        assert ask(connection, "offset=3", path=path).status == 416
+        before = server.hot_count
+        assert len(ask(connection, "offset=1", path=path).body) == 200
+        assert server.hot_count == before + 1
+        assert client.delete(topic).status_code in (200, 202, 204)
+        assert ask(connection, "offset=0", path=path).status == 404
+        fill_again(client, 400)
+        for _ in range(2):
+            assert len(ask(connection, "offset=0", path=path).body) == 400
 
 
 def test_cold_bytes_of_a_transfer_are_sent_from_a_thread(

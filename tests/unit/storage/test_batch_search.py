@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,16 @@ from tests.cases.transactional import Producer
 BATCHES = 300
 # Small beside the index interval, and large.
 SIZES = (150, 400, 9000)
+
+
+@pytest.fixture(autouse=True, params=["compiled", "python"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which way memory is searched."""
+    if request.param == "compiled" and batch_search.search is None:
+        pytest.skip("the service was installed without a compiler")
+    if request.param == "python":
+        monkeypatch.setattr(batch_search, "search", None)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -46,7 +58,24 @@ def general(snapshot: LogSnapshot, offset: Offset, max_bytes: int, *, min_one: b
         return snapshot.read(offset, max_bytes, min_one=min_one)
 
 
-def test_all_ways_give_the_same_batches(log: CaseLog) -> None:
+class CountedSearch:
+    """The compiled way, and how often it gave an answer."""
+
+    def __init__(self, search: batch_search.CompiledSearch) -> None:
+        self._search = search
+        self.asked = self.answered = 0
+
+    def find(self, *arguments: Any) -> Any:
+        found = self._search.find(*arguments)
+        self.asked += 1
+        self.answered += found is not None
+        return found
+
+
+def test_all_ways_give_the_same_batches(log: CaseLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = batch_search.search
+    counted = None if search is None else CountedSearch(search)
+    monkeypatch.setattr(batch_search, "search", counted)
     snapshot = log.snapshot
     assert len(snapshot.segments) > 1
     make_copies(snapshot)
@@ -67,6 +96,8 @@ def test_all_ways_give_the_same_batches(log: CaseLog) -> None:
             for piece in found.slices:
                 assert piece.content is None or piece.size_bytes <= contents
                 assert piece.content is None or piece.content == piece.file.read(piece.position, piece.size_bytes)
+    # The compiled way leaves nothing of all that to the one in Python.
+    assert counted is None or counted.answered == counted.asked > 1000
 
 
 def test_who_goes_on_where_a_read_ended_needs_no_index(log: CaseLog) -> None:
@@ -86,8 +117,11 @@ def test_who_goes_on_where_a_read_ended_needs_no_index(log: CaseLog) -> None:
 def test_cold_bytes_are_left_to_a_thread(log: CaseLog, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = log.snapshot
     make_copies(snapshot)
-    monkeypatch.setattr(LocalFile, "read_cached", lambda *_: None)
-    assert snapshot.read_cached(Offset(5), 9000) is None
+    with monkeypatch.context() as patch:
+        # No descriptor for the compiled way, no answer for the other.
+        patch.setattr(LocalFile, "fileno", lambda _: -1)
+        patch.setattr(LocalFile, "read_cached", lambda *_: None)
+        assert snapshot.read_cached(Offset(5), 9000) is None
     assert snapshot.read(Offset(5), 9000).slices
     # Nothing to read, nothing to wait for.
     end = snapshot.high_watermark
@@ -112,6 +146,46 @@ def test_a_garbled_entry_is_left_to_the_general_way(log: CaseLog) -> None:
         assert snapshot.read(Offset(offset), 5000).slices[0].read() == expected.slices[0].read()
         cached = snapshot.read_cached(Offset(offset), 5000)
         assert cached is None or cached.slices[0].read() == expected.slices[0].read()
+
+
+def test_spoiled_bytes_are_never_taken_for_others(log: CaseLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where both ways find something in a log or an index that is garbled, they find the same; mostly they do not."""
+    search = batch_search.search
+    snapshot = log.snapshot
+    make_copies(snapshot)
+    segment = snapshot.segments[0]
+    copy = batch_search._COPIES.get(segment._quick_way._key)
+    assert copy is not None
+    path = log.file(segment.base_offset, ".log")
+    content = path.read_bytes()
+    heads = [batch.position for batch in segment.walk(0, segment.size_bytes)]
+    source = random.Random(4)
+    found_count = 0
+    for _ in range(1500):
+        spoiled = bytearray(content)
+        for _ in range(source.randrange(3)):
+            spoiled[source.choice(heads) + source.randrange(27)] ^= 1 << source.randrange(8)
+        path.write_bytes(spoiled)
+        entries = [array("i", copy.offsets), array("i", copy.positions)]
+        for _ in range(source.randrange(3)):
+            source.choice(entries)[source.randrange(copy.entry_count)] ^= 1 << source.randrange(31)
+        garbled = batch_search._IndexCopy(segment.base_offset, b"")
+        garbled.offsets, garbled.positions = entries
+        monkeypatch.setattr(batch_search._Copies, "get", lambda *_, garbled=garbled: garbled)
+        arguments = (
+            Offset(source.randrange(120)),
+            source.choice((segment.size_bytes, source.randrange(1, segment.size_bytes))),
+            source.choice((0, 1, 300, 5000, 20_000, 1 << 40)),
+        )
+        min_one, contents = source.random() < 0.7, source.choice((0, 1000, 16_384))
+        answers = []
+        for each in (search, None):
+            monkeypatch.setattr(batch_search, "search", each)
+            segment._quick_way._places.clear()
+            answers.append(segment.read_cached(*arguments, min_one=min_one, content_bytes_max=contents))
+        found_count += None not in answers
+        assert None in answers or answers[0] == answers[1]
+    assert found_count > 100
 
 
 def test_remembered_places_go_with_what_is_cut_off(log: CaseLog) -> None:

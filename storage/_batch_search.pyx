@@ -1,0 +1,249 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""``batch_search``'s way of reading from memory, in C: the same looks at the same plain case, or none.
+
+Every byte that is read lies between ``piece`` and ``piece_bytes`` behind it; ``step`` looks that it does. The disk is never
+waited for, so the interpreter's lock is held.
+"""
+
+from cpython.array cimport array
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+    ssize_t preadv2(int descriptor, const iovec* parts, int count, long long position, int flags)
+    int RWF_NOWAIT
+
+cdef enum:
+    # As in ``batch_search`` and ``rollway.records``.
+    HEAD_BYTES = 27
+    HEADER_BYTES = 61
+    OVERHEAD_BYTES = 12
+    MAGIC = 2
+    PIECE_BYTES = 4096
+    SHORT_BYTES = 1024
+    STEPS_MAX = 512
+    THIN_STEPS = 64
+    UNINDEXED_BYTES_MAX = 64 * 1024
+    # All batches between two entries of an index are read at once, if that is not more.
+    WINDOW_BYTES_MAX = 8192
+
+cdef int64_t RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+cdef struct Walk:
+    int descriptor
+    bint has_gaps
+    int steps
+    int64_t segment_base
+    int64_t limit
+    # What is at hand, and how much may be.
+    uint8_t* piece
+    int64_t room_bytes
+    int64_t piece_at
+    int64_t piece_bytes
+    # The batch.
+    int64_t position
+    int64_t end
+    int64_t base_offset
+    int64_t last_offset
+
+
+cdef inline uint32_t big_endian_32(const uint8_t* at) noexcept:
+    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
+
+
+cdef inline int64_t big_endian_64(const uint8_t* at) noexcept:
+    return <int64_t>((<uint64_t>big_endian_32(at) << 32) | big_endian_32(at + 4))
+
+
+cdef bint load(Walk* walk, int64_t position, int64_t length) noexcept:
+    """Have so many bytes from ``position`` on at hand, fewer where the limit comes before; false if not in memory."""
+    cdef iovec part
+    if not 0 <= position < walk.limit:
+        return False
+    length = min(length, walk.limit - position)
+    if length > walk.room_bytes:
+        return False
+    part.iov_base, part.iov_len = walk.piece, <size_t>length
+    walk.piece_at, walk.piece_bytes = position, 0
+    if preadv2(walk.descriptor, &part, 1, position, RWF_NOWAIT) != length:
+        return False
+    walk.piece_bytes = length
+    return True
+
+
+cdef bint step(Walk* walk, bint may_skip) noexcept:
+    """Stand on the batch at ``walk.end``; false where that is not plain."""
+    cdef int64_t position = walk.end
+    cdef int64_t at = position - walk.piece_at
+    cdef int64_t base_offset, length, delta, end, last_offset, expected
+    cdef const uint8_t* head
+    if not 0 <= at <= walk.piece_bytes - HEAD_BYTES:
+        length = PIECE_BYTES if walk.steps and position - walk.position < SHORT_BYTES else HEAD_BYTES
+        if walk.limit - position < HEADER_BYTES or not load(walk, position, length):
+            return False
+        at = 0
+    head = walk.piece + at
+    base_offset = big_endian_64(head)
+    length = <int32_t>big_endian_32(head + 8)
+    delta = <int32_t>big_endian_32(head + 23)
+    expected = walk.last_offset + 1
+    end = position + length + OVERHEAD_BYTES
+    walk.steps += 1
+    if (
+        head[16] != MAGIC
+        or length < HEADER_BYTES - OVERHEAD_BYTES
+        or end > walk.limit
+        or delta < 0
+        or not (base_offset == expected or (may_skip and base_offset > expected))
+        # Not as a sum: what is no offset may be as large as there are numbers.
+        or base_offset - walk.segment_base > RELATIVE_OFFSET_MAX - delta
+        or walk.steps > STEPS_MAX
+    ):
+        return False
+    last_offset = base_offset + delta
+    walk.position, walk.end, walk.base_offset, walk.last_offset = position, end, base_offset, last_offset
+    return True
+
+
+cdef bint begin(Walk* walk, int64_t position) noexcept:
+    """Stand on the batch at ``position``, whatever lies before it."""
+    walk.end, walk.last_offset = position, walk.segment_base - 1
+    return step(walk, position > 0)
+
+
+cdef Py_ssize_t slot_of(const int32_t* entries, Py_ssize_t count, int64_t value) noexcept:
+    """The slot of the greatest entry not above ``value``, or -1."""
+    cdef Py_ssize_t low = 0, high = count, middle
+    while low < high:
+        middle = (low + high) >> 1
+        if entries[middle] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+cdef bint go_to_first(
+    Walk* walk, const int32_t* offsets, const int32_t* positions, Py_ssize_t count, int64_t offset, int64_t load_bytes
+) noexcept:
+    """Stand on the first batch that ends at or above ``offset``; with ``load_bytes`` of it at hand where that is cheap."""
+    cdef Py_ssize_t slot = slot_of(offsets, count, offset - walk.segment_base)
+    cdef int64_t entry_offset = walk.segment_base, position = 0, next_position, next_offset
+    cdef int steps = 0
+    if slot >= 0:
+        entry_offset, position = walk.segment_base + offsets[slot], positions[slot]
+    if slot + 1 < count and positions[slot + 1] < walk.limit:
+        next_offset, next_position = walk.segment_base + offsets[slot + 1], positions[slot + 1]
+        if next_position <= position:
+            return False
+        if next_position - position <= WINDOW_BYTES_MAX - HEAD_BYTES:
+            if not load(walk, position, next_position - position + load_bytes):
+                return False
+        else:
+            # Most often the batch of the next entry is the one; its head tells.
+            if not load(walk, next_position, load_bytes) or not begin(walk, next_position):
+                return False
+            if walk.last_offset != next_offset:
+                return False
+            if walk.base_offset <= offset <= next_offset:
+                return True
+    # An index carries no checksum: the log must confirm what it says.
+    if not begin(walk, position) or (position and walk.last_offset != entry_offset):
+        return False
+    while walk.last_offset < offset:
+        steps += 1
+        if walk.end >= walk.limit or (steps == THIN_STEPS and slot + 1 == count) or not step(walk, walk.has_gaps):
+            return False
+    return True
+
+
+cdef bint go_near_end(
+    Walk* walk, const int32_t* offsets, const int32_t* positions, Py_ssize_t count, int64_t stop, int64_t end_max
+) noexcept:
+    """Stand near the last batch that ends at or below ``end_max``; up to ``walk.end`` it is sure that all fits, then."""
+    cdef int64_t end = walk.end, next_offset = walk.last_offset + 1
+    cdef Py_ssize_t slot = slot_of(positions, count, stop - 1)
+    cdef int64_t entry_offset = walk.segment_base, position = 0
+    if slot >= 0:
+        entry_offset, position = walk.segment_base + offsets[slot], positions[slot]
+    if slot + 1 == count and stop - max(position, end) > UNINDEXED_BYTES_MAX:
+        return False
+    if position <= end:
+        return True
+    if not begin(walk, position) or walk.last_offset != entry_offset or walk.base_offset < next_offset:
+        return False
+    if walk.end > end_max:
+        # It reaches beyond; all before it fits.
+        walk.end, walk.last_offset = position, walk.base_offset - 1
+    return True
+
+
+def find(
+    int descriptor,
+    array offsets,
+    array positions,
+    int64_t segment_base,
+    bint has_gaps,
+    int64_t interval_bytes,
+    int64_t place,
+    int64_t offset,
+    int64_t limit,
+    int64_t max_bytes,
+    bint min_one,
+    int64_t content_bytes_max,
+):
+    """Position, length, next offset and content as ``BatchSearch.find_cached`` gives them, or ``None``.
+
+    ``offsets`` and ``positions`` are the entries of the index, native int32, of one length; ``place`` is where the batch
+    with ``offset`` begins if that is known, else -1. ``descriptor`` is that of the log file.
+    """
+    cdef uint8_t window[WINDOW_BYTES_MAX]
+    cdef Py_ssize_t count = min(len(offsets), len(positions))
+    cdef const int32_t* offset_entries = <const int32_t*>offsets.data.as_ints
+    cdef const int32_t* position_entries = <const int32_t*>positions.data.as_ints
+    cdef int64_t load_bytes = max(HEAD_BYTES, max_bytes) if max_bytes <= content_bytes_max else HEAD_BYTES
+    cdef int64_t first, end, next_offset, end_max, stop
+    cdef Walk walk
+    cdef bytes room = None
+    walk.descriptor, walk.has_gaps, walk.steps = descriptor, has_gaps, 0
+    walk.segment_base, walk.limit = segment_base, limit
+    walk.piece, walk.room_bytes, walk.piece_at, walk.piece_bytes = window, WINDOW_BYTES_MAX, 0, 0
+    walk.position = walk.end = walk.base_offset = walk.last_offset = 0
+    if max_bytes <= content_bytes_max:
+        room = PyBytes_FromStringAndSize(NULL, WINDOW_BYTES_MAX + load_bytes)
+        walk.piece, walk.room_bytes = <uint8_t*>PyBytes_AS_STRING(room), WINDOW_BYTES_MAX + load_bytes
+    if 0 <= place < limit:
+        if not load(&walk, place, load_bytes) or not begin(&walk, place) or walk.base_offset < offset:
+            return None
+    elif not go_to_first(&walk, offset_entries, position_entries, count, offset, load_bytes):
+        return None
+    first, end, next_offset = walk.position, walk.end, walk.last_offset + 1
+    end_max = first + max_bytes
+    if end > end_max:
+        return (first, end - first, next_offset, None) if min_one else (first, 0, offset, None)
+    stop = min(end_max, limit)
+    if stop - first <= content_bytes_max:
+        if room is None:
+            room = PyBytes_FromStringAndSize(NULL, stop - first)
+            walk.piece, walk.room_bytes, walk.piece_bytes = <uint8_t*>PyBytes_AS_STRING(room), stop - first, 0
+        if not (walk.piece_at <= first and stop <= walk.piece_at + walk.piece_bytes):
+            if not load(&walk, first, stop - first):
+                return None
+    elif stop - first > 2 * interval_bytes:
+        if not go_near_end(&walk, offset_entries, position_entries, count, stop, end_max):
+            return None
+        end, next_offset = walk.end, walk.last_offset + 1
+    while end < stop and (stop == limit or stop - end >= HEADER_BYTES):
+        if not step(&walk, has_gaps):
+            return None
+        if walk.end > end_max:
+            break
+        end, next_offset = walk.end, walk.last_offset + 1
+    if stop - first > content_bytes_max:
+        return first, end - first, next_offset, None
+    return first, end - first, next_offset, PyMemoryView_FromObject(room)[first - walk.piece_at : end - walk.piece_at]
