@@ -10,18 +10,26 @@ then an ``OSError`` and never a SIGBUS (rule 9).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from storage.file_names import TEMPORARY_SUFFIX
 
 _WRITE_VECTOR_MAX = 1024
+
+# Room is kept behind the end of a file that has grown so far: an eighth of its size, within these limits.
+RESERVED_FROM_BYTES = 8 * 1024 * 1024
+_RESERVED_SHARE = 8
+_RESERVED_BYTES_MIN = 1024 * 1024
+_RESERVED_BYTES_MAX = 8 * 1024 * 1024
+_KEEP_SIZE = 1
 
 
 class Lock(Protocol):
@@ -59,7 +67,7 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Set the length; growing leaves a hole that reads as zeros."""
+        """Set the length; growing leaves a hole that reads as zeros. Room that the disk keeps behind it is let go."""
         ...
 
     def sync(self) -> None:
@@ -187,13 +195,31 @@ def sync_new_file(file_system: FileSystem, path: Path) -> None:
         file.close()
 
 
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """The system's ``fallocate``, which Python has only in the form that makes the file longer."""
+    found = getattr(ctypes.CDLL(None), "fallocate", None)
+    if found is None or ctypes.sizeof(ctypes.c_long) != ctypes.sizeof(ctypes.c_int64):
+        return None
+    found.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    call: Callable[[int, int, int, int], int] = found
+    return call
+
+
+_fallocate = _find_fallocate()
+
+
 class LocalFile:
-    """A file of the machine. The descriptor closes with ``close`` or when the last holder lets the object go."""
+    """A file of the machine. The descriptor closes with ``close`` or when the last holder lets the object go.
+
+    While a large one grows, the disk keeps room behind its end, a megabyte or more at a time: to find room for each
+    write is a third of what the write costs. ``truncate`` lets go of it; the length never shows it.
+    """
 
     def __init__(self, path: Path, descriptor: int, *, on_read_only_disk: bool = False) -> None:
         self._path = path
         self._descriptor = descriptor
         self._on_read_only_disk = on_read_only_disk
+        self._reserve_at = RESERVED_FROM_BYTES
 
     @property
     def path(self) -> Path:
@@ -233,6 +259,8 @@ class LocalFile:
 
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         written = 0
+        if position >= self._reserve_at:
+            self._reserve(position)
         if 0 < len(parts) <= _WRITE_VECTOR_MAX:
             # As a rule the disk takes all at once.
             try:
@@ -253,6 +281,13 @@ class LocalFile:
             if written == 0:
                 raise OSError(errno.EIO, "the disk took no bytes", str(self._path))
 
+    def _reserve(self, position: int) -> None:
+        length = max(_RESERVED_BYTES_MIN, min(position // _RESERVED_SHARE, _RESERVED_BYTES_MAX))
+        self._reserve_at = position + length
+        if _fallocate is not None:
+            # Where it is refused, each write finds its own room, and says so where there is none.
+            _fallocate(self.fileno(), _KEEP_SIZE, position, length)
+
     def _write_once(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         try:
             return os.pwritev(self.fileno(), parts, position)
@@ -260,6 +295,7 @@ class LocalFile:
             raise self._or_read_only(error) from error
 
     def truncate(self, size: int) -> None:
+        self._reserve_at = RESERVED_FROM_BYTES
         try:
             os.ftruncate(self.fileno(), size)
         except OSError as error:

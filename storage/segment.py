@@ -287,8 +287,8 @@ class Segment:
         time_index = self.time_index.get()
         if self.builder.max_timestamp.timestamp > NO_TIMESTAMP:
             time_index.maybe_append(*self.builder.max_timestamp, skip_full_check=True)
-        if self.file.size() > self.size_bytes:
-            self.file.truncate(self.size_bytes)
+        # Also where that is its length: the disk may keep room behind it.
+        self.file.truncate(self.size_bytes)
         _fsync(self.file.sync)
         for index in (self.offset_index.get(), time_index):
             index.trim()

@@ -38,6 +38,9 @@ _NEXT_REQUEST = Waits.NEXT_REQUEST
 _IDLE = Stage.IDLE
 
 
+# A body that came with its head is copied out of the bytes around it; one that is so large is not.
+_SLICED_BYTES_MIN = 8 * 1024
+
 KNOWN_HEADS_MAX = 32
 """Of one connection; that of the path which was new longest ago goes first."""
 
@@ -144,7 +147,8 @@ class PlainRequests(EdgeProtocol):
                     break
                 return b""
             self._message_number += 1
-            self._serve(known.head, number, data[body_at:end], perf_counter())
+            body = data[body_at:end] if length < _SLICED_BYTES_MIN else memoryview(data)[body_at:end]
+            self._serve(known.head, number, body, perf_counter())
             if end == size:
                 return b""
             start = end

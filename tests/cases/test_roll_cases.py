@@ -409,3 +409,17 @@ def test_r_1_a_group_is_split_at_the_roll(new_log: NewLog) -> None:
     for base_offset in alone.base_offsets:
         assert together.offset_entries(base_offset) == alone.offset_entries(base_offset)
         assert together.time_entries(base_offset) == alone.time_entries(base_offset)
+
+
+def test_a_sealed_segment_keeps_no_room_on_the_disk(new_log: NewLog) -> None:
+    """While it grows the disk keeps room ahead of it, which is nobody's once it is sealed."""
+    log = new_log({"max.message.bytes": 2**21})
+    batch = sized_batch(2**20)
+    for _ in range(10):
+        log.send(batch)
+    log.flush()
+    size = log.file().stat().st_size
+    assert size == 10 * 2**20
+    log.roll()
+    assert log.file().stat().st_blocks * 512 < size + 2**19
+    assert log.file().stat().st_size == size

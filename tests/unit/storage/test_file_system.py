@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import storage
-from storage.file_system import LocalFileSystem, read_file, write_file_atomically
+from storage import file_system
+from storage.file_system import RESERVED_FROM_BYTES, LocalFileSystem, read_file, write_file_atomically
 from tests.recording_file_system import RecordingFileSystem
 
 FILE_SYSTEM = LocalFileSystem()
@@ -116,6 +117,51 @@ def test_growing_leaves_zeros_and_shrinking_cuts(file):
     file.truncate(4)
     assert file.read(0, 10) == b"ab\x00\x00"
     assert file.size() == 4
+
+
+def allocated_bytes(file):
+    return os.fstat(file.fileno()).st_blocks * 512
+
+
+def test_room_is_kept_behind_a_large_file_and_let_go(file):
+    piece = b"x" * 65536
+    position = 0
+    while position < RESERVED_FROM_BYTES:
+        file.write(position, [piece])
+        position += len(piece)
+    file.sync()
+    assert allocated_bytes(file) < position + 2**20
+    file.write(position, [piece])
+    position += len(piece)
+    file.sync()
+    if allocated_bytes(file) < position + 2**19:
+        pytest.skip("this file system keeps no room")
+    assert allocated_bytes(file) < position + 2**21
+    # Nobody sees it.
+    assert file.size() == position
+    assert file.read(position, 1) == b""
+    file.truncate(position)
+    file.sync()
+    assert allocated_bytes(file) < position + 2**19
+    file.write(position, [piece])
+    assert file.read(position - 1, 65537) == b"x" * 65537
+
+
+@pytest.mark.parametrize("answer", [-1, None])
+def test_a_disk_that_keeps_no_room_is_written_all_the_same(file, monkeypatch, answer):
+    asked = []
+
+    def refuse(descriptor, mode, position, length):
+        asked.append((position, length))
+        return answer
+
+    monkeypatch.setattr(file_system, "_fallocate", None if answer is None else refuse)
+    for position in (0, RESERVED_FROM_BYTES - 1, RESERVED_FROM_BYTES, RESERVED_FROM_BYTES + 2**20, 2**30):
+        file.write(position, [b"a", b"bc"])
+        assert file.read(position, 3) == b"abc"
+    eight = RESERVED_FROM_BYTES
+    wanted = [(eight, 2**20), (eight + 2**20, (eight + 2**20) // 8), (2**30, 2**23)]
+    assert asked == ([] if answer is None else wanted)
 
 
 def test_a_mapping_follows_later_writes_and_cannot_be_written(file):

@@ -49,6 +49,12 @@ cdef inline bint take_number(
         return True
     if last > stop:
         last = stop
+    # And most others two.
+    if position + 1 < last and data[position + 1] < 0x80:
+        zigzag = (<uint64_t>data[position] & 0x7F) | (<uint64_t>data[position + 1] << 7)
+        number[0] = <int64_t>(zigzag >> 1) ^ -<int64_t>(zigzag & 1)
+        at[0] = position + 2
+        return True
     while position < last:
         byte = data[position]
         position += 1
