@@ -28,6 +28,9 @@ cdef enum:
     STEPS_MAX = 512
     THIN_STEPS = 64
     UNINDEXED_BYTES_MAX = 64 * 1024
+    # What lies behind a head that is in memory, and is read ahead with it, is there as well.
+    READ_AHEAD_BYTES = 128 * 1024
+    CACHED_BYTES_MAX = 1024 * 1024
     # All batches between two entries of an index are read at once, if that is not more.
     WINDOW_BYTES_MAX = 8192
 
@@ -197,7 +200,7 @@ def find(
     bint min_one,
     int64_t content_bytes_max,
 ):
-    """Position, length, next offset and content as ``BatchSearch.find_cached`` gives them, or ``None``.
+    """Position, length, next offset, content and whether both ends are in memory, as a ``SegmentRead``; or ``None``.
 
     ``offsets`` and ``positions`` are the entries of the index, native int32, of one length; ``place`` is where the batch
     with ``offset`` begins if that is known, else -1. ``descriptor`` is that of the log file.
@@ -207,7 +210,8 @@ def find(
     cdef const int32_t* offset_entries = <const int32_t*>offsets.data.as_ints
     cdef const int32_t* position_entries = <const int32_t*>positions.data.as_ints
     cdef int64_t load_bytes = max(HEAD_BYTES, max_bytes) if max_bytes <= content_bytes_max else HEAD_BYTES
-    cdef int64_t first, end, next_offset, end_max, stop
+    cdef int64_t first, last, end, next_offset, end_max, stop
+    cdef bint is_cached
     cdef Walk walk
     cdef bytes room = None
     walk.descriptor, walk.has_gaps, walk.steps = descriptor, has_gaps, 0
@@ -225,7 +229,8 @@ def find(
     first, end, next_offset = walk.position, walk.end, walk.last_offset + 1
     end_max = first + max_bytes
     if end > end_max:
-        return (first, end - first, next_offset, None) if min_one else (first, 0, offset, None)
+        is_cached = end - first <= READ_AHEAD_BYTES
+        return (first, end - first, next_offset, None, is_cached) if min_one else (first, 0, offset, None, False)
     stop = min(end_max, limit)
     if stop - first <= content_bytes_max:
         if room is None:
@@ -238,12 +243,15 @@ def find(
         if not go_near_end(&walk, offset_entries, position_entries, count, stop, end_max):
             return None
         end, next_offset = walk.end, walk.last_offset + 1
+    last = walk.position
     while end < stop and (stop == limit or stop - end >= HEADER_BYTES):
         if not step(&walk, has_gaps):
             return None
         if walk.end > end_max:
             break
-        end, next_offset = walk.end, walk.last_offset + 1
+        last, end, next_offset = walk.position, walk.end, walk.last_offset + 1
     if stop - first > content_bytes_max:
-        return first, end - first, next_offset, None
-    return first, end - first, next_offset, PyMemoryView_FromObject(room)[first - walk.piece_at : end - walk.piece_at]
+        is_cached = end - first <= CACHED_BYTES_MAX and end - last <= READ_AHEAD_BYTES
+        return first, end - first, next_offset, None, is_cached
+    content = PyMemoryView_FromObject(room)[first - walk.piece_at : end - walk.piece_at]
+    return first, end - first, next_offset, content, True

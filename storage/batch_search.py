@@ -53,13 +53,15 @@ _Reader = Callable[[int, int], bytes | bytearray | None]
 class SegmentRead(NamedTuple):
     """Whole batches of one segment: where they begin, their length, and the offset after the last.
 
-    ``content`` are their bytes, where finding them has read those already.
+    ``content`` are their bytes, where finding them has read those already. ``is_cached``: both ends are in memory, and
+    what lies between is not much.
     """
 
     position: Position
     size_bytes: int
     next_offset: Offset
     content: memoryview | None = None
+    is_cached: bool = False
 
 
 # As the tuples make themselves, without a function of theirs for each.
@@ -83,7 +85,7 @@ class CompiledSearch(Protocol):
         max_bytes: int,
         min_one: bool,
         content_bytes_max: int,
-    ) -> tuple[int, int, int, memoryview | None] | None:
+    ) -> tuple[int, int, int, memoryview | None, bool] | None:
         """What a ``SegmentRead`` has; ``None`` leaves it to the way in Python."""
 
 
@@ -359,7 +361,7 @@ class BatchSearch:
         )
         if found is None:
             return None
-        position, size_bytes, next_offset, _ = found
+        position, size_bytes, next_offset, _, _ = found
         if size_bytes:
             if len(places) >= _PLACES_MAX:
                 places.clear()

@@ -264,10 +264,10 @@ class LogSnapshot:
             )
             if found is None:
                 return None
-            position, size_bytes, next_offset, content = found
+            position, size_bytes, next_offset, content, is_cached = found
             if size_bytes == 0:
                 break
-            is_cached = size_bytes <= _CACHED_BYTES_MAX
+            is_cached = is_cached or size_bytes <= _CACHED_BYTES_MAX
             slices.append(_new_tuple(FileSlice, (segment.file, position, size_bytes, content, is_cached)))
             remaining -= size_bytes
             if on_bound or position + size_bytes < limit:

@@ -27,11 +27,11 @@ CONTENT_BYTES_MAX = 16 * 1024
 """So much is quicker read and written than sent by the kernel from the file."""
 
 _MEDIA_TYPE = "application/vnd.kafka.record-batch.v2"
-_HEAD = (
-    b"log-start-offset: %d\r\nhigh-watermark: %d\r\nlast-stable-offset: %d\r\nnext-offset: %d\r\n"
-    b"cache-control: no-store\r\nvary: Accept\r\n%bcontent-length: %d\r\n"
-    b"content-type: application/vnd.kafka.record-batch.v2\r\n"
+_LIMITS = (
+    b"log-start-offset: %d\r\nhigh-watermark: %d\r\nlast-stable-offset: %d\r\n"
+    b"cache-control: no-store\r\nvary: Accept\r\n%b"
 )
+_RANGE = b"%bnext-offset: %d\r\ncontent-length: %d\r\ncontent-type: application/vnd.kafka.record-batch.v2\r\n"
 _STATUS = make_head(200)
 _NONE_ABORTED = b"aborted-transactions: \r\n"
 
@@ -39,7 +39,7 @@ _NONE_ABORTED = b"aborted-transactions: \r\n"
 class _ShortWay:
     """What was found for a head that asks for all from an offset on, and holds while ``topic`` does."""
 
-    __slots__ = ("isolation", "log", "max_bytes", "offset", "topic")
+    __slots__ = ("head", "isolation", "log", "max_bytes", "offset", "snapshot", "topic")
 
     def __init__(self, topic: Topic, log: PartitionLog, asked: Any, max_bytes: int) -> None:
         self.topic = topic
@@ -47,6 +47,9 @@ class _ShortWay:
         self.isolation = ISOLATIONS[asked.isolation]
         self.max_bytes = max_bytes
         self.offset = asked.offset
+        # What the head of an answer begins with, as long as this is the log.
+        self.snapshot: LogSnapshot | None = None
+        self.head = b""
 
 
 def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
@@ -61,7 +64,11 @@ def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[
     if not snapshot.log_start_offset <= start < snapshot.bound(isolation)[0]:
         return _fetch(broker, request)
     data = snapshot.read_cached(start, way.max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
-    return _fetch(broker, request) if data is None else _plain_answer(broker, snapshot, isolation, data)
+    if data is None:
+        return _fetch(broker, request)
+    if way.snapshot is not snapshot:
+        way.snapshot, way.head = snapshot, _head_of(snapshot, isolation)
+    return _plain_answer(broker, way.head, data)
 
 
 def _find_short_way(broker: Broker, head: PlainHead, topic: Topic, log: PartitionLog) -> None:
@@ -106,23 +113,22 @@ def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, An
         data = snapshot.read_cached(start, max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
         if data is not None:
             _find_short_way(broker, request.head, topic, log)
-            return _plain_answer(broker, snapshot, isolation, data)
+            return _plain_answer(broker, _head_of(snapshot, isolation), data)
     wanted = asked.request(broker.settings.fetch_bytes_max)
     return _read_in_thread(broker, log, snapshot, asked, wanted, start)
 
 
-def _plain_answer(broker: Broker, snapshot: LogSnapshot, isolation: Isolation, data: FetchData) -> HotAnswer:
+def _head_of(snapshot: LogSnapshot, isolation: Isolation) -> bytes:
+    """What the heads of answers have in common that were read from one snapshot."""
+    limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
+    return _STATUS + _LIMITS % (*limits, _NONE_ABORTED if isolation is Isolation.LAST_STABLE else b"")
+
+
+def _plain_answer(broker: Broker, begun: bytes, data: FetchData) -> HotAnswer:
     slices = data.slices
     content = b"" if not slices else slices[0].content if len(slices) == 1 else None
     size_bytes = data.size_bytes
-    head = _STATUS + _HEAD % (
-        snapshot.log_start_offset,
-        snapshot.high_watermark,
-        snapshot.last_stable_offset,
-        data.next_offset,
-        _NONE_ABORTED if isolation is Isolation.LAST_STABLE else b"",
-        size_bytes,
-    )
+    head = _RANGE % (begun, data.next_offset, size_bytes)
     broker.fetching.count_fetched("raw", size_bytes)
     if content is not None:
         return HotAnswer(head, content)

@@ -58,8 +58,8 @@ class FileTransfer:
     __slots__ = (
         *("_checked_to", "_connection_wire", "_ended", "_is_corked", "_is_full", "_is_held_by_thread", "_is_over"),
         *("_is_queued", "_is_unfinished", "_left", "_loop", "_parts", "_position", "_queued_bytes", "_sent_bytes"),
-        *("_sent_bytes_before", "_source", "_stall_seconds", "_timer", "_transport", "_turns", "_unsent_bytes_max"),
-        *("_wire", "__weakref__"),
+        *("_sent_bytes_before", "_source", "_stall_seconds", "_timer", "_transport", "_turns", "_uncorks"),
+        *("_unsent_bytes_max", "_wire", "__weakref__"),
     )
 
     def __init__(
@@ -86,6 +86,8 @@ class FileTransfer:
         self._ended: Ended | None = None
         self._is_over = False
         self._is_corked = False
+        # Whether that ends with the transfer; else who began it ends it.
+        self._uncorks = False
         self._is_queued = False
         self._is_unfinished = False
         # Whether the socket took less than it was given.
@@ -121,12 +123,14 @@ class FileTransfer:
             return False
         size_bytes = sum(map(_size_of, self._parts))
         _allow_unsent(self._connection_wire, self._turns, self._unsent_bytes_max, size_bytes)
-        if size_bytes >= _CORKED_BYTES_MIN:
+        if size_bytes >= _CORKED_BYTES_MIN and not self._is_corked:
             self.hold_small_writes()
+            self._uncorks = True
         try:
             if self._send_what_fits(self._turns.first_piece_bytes()):
                 self._is_over = True
-                self.close()
+                if self._uncorks:
+                    self.close()
                 return True
             self._hold()
         except Exception as error:  # noqa: BLE001 - told in the next turn, as every other end
@@ -386,7 +390,7 @@ class FileTransfer:
             self._turns.leave(self)
         if self._is_unfinished:
             self._turns.unfinished_count -= 1
-        if error is None:
+        if self._uncorks and error is None:
             self.close()
         if self._timer is not None:
             self._timer.cancel()

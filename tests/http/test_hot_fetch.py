@@ -242,7 +242,9 @@ def test_packets_of_large_answers_are_filled(
             # The last of them is answered on the connection; what its client does not take at once goes later.
             corks.clear()
             assert ask(connection, query, more, path=path).body == batch
-            # It held packets, and lets them go.
+            # It holds packets and lets them go, before the next request has its turn.
+            connection.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert connection.read_answer().status == 200
             assert set(corks) == {0, 1}
             assert corks[-1] == 0
         for _ in range(2):

@@ -183,8 +183,10 @@ def test_spoiled_bytes_are_never_taken_for_others(log: CaseLog, monkeypatch: pyt
             monkeypatch.setattr(batch_search, "search", each)
             segment._quick_way._places.clear()
             answers.append(segment.read_cached(*arguments, min_one=min_one, content_bytes_max=contents))
-        found_count += None not in answers
-        assert None in answers or answers[0] == answers[1]
+        if (compiled := answers[0]) is not None and (plain := answers[1]) is not None:
+            found_count += 1
+            # All but whether both ends are in memory, which the way in Python does not say.
+            assert compiled[:4] == plain[:4]
     assert found_count > 100
 
 
