@@ -214,14 +214,18 @@ class Tier:
             return None
         request_id = head.given_id or next(self._numbers)
         request = HotRequest(head, number, body, request_id, began, access, client)
-        token = request_context.request_id.set(request_id)
         outcome: Outcome | None
-        try:
+        if broker is None or not route.needs_broker:
+            # It does nothing that a log line could tell.
             outcome = route.handler(broker, request)  # type: ignore[arg-type]
-        except Exception as error:  # noqa: BLE001 - the application makes an answer of it
-            outcome = error
-        finally:
-            request_context.request_id.reset(token)
+        else:
+            token = request_context.request_id.set(request_id)
+            try:
+                outcome = route.handler(broker, request)
+            except Exception as error:  # noqa: BLE001 - the application makes an answer of it
+                outcome = error
+            finally:
+                request_context.request_id.reset(token)
         if outcome is None:
             return None
         self.answered_count += 1
