@@ -53,8 +53,11 @@ class TransferTurns:
 
     def _begin_turn(self, loop: asyncio.AbstractEventLoop) -> None:
         queue, left_bytes = self._queue, TURN_BYTES
-        while queue and left_bytes > 0:
-            left_bytes -= max(LEAST_PIECE_BYTES, queue.popleft().take_turn())
-        self._is_scheduled = bool(queue)
-        if queue:
-            loop.call_soon(self._begin_turn, loop)
+        try:
+            while queue and left_bytes > 0:
+                left_bytes -= max(LEAST_PIECE_BYTES, queue.popleft().take_turn())
+        finally:
+            # Whatever one of them came to, the others go on.
+            self._is_scheduled = bool(queue)
+            if queue:
+                loop.call_soon(self._begin_turn, loop)

@@ -83,6 +83,27 @@ def test_who_leaves_is_not_asked() -> None:
     assert sent == ["a", "c", "b"]
 
 
+def test_the_others_go_on_when_one_fails() -> None:
+    sent: list[str] = []
+    errors: list[object] = []
+
+    class Failing(Sender):
+        def take_turn(self) -> int:
+            raise RuntimeError("defect")
+
+    async def scenario() -> None:
+        loop, turns = asyncio.get_running_loop(), TransferTurns()
+        loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+        Failing(turns, sent, "a", 1, PIECE_BYTES).queue()
+        Sender(turns, sent, "b", 2, PIECE_BYTES).queue()
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+    uvloop.run(scenario())
+    assert sent == ["b", "b"]
+    assert [str(error) for error in errors] == ["defect"]
+
+
 def test_first_pieces_of_a_crowd_fit_into_a_turn() -> None:
     turns = TransferTurns()
     assert turns.first_piece_bytes() == PIECE_BYTES
