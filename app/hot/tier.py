@@ -110,6 +110,8 @@ class Route:
         self.needs_broker = declared.needs_broker
         # What ``within_request_quota`` counts.
         self.is_charged = route.path.startswith(API)
+        if self.is_charged and not self.needs_broker:
+            raise ValueError(f"{route.path} is charged to a quota, which the broker knows")
         needs = declaration_of(route.endpoint)
         self.rights = None if needs is None else (() if needs.is_open else tuple(needs.checked))
 
@@ -199,9 +201,11 @@ class Tier:
     ) -> tuple[HotCall, Outcome] | None:
         """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
         route: Route = head.route  # type: ignore[assignment]
-        broker = self._service.ready_broker
-        if broker is None and route.needs_broker:
-            return None
+        broker = None
+        if route.needs_broker:
+            broker = self._service.ready_broker
+            if broker is None:
+                return None
         access, client = EVERYTHING, head.client
         if self._has_authentication and route.rights != ():
             found = self._access_of(head, route, peer)
@@ -215,7 +219,7 @@ class Tier:
         request_id = head.given_id or next(self._numbers)
         request = HotRequest(head, number, body, request_id, began, access, client)
         outcome: Outcome | None
-        if broker is None or not route.needs_broker:
+        if broker is None:
             # It does nothing that a log line could tell.
             outcome = route.handler(broker, request)  # type: ignore[arg-type]
         else:

@@ -133,10 +133,9 @@ class FileTransfer:
                     self.close()
                 return True
             self._hold()
+            self._wait()
         except Exception as error:  # noqa: BLE001 - told in the next turn, as every other end
             self._loop.call_soon(self._finish, error)
-            return False
-        self._wait()
         return False
 
     async def send(self, file: SourceFile, offset: int, count: int) -> None:
