@@ -16,13 +16,17 @@ import fcntl
 import mmap
 import os
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from storage.file_names import TEMPORARY_SUFFIX
 
 _WRITE_VECTOR_MAX = 1024
+
+# A mapping needs no descriptor of its own, which older Pythons hold all the same.
+_MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 # Room is kept behind the end of a file that has grown so far: an eighth of its size, within these limits.
 RESERVED_FROM_BYTES = 8 * 1024 * 1024
@@ -313,7 +317,7 @@ class LocalFile:
     def map(self, size: int) -> memoryview:
         if size == 0:
             return memoryview(b"")
-        return memoryview(mmap.mmap(self.fileno(), size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+        return memoryview(mmap.mmap(self.fileno(), size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, **_MAP_OPTIONS))
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -182,6 +182,15 @@ def test_a_mapping_outlives_the_file_object_and_its_name(tmp_path, file):
     assert bytes(view) == b"abc"
 
 
+def test_a_mapping_holds_no_second_descriptor_where_python_can_do_without(file):
+    file.write(0, [b"abc"])
+    before = len(os.listdir("/proc/self/fd"))
+    view = file.map(3)
+    assert len(os.listdir("/proc/self/fd")) - before == (0 if sys.version_info >= (3, 13) else 1)
+    file.write(1, [b"x"])
+    assert bytes(view) == b"axc"
+
+
 def test_an_empty_mapping(file):
     assert bytes(file.map(0)) == b""
 
