@@ -56,8 +56,18 @@ class FileTransfer:
     """
 
     __slots__ = (
-        *("_checked_to", "_connection_wire", "_ended", "_is_corked", "_is_full", "_is_held_by_thread", "_is_over"),
-        *("_is_queued", "_is_unfinished", "_left", "_loop", "_parts", "_position", "_queued_bytes", "_sent_bytes"),
+        *("_checked_to", "_connection_wire", "_ended", "_is_cold", "_is_corked", "_is_full", "_is_over"),
+        *(
+            "_is_held_by_thread",
+            "_is_queued",
+            "_is_unfinished",
+            "_left",
+            "_loop",
+            "_parts",
+            "_position",
+            "_queued_bytes",
+            "_sent_bytes",
+        ),
         *("_sent_bytes_before", "_source", "_stall_seconds", "_timer", "_transport", "_turns", "_uncorks"),
         *("_unsent_bytes_max", "_wire", "__weakref__"),
     )
@@ -90,8 +100,9 @@ class FileTransfer:
         self._uncorks = False
         self._is_queued = False
         self._is_unfinished = False
-        # Whether the socket took less than it was given.
+        # Whether the socket took less than it was given, or the disk would have been waited for.
         self._is_full = False
+        self._is_cold = False
         self._is_held_by_thread = False
         # Our own, once the first piece is sent.
         self._source = -1
@@ -226,7 +237,7 @@ class FileTransfer:
         """Send until all is out, the socket is full, ``budget`` is used or the disk would be waited for; if all is."""
         parts = self._parts
         wire = self._wire or self._connection_wire
-        self._is_full = False
+        self._is_full = self._is_cold = False
         while parts:
             part = parts[-1]
             try:
@@ -240,8 +251,7 @@ class FileTransfer:
             self._sent_bytes += sent
             budget -= sent
             if sent < wanted:
-                # Nothing was sent of what is not in memory.
-                self._is_full = sent > 0
+                self._is_full = not self._is_cold
                 return False
             if budget <= 0:
                 break
@@ -261,7 +271,7 @@ class FileTransfer:
         # What little is left is not worth another turn: that costs more than to send it.
         piece = self._left if self._left <= budget + _SLACK_BYTES else budget
         if self._position + piece > self._checked_to and not self._looks_cached(source):
-            # ``take_turn`` sees that it is not, and lets a thread send.
+            self._is_cold = True
             return 0, piece
         sent = os.sendfile(wire.descriptor, source, self._position, piece)
         self._note_sent(sent)
@@ -289,9 +299,11 @@ class FileTransfer:
             self._source = os.dup(_descriptor_of(part))
 
     def _wait(self) -> None:
-        """Go on when it is our turn, or first when the socket takes more."""
+        """Go on when it is our turn, when the socket takes more, or in a thread."""
         if self._is_full:
             self._watch()
+        elif self._is_cold:
+            self._send_from_thread(min(self._left, _PROBE_BYTES))
         else:
             self._queue()
 
@@ -306,10 +318,7 @@ class FileTransfer:
         before = self._sent_bytes
         try:
             self._own_source()
-            is_known = not isinstance(self._parts[-1], FileSlice) or self._position < self._checked_to
-            if not is_known and not self._looks_cached(self._source):
-                self._send_from_thread(min(self._left, _PROBE_BYTES))
-            elif self._send_what_fits(PIECE_BYTES):
+            if self._send_what_fits(PIECE_BYTES):
                 self._finish(None)
             else:
                 self._wait()
@@ -341,6 +350,7 @@ class FileTransfer:
 
     def _send_from_thread(self, length: int) -> None:
         wire = self._own_wire()
+        self._own_source()
         if self._timer is not None:
             self._loop.remove_writer(wire.descriptor)
             self._timer.cancel()
@@ -357,7 +367,7 @@ class FileTransfer:
             self._close_descriptors()
             return
         try:
-            self._is_full = isinstance(error, BlockingIOError)
+            self._is_full, self._is_cold = isinstance(error, BlockingIOError), False
             if error is None:
                 self._sent_bytes += sending.result()
                 self._note_sent(sending.result())

@@ -284,6 +284,20 @@ def test_a_file_closed_by_its_owner_is_still_sent_whole(content_path: Path) -> N
             assert connection.read_answer().body == CONTENT
 
 
+def test_what_is_cold_behind_what_is_warm_is_sent_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop looked at the same cold place again and again: a little of what it had found warm was left before it."""
+    warm_bytes, size = 3 * MIB, 7 * MIB
+    monkeypatch.setattr(file_transfer, "_is_cached", lambda _, offset, length: offset + length <= warm_bytes)
+    content = random.Random(5).randbytes(size)
+    path = tmp_path / "half-warm"
+    path.write_bytes(content)
+    app = FileApplication(path)
+    app.slices["half-warm"] = [(0, size)]
+    with serving(app) as server, server.connect() as connection:
+        connection.send(get("half-warm"))
+        assert connection.read_answer().body == content
+
+
 @pytest.mark.parametrize("is_cached", [True, False])
 def test_half_a_gib_is_sent_without_holding_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cached: bool
