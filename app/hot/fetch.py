@@ -32,23 +32,26 @@ _LIMITS = (
     b"cache-control: no-store\r\nvary: Accept\r\n%b"
 )
 _RANGE = b"%bnext-offset: %d\r\ncontent-length: %d\r\ncontent-type: application/vnd.kafka.record-batch.v2\r\n"
+_Limits = tuple[Offset, Offset, Offset]
 _STATUS = make_head(200)
 _NONE_ABORTED = b"aborted-transactions: \r\n"
 
 
 class _ShortWay:
-    """What was found for a head that asks for all from an offset on, and holds while ``topic`` does."""
+    """What was found for a head that asks for all from an offset on, and holds while the topic is this one.
 
-    __slots__ = ("head", "isolation", "log", "max_bytes", "offset", "snapshot", "topic")
+    A connection keeps it for as long as it lives, so it holds no log and no snapshot: their files would stay open.
+    """
 
-    def __init__(self, topic: Topic, log: PartitionLog, asked: Any, max_bytes: int) -> None:
-        self.topic = topic
-        self.log = log
+    __slots__ = ("head", "isolation", "limits", "max_bytes", "offset", "topic_id")
+
+    def __init__(self, topic: Topic, asked: Any, max_bytes: int) -> None:
+        self.topic_id = topic.topic_id
         self.isolation = ISOLATIONS[asked.isolation]
         self.max_bytes = max_bytes
         self.offset = asked.offset
-        # What the head of an answer begins with, as long as this is the log.
-        self.snapshot: LogSnapshot | None = None
+        # What the head of an answer begins with, while the log has these limits.
+        self.limits: _Limits | None = None
         self.head = b""
 
 
@@ -56,9 +59,10 @@ def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[
     """Answer, or leave to the route what it alone can tell: errors, waits, quotas, other starts than an offset."""
     head = request.head
     way: _ShortWay | None = head.memo
-    if way is None or broker.manager.topics.get(head.topic) is not way.topic or broker.quotas.table.has_any:
+    topic = broker.manager.topics.get(head.topic)
+    if way is None or topic is None or topic.topic_id != way.topic_id or broker.quotas.table.has_any:
         return _fetch(broker, request)
-    snapshot = way.log.snapshot
+    snapshot = topic.partitions[head.partition].snapshot
     start: Any = way.offset if request.number is None else request.number
     isolation = way.isolation
     if not snapshot.log_start_offset <= start < snapshot.bound(isolation)[0]:
@@ -66,16 +70,17 @@ def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[
     data = snapshot.read_cached(start, way.max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
     if data is None:
         return _fetch(broker, request)
-    if way.snapshot is not snapshot:
-        way.snapshot, way.head = snapshot, _head_of(snapshot, isolation)
+    limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
+    if limits != way.limits:
+        way.limits, way.head = limits, _head_of(limits, isolation)
     return _plain_answer(broker, way.head, data)
 
 
-def _find_short_way(broker: Broker, head: PlainHead, topic: Topic, log: PartitionLog) -> None:
+def _find_short_way(broker: Broker, head: PlainHead, topic: Topic) -> None:
     """Remember the short way of requests with this head, if they may take one."""
     asked = head.parameters
     if isinstance(asked.offset, int) and asked.end_offset is None and asked.max_records is None:
-        head.memo = _ShortWay(topic, log, asked, min(asked.max_bytes, broker.settings.fetch_bytes_max))
+        head.memo = _ShortWay(topic, asked, min(asked.max_bytes, broker.settings.fetch_bytes_max))
 
 
 def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
@@ -112,15 +117,15 @@ def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, An
     if asked.end_offset is None and (asked.max_records is None or start + asked.max_records >= bound):
         data = snapshot.read_cached(start, max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
         if data is not None:
-            _find_short_way(broker, request.head, topic, log)
-            return _plain_answer(broker, _head_of(snapshot, isolation), data)
+            _find_short_way(broker, request.head, topic)
+            limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
+            return _plain_answer(broker, _head_of(limits, isolation), data)
     wanted = asked.request(broker.settings.fetch_bytes_max)
     return _read_in_thread(broker, log, snapshot, asked, wanted, start)
 
 
-def _head_of(snapshot: LogSnapshot, isolation: Isolation) -> bytes:
-    """What the heads of answers have in common that were read from one snapshot."""
-    limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
+def _head_of(limits: _Limits, isolation: Isolation) -> bytes:
+    """What the heads of answers have in common while the log has these limits."""
     return _STATUS + _LIMITS % (*limits, _NONE_ABORTED if isolation is Isolation.LAST_STABLE else b"")
 
 

@@ -6,6 +6,7 @@ what happens later, is answered by the application as well, from the error.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -44,18 +45,18 @@ _ACCEPTED = HotAnswer(make_head(202, [("Content-Length", "0")]), status=202)
 
 
 class _ShortWay:
-    """What was found for a head whose batches may be appended at once, and holds while ``topic`` does.
+    """What was found for a head whose batches may be appended at once, and holds while the topic is this one.
 
-    ``fsync`` are the options of those that are answered once an fsync covers them; others are answered at once.
+    ``fsync`` are the options of those that are answered once an fsync covers them; others are answered at once. A
+    connection keeps it for as long as it lives, so it holds no log: the files of a deleted one would stay open.
     """
 
-    __slots__ = ("config", "fsync", "log", "topic", "writer")
+    __slots__ = ("config", "fsync", "topic_id", "writer")
 
-    def __init__(self, topic: Topic, log: PartitionLog, writer: PartitionWriter, fsync: ProduceOptions | None) -> None:
-        self.topic = topic
-        self.log = log
-        self.config = log.config
-        self.writer = writer
+    def __init__(self, topic: Topic, writer: PartitionWriter, fsync: ProduceOptions | None) -> None:
+        self.topic_id = topic.topic_id
+        self.config = writer.log.config
+        self.writer = weakref.ref(writer)
         self.fsync = fsync
 
 
@@ -65,18 +66,20 @@ def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
     way: _ShortWay | None = head.memo.way if head.memo is not None else None
     if way is None or broker.quotas.table.has_any or len(body) > _LOOP_BYTES_MAX:
         return _produce(broker, request, None)
-    log = way.log
-    if broker.manager.topics.get(head.topic) is not way.topic or log.config is not way.config:
+    topic, writer = broker.manager.topics.get(head.topic), way.writer()
+    if topic is None or topic.topic_id != way.topic_id or writer is None or writer.log.config is not way.config:
         head.memo.way = None
         return _produce(broker, request, None)
     batch = find_plain_batch(body, way.config, broker.now_ms())
     if batch is None:
         return _produce(broker, request, batch)
     if way.fsync is not None:
-        pending = way.writer.append_alone_and_flush(batch)
+        pending = writer.append_alone_and_flush(batch)
         return _produce(broker, request, batch) if pending is None else _wait_for_fsync(broker, pending, way.fsync)
-    result = way.writer.append_alone(batch)
-    return _produce(broker, request, batch) if result is None else _plain_answer(broker, log, batch.size_bytes, result)
+    result = writer.append_alone(batch)
+    if result is None:
+        return _produce(broker, request, batch)
+    return _plain_answer(broker, writer.log, batch.size_bytes, result)
 
 
 def _plain_answer(broker: Broker, log: PartitionLog, size_bytes: int, result: AppendResult) -> HotAnswer:
@@ -135,7 +138,7 @@ def _find_short_way(broker: Broker, head: PlainHead, log: PartitionLog, options:
         or head.topic in INTERNAL_TOPICS
     ):
         return
-    head.memo.way = _ShortWay(broker.topic(head.topic), log, broker.writer_of(log), options if waits else None)
+    head.memo.way = _ShortWay(broker.topic(head.topic), broker.writer_of(log), options if waits else None)
 
 
 class _Known:
