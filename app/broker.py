@@ -81,6 +81,7 @@ class Broker:
         self.sticky = StickyPartitioner()
         self.turns = ProducerTurns()
         self.released = asyncio.Event()
+        self.is_released = False
         self.body_budget = ByteBudget(settings.request_bodies_bytes_max, "bodies of requests")
         self.answer_budget = ByteBudget(settings.decoded_answers_bytes_max, "answers with decoded records")
         self._limits = MailboxLimits(
@@ -526,6 +527,7 @@ class Broker:
 
     def release(self) -> None:
         """Answer every fetch that waits, end every stream of records; from now on none waits."""
+        self.is_released = True
         self.waiters.close()
         self.produce_waiters.close()
         self.released.set()

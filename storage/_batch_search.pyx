@@ -8,7 +8,10 @@ waited for, so the interpreter's lock is held.
 from cpython.array cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from storage.file_system import LocalFile
 
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
@@ -33,6 +36,9 @@ cdef enum:
     CACHED_BYTES_MAX = 1024 * 1024
     # All batches between two entries of an index are read at once, if that is not more.
     WINDOW_BYTES_MAX = 8192
+    PLACES_MAX = 64
+    # As in ``log_snapshot``.
+    SLICE_CACHED_BYTES_MAX = 128 * 1024
 
 cdef int64_t RELATIVE_OFFSET_MAX = 2**31 - 1
 
@@ -186,6 +192,88 @@ cdef bint go_near_end(
     return True
 
 
+cdef struct Found:
+    # As a ``SegmentRead``.
+    int64_t position
+    int64_t size_bytes
+    int64_t next_offset
+    bint is_cached
+
+
+cdef struct Question:
+    int descriptor
+    bint has_gaps
+    int64_t interval_bytes
+    int64_t segment_base
+    # Where the batch with ``offset`` begins if that is known, else -1.
+    int64_t place
+    int64_t offset
+    int64_t limit
+    int64_t max_bytes
+    bint min_one
+    int64_t content_bytes_max
+
+
+cdef object look(Question* asked, array offsets, array positions, Found* found):
+    """Fill ``found``; the content, ``None`` where it was not read, or False where somebody else must look."""
+    cdef uint8_t window[WINDOW_BYTES_MAX]
+    cdef Py_ssize_t count = min(len(offsets), len(positions))
+    cdef const int32_t* offset_entries = <const int32_t*>offsets.data.as_ints
+    cdef const int32_t* position_entries = <const int32_t*>positions.data.as_ints
+    cdef int64_t content_bytes_max = asked.content_bytes_max, limit = asked.limit
+    cdef int64_t load_bytes = max(HEAD_BYTES, asked.max_bytes) if asked.max_bytes <= content_bytes_max else HEAD_BYTES
+    cdef int64_t first, last, end, next_offset, end_max, stop
+    cdef Walk walk
+    cdef bytes room = None
+    walk.descriptor, walk.has_gaps, walk.steps = asked.descriptor, asked.has_gaps, 0
+    walk.segment_base, walk.limit = asked.segment_base, limit
+    walk.piece, walk.room_bytes, walk.piece_at, walk.piece_bytes = window, WINDOW_BYTES_MAX, 0, 0
+    walk.position = walk.end = walk.base_offset = walk.last_offset = 0
+    if asked.max_bytes <= content_bytes_max:
+        room = PyBytes_FromStringAndSize(NULL, WINDOW_BYTES_MAX + load_bytes)
+        walk.piece, walk.room_bytes = <uint8_t*>PyBytes_AS_STRING(room), WINDOW_BYTES_MAX + load_bytes
+    if 0 <= asked.place < limit:
+        if not load(&walk, asked.place, load_bytes) or not begin(&walk, asked.place):
+            return False
+        if walk.base_offset < asked.offset:
+            return False
+    elif not go_to_first(&walk, offset_entries, position_entries, count, asked.offset, load_bytes):
+        return False
+    first, end, next_offset = walk.position, walk.end, walk.last_offset + 1
+    end_max = first + asked.max_bytes
+    if end > end_max:
+        found.position, found.size_bytes, found.next_offset, found.is_cached = first, 0, asked.offset, False
+        if asked.min_one:
+            found.size_bytes, found.next_offset = end - first, next_offset
+            found.is_cached = end - first <= READ_AHEAD_BYTES
+        return None
+    stop = min(end_max, limit)
+    if stop - first <= content_bytes_max:
+        if room is None:
+            room = PyBytes_FromStringAndSize(NULL, stop - first)
+            walk.piece, walk.room_bytes, walk.piece_bytes = <uint8_t*>PyBytes_AS_STRING(room), stop - first, 0
+        if not (walk.piece_at <= first and stop <= walk.piece_at + walk.piece_bytes):
+            if not load(&walk, first, stop - first):
+                return False
+    elif stop - first > 2 * asked.interval_bytes:
+        if not go_near_end(&walk, offset_entries, position_entries, count, stop, end_max):
+            return False
+        end, next_offset = walk.end, walk.last_offset + 1
+    last = walk.position
+    while end < stop and (stop == limit or stop - end >= HEADER_BYTES):
+        if not step(&walk, asked.has_gaps):
+            return False
+        if walk.end > end_max:
+            break
+        last, end, next_offset = walk.position, walk.end, walk.last_offset + 1
+    found.position, found.size_bytes, found.next_offset = first, end - first, next_offset
+    if stop - first > content_bytes_max:
+        found.is_cached = end - first <= CACHED_BYTES_MAX and end - last <= READ_AHEAD_BYTES
+        return None
+    found.is_cached = True
+    return PyMemoryView_FromObject(room)[first - walk.piece_at : end - walk.piece_at]
+
+
 def find(
     int descriptor,
     array offsets,
@@ -205,53 +293,77 @@ def find(
     ``offsets`` and ``positions`` are the entries of the index, native int32, of one length; ``place`` is where the batch
     with ``offset`` begins if that is known, else -1. ``descriptor`` is that of the log file.
     """
-    cdef uint8_t window[WINDOW_BYTES_MAX]
-    cdef Py_ssize_t count = min(len(offsets), len(positions))
-    cdef const int32_t* offset_entries = <const int32_t*>offsets.data.as_ints
-    cdef const int32_t* position_entries = <const int32_t*>positions.data.as_ints
-    cdef int64_t load_bytes = max(HEAD_BYTES, max_bytes) if max_bytes <= content_bytes_max else HEAD_BYTES
-    cdef int64_t first, last, end, next_offset, end_max, stop
-    cdef bint is_cached
-    cdef Walk walk
-    cdef bytes room = None
-    walk.descriptor, walk.has_gaps, walk.steps = descriptor, has_gaps, 0
-    walk.segment_base, walk.limit = segment_base, limit
-    walk.piece, walk.room_bytes, walk.piece_at, walk.piece_bytes = window, WINDOW_BYTES_MAX, 0, 0
-    walk.position = walk.end = walk.base_offset = walk.last_offset = 0
-    if max_bytes <= content_bytes_max:
-        room = PyBytes_FromStringAndSize(NULL, WINDOW_BYTES_MAX + load_bytes)
-        walk.piece, walk.room_bytes = <uint8_t*>PyBytes_AS_STRING(room), WINDOW_BYTES_MAX + load_bytes
-    if 0 <= place < limit:
-        if not load(&walk, place, load_bytes) or not begin(&walk, place) or walk.base_offset < offset:
-            return None
-    elif not go_to_first(&walk, offset_entries, position_entries, count, offset, load_bytes):
+    cdef Question asked = Question(
+        descriptor, has_gaps, interval_bytes, segment_base, place, offset, limit, max_bytes, min_one, content_bytes_max
+    )
+    cdef Found found
+    content = look(&asked, offsets, positions, &found)
+    if content is False:
         return None
-    first, end, next_offset = walk.position, walk.end, walk.last_offset + 1
-    end_max = first + max_bytes
-    if end > end_max:
-        is_cached = end - first <= READ_AHEAD_BYTES
-        return (first, end - first, next_offset, None, is_cached) if min_one else (first, 0, offset, None, False)
-    stop = min(end_max, limit)
-    if stop - first <= content_bytes_max:
-        if room is None:
-            room = PyBytes_FromStringAndSize(NULL, stop - first)
-            walk.piece, walk.room_bytes, walk.piece_bytes = <uint8_t*>PyBytes_AS_STRING(room), stop - first, 0
-        if not (walk.piece_at <= first and stop <= walk.piece_at + walk.piece_bytes):
-            if not load(&walk, first, stop - first):
-                return None
-    elif stop - first > 2 * interval_bytes:
-        if not go_near_end(&walk, offset_entries, position_entries, count, stop, end_max):
+    return found.position, found.size_bytes, found.next_offset, content, bool(found.is_cached)
+
+
+cdef array NO_ENTRIES = array("i")
+
+
+def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max):
+    """``LogSnapshot.read_cached`` up to the high watermark, where it is one slice of one segment, with a batch or more.
+
+    File, position, length, next offset, content and whether it is in memory; ``None`` leaves it to that.
+    """
+    cdef tuple bases = snapshot.base_offsets, segments = snapshot.segments
+    cdef Py_ssize_t low = 0, place = len(bases) - 1, middle
+    cdef array offsets = NO_ENTRIES, positions = NO_ENTRIES
+    cdef dict places
+    cdef bint is_on_bound
+    cdef Question asked
+    cdef Found found
+    bound = snapshot.high_watermark_metadata
+    if snapshot.damage or max_bytes < 0:
+        return None
+    if not <int64_t>snapshot.log_start_offset <= offset < <int64_t><object>PyTuple_GET_ITEM(bound, 0):
+        return None
+    # Most often it is the last.
+    if offset < <int64_t>bases[place]:
+        while low < place:
+            middle = (low + place) >> 1
+            if <int64_t>bases[middle] <= offset:
+                low = middle + 1
+            else:
+                place = middle
+        place = low - 1
+        if place < 0:
             return None
-        end, next_offset = walk.end, walk.last_offset + 1
-    last = walk.position
-    while end < stop and (stop == limit or stop - end >= HEADER_BYTES):
-        if not step(&walk, has_gaps):
-            return None
-        if walk.end > end_max:
-            break
-        last, end, next_offset = walk.position, walk.end, walk.last_offset + 1
-    if stop - first > content_bytes_max:
-        is_cached = end - first <= CACHED_BYTES_MAX and end - last <= READ_AHEAD_BYTES
-        return first, end - first, next_offset, None, is_cached
-    content = PyMemoryView_FromObject(room)[first - walk.piece_at : end - walk.piece_at]
-    return first, end - first, next_offset, content, True
+    segment = segments[place]
+    way = segment._search
+    if way is None:
+        return None
+    log = way._log
+    file = log._file
+    if type(file) is not LocalFile or log.holes:
+        return None
+    asked.segment_base = bases[place]
+    asked.place = 0
+    places = way._places
+    if offset != asked.segment_base:
+        known = places.get(offset)
+        asked.place = -1 if known is None else <int64_t>known
+    table = (<dict>way._copies).get(way._key)
+    if table is not None:
+        offsets, positions = table.offsets, table.positions
+    elif asked.place < 0:
+        return None
+    is_on_bound = asked.segment_base == <int64_t><object>PyTuple_GET_ITEM(bound, 1)
+    asked.limit = <object>PyTuple_GET_ITEM(bound, 2) if is_on_bound else log.size_bytes
+    asked.descriptor, asked.has_gaps, asked.interval_bytes = file._descriptor, way._has_gaps, way._interval_bytes
+    asked.offset, asked.max_bytes, asked.min_one = offset, max_bytes, True
+    asked.content_bytes_max = content_bytes_max
+    content = look(&asked, offsets, positions, &found)
+    if content is False or (not is_on_bound and found.position + found.size_bytes >= asked.limit):
+        # What comes behind the end of a segment lies in the next.
+        return None
+    if len(places) >= PLACES_MAX:
+        places.clear()
+    places[found.next_offset] = found.position + found.size_bytes
+    found.is_cached = found.is_cached or found.size_bytes <= SLICE_CACHED_BYTES_MAX
+    return file, found.position, found.size_bytes, found.next_offset, content, bool(found.is_cached)

@@ -88,6 +88,14 @@ class CompiledSearch(Protocol):
     ) -> tuple[int, int, int, memoryview | None, bool] | None:
         """What a ``SegmentRead`` has; ``None`` leaves it to the way in Python."""
 
+    def read(
+        self, snapshot: object, offset: int, max_bytes: int, content_bytes_max: int
+    ) -> tuple[File, int, int, int, memoryview | None, bool] | None:
+        """What ``LogSnapshot.read_cached`` finds up to the high watermark, where it is one slice of one segment.
+
+        File, position, length, next offset, content, whether it is in memory; ``None`` leaves it to that.
+        """
+
 
 search = cast("CompiledSearch | None", load("storage._batch_search"))
 """The compiled way of ``BatchSearch.find_cached``, or ``None``; looked up here with every call."""
@@ -243,19 +251,19 @@ class _Copies:
     def __init__(self, size_bytes_max: int) -> None:
         self._lock = threading.Lock()
         self._left_bytes = size_bytes_max
-        self._copies: dict[object, _IndexCopy] = {}
+        self.by_key: dict[object, _IndexCopy] = {}
 
     def get(self, key: object) -> _IndexCopy | None:
-        return self._copies.get(key)
+        return self.by_key.get(key)
 
     def put(self, key: object, copy: _IndexCopy) -> None:
         """Keep ``copy``; others may have to go for it."""
         with self._lock:
-            before = self._copies.pop(key, None)
+            before = self.by_key.pop(key, None)
             self._left_bytes += (0 if before is None else before.size_bytes) - copy.size_bytes
-            self._copies[key] = copy
+            self.by_key[key] = copy
             while self._left_bytes < 0:
-                self._left_bytes += self._copies.pop(next(iter(self._copies))).size_bytes
+                self._left_bytes += self.by_key.pop(next(iter(self.by_key))).size_bytes
 
 
 _COPIES = _Copies(COPIED_INDEX_BYTES_MAX)
@@ -268,8 +276,8 @@ class BatchSearch:
     """
 
     __slots__ = (
-        *("_clock", "_file_system", "_has_gaps", "_index", "_interval_bytes", "_is_copy_wanted", "_key", "_log"),
-        *("_missed_at", "_places"),
+        *("_clock", "_copies", "_file_system", "_has_gaps", "_index", "_interval_bytes", "_is_copy_wanted", "_key"),
+        *("_log", "_missed_at", "_places"),
     )
 
     def __init__(
@@ -291,6 +299,8 @@ class BatchSearch:
         # Offsets that reads ended before, and where the next batch begins: consumers go on there.
         self._places: dict[int, int] = {}
         self._key = object()
+        # All of them, where the compiled way looks.
+        self._copies = _COPIES.by_key
         self._missed_at = float("-inf")
         self._is_copy_wanted = False
 

@@ -10,6 +10,7 @@ from enum import Enum
 from itertools import accumulate
 from typing import NamedTuple
 
+from storage import batch_search
 from storage.errors import CorruptionError, OffsetOutOfRangeError
 from storage.file_system import File
 from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset, Position
@@ -240,6 +241,13 @@ class LogSnapshot:
         Raises:
             OffsetOutOfRangeError: as ``read``.
         """
+        way = batch_search.search
+        if way is not None and isolation is _HIGH_WATERMARK and min_one:
+            found = way.read(self, offset, max_bytes, content_bytes_max)
+            if found is not None:
+                file, position, size_bytes, next_offset, content, is_cached = found
+                piece = _new_tuple(FileSlice, (file, position, size_bytes, content, is_cached))
+                return _new_tuple(FetchData, ((piece,), next_offset, None))
         if not self.log_start_offset <= offset <= self.log_end_offset:
             self._check_range(offset)
         is_stable = isolation is _LAST_STABLE
@@ -259,12 +267,12 @@ class LogSnapshot:
             segment = segments[place]
             on_bound = segment.base_offset == bound[1]
             limit = bound[2] if on_bound else segment.size_bytes
-            found = segment.read_cached(
+            read = segment.read_cached(
                 next_offset, limit, remaining, min_one=min_one and not slices, content_bytes_max=content_bytes_max
             )
-            if found is None:
+            if read is None:
                 return None
-            position, size_bytes, next_offset, content, is_cached = found
+            position, size_bytes, next_offset, content, is_cached = read
             if size_bytes == 0:
                 break
             is_cached = is_cached or size_bytes <= _CACHED_BYTES_MAX

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from app.fetch_headers import aborted_header, fetched_headers
 from app.fetch_range import ISOLATIONS, FetchRequest, range_of, read_slices
 from app.hot.request import HotRequest
-from app.http.hot import HotAnswer, PlainHead, make_head
+from app.http.hot import HotAnswer, make_head
 from app.quotas.limits import QuotaKind
+from rollway.records.compiled import load
+from storage import batch_search
 from storage.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import Offset
 from storage.partition_log import PartitionLog
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
     from app.broker import Broker
 
+quick_answers = load("app.hot._quick_answers")
+"""Handlers' answers to known requests in C, or ``None``; see ``_quick_answers.pyx``."""
+
 CONTENT_BYTES_MAX = 16 * 1024
 """So much is quicker read and written than sent by the kernel from the file."""
 
@@ -31,7 +36,7 @@ _LIMITS = (
     b"log-start-offset: %d\r\nhigh-watermark: %d\r\nlast-stable-offset: %d\r\n"
     b"cache-control: no-store\r\nvary: Accept\r\n%b"
 )
-_RANGE = b"%bnext-offset: %d\r\ncontent-length: %d\r\ncontent-type: application/vnd.kafka.record-batch.v2\r\n"
+_RANGE = b"next-offset: %d\r\ncontent-length: %d\r\ncontent-type: application/vnd.kafka.record-batch.v2\r\n"
 _Limits = tuple[Offset, Offset, Offset]
 _STATUS = make_head(200)
 _NONE_ABORTED = b"aborted-transactions: \r\n"
@@ -76,11 +81,25 @@ def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[
     return _plain_answer(broker, way.head, data)
 
 
-def _find_short_way(broker: Broker, head: PlainHead, topic: Topic) -> None:
+def _find_short_way(broker: Broker, request: HotRequest, topic: Topic) -> None:
     """Remember the short way of requests with this head, if they may take one."""
-    asked = head.parameters
-    if isinstance(asked.offset, int) and asked.end_offset is None and asked.max_records is None:
-        head.memo = _ShortWay(topic, asked, min(asked.max_bytes, broker.settings.fetch_bytes_max))
+    head, asked = request.head, request.head.parameters
+    if not isinstance(asked.offset, int) or asked.end_offset is not None or asked.max_records is not None:
+        return
+    max_bytes = min(asked.max_bytes, broker.settings.fetch_bytes_max)
+    head.memo = _ShortWay(topic, asked, max_bytes)
+    isolation = ISOLATIONS[asked.isolation]
+    if quick_answers is not None and batch_search.search is not None and isolation is Isolation.HIGH_WATERMARK:
+        request.quick = quick_answers.QuickFetch(
+            broker,
+            topic,
+            head.partition,
+            asked.offset,
+            max_bytes,
+            CONTENT_BYTES_MAX,
+            functools.partial(_head_of, isolation=isolation),
+            _RANGE,
+        )
 
 
 def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
@@ -117,7 +136,7 @@ def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, An
     if asked.end_offset is None and (asked.max_records is None or start + asked.max_records >= bound):
         data = snapshot.read_cached(start, max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
         if data is not None:
-            _find_short_way(broker, request.head, topic)
+            _find_short_way(broker, request, topic)
             limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
             return _plain_answer(broker, _head_of(limits, isolation), data)
     wanted = asked.request(broker.settings.fetch_bytes_max)
@@ -133,7 +152,7 @@ def _plain_answer(broker: Broker, begun: bytes, data: FetchData) -> HotAnswer:
     slices = data.slices
     content = b"" if not slices else slices[0].content if len(slices) == 1 else None
     size_bytes = data.size_bytes
-    head = _RANGE % (begun, data.next_offset, size_bytes)
+    head = begun + _RANGE % (data.next_offset, size_bytes)
     broker.fetching.count_fetched("raw", size_bytes)
     if content is not None:
         return HotAnswer(head, content)

@@ -16,6 +16,11 @@ _ANSWER = HotAnswer(
 )
 
 
-def answer_health(_: None, __: HotRequest) -> HotAnswer:
+def answer_health(_: None, request: HotRequest) -> HotAnswer:
     """As ``getHealth``."""
+    request.quick = _answer
+    return _ANSWER
+
+
+def _answer(_: int | None, __: bytes | memoryview) -> HotAnswer:
     return _ANSWER

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from app.access.access import Access
-from app.http.hot import HotCall, PlainHead
+from app.http.hot import HotCall, PlainHead, Quick
 from app.quotas.throttling import Client
 
 
 class HotRequest(HotCall):
-    """A plain request with who asks. What its route declares to need is allowed already."""
+    """A plain request with who asks. What its route declares to need is allowed already.
 
-    __slots__ = ("access", "client")
+    ``quick`` is the handler's, who may set what answers the next requests of this head.
+    """
+
+    __slots__ = ("access", "client", "quick")
 
     def __init__(
         self,
@@ -31,3 +34,4 @@ class HotRequest(HotCall):
         self.throttle_ms = 0
         self.access = access
         self.client = client
+        self.quick: Quick | None = None

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi.routing import APIRoute
 
@@ -24,7 +24,7 @@ from app.hot.declarations import HotDeclaration, declarations_of
 from app.hot.request import HotRequest
 from app.http import request_context
 from app.http.byte_budget import Hold
-from app.http.hot import Headers, HotCall, Outcome, Peer, PlainHead
+from app.http.hot import Headers, HotAnswer, HotCall, Outcome, Peer, PlainHead, Quick
 from app.http.parking import CONTINUATION, Parked
 from app.http.problems import Problem
 from app.http.request_context import given_client_id, given_request_id
@@ -140,7 +140,7 @@ class Tier:
         self._has_authentication = service.settings.authentication
         self._routes: dict[str, list[Route]] = {}
         self._queries: dict[tuple[Any, bytes], Any] = {}
-        self._numbers = _request_numbers()
+        self.numbers = _request_numbers()
         self.answered_count = 0
         """Requests that were answered here."""
         for router in routers:
@@ -200,6 +200,11 @@ class Tier:
         self, head: PlainHead, number: int | None, body: bytes | memoryview, began: float, peer: Peer
     ) -> tuple[HotCall, Outcome] | None:
         """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
+        if head.quick is not None and not self._has_authentication:
+            answer = head.quick(number, body)
+            if answer is not None:
+                self.answered_count += 1
+                return self.call_of(head, number, body, head.given_id or next(self.numbers), began), answer
         route: Route = head.route  # type: ignore[assignment]
         broker = None
         if route.needs_broker:
@@ -216,7 +221,7 @@ class Tier:
         if quotas is not None and quotas.is_muted(QuotaKind.REQUEST, client):
             # It is refused by the twin, which also counts that.
             return None
-        request_id = head.given_id or next(self._numbers)
+        request_id = head.given_id or next(self.numbers)
         request = HotRequest(head, number, body, request_id, began, access, client)
         outcome: Outcome | None
         if broker is None:
@@ -235,7 +240,24 @@ class Tier:
         self.answered_count += 1
         if quotas is not None:
             quotas.charge(QuotaKind.REQUEST, client, 1)
+        if request.quick is not None:
+            head.quick = request.quick if access is EVERYTHING else self._allowed(request.quick, head, route, peer)
         return request, outcome
+
+    def call_of(
+        self, head: PlainHead, number: int | None, body: bytes | memoryview, request_id: str, began: float
+    ) -> HotCall:
+        """What stands for a request that its head's ``quick`` has answered."""
+        return HotRequest(head, number, body, request_id, began, EVERYTHING, head.client)
+
+    def _allowed(self, quick: Quick, head: PlainHead, route: Route, peer: Peer) -> Quick:
+        """``quick`` for as long as its client may do what it asks for."""
+        who = _Who(peer.client, peer.scheme)
+
+        def answer(number: int | None, body: bytes | memoryview) -> HotAnswer | None:
+            return None if self._access_of(head, route, who) is None else quick(number, body)
+
+        return answer
 
     def _access_of(self, head: PlainHead, route: Route, peer: Peer) -> Access | None:
         """What the request may do, if its credential is one that memory knows and all that it needs is allowed."""
@@ -293,6 +315,13 @@ class Tier:
         parked = Parked(_Over(), answer)
         parked.began = call.began
         scope[CONTINUATION] = parked
+
+
+class _Who(NamedTuple):
+    """A peer without its connection."""
+
+    client: tuple[str, int] | None
+    scheme: Any
 
 
 class _Over:

@@ -15,6 +15,10 @@ from app.http.transfer_turns import TransferTurns
 from app.http.turns import Turns
 from app.http.uvicorn_internals import missing_internals
 from app.settings import Settings
+from rollway.records.compiled import load
+
+compiled = load("app.http._known_requests")
+"""The way of known requests in C, or ``None``; see ``_known_requests.pyx``."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,4 +54,5 @@ def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[async
         "transfers": TransferTurns(),
         "hot": hot,
     }
-    return type("BoundEdgeProtocol", (PlainRequests,), bound)
+    bases = (PlainRequests,) if compiled is None else (compiled.KnownRequests, PlainRequests)
+    return type("BoundEdgeProtocol", bases, bound)

@@ -23,7 +23,7 @@ _PROBE_BYTES = 1024 * 1024
 """From one place to the next that is looked for in memory; and what a thread sends at a time if one is not there."""
 _SLACK_BYTES = 64 * 1024
 """By so much a piece may be larger when it is the last."""
-_CORKED_BYTES_MIN = 128 * 1024
+CORKED_BYTES_MIN = 128 * 1024
 _UNSENT_TIMES_MAX = 16
 _UNSENT_TIMES_TOTAL = 256
 """What the kernel may hold unsent of one answer and of all, in units of what it may of each in a crowd."""
@@ -133,8 +133,8 @@ class FileTransfer:
             self._loop.call_soon(self._finish, ConnectionAbortedError())
             return False
         size_bytes = sum(map(_size_of, self._parts))
-        _allow_unsent(self._connection_wire, self._turns, self._unsent_bytes_max, size_bytes)
-        if size_bytes >= _CORKED_BYTES_MIN and not self._is_corked:
+        allow_unsent(self._connection_wire, self._turns, self._unsent_bytes_max, size_bytes)
+        if size_bytes >= CORKED_BYTES_MIN and not self._is_corked:
             self.hold_small_writes()
             self._uncorks = True
         try:
@@ -432,12 +432,12 @@ def send_at_once(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, head: 
     size_bytes = part.size_bytes
     if size_bytes > turns.first_piece_bytes():
         return 0
-    sent, is_corked = 0, size_bytes >= _CORKED_BYTES_MIN
+    sent, is_corked = 0, size_bytes >= CORKED_BYTES_MIN
     try:
         source = part.file.fileno()
         if not part.is_cached and not _is_cached(source, part.position, size_bytes):
             return 0
-        _allow_unsent(wire, turns, unsent_bytes_max, size_bytes)
+        allow_unsent(wire, turns, unsent_bytes_max, size_bytes)
         if is_corked:
             wire.set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         sent = wire.send(head, is_more_to_come=True)
@@ -451,7 +451,7 @@ def send_at_once(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, head: 
     return sent
 
 
-def _allow_unsent(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, size_bytes: int) -> None:
+def allow_unsent(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, size_bytes: int) -> None:
     """Let the kernel take more of this answer while few are waited for: each time that it is full costs a turn."""
     if unsent_bytes_max and size_bytes > unsent_bytes_max:
         times = max(1, min(_UNSENT_TIMES_MAX, _UNSENT_TIMES_TOTAL // (turns.unfinished_count + 1)))

@@ -7,7 +7,7 @@ others, and every request that the hot tier has the least doubt about, go to the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -28,13 +28,18 @@ class HotRoute(Protocol):
         ...
 
 
+Quick = Callable[[int | None, bytes | memoryview], "HotAnswer | None"]
+"""What answers requests of one head, given their numbers and bodies: as ``HotTier.serve`` would, at once and with
+nothing to say about quotas. ``None`` leaves a request to ``serve``, as if nobody had seen it. It raises nothing."""
+
+
 class PlainHead:
     """What the request line and headers of a plain request say: found once, shared by equal requests. Immutable.
 
     ``parameters`` is the model that the twin has validated; the number of ``offset=`` in it does not count, as
     requests that differ in that alone share it: see ``HotCall.number``. ``memo`` is the handler's, for what follows
     from the head alone; ``client`` is the tier's, who asks while nobody has to say so; ``count`` counts an answer, with
-    its status and how many seconds it took.
+    its status and how many seconds it took; ``quick``, once there is one, answers most requests of this head.
     """
 
     __slots__ = (
@@ -52,6 +57,7 @@ class PlainHead:
         "parameters",
         "partition",
         "path",
+        "quick",
         "route",
         "topic",
         "url",
@@ -75,6 +81,7 @@ class PlainHead:
         self.client: Any = None
         self.count: Callable[[int, float], None] = _count_nothing
         self.given_id: str | None = None
+        self.quick: Quick | None = None
 
 
 def _count_nothing(_: int, __: float) -> None:
@@ -129,12 +136,24 @@ Outcome = HotAnswer | HotWait | Coroutine[Any, Any, HotAnswer] | Exception
 class Peer(Protocol):
     """What the tier may know of a connection."""
 
-    client: tuple[str, int] | None
-    scheme: Any
+    @property
+    def client(self) -> tuple[str, int] | None:
+        """Its address."""
+        ...
+
+    @property
+    def scheme(self) -> Any:
+        """http or https."""
+        ...
 
 
 class HotTier(Protocol):
     """Knows the hot routes. Thread: the event loop."""
+
+    numbers: Iterator[str]
+    """Numbers of requests: the next one is nobody else's."""
+    answered_count: int
+    """Requests that were answered here."""
 
     def recognise(self, method: str, url: bytes, headers: Headers) -> PlainHead | None:
         """What a request asks, if it is plain; header names are lower case. Its framing is checked already."""
@@ -144,6 +163,12 @@ class HotTier(Protocol):
         self, head: PlainHead, number: int | None, body: bytes | memoryview, began: float, peer: Peer
     ) -> tuple[HotCall, Outcome] | None:
         """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
+        ...
+
+    def call_of(
+        self, head: PlainHead, number: int | None, body: bytes | memoryview, request_id: str, began: float
+    ) -> HotCall:
+        """What stands for a request that its head's ``quick`` has answered."""
         ...
 
     def hold_body(self, length: int) -> Hold | None:

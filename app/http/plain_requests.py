@@ -39,7 +39,7 @@ _IDLE = Stage.IDLE
 
 
 # A body that came with its head is copied out of the bytes around it; one that is so large is not.
-_SLICED_BYTES_MIN = 8 * 1024
+SLICED_BYTES_MIN = 8 * 1024
 
 KNOWN_HEADS_MAX = 32
 """Of one connection; that of the path which was new longest ago goes first."""
@@ -49,6 +49,11 @@ def _target_of(data: bytes, start: int) -> bytes:
     """Method and path of the head at ``start``."""
     end = data.find(b" HTTP/", start, start + KNOWN_HEAD_BYTES_MAX)
     return data[start:end].partition(b"?")[0]
+
+
+def common_lines(default_headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The lines that every answer has."""
+    return b"".join([b"%b: %b\r\n" % header for header in default_headers])
 
 
 class _Collected:
@@ -147,7 +152,7 @@ class PlainRequests(EdgeProtocol):
                     break
                 return b""
             self._message_number += 1
-            body = data[body_at:end] if length < _SLICED_BYTES_MIN else memoryview(data)[body_at:end]
+            body = data[body_at:end] if length < SLICED_BYTES_MIN else memoryview(data)[body_at:end]
             self._serve(known.head, number, body, perf_counter())
             if end == size:
                 return b""
@@ -355,9 +360,7 @@ class PlainRequests(EdgeProtocol):
         if not isinstance(outcome, HotAnswer):
             self._begin(self._exchange(call), outcome)
             return
-        if not outcome.parts:
-            self.write_answer(call, outcome, keep_alive=not self._ends)
-        elif not self._send_parts(call, outcome):
+        if not self._answer(call, outcome):
             return
         if self._room is not None:
             self._release_room()
@@ -371,6 +374,13 @@ class PlainRequests(EdgeProtocol):
         deadline = self._deadline = self.loop.time() + self.timeout_keep_alive
         if deadline < self._timer_at:
             self._look_at(deadline)
+
+    def _answer(self, call: HotCall, answer: HotAnswer) -> bool:
+        """Send an answer; whether all of it is out, or with the transport. An exchange sends what is left."""
+        if answer.parts:
+            return self._send_parts(call, answer)
+        self.write_answer(call, answer, keep_alive=not self._ends)
+        return True
 
     def _exchange(self, call: HotCall) -> HotExchange:
         """What stands for a call whose answer is not there at once."""
@@ -418,7 +428,7 @@ class PlainRequests(EdgeProtocol):
         if default_headers is not PlainRequests.default_headers:
             # uvicorn makes a new list each second, for the date.
             PlainRequests.default_headers = default_headers
-            PlainRequests.default_lines = b"".join([b"%b: %b\r\n" % header for header in default_headers])
+            PlainRequests.default_lines = common_lines(default_headers)
         return b"%bx-request-id: %b\r\n%b%b" % (answer.head, call.request_id.encode(), PlainRequests.default_lines, end)
 
     def write_answer(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from array import array
 from collections.abc import Iterator
@@ -63,12 +64,17 @@ class CountedSearch:
 
     def __init__(self, search: batch_search.CompiledSearch) -> None:
         self._search = search
-        self.asked = self.answered = 0
+        self.asked = self.answered = self.read_count = 0
 
     def find(self, *arguments: Any) -> Any:
         found = self._search.find(*arguments)
         self.asked += 1
         self.answered += found is not None
+        return found
+
+    def read(self, *arguments: Any) -> Any:
+        found = self._search.read(*arguments)
+        self.read_count += found is not None
         return found
 
 
@@ -96,8 +102,8 @@ def test_all_ways_give_the_same_batches(log: CaseLog, monkeypatch: pytest.Monkey
             for piece in found.slices:
                 assert piece.content is None or piece.size_bytes <= contents
                 assert piece.content is None or piece.content == piece.file.read(piece.position, piece.size_bytes)
-    # The compiled way leaves nothing of all that to the one in Python.
-    assert counted is None or counted.answered == counted.asked > 1000
+    # The compiled ways leave nothing of all that to the one in Python; and the quickest is taken where it may be.
+    assert counted is None or (counted.answered == counted.asked > 1000 and counted.read_count > 100)
 
 
 def test_who_goes_on_where_a_read_ended_needs_no_index(log: CaseLog) -> None:
@@ -117,9 +123,10 @@ def test_who_goes_on_where_a_read_ended_needs_no_index(log: CaseLog) -> None:
 def test_cold_bytes_are_left_to_a_thread(log: CaseLog, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = log.snapshot
     make_copies(snapshot)
-    with monkeypatch.context() as patch:
-        # No descriptor for the compiled way, no answer for the other.
-        patch.setattr(LocalFile, "fileno", lambda _: -1)
+    with monkeypatch.context() as patch, Path(os.devnull).open("rb") as nothing:
+        # Nothing to read for the compiled way, no answer for the other.
+        for segment in snapshot.segments:
+            patch.setattr(segment.file, "_descriptor", nothing.fileno())
         patch.setattr(LocalFile, "read_cached", lambda *_: None)
         assert snapshot.read_cached(Offset(5), 9000) is None
     assert snapshot.read(Offset(5), 9000).slices

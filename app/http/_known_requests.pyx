@@ -1,0 +1,280 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The way of known requests over a connection, in C: from the received bytes to the answer in the kernel.
+
+It stands before ``PlainRequests.data_received``, its twin, and does what that would do for requests that came whole, whose
+heads are byte by byte known, and whose head has a ``quick`` answer. Everything else it leaves to the twin as it came.
+
+Thread: the event loop's.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.tuple cimport PyTuple_GET_ITEM
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int64_t
+from libc.string cimport memcmp, memcpy
+
+from app.http.file_transfer import CORKED_BYTES_MIN, allow_unsent
+from app.http.hot import NUMBER_DIGITS_MAX
+from app.http.plain_requests import SLICED_BYTES_MIN, PlainRequests, common_lines
+from app.http.protocol import Stage, Waits
+from app.http.transfer_turns import LEAST_PIECE_BYTES, PIECE_BYTES, TURN_BYTES
+from storage.file_system import LocalFile
+from storage.log_snapshot import FileSlice
+
+cdef extern from "<sys/types.h>" nogil:
+    ctypedef long long off_t
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t send(int descriptor, const void* piece, size_t length, int flags)
+    int setsockopt(int descriptor, int level, int option, const void* value, unsigned int length)
+    int MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE
+
+cdef extern from "<netinet/in.h>" nogil:
+    int IPPROTO_TCP
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    int TCP_CORK
+
+cdef extern from "<sys/sendfile.h>" nogil:
+    ssize_t sendfile(int target, int source, off_t* position, size_t length)
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* time)
+    int CLOCK_MONOTONIC
+
+cdef object NEXT_REQUEST = Waits.NEXT_REQUEST
+cdef object IDLE = Stage.IDLE
+cdef object twin = PlainRequests.data_received
+cdef object begin = PlainRequests.connection_made
+cdef Py_ssize_t SLICED_MIN = SLICED_BYTES_MIN
+cdef Py_ssize_t DIGITS_MAX = NUMBER_DIGITS_MAX
+cdef int64_t CORKED_MIN = CORKED_BYTES_MIN
+cdef int64_t LEAST_PIECE = LEAST_PIECE_BYTES
+cdef int64_t PIECE = PIECE_BYTES
+cdef int64_t TURN = TURN_BYTES
+
+
+cdef inline double now() noexcept:
+    """As ``time.perf_counter``."""
+    cdef timespec time
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return <double>time.tv_sec + 1e-9 * <double>time.tv_nsec
+
+
+cdef struct Match:
+    # The number in a head, -1 if it has none, and where the head ends.
+    int64_t number
+    Py_ssize_t end
+
+
+cdef bint match_head(known, const char* data, Py_ssize_t size, Match* found) except -1:
+    """Whether the head at the beginning of ``data`` is this one; as ``KnownHead.match``."""
+    cdef bytes last = known.last
+    cdef bytes before, behind
+    cdef Py_ssize_t at = PyBytes_GET_SIZE(last), behind_bytes, first
+    cdef int64_t number = 0
+    if size >= at and memcmp(data, PyBytes_AS_STRING(last), at) == 0:
+        found.end = at
+        last_number = known.last_number
+        found.number = -1 if last_number is None else <int64_t>last_number
+        return True
+    behind = known.behind
+    behind_bytes = PyBytes_GET_SIZE(behind)
+    # Bodies of one length come in rows; the twin notes another one.
+    if not behind_bytes or known.is_length:
+        return False
+    before = known.before
+    at = PyBytes_GET_SIZE(before)
+    if size < at + 1 + behind_bytes or memcmp(data, PyBytes_AS_STRING(before), at) != 0:
+        return False
+    first = at
+    while at < size and b"0"[0] <= data[at] <= b"9"[0] and at - first <= DIGITS_MAX:
+        number = 10 * number + (data[at] - b"0"[0])
+        at += 1
+    if not 0 < at - first <= DIGITS_MAX or (data[first] == b"0"[0] and at - first > 1):
+        return False
+    if size - at < behind_bytes or memcmp(data + at, PyBytes_AS_STRING(behind), behind_bytes) != 0:
+        return False
+    found.number, found.end = number, at + behind_bytes
+    return True
+
+
+cdef class KnownRequests:
+    """The first base of a server's class of connections; see ``connections.protocol_class``."""
+
+    # What the way looks at for each request, where it costs nothing to look; the bases in Python use them as their own.
+    cdef public object cycle, flow, transport, server_state, loop
+    cdef public object _active, _known, _body, _waits_for, _stage
+    cdef public bint _deaf, _ends
+    cdef public long _message_number
+    cdef public double _deadline, _timer_at
+    cdef int descriptor
+
+    def __cinit__(self, *_, **__):
+        self.descriptor = -1
+
+    def connection_made(self, transport):
+        begin(self, transport)
+        # Only where the transport is the bare socket; and whoever wants a line for each request has another way.
+        if self.scheme == "http" and self.hot is not None and not self.access_log:
+            self.descriptor = self.wire.descriptor
+
+    def data_received(self, data):
+        if (
+            self._known is not None
+            and self.descriptor >= 0
+            and self._waits_for is NEXT_REQUEST
+            and self._stage is IDLE
+            and self._body is None
+            and not (self._deaf or self._ends)
+            and type(data) is bytes
+            and (self._active is None or self._active.response_complete)
+            and not self.flow.write_paused
+        ):
+            data = self.answer_known(data)
+            if data is None:
+                return None
+        return twin(self, data)
+
+    cdef object answer_known(self, bytes data):
+        """Answer what can be answered here; what is left is returned, ``None`` for nothing."""
+        cdef const char* content = PyBytes_AS_STRING(data)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data), start = 0, body_at, end
+        cdef Match found
+        cdef double began
+        while True:
+            known = self._known
+            head = known.head
+            quick = head.quick
+            if quick is None or not match_head(known, content + start, size - start, &found):
+                break
+            body_at = end = start + found.end
+            number = None
+            body = b""
+            if known.is_length:
+                end += found.number
+                if end > size or found.number > <Py_ssize_t>known.body_bytes_max:
+                    break
+                if found.number < SLICED_MIN:
+                    body = PyBytes_FromStringAndSize(content + body_at, found.number)
+                else:
+                    body = memoryview(data)[body_at:end]
+            elif found.number >= 0:
+                number = found.number
+            began = now()
+            answer = quick(number, body)
+            if answer is None:
+                break
+            self._message_number += 1
+            self.hot.answered_count += 1
+            if not self.send_answer(head, number, body, answer, began):
+                # What is left of it is on its way; who is behind it waits.
+                return None if end == size else data[end:]
+            self.note_answered(head, answer, began)
+            start = end
+            if start == size:
+                return None
+            if self._deaf:
+                break
+        return data[start:] if start else data
+
+    cdef int note_answered(self, head, answer, double began) except -1:
+        cdef double deadline
+        head.count(<object>PyTuple_GET_ITEM(answer, 3), now() - began)
+        self.server_state.total_requests += 1
+        # As ``_expect``: nothing but the time is new in most rows of requests.
+        deadline = self._deadline = self.loop.time() + self.timeout_keep_alive
+        if deadline < self._timer_at:
+            self._look_at(deadline)
+        return 0
+
+    cdef bint send_answer(self, head, number, body, answer, double began) except -1:
+        """Whether all of it is in the kernel, or in the transport; an exchange sends what is left."""
+        cdef bytes whole
+        cdef Py_ssize_t sent = 0, size
+        cdef object transport = self.transport
+        parts, content = <object>PyTuple_GET_ITEM(answer, 2), <object>PyTuple_GET_ITEM(answer, 1)
+        request_id = head.given_id or next(self.hot.numbers)
+        if len(parts) > (0 if content else 1):
+            return self._answer(self.hot.call_of(head, number, body, request_id, began), answer)
+        whole = compose(<object>PyTuple_GET_ITEM(answer, 0), request_id, self.server_state.default_headers, content)
+        size = PyBytes_GET_SIZE(whole)
+        is_free = not transport.get_write_buffer_size() and not transport.is_closing()
+        if not parts:
+            if is_free:
+                sent = send(self.descriptor, PyBytes_AS_STRING(whole), size, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if sent < size and not transport.is_closing():
+                # What does not fit now, and errors, are the transport's.
+                transport.write(whole if sent <= 0 else memoryview(whole)[sent:])
+            return True
+        part = parts[0]
+        if is_free and type(part) is FileSlice and part.is_cached and type(part.file) is LocalFile:
+            sent = self.send_slice(whole, part)
+            if sent == size + <Py_ssize_t>part.size_bytes:
+                return True
+            call = self.hot.call_of(head, number, body, request_id, began)
+            self._exchange(call).send_rest(answer, whole, sent)
+            return False
+        return self._answer(self.hot.call_of(head, number, body, request_id, began), answer)
+
+    cdef int64_t send_slice(self, bytes head, part) except -1:
+        """As ``file_transfer.send_at_once``, of a part that is known to be in memory."""
+        cdef int64_t size_bytes = part.size_bytes, unsent_bytes_max = self.unsent_bytes_max
+        cdef int64_t unfinished_count = self.transfers.unfinished_count
+        cdef Py_ssize_t head_bytes = PyBytes_GET_SIZE(head), sent
+        cdef const char* content = PyBytes_AS_STRING(head)
+        cdef off_t position = part.position
+        cdef ssize_t more = 0
+        cdef int source, on = 1, off = 0
+        if size_bytes > max(LEAST_PIECE, min(PIECE, TURN // (unfinished_count + 1))):
+            return 0
+        source = part.file.fileno()
+        if unsent_bytes_max and size_bytes > unsent_bytes_max:
+            allow_unsent(self.wire, self.transfers, unsent_bytes_max, size_bytes)
+        with nogil:
+            if size_bytes >= CORKED_MIN:
+                setsockopt(self.descriptor, IPPROTO_TCP, TCP_CORK, &on, sizeof(on))
+            sent = send(self.descriptor, content, head_bytes, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)
+            if sent == head_bytes:
+                more = sendfile(self.descriptor, source, &position, size_bytes)
+            if size_bytes >= CORKED_MIN:
+                setsockopt(self.descriptor, IPPROTO_TCP, TCP_CORK, &off, sizeof(off))
+        # What went wrong is met again by who sends the rest.
+        return max(sent, 0) + max(more, 0)
+
+
+cdef object lines_of_headers = None
+cdef bytes lines = b""
+
+
+cdef bytes compose(bytes begun, str request_id, default_headers, content):
+    """The whole head, and the content behind it."""
+    global lines_of_headers, lines
+    cdef Py_ssize_t begun_bytes = PyBytes_GET_SIZE(begun), id_bytes, line_bytes
+    cdef const char* text = PyUnicode_AsUTF8AndSize(request_id, &id_bytes)
+    cdef Py_buffer view
+    cdef bytes whole
+    cdef char* at
+    if default_headers is not lines_of_headers:
+        # uvicorn makes a new list each second, for the date.
+        lines, lines_of_headers = common_lines(default_headers), default_headers
+    line_bytes = PyBytes_GET_SIZE(lines)
+    PyObject_GetBuffer(content, &view, PyBUF_SIMPLE)
+    whole = PyBytes_FromStringAndSize(NULL, begun_bytes + 14 + id_bytes + 2 + line_bytes + 2 + view.len)
+    at = PyBytes_AS_STRING(whole)
+    memcpy(at, PyBytes_AS_STRING(begun), begun_bytes)
+    at += begun_bytes
+    memcpy(at, b"x-request-id: ", 14)
+    memcpy(at + 14, text, id_bytes)
+    at += 14 + id_bytes
+    memcpy(at, b"\r\n", 2)
+    memcpy(at + 2, PyBytes_AS_STRING(lines), line_bytes)
+    at += 2 + line_bytes
+    memcpy(at, b"\r\n", 2)
+    memcpy(at + 2, view.buf, view.len)
+    PyBuffer_Release(&view)
+    return whole
