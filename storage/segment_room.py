@@ -50,4 +50,4 @@ class SegmentRoom:
         first_timestamp = segment.first_timestamp
         if first_timestamp <= NO_TIMESTAMP:
             return None
-        return cls(segment, config, entries_left, first_timestamp + config.segment_ms - segment.jitter_ms)
+        return cls(segment, config, entries_left, min(first_timestamp + config.segment_ms - segment.jitter_ms, _ALWAYS))

@@ -15,10 +15,10 @@ from app.broker import Broker, ProduceOptions
 from app.enlisting import transactional_id_of
 from app.hot.request import HotRequest
 from app.http import request_context
-from app.http.hot import HotAnswer, HotWait, Outcome, PlainHead, make_head
+from app.http.hot import HotAnswer, HotWait, Outcome, make_head
 from app.http.problems import Problem
 from app.idempotence import refuse_reserved
-from app.partition_writer import PartitionWriter
+from app.partition_writer import STALL_SECONDS, PartitionWriter
 from app.pending_append import PendingAppend
 from app.produce_waiters import timed_out
 from app.producing import ProduceResultDocument, produce, result_document
@@ -26,12 +26,17 @@ from app.quotas.limits import QuotaKind
 from app.record_batches import needs_codec
 from app.translate import encode_document
 from rollway.records import RecordFormatError
+from rollway.records.compiled import load
 from storage.batch_validation import ValidBatch, find_plain_batch, validate_batches
 from storage.errors import StorageError
 from storage.offsets import Offset
 from storage.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
 from storage.topic_registry import INTERNAL_TOPICS, Topic
+
+plain_append = load("storage._plain_append")
+quick_answers = load("app.hot._quick_answers")
+"""What answers known requests in C, or ``None``."""
 
 _JSON_HEAD = make_head(200, [("Content-Type", "application/json"), ("Vary", "Accept-Encoding")]) + b"content-length: "
 # As ``result_document`` is written, for what is no duplicate and was asked for too often by nobody.
@@ -41,6 +46,8 @@ _RESULT = (
 )
 # Larger bodies are checked in a thread: this much takes some 0.2 ms.
 _LOOP_BYTES_MAX = 1280 * 1024
+# Of larger ones the write is most.
+_QUICK_BYTES_MAX = 256 * 1024
 _ACCEPTED = HotAnswer(make_head(202, [("Content-Length", "0")]), status=202)
 
 
@@ -115,7 +122,7 @@ def _produce(broker: Broker, request: HotRequest, checked: ValidBatch | None) ->
         if checked is None and (len(body) > _LOOP_BYTES_MAX or needs_codec(body, log.config)):
             return _produce_in_thread(broker, log, request, options)
         batches = [checked] if checked is not None else validate_batches(body, log.config, broker.now_ms())
-        _find_short_way(broker, head, log, options)
+        _find_short_way(broker, request, log, options)
     except (StorageError, RecordFormatError):
         return None
     for batch in batches:
@@ -126,9 +133,9 @@ def _produce(broker: Broker, request: HotRequest, checked: ValidBatch | None) ->
     return append_batches(broker, log, request, batches, options, len(body))
 
 
-def _find_short_way(broker: Broker, head: PlainHead, log: PartitionLog, options: ProduceOptions) -> None:
+def _find_short_way(broker: Broker, request: HotRequest, log: PartitionLog, options: ProduceOptions) -> None:
     """Remember the short way of requests with this head, if they may take one: for the write and its fsync alone."""
-    waits = options.waits_for_fsync(log)
+    head, waits = request.head, options.waits_for_fsync(log)
     if (
         head.memo.way is not None
         or options.acks == "0"
@@ -138,7 +145,12 @@ def _find_short_way(broker: Broker, head: PlainHead, log: PartitionLog, options:
         or head.topic in INTERNAL_TOPICS
     ):
         return
-    head.memo.way = _ShortWay(broker.topic(head.topic), broker.writer_of(log), options if waits else None)
+    topic, writer = broker.topic(head.topic), broker.writer_of(log)
+    head.memo.way = _ShortWay(topic, writer, options if waits else None)
+    if quick_answers is not None and plain_append is not None and plain_append.is_usable and not waits:
+        request.quick = quick_answers.QuickProduce(
+            broker, topic, writer, _QUICK_BYTES_MAX, STALL_SECONDS, _JSON_HEAD, _RESULT
+        )
 
 
 class _Known:

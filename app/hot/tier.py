@@ -201,10 +201,14 @@ class Tier:
     ) -> tuple[HotCall, Outcome] | None:
         """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
         if head.quick is not None and not self._has_authentication:
-            answer = head.quick(number, body)
-            if answer is not None:
+            answered: HotAnswer | Exception | None
+            try:
+                answered = head.quick(number, body)
+            except Exception as error:  # noqa: BLE001 - the application makes an answer of it
+                answered = error
+            if answered is not None:
                 self.answered_count += 1
-                return self.call_of(head, number, body, head.given_id or next(self.numbers), began), answer
+                return self.call_of(head, number, body, head.given_id or next(self.numbers), began), answered
         route: Route = head.route  # type: ignore[assignment]
         broker = None
         if route.needs_broker:

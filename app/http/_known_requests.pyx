@@ -166,7 +166,12 @@ cdef class KnownRequests:
             elif found.number >= 0:
                 number = found.number
             began = now()
-            answer = quick(number, body)
+            try:
+                answer = quick(number, body)
+            except Exception as error:
+                self._message_number += 1
+                self._begin(self._exchange(self.hot.call_of(head, number, body, next(self.hot.numbers), began)), error)
+                return None if end == size else data[end:]
             if answer is None:
                 break
             self._message_number += 1

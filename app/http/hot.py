@@ -30,7 +30,8 @@ class HotRoute(Protocol):
 
 Quick = Callable[[int | None, bytes | memoryview], "HotAnswer | None"]
 """What answers requests of one head, given their numbers and bodies: as ``HotTier.serve`` would, at once and with
-nothing to say about quotas. ``None`` leaves a request to ``serve``, as if nobody had seen it. It raises nothing."""
+nothing to say about quotas. ``None`` leaves a request to ``serve``, as if nobody had seen it. It may raise what the
+twin's route may raise."""
 
 
 class PlainHead:

@@ -14,6 +14,7 @@ Thread: any. Large sections are read and written without the interpreter's lock.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.pycapsule cimport PyCapsule_New
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
@@ -203,6 +204,10 @@ cdef bint survey(
         if record.key.size < 0:
             facts.has_null_key = True
     return at == size
+
+
+# For other compiled modules, which know the name's number as that of these arguments.
+survey_capsule = PyCapsule_New(<void*>survey, "rollway.records.survey.1", NULL)
 
 
 def find_facts(section, int64_t record_count, int64_t header_count_max):
