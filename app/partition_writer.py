@@ -117,6 +117,8 @@ class PartitionWriter:
         self._refusal: Callable[[], StorageError] | None = None
         self._stalled_until = 0.0
         self._was_slow = False
+        self.turn: Any = None
+        """What gathers the plain batches of a turn of the loop, where that is compiled; see ``app.hot.produce``."""
 
     @property
     def log(self) -> PartitionLog:
@@ -187,13 +189,39 @@ class PartitionWriter:
     def append_alone_and_flush(self, batch: ValidBatch) -> PendingAppend | None:
         """As ``append_alone``, with an fsync of it and of all that comes until that begins. Raises as it."""
         result = self.append_alone(batch)
-        if result is None:
-            return None
-        pending = PendingAppend(self._log, _ALONE, batch.size_bytes, True, self._loop)
+        return None if result is None else self.await_fsync(batch.size_bytes, result)
+
+    def await_fsync(self, size_bytes: int, result: AppendResult) -> PendingAppend:
+        """An append that is written and waits for an fsync, which begins soon."""
+        pending = PendingAppend(self._log, _ALONE, size_bytes, True, self._loop)
         pending.result = result
         self._unflushed.append(pending)
         self._start_flush()
         return pending
+
+    def flush_here(self) -> bool:
+        """Flush and publish all that is written, here and now, where nothing is before it and the disk is quick enough.
+
+        Raises:
+            PartitionFailedError: the fsync failed.
+        """
+        began = perf_counter()
+        if not self.is_idle or self._in_job or not self._pace.allows(self._log.unflushed_bytes):
+            return False
+        try:
+            self._log.flush()
+        except Exception as error:
+            raise self._flush_failed(error) from error
+        self._pace.note_here(perf_counter() - began)
+        self._observer.flushed(perf_counter() - began)
+        self.publish()
+        return True
+
+    def _flush_failed(self, error: Exception) -> PartitionFailedError:
+        """Whatever it was, these bytes may not be on the disk (rule 3)."""
+        failure = error if isinstance(error, PartitionFailedError) else _failed(self._log, error)
+        self._observer.partition_failed(self._log, failure)
+        return failure
 
     async def run(self, call: Callable[[], Result]) -> Result:
         """Run ``call`` in a thread when its turn comes, with no append and no flush beside it; publish afterwards.
@@ -303,7 +331,7 @@ class PartitionWriter:
         seconds = perf_counter() - began
         self._look_for_stall(seconds, waits_before)
         self._observer.group_appended(1, seconds)
-        self._publish()
+        self.publish()
         self._answer_written([pending], outcomes)
 
     def _failed_here(self, error: Exception) -> StorageError:
@@ -338,7 +366,7 @@ class PartitionWriter:
             self._fail_group(group, _failed(self._log, error))
             return
         self._observer.group_appended(len(group), perf_counter() - began)
-        self._publish()
+        self.publish()
         self._answer_written(group, outcomes)
 
     def _answer_written(self, group: list[PendingAppend], outcomes: Sequence[AppendResult | StorageError]) -> None:
@@ -360,7 +388,7 @@ class PartitionWriter:
             self._observer.partition_failed(self._log, error)
             reason = str(error)
             self._refuse_queued(lambda: PartitionOfflineError(f"{self._log.name} is offline: {reason}"))
-        self._publish()
+        self.publish()
 
     def _refuse_queued(self, refusal: Callable[[], StorageError]) -> None:
         """Answer the waiting appends; the waiting jobs keep their turn, for a held writer must be let go in order."""
@@ -384,7 +412,7 @@ class PartitionWriter:
             if job.call is None:
                 set_result(job.done, None)
                 await job.released
-                self._publish()
+                self.publish()
             else:
                 set_result(job.done, await self._call(job.call))
         except Exception as error:  # noqa: BLE001 - it is the caller's, who waits for it
@@ -400,7 +428,7 @@ class PartitionWriter:
         try:
             return await self._loop.run_in_executor(self._write_pool, call)
         finally:
-            self._publish()
+            self.publish()
 
     def _start_flush(self) -> None:
         if self._flush_task is None and not self._in_job:
@@ -425,18 +453,18 @@ class PartitionWriter:
                 self._pace.note_here(perf_counter() - began)
             else:
                 self._pace.note_in_thread(await self._loop.run_in_executor(self._flush_pool, _timed, self._log.flush))
-        except Exception as error:  # noqa: BLE001 - whatever it was, these bytes may not be on the disk (rule 3)
-            failure = error if isinstance(error, PartitionFailedError) else _failed(self._log, error)
+        except Exception as error:  # noqa: BLE001 - it is told to who waits
+            failure = self._flush_failed(error)
             for pending in covered:
                 pending.fail(failure)
-            self._observer.partition_failed(self._log, failure)
             return
         self._observer.flushed(perf_counter() - began)
-        self._publish()
+        self.publish()
         for pending in covered:
             pending.note_fsynced()
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
+        """Show readers what is written."""
         self._log.publish()
         self._observer.published(self._log)
 

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""A plain batch checked, written and shown to readers in one go, in C.
+"""Plain batches checked, written and shown to readers in one go, in C.
 
 ``find_plain_batch``, then ``PartitionLog.append_alone`` and what that calls, for a log on the machine's own disk with no other
-copies: the same files, the same snapshot. Whatever is not as plain as that it leaves to them, with nothing changed but
+copies: the same files, the same snapshot. Several are one write. Whatever is not as plain as that it leaves to them, with nothing changed but
 bytes behind the log end, which they write over.
 
 What is looked at belongs to the classes of this package; their state stays in them, so that both ways can take turns.
@@ -42,7 +42,9 @@ cdef enum:
     MAGIC = 2
     # Measured: shorter batches are checked and written before another thread has the interpreter's lock.
     HELD_BYTES_MAX = 16 * 1024
+    GROUP_MAX = 64
 
+cdef int64_t NO_TIME = NO_TIMESTAMP
 # So that sums of times do not wrap around; what is not below is judged in Python.
 cdef int64_t TIME_MAX = <int64_t>1 << 60
 
@@ -85,8 +87,10 @@ cdef struct Batch:
     int64_t max_timestamp
 
 
-cdef bint is_plain(const uint8_t* data, Py_ssize_t size, limits, int64_t now_ms, Batch* batch) except -1:
+cdef bint is_plain(Py_buffer* view, limits, int64_t now_ms, Batch* batch) except -1:
     """As ``find_plain_batch``."""
+    cdef const uint8_t* data = <const uint8_t*>view.buf
+    cdef Py_ssize_t size = view.len
     cdef int64_t base_time, max_time, oldest, newest
     cdef int32_t count
     cdef Facts facts
@@ -126,50 +130,101 @@ cdef bint is_plain(const uint8_t* data, Py_ssize_t size, limits, int64_t now_ms,
     return True
 
 
-def append(log, body, config, int64_t now_ms):
-    """Append and publish the batch that ``body`` is, if the log still has this ``config``: its ``AppendResult``.
+cdef struct Group:
+    # The plain ones of the bodies, one behind the other, and their bytes.
+    int count
+    int64_t size_bytes
+    int64_t record_count
+    int64_t max_timestamp
+    Py_buffer* views[GROUP_MAX]
+    Batch batches[GROUP_MAX]
 
-    ``None``: it is left as if nobody had asked. Thread: the writer. Durable: no.
+
+def append(log, list bodies, config, int64_t now_ms):
+    """Append the batch that each body is, at most ``GROUP_MAX`` of them, if the log still has this ``config``.
+
+    One ``AppendResult`` for each, ``None`` for one that is not plain; or ``None``: all are left as if nobody had asked. They
+    are published, but where ``flush.policy=group`` waits for an fsync first. Thread: the writer. Durable: no.
 
     Raises:
-        DiskFullError, PartitionFailedError: as ``PartitionLog.append_alone``.
+        DiskFullError, PartitionFailedError: as ``PartitionLog.append_alone``; none of them is in the log.
     """
-    cdef Py_buffer view
-    cdef Batch batch
+    cdef Py_buffer views[GROUP_MAX]
+    cdef Group group
+    cdef int place, taken = 0, count = len(bodies)
+    cdef list results
     writer = log._writer
     room = writer.room
-    if room is None or room.config is not config:
+    if room is None or room.config is not config or count > GROUP_MAX:
         return None
-    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    group.count = 0
+    group.size_bytes = group.record_count = 0
+    group.max_timestamp = NO_TIME
+    results = [None] * count
+    places = []
+    limits = config.plain
     try:
-        if not is_plain(<const uint8_t*>view.buf, view.len, config.plain, now_ms, &batch):
+        for place in range(count):
+            PyObject_GetBuffer(bodies[place], &views[place], PyBUF_SIMPLE)
+            taken = place + 1
+            if is_plain(&views[place], limits, now_ms, &group.batches[group.count]):
+                group.views[group.count] = &views[place]
+                group.size_bytes += views[place].len
+                group.record_count += group.batches[group.count].record_count
+                group.max_timestamp = max(group.max_timestamp, group.batches[group.count].max_timestamp)
+                group.count += 1
+                places.append(place)
+        if not group.count:
             return None
-        if view.len <= HELD_BYTES_MAX:
+        if group.size_bytes <= HELD_BYTES_MAX:
             # The interpreter's lock is held all the way: nobody comes between.
-            return None if log._writing.locked() else write(log, writer, room, config, &view, &batch)
+            return None if log._writing.locked() else write(log, writer, room, config, &group, results, places)
         if not log._writing.acquire(False):
             return None
         try:
-            return write(log, writer, room, config, &view, &batch)
+            return write(log, writer, room, config, &group, results, places)
         finally:
             log._writing.release()
     finally:
-        PyBuffer_Release(&view)
+        for place in range(taken):
+            PyBuffer_Release(&views[place])
 
 
-cdef object write(log, writer, room, config, Py_buffer* view, Batch* batch):
-    """As ``LogWriter.append_alone``, ``Segment.append_one`` and ``PartitionLog.publish``."""
-    cdef int64_t size = view.len, position, base_offset, end_offset, epoch, since
-    cdef uint8_t head[HEADER_BYTES]
-    cdef iovec parts[2]
+cdef bint put_all(Group* group, int descriptor, int64_t position, int64_t base_offset, int64_t epoch) except -1:
+    """Write all batches, stamped; whether the disk took them."""
+    cdef uint8_t heads[GROUP_MAX * HEADER_BYTES]
+    cdef iovec parts[2 * GROUP_MAX]
+    cdef int place
     cdef ssize_t written_bytes
-    cdef int descriptor
-    cdef bint is_due
+    cdef uint8_t* head
+    cdef Py_buffer* view
+    for place in range(group.count):
+        head, view = heads + place * HEADER_BYTES, group.views[place]
+        memcpy(head, view.buf, HEADER_BYTES)
+        put_big_endian_32(head, <uint32_t>(base_offset >> 32))
+        put_big_endian_32(head + 4, <uint32_t>(base_offset & 0xFFFFFFFF))
+        put_big_endian_32(head + 12, <uint32_t>epoch)
+        parts[2 * place].iov_base, parts[2 * place].iov_len = head, HEADER_BYTES
+        parts[2 * place + 1].iov_base = <uint8_t*>view.buf + HEADER_BYTES
+        parts[2 * place + 1].iov_len = <size_t>(view.len - HEADER_BYTES)
+        base_offset += group.batches[place].record_count
+    if group.size_bytes <= HELD_BYTES_MAX:
+        written_bytes = pwritev(descriptor, parts, 2 * group.count, position)
+    else:
+        with nogil:
+            written_bytes = pwritev(descriptor, parts, 2 * group.count, position)
+    return written_bytes == group.size_bytes
+
+
+cdef list write(log, writer, room, config, Group* group, list results, list places):
+    """As ``LogWriter.append_alone``, ``Segment.append_one`` and ``PartitionLog.publish``, one batch after the other."""
+    cdef int64_t position, base_offset, end_offset, size
+    cdef bint is_empty
     written = writer.written
     segments, bases = <object>PyTuple_GET_ITEM(written, 0), <object>PyTuple_GET_ITEM(written, 1)
     start, unstable = <object>PyTuple_GET_ITEM(written, 2), <object>PyTuple_GET_ITEM(written, 4)
     segment = (<tuple>segments)[len(<tuple>segments) - 1]
-    records, builder = segment._log, segment._builder
+    records = segment._log
     file = records._file
     if (
         log.offline_reason is not None
@@ -177,66 +232,78 @@ cdef object write(log, writer, room, config, Py_buffer* view, Batch* batch):
         or writer.room is not room
         or room.segment is not segment
         or room.stamps_time
-        or builder is None
         or type(file) is not LocalFile
+        or segment._builder is None
         or segment.offset_index._index is None
         or segment.time_index._index is None
         or unstable is not NOTHING_UNSTABLE
-        or config.flush_policy == "group"
-        or not log.replicas.is_alone
+        or log.replicas._members.followers
     ):
         return None
-    base = <object>PyTuple_GET_ITEM(<object>PyTuple_GET_ITEM(written, 3), 0)
-    base_offset, position = base, records.size_bytes
-    end_offset = base_offset + batch.record_count
+    base_offset, position = <object>PyTuple_GET_ITEM(<object>PyTuple_GET_ITEM(written, 3), 0), records.size_bytes
+    end_offset = base_offset + group.record_count
+    is_empty = position == 0
     if (
-        position + size > <int64_t>room.size_bytes_max
+        position + group.size_bytes > <int64_t>room.size_bytes_max
         or end_offset > <int64_t>room.end_offset_max
-        or batch.max_timestamp > <int64_t>room.timestamp_max
-        or <int64_t>room.entries_left <= 0
+        or group.max_timestamp > <int64_t>room.timestamp_max
+        or <int64_t>room.entries_left < group.count
+        # What it has room for is told by its first batch.
+        or (is_empty and group.count > 1)
         or end_offset - <int64_t><object>PyTuple_GET_ITEM(writer.durable_end, 0) >= <int64_t>config.flush_messages
     ):
         return None
     if position >= <int64_t>file._reserve_at:
         file._reserve(position)
-    epoch, descriptor = writer.epochs.current, file._descriptor
-    memcpy(head, view.buf, HEADER_BYTES)
-    put_big_endian_32(head, <uint32_t>(base_offset >> 32))
-    put_big_endian_32(head + 4, <uint32_t>(base_offset & 0xFFFFFFFF))
-    put_big_endian_32(head + 12, <uint32_t>epoch)
-    parts[0].iov_base, parts[0].iov_len = head, HEADER_BYTES
-    parts[1].iov_base, parts[1].iov_len = <uint8_t*>view.buf + HEADER_BYTES, <size_t>(size - HEADER_BYTES)
-    if size <= HELD_BYTES_MAX:
-        written_bytes = pwritev(descriptor, parts, 2, position)
-    else:
-        with nogil:
-            written_bytes = pwritev(descriptor, parts, 2, position)
-    if written_bytes != size:
+    epochs = writer.epochs._entries
+    if not put_all(group, file._descriptor, position, base_offset, epochs[len(epochs) - 1][0] if epochs else 0):
         # Whatever the disk has against it, it says again.
         return None
-    last_offset, end, end_position = end_offset - 1, end_offset, position + size
-    maximum_before = builder.max_timestamp
-    if position == 0:
-        segment._first_timestamp = batch.max_timestamp
-    if batch.max_timestamp > <int64_t><object>PyTuple_GET_ITEM(maximum_before, 0):
-        builder.max_timestamp = new_tuple(TimestampOffset, (batch.max_timestamp, last_offset))
-    since = builder._bytes_since_entry
-    is_due = since > <int64_t>builder._interval_bytes
-    builder._bytes_since_entry = size if is_due else since + size
-    if is_due:
-        try:
-            segment._add_index_entries(last_offset, position)
-        except OSError as error:
-            undo(log, writer, error, position, maximum_before)
-        room.entries_left -= 1
+    note_written(log, writer, room, segment, group, base_offset, position, results, places, start)
+    end, end_position = end_offset, position + group.size_bytes
     records.size_bytes = end_position
-    if position == 0:
+    if is_empty:
+        segment._first_timestamp = group.max_timestamp
         writer.room = None
     log_end = new_tuple(LogOffsetMetadata, (end, segment.base_offset, end_position))
     writer.written = new_tuple(WrittenState, (segments, bases, start, log_end, unstable))
-    show(log, segments, bases, start, log_end, end)
-    writer.high_watermark = end
-    return new_tuple(AppendResult, (base, last_offset, batch.record_count, NO_TIMESTAMP, start, False))
+    if config.flush_policy != "group":
+        show(log, segments, bases, start, log_end, end)
+        writer.high_watermark = end
+    return results
+
+
+cdef int note_written(
+    log, writer, room, segment, Group* group, int64_t base_offset, int64_t position, list results, list places, start
+) except -1:
+    """What the indexes are to know, and the answers."""
+    cdef int64_t begun_at = position, last, greatest, since, interval
+    cdef int place
+    builder = segment._builder
+    maximum_before = builder.max_timestamp
+    greatest, since = <object>PyTuple_GET_ITEM(maximum_before, 0), builder._bytes_since_entry
+    interval = builder._interval_bytes
+    for place in range(group.count):
+        last = base_offset + group.batches[place].record_count - 1
+        last_offset = last
+        if group.batches[place].max_timestamp > greatest:
+            greatest = group.batches[place].max_timestamp
+            builder.max_timestamp = new_tuple(TimestampOffset, (greatest, last_offset))
+        if since > interval:
+            since = 0
+            try:
+                segment._add_index_entries(last_offset, position)
+            except OSError as error:
+                undo(log, writer, error, begun_at, maximum_before)
+            room.entries_left -= 1
+        since += group.views[place].len
+        results[places[place]] = new_tuple(
+            AppendResult, (base_offset, last_offset, group.batches[place].record_count, NO_TIMESTAMP, start, False)
+        )
+        position += group.views[place].len
+        base_offset = last + 1
+    builder._bytes_since_entry = since
+    return 0
 
 
 cdef object undo(log, writer, error, position, maximum_before):

@@ -15,6 +15,7 @@ from libc.string cimport memcpy
 import weakref
 from bisect import bisect_left
 
+from app.http._known_requests import Ticket
 from app.http.hot import HotAnswer
 from storage import batch_search
 from storage._plain_append import append
@@ -33,6 +34,13 @@ cdef enum:
     DIGITS_MAX = 20
     # The text around the numbers of an answer, and seven of them.
     ANSWER_BYTES_MAX = 512
+    # What one write takes, at most (as in ``_plain_append``); a batch more ends the turn before its time.
+    GROUP_MAX = 64
+    GROUP_BYTES_MAX = 1024 * 1024
+    # One of so many batches that are written as they come looks whether others come with it.
+    LOOKS_APART = 32
+    # After so many turns with one batch each the next are written as they come.
+    LONELY_MAX = 16
 
 # As the tuples make themselves, without a function of theirs for each.
 cdef object new_tuple = tuple.__new__
@@ -169,70 +177,83 @@ cdef int observe(distribution, double value) except -1:
     return 0
 
 
-cdef class QuickProduce:
-    """A plain batch to one partition, answered once it is written."""
+cdef class AppendTurn:
+    """The plain batches that came to one partition in a turn of the loop: written at its end, with one write.
 
-    cdef object broker, clock, topic_name, topic_id, config, writer, watched_fetches, watched_appends
-    cdef object records, bytes, group_requests, append_seconds
-    cdef dict topics
-    cdef bint is_system_clock
-    cdef int64_t partition, bytes_max
+    That costs a call of the loop, so where batches come alone they are written as they come. It holds no log and no
+    writer but while somebody waits.
+    """
+
+    cdef object broker, clock, loop, watched_fetches, watched_appends, records, bytes, wait_for_fsync
+    cdef object writer
+    cdef list tickets
+    cdef bint is_system_clock, is_crowded
+    cdef int64_t partition, size_bytes
+    cdef int lonely_count, asked_count, asked_before
     cdef double stall_seconds
+    cdef object group_requests, append_seconds
     # The head up to the content's length, and what stands around the numbers of the content.
     cdef bytes begun
     cdef list pieces
 
-    def __init__(self, broker, topic, writer, int64_t bytes_max, double stall_seconds, bytes begun, bytes result_format):
-        """``result_format`` has partition, base offset, last offset, count, append time, log start, durable offset."""
+    def __init__(self, broker, writer, double stall_seconds, bytes begun, bytes result_format, wait_for_fsync):
+        """``result_format`` has partition, base offset, last offset, count, append time, log start, durable offset.
+
+        ``wait_for_fsync`` makes what a request waits for of its options and what ``PartitionWriter.await_fsync`` gives.
+        """
         metrics = broker.metrics
-        self.broker, self.topics, self.clock = broker, broker.manager.topics, broker.manager.clock
+        self.broker, self.clock, self.loop = broker, broker.manager.clock, writer._loop
         self.is_system_clock = type(self.clock) is SystemClock
-        self.topic_name, self.topic_id, self.config = topic.name, topic.topic_id, writer.log.config
-        self.partition, self.writer = writer.log.name.partition, weakref.ref(writer)
+        self.partition = writer.log.name.partition
         self.watched_fetches, self.watched_appends = broker.waiters.watched, broker.produce_waiters.watched
         self.records, self.bytes = metrics.produced_records, metrics.produced_bytes
         self.group_requests = metrics.group_requests.distribution
         self.append_seconds = metrics.append_seconds.distribution
-        self.bytes_max, self.stall_seconds = bytes_max, stall_seconds
+        self.stall_seconds, self.wait_for_fsync = stall_seconds, wait_for_fsync
         self.begun, self.pieces = begun, result_format.split(b"%d")
         assert len(self.pieces) == 8 and len(result_format) + 7 * DIGITS_MAX <= ANSWER_BYTES_MAX
+        self.tickets = []
+        self.size_bytes = 0
 
-    def __call__(self, number, body):
-        cdef int64_t size_bytes = len(body)
+    cdef list append(self, writer, log, list bodies, int64_t size_bytes, config):
+        """As ``PartitionWriter.append_alone``, several of them; ``None`` leaves all as if nobody had asked."""
         cdef double began, seconds
-        broker = self.broker
-        topic = self.topics.get(self.topic_name)
-        if topic is None or topic.topic_id != self.topic_id or broker.is_released or broker.quotas.table.has_any:
-            return None
-        writer = self.writer()
+        cdef list results
+        cdef int64_t record_count = 0, written_bytes = 0
+        cdef Py_ssize_t place
+        cdef int count = 0
         if (
-            writer is None
-            or writer._task is not None
+            writer._task is not None
             or writer._refusal is not None
             or writer._was_slow
-            or size_bytes > min(self.bytes_max, <int64_t>writer._inline_bytes_max)
-            or (writer._stalled_until and writer._loop.time() < writer._stalled_until)
+            or size_bytes > <int64_t>writer._inline_bytes_max
+            or (writer._stalled_until and self.loop.time() < writer._stalled_until)
         ):
             return None
-        log = writer._log
         began = elapsed()
         try:
-            result = append(log, body, self.config, self.now_ms())
+            results = append(log, bodies, config, self.now_ms())
         except StorageError as error:
             writer._failed_here(error)
             raise
-        if result is None:
+        if results is None:
             return None
         seconds = elapsed() - began
         if seconds > self.stall_seconds:
             writer._look_for_stall(seconds, 0)
-        observe(self.group_requests, 1)
+        for place in range(len(results)):
+            result = results[place]
+            if result is not None:
+                count += 1
+                record_count += <int64_t><object>PyTuple_GET_ITEM(result, 2)
+                written_bytes += len(bodies[place])
+        self.records.value += record_count
+        self.bytes.value += written_bytes
+        observe(self.group_requests, count)
         observe(self.append_seconds, seconds)
         if self.watched_fetches or self.watched_appends:
-            broker.published(log)
-        self.records.value += <object>PyTuple_GET_ITEM(result, 2)
-        self.bytes.value += size_bytes
-        return self.answer(result, log._writer.recovery_point)
+            self.broker.published(log)
+        return results
 
     cdef int64_t now_ms(self) except? -1:
         cdef timespec time
@@ -259,3 +280,115 @@ cdef class QuickProduce:
         at = put_number(put(PyBytes_AS_STRING(head), self.begun), size)
         memcpy(at, b"\r\n", 2)
         return new_tuple(HotAnswer, (head, PyBytes_FromStringAndSize(room, size), (), 200))
+
+    cdef object append_now(self, writer, body, int64_t size_bytes, config):
+        """Write a batch as it comes; its answer, or ``None``."""
+        log = writer._log
+        results = self.append(writer, log, [body], size_bytes, config)
+        if results is None or results[0] is None:
+            return None
+        self.asked_count += 1
+        if self.asked_count - self.asked_before >= LOOKS_APART:
+            self.asked_before = self.asked_count
+            self.loop.call_soon(self.look)
+        return self.answer(results[0], log._writer.recovery_point)
+
+    def look(self):
+        """See whether a turn in which a batch came has brought another one."""
+        self.is_crowded = self.asked_count > self.asked_before
+        self.lonely_count = 0
+
+    cdef object join(self, writer, body, int64_t size_bytes, config, options):
+        """Let a batch wait for the end of the turn."""
+        ticket = Ticket(self, body, config, options)
+        if len(self.tickets) == GROUP_MAX or self.size_bytes + size_bytes > GROUP_BYTES_MAX:
+            self.end()
+        if not self.tickets:
+            self.writer = writer
+            self.loop.call_soon(self.end)
+        self.tickets.append(ticket)
+        self.size_bytes += size_bytes
+        return ticket
+
+    def end(self):
+        """Write what has come, and answer."""
+        cdef list tickets = self.tickets
+        cdef int64_t size_bytes = self.size_bytes
+        if not tickets:
+            return
+        writer, self.writer = self.writer, None
+        self.tickets, self.size_bytes = [], 0
+        self.lonely_count = self.lonely_count + 1 if len(tickets) == 1 else 0
+        if self.lonely_count > LONELY_MAX:
+            self.is_crowded = False
+        try:
+            self.write(writer, tickets, size_bytes)
+        except Exception as error:
+            for ticket in tickets:
+                ticket.answer = error
+        for ticket in tickets:
+            if ticket.connection is not None:
+                ticket.connection.settle(ticket)
+
+    cdef int write(self, writer, list tickets, int64_t size_bytes) except -1:
+        """Give each ticket its answer; those without one are left to the general way."""
+        cdef list results
+        cdef Py_ssize_t place
+        cdef bint waits = False
+        log = writer._log
+        config = log.config
+        for ticket in tickets:
+            if ticket.config is not config:
+                return 0
+        results = self.append(writer, log, [ticket.body for ticket in tickets], size_bytes, config)
+        if results is None:
+            return 0
+        for place in range(len(results)):
+            if results[place] is not None and tickets[place].options is not None:
+                waits = True
+        is_flushed = waits and writer.flush_here()
+        if not is_flushed and config.flush_policy == "group":
+            writer.publish()
+        durable_offset = log._writer.recovery_point
+        for place in range(len(results)):
+            ticket, result = tickets[place], results[place]
+            if result is None:
+                continue
+            if ticket.options is None or is_flushed:
+                ticket.answer = self.answer(result, durable_offset)
+            else:
+                pending = writer.await_fsync(len(ticket.body), result)
+                ticket.answer = self.wait_for_fsync(self.broker, pending, ticket.options)
+        return 0
+
+
+cdef class QuickProduce:
+    """A plain batch to one partition, with what its requests wait for: its write alone, or an fsync too (``options``)."""
+
+    cdef object broker, quotas, config, writer, options
+    cdef AppendTurn turn
+    cdef int64_t bytes_max
+
+    def __init__(self, broker, writer, AppendTurn turn, options, int64_t bytes_max):
+        self.broker, self.quotas, self.config = broker, broker.quotas, writer.log.config
+        # The writer of a topic that was deleted refuses whatever comes.
+        self.writer, self.turn, self.options = weakref.ref(writer), turn, options
+        self.bytes_max = bytes_max
+
+    def answer(self, number, body):
+        """Its ``quick`` where no fsync is waited for."""
+        cdef int64_t size_bytes = len(body)
+        writer = self.writer()
+        if writer is None or size_bytes > self.bytes_max or self.broker.is_released or self.quotas.table.has_any:
+            return None
+        return self.turn.append_now(writer, body, size_bytes, self.config)
+
+    def join(self, number, body):
+        """Its ``join``."""
+        cdef int64_t size_bytes = len(body)
+        writer = self.writer()
+        if writer is None or size_bytes > self.bytes_max or self.broker.is_released or self.quotas.table.has_any:
+            return None
+        if self.options is None and not self.turn.is_crowded:
+            return self.turn.append_now(writer, body, size_bytes, self.config)
+        return self.turn.join(writer, body, size_bytes, self.config, self.options)

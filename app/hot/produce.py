@@ -147,10 +147,12 @@ def _find_short_way(broker: Broker, request: HotRequest, log: PartitionLog, opti
         return
     topic, writer = broker.topic(head.topic), broker.writer_of(log)
     head.memo.way = _ShortWay(topic, writer, options if waits else None)
-    if quick_answers is not None and plain_append is not None and plain_append.is_usable and not waits:
-        request.quick = quick_answers.QuickProduce(
-            broker, topic, writer, _QUICK_BYTES_MAX, STALL_SECONDS, _JSON_HEAD, _RESULT
-        )
+    if quick_answers is not None and plain_append is not None and plain_append.is_usable:
+        if writer.turn is None:
+            writer.turn = quick_answers.AppendTurn(broker, writer, STALL_SECONDS, _JSON_HEAD, _RESULT, _wait_for_fsync)
+        quick = quick_answers.QuickProduce(broker, writer, writer.turn, options if waits else None, _QUICK_BYTES_MAX)
+        request.join = quick.join
+        request.quick = None if waits else quick.answer
 
 
 class _Known:

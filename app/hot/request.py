@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from app.access.access import Access
 from app.http.hot import HotCall, PlainHead, Quick
 from app.quotas.throttling import Client
@@ -10,10 +12,10 @@ from app.quotas.throttling import Client
 class HotRequest(HotCall):
     """A plain request with who asks. What its route declares to need is allowed already.
 
-    ``quick`` is the handler's, who may set what answers the next requests of this head.
+    ``quick`` and ``join`` are the handler's, who may set what answers the next requests of this head.
     """
 
-    __slots__ = ("access", "client", "quick")
+    __slots__ = ("access", "client", "join", "quick")
 
     def __init__(
         self,
@@ -35,3 +37,4 @@ class HotRequest(HotCall):
         self.access = access
         self.client = client
         self.quick: Quick | None = None
+        self.join: Any = None

@@ -244,8 +244,10 @@ class Tier:
         self.answered_count += 1
         if quotas is not None:
             quotas.charge(QuotaKind.REQUEST, client, 1)
-        if request.quick is not None:
-            head.quick = request.quick if access is EVERYTHING else self._allowed(request.quick, head, route, peer)
+        for name in ("quick", "join"):
+            answers = getattr(request, name)
+            if answers is not None:
+                setattr(head, name, answers if access is EVERYTHING else self._allowed(answers, head, route, peer))
         return request, outcome
 
     def call_of(

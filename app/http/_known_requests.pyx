@@ -15,7 +15,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcmp, memcpy
 
 from app.http.file_transfer import CORKED_BYTES_MIN, allow_unsent
-from app.http.hot import NUMBER_DIGITS_MAX
+from app.http.hot import NUMBER_DIGITS_MAX, HotAnswer
 from app.http.plain_requests import SLICED_BYTES_MIN, PlainRequests, common_lines
 from app.http.protocol import Stage, Waits
 from app.http.transfer_turns import LEAST_PIECE_BYTES, PIECE_BYTES, TURN_BYTES
@@ -47,6 +47,7 @@ cdef extern from "<time.h>" nogil:
     int CLOCK_MONOTONIC
 
 cdef object NEXT_REQUEST = Waits.NEXT_REQUEST
+cdef object NOTHING = Waits.NOTHING
 cdef object IDLE = Stage.IDLE
 cdef object twin = PlainRequests.data_received
 cdef object begin = PlainRequests.connection_made
@@ -103,6 +104,22 @@ cdef bint match_head(known, const char* data, Py_ssize_t size, Match* found) exc
     return True
 
 
+cdef class Ticket:
+    """A request that waits for the end of its turn of the loop; what gave it out calls ``settle`` of its connection.
+
+    ``answer`` is a ``HotAnswer`` or what ``HotTier.serve`` may give instead; ``None`` leaves the request to that.
+    """
+
+    cdef public object connection, answer
+    cdef readonly object turn, body, config, options
+    cdef object head, number
+    cdef double began
+
+    def __init__(self, turn, body, config, options):
+        """``turn.end()`` settles it before its time."""
+        self.turn, self.body, self.config, self.options = turn, body, config, options
+
+
 cdef class KnownRequests:
     """The first base of a server's class of connections; see ``connections.protocol_class``."""
 
@@ -113,6 +130,9 @@ cdef class KnownRequests:
     cdef public long _message_number
     cdef public double _deadline, _timer_at
     cdef int descriptor
+    # A request that waits for the end of this turn of the loop, and what came behind it.
+    cdef Ticket ticket
+    cdef bytes stash
 
     def __cinit__(self, *_, **__):
         self.descriptor = -1
@@ -124,6 +144,9 @@ cdef class KnownRequests:
             self.descriptor = self.wire.descriptor
 
     def data_received(self, data):
+        if self.ticket is not None:
+            self.stash = data if self.stash is None else self.stash + data
+            return None
         if (
             self._known is not None
             and self.descriptor >= 0
@@ -149,7 +172,9 @@ cdef class KnownRequests:
         while True:
             known = self._known
             head = known.head
-            quick = head.quick
+            quick = head.join
+            if quick is None:
+                quick = head.quick
             if quick is None or not match_head(known, content + start, size - start, &found):
                 break
             body_at = end = start + found.end
@@ -174,6 +199,11 @@ cdef class KnownRequests:
                 return None if end == size else data[end:]
             if answer is None:
                 break
+            if type(answer) is Ticket:
+                self.wait_for(<Ticket>answer, head, number, began)
+                if end < size:
+                    self.stash = data[end:]
+                return None
             self._message_number += 1
             self.hot.answered_count += 1
             if not self.send_answer(head, number, body, answer, began):
@@ -186,6 +216,50 @@ cdef class KnownRequests:
             if self._deaf:
                 break
         return data[start:] if start else data
+
+    cdef int wait_for(self, Ticket ticket, head, number, double began) except -1:
+        ticket.connection, ticket.head, ticket.number, ticket.began = self, head, number, began
+        self.ticket = ticket
+        self._waits_for = NOTHING
+        self._message_number += 1
+        return 0
+
+    def settle(self, Ticket ticket):
+        """Answer the request that waits, and go on with what came meanwhile."""
+        cdef bytes stash = self.stash
+        self.ticket = self.stash = ticket.connection = None
+        answer = ticket.answer
+        if self._deaf:
+            # Whoever sent it is gone.
+            return
+        if answer is None:
+            self._serve(ticket.head, ticket.number, ticket.body, ticket.began)
+        elif type(answer) is not HotAnswer:
+            call = self.hot.call_of(ticket.head, ticket.number, ticket.body, next(self.hot.numbers), ticket.began)
+            self._begin(self._exchange(call), answer)
+        else:
+            self.hot.answered_count += 1
+            self._waits_for = NEXT_REQUEST
+            if self.send_answer(ticket.head, ticket.number, ticket.body, answer, ticket.began):
+                self.note_answered(ticket.head, answer, ticket.began)
+        if stash is not None:
+            self.data_received(stash)
+
+    def eof_received(self):
+        if self.ticket is not None:
+            self.ticket.turn.end()
+        return PlainRequests.eof_received(self)
+
+    def connection_lost(self, exc):
+        if self.ticket is not None:
+            # It is carried out all the same.
+            self.ticket.connection = self.ticket = self.stash = None
+        PlainRequests.connection_lost(self, exc)
+
+    def shutdown(self):
+        if self.ticket is not None:
+            self.ticket.turn.end()
+        PlainRequests.shutdown(self)
 
     cdef int note_answered(self, head, answer, double began) except -1:
         cdef double deadline

@@ -40,7 +40,8 @@ class PlainHead:
     ``parameters`` is the model that the twin has validated; the number of ``offset=`` in it does not count, as
     requests that differ in that alone share it: see ``HotCall.number``. ``memo`` is the handler's, for what follows
     from the head alone; ``client`` is the tier's, who asks while nobody has to say so; ``count`` counts an answer, with
-    its status and how many seconds it took; ``quick``, once there is one, answers most requests of this head.
+    its status and how many seconds it took. ``quick``, once there is one, answers most requests of this head; ``join``
+    does, too, or gives a ticket of ``_known_requests.pyx``, whose answer comes at the end of the turn of the loop.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class PlainHead:
         "count",
         "given_id",
         "headers",
+        "join",
         "memo",
         "method",
         "parameters",
@@ -83,6 +85,7 @@ class PlainHead:
         self.count: Callable[[int, float], None] = _count_nothing
         self.given_id: str | None = None
         self.quick: Quick | None = None
+        self.join: Callable[[int | None, bytes | memoryview], Any] | None = None
 
 
 def _count_nothing(_: int, __: float) -> None:
