@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from rollway.records.compiled import load
 
 
 class PlainCounter:
@@ -57,12 +60,12 @@ class PlainCounters:
 
 
 class Distribution:
-    """How many values were at most how large, and their sum."""
+    """How many values were at most how large, and their sum. ``make_distribution`` makes those that are counted in."""
 
-    __slots__ = ("_bounds", "_least", "counts", "sum")
+    __slots__ = ("_least", "bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
+        self.bounds = tuple(bounds)
         self._least = bounds[0]
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
@@ -70,17 +73,18 @@ class Distribution:
     def observe(self, value: float) -> None:
         """Count ``value``."""
         # Most are as small as can be told.
-        self.counts[0 if value <= self._least else bisect_left(self._bounds, value)] += 1
+        self.counts[0 if value <= self._least else bisect_left(self.bounds, value)] += 1
         self.sum += value
 
-    def buckets(self) -> list[tuple[str, float]]:
-        """Upper bounds and how many values are not above, as Prometheus writes them."""
-        total = 0
-        rows: list[tuple[str, float]] = []
-        for bound, count in zip((*self._bounds, float("inf")), self.counts, strict=True):
-            total += count
-            rows.append(("+Inf" if bound == float("inf") else str(float(bound)), total))
-        return rows
+
+def buckets_of(distribution: Distribution) -> list[tuple[str, float]]:
+    """Upper bounds and how many values are not above, as Prometheus writes them."""
+    total = 0
+    rows: list[tuple[str, float]] = []
+    for bound, count in zip((*distribution.bounds, float("inf")), distribution.counts, strict=True):
+        total += count
+        rows.append(("+Inf" if bound == float("inf") else str(float(bound)), total))
+    return rows
 
 
 class PlainHistogram:
@@ -91,13 +95,13 @@ class PlainHistogram:
     def __init__(self, name: str, text: str, bounds: Sequence[float]) -> None:
         self.name = name
         self.text = text
-        self.distribution = Distribution(bounds)
+        self.distribution = make_distribution(bounds)
         self.observe = self.distribution.observe
 
     def collect(self) -> Iterable[Metric]:
         """As Prometheus shows it."""
         distribution = self.distribution
-        return [HistogramMetricFamily(self.name, self.text, distribution.buckets(), distribution.sum)]
+        return [HistogramMetricFamily(self.name, self.text, buckets_of(distribution), distribution.sum)]
 
 
 class RouteCount(Distribution):
@@ -113,8 +117,23 @@ class RouteCount(Distribution):
         """Count a request."""
         self.statuses[status] = self.statuses.get(status, 0) + 1
         # As ``observe``, without its call: this is for every request.
-        self.counts[0 if seconds <= self._least else bisect_left(self._bounds, seconds)] += 1
+        self.counts[0 if seconds <= self._least else bisect_left(self.bounds, seconds)] += 1
         self.sum += seconds
+
+
+_compiled: Any = load("app._distributions")
+
+
+def make_distribution(bounds: Sequence[float]) -> Distribution:
+    """One that is empty; in C, where the service was installed with a compiler."""
+    made: Distribution = Distribution(bounds) if _compiled is None else _compiled.Distribution(bounds)
+    return made
+
+
+def make_route_count(bounds: Sequence[float]) -> RouteCount:
+    """As ``make_distribution``."""
+    made: RouteCount = RouteCount(bounds) if _compiled is None else _compiled.RouteCount(bounds)
+    return made
 
 
 class RouteCounts:
@@ -128,7 +147,7 @@ class RouteCounts:
         """Where requests of a route are counted; it is shown once there are any."""
         found = self._routes.get((method, route))
         if found is None:
-            found = self._routes[method, route] = RouteCount(self._bounds)
+            found = self._routes[method, route] = make_route_count(self._bounds)
         return found
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -151,7 +170,7 @@ class RouteCounts:
             for status, count in statuses:
                 requests.add_metric((method, route, str(status)), count)
             if statuses:
-                seconds.add_metric((method, route), counted.buckets(), counted.sum)
+                seconds.add_metric((method, route), buckets_of(counted), counted.sum)
         return [requests, seconds]
 
 

@@ -13,7 +13,6 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 import weakref
-from bisect import bisect_left
 
 from app.http._known_requests import Ticket
 from app.http.hot import HotAnswer
@@ -166,17 +165,6 @@ cdef inline double elapsed() noexcept:
     return <double>time.tv_sec + 1e-9 * <double>time.tv_nsec
 
 
-cdef int observe(distribution, double value) except -1:
-    """As ``plain_metrics.Distribution.observe``."""
-    cdef list counts = distribution.counts
-    cdef Py_ssize_t place = 0
-    if value > <double>distribution._least:
-        place = bisect_left(distribution._bounds, value)
-    counts[place] = counts[place] + 1
-    distribution.sum = <double>distribution.sum + value
-    return 0
-
-
 cdef class AppendTurn:
     """The plain batches that came to one partition in a turn of the loop: written at its end, with one write.
 
@@ -184,14 +172,13 @@ cdef class AppendTurn:
     writer but while somebody waits.
     """
 
-    cdef object broker, clock, loop, watched_fetches, watched_appends, records, bytes, wait_for_fsync
+    cdef object broker, clock, loop, watched_fetches, watched_appends, records, bytes, wait_for_fsync, observe_group, observe_seconds
     cdef object writer
     cdef list tickets
     cdef bint is_system_clock, is_crowded
     cdef int64_t partition, size_bytes
     cdef int lonely_count, asked_count, asked_before
     cdef double stall_seconds
-    cdef object group_requests, append_seconds
     # The head up to the content's length, and what stands around the numbers of the content.
     cdef bytes begun
     cdef list pieces
@@ -207,8 +194,7 @@ cdef class AppendTurn:
         self.partition = writer.log.name.partition
         self.watched_fetches, self.watched_appends = broker.waiters.watched, broker.produce_waiters.watched
         self.records, self.bytes = metrics.produced_records, metrics.produced_bytes
-        self.group_requests = metrics.group_requests.distribution
-        self.append_seconds = metrics.append_seconds.distribution
+        self.observe_group, self.observe_seconds = metrics.group_requests.observe, metrics.append_seconds.observe
         self.stall_seconds, self.wait_for_fsync = stall_seconds, wait_for_fsync
         self.begun, self.pieces = begun, result_format.split(b"%d")
         assert len(self.pieces) == 8 and len(result_format) + 7 * DIGITS_MAX <= ANSWER_BYTES_MAX
@@ -249,8 +235,8 @@ cdef class AppendTurn:
                 written_bytes += len(bodies[place])
         self.records.value += record_count
         self.bytes.value += written_bytes
-        observe(self.group_requests, count)
-        observe(self.append_seconds, seconds)
+        self.observe_group(count)
+        self.observe_seconds(seconds)
         if self.watched_fetches or self.watched_appends:
             self.broker.published(log)
         return results

@@ -130,6 +130,8 @@ cdef class KnownRequests:
     cdef public long _message_number
     cdef public double _deadline, _timer_at
     cdef int descriptor
+    cdef object tier, turns
+    cdef double keep_alive_seconds
     # A request that waits for the end of this turn of the loop, and what came behind it.
     cdef Ticket ticket
     cdef bytes stash
@@ -141,6 +143,7 @@ cdef class KnownRequests:
         begin(self, transport)
         # Only where the transport is the bare socket; and whoever wants a line for each request has another way.
         if self.scheme == "http" and self.hot is not None and not self.access_log:
+            self.tier, self.turns, self.keep_alive_seconds = self.hot, self.transfers, self.timeout_keep_alive
             self.descriptor = self.wire.descriptor
 
     def data_received(self, data):
@@ -195,7 +198,7 @@ cdef class KnownRequests:
                 answer = quick(number, body)
             except Exception as error:
                 self._message_number += 1
-                self._begin(self._exchange(self.hot.call_of(head, number, body, next(self.hot.numbers), began)), error)
+                self._begin(self._exchange(self.tier.call_of(head, number, body, next(self.tier.numbers), began)), error)
                 return None if end == size else data[end:]
             if answer is None:
                 break
@@ -205,7 +208,7 @@ cdef class KnownRequests:
                     self.stash = data[end:]
                 return None
             self._message_number += 1
-            self.hot.answered_count += 1
+            self.tier.answered_count += 1
             if not self.send_answer(head, number, body, answer, began):
                 # What is left of it is on its way; who is behind it waits.
                 return None if end == size else data[end:]
@@ -235,10 +238,10 @@ cdef class KnownRequests:
         if answer is None:
             self._serve(ticket.head, ticket.number, ticket.body, ticket.began)
         elif type(answer) is not HotAnswer:
-            call = self.hot.call_of(ticket.head, ticket.number, ticket.body, next(self.hot.numbers), ticket.began)
+            call = self.tier.call_of(ticket.head, ticket.number, ticket.body, next(self.tier.numbers), ticket.began)
             self._begin(self._exchange(call), answer)
         else:
-            self.hot.answered_count += 1
+            self.tier.answered_count += 1
             self._waits_for = NEXT_REQUEST
             if self.send_answer(ticket.head, ticket.number, ticket.body, answer, ticket.began):
                 self.note_answered(ticket.head, answer, ticket.began)
@@ -266,7 +269,7 @@ cdef class KnownRequests:
         head.count(<object>PyTuple_GET_ITEM(answer, 3), now() - began)
         self.server_state.total_requests += 1
         # As ``_expect``: nothing but the time is new in most rows of requests.
-        deadline = self._deadline = self.loop.time() + self.timeout_keep_alive
+        deadline = self._deadline = <double>self.loop.time() + self.keep_alive_seconds
         if deadline < self._timer_at:
             self._look_at(deadline)
         return 0
@@ -277,9 +280,9 @@ cdef class KnownRequests:
         cdef Py_ssize_t sent = 0, size
         cdef object transport = self.transport
         parts, content = <object>PyTuple_GET_ITEM(answer, 2), <object>PyTuple_GET_ITEM(answer, 1)
-        request_id = head.given_id or next(self.hot.numbers)
+        request_id = head.given_id or next(self.tier.numbers)
         if len(parts) > (0 if content else 1):
-            return self._answer(self.hot.call_of(head, number, body, request_id, began), answer)
+            return self._answer(self.tier.call_of(head, number, body, request_id, began), answer)
         whole = compose(<object>PyTuple_GET_ITEM(answer, 0), request_id, self.server_state.default_headers, content)
         size = PyBytes_GET_SIZE(whole)
         is_free = not transport.get_write_buffer_size() and not transport.is_closing()
@@ -295,15 +298,15 @@ cdef class KnownRequests:
             sent = self.send_slice(whole, part)
             if sent == size + <Py_ssize_t>part.size_bytes:
                 return True
-            call = self.hot.call_of(head, number, body, request_id, began)
+            call = self.tier.call_of(head, number, body, request_id, began)
             self._exchange(call).send_rest(answer, whole, sent)
             return False
-        return self._answer(self.hot.call_of(head, number, body, request_id, began), answer)
+        return self._answer(self.tier.call_of(head, number, body, request_id, began), answer)
 
     cdef int64_t send_slice(self, bytes head, part) except -1:
         """As ``file_transfer.send_at_once``, of a part that is known to be in memory."""
         cdef int64_t size_bytes = part.size_bytes, unsent_bytes_max = self.unsent_bytes_max
-        cdef int64_t unfinished_count = self.transfers.unfinished_count
+        cdef int64_t unfinished_count = self.turns.unfinished_count
         cdef Py_ssize_t head_bytes = PyBytes_GET_SIZE(head), sent
         cdef const char* content = PyBytes_AS_STRING(head)
         cdef off_t position = part.position
@@ -313,7 +316,7 @@ cdef class KnownRequests:
             return 0
         source = part.file.fileno()
         if unsent_bytes_max and size_bytes > unsent_bytes_max:
-            allow_unsent(self.wire, self.transfers, unsent_bytes_max, size_bytes)
+            allow_unsent(self.wire, self.turns, unsent_bytes_max, size_bytes)
         with nogil:
             if size_bytes >= CORKED_MIN:
                 setsockopt(self.descriptor, IPPROTO_TCP, TCP_CORK, &on, sizeof(on))
