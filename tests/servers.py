@@ -74,6 +74,11 @@ class ThreadedServer:
         """The class of its connections."""
         return self._server.config.http
 
+    @property
+    def connections(self) -> Any:
+        """Its connections, of that class."""
+        return self._server.server_state.connections
+
     def call(self, function: Callable[[], object]) -> None:
         """Run ``function`` on the server's loop, and raise what it raises."""
         loop = self.service.loop

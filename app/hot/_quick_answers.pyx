@@ -313,8 +313,15 @@ cdef class AppendTurn:
             for ticket in tickets:
                 ticket.answer = error
         for ticket in tickets:
-            if ticket.connection is not None:
-                ticket.connection.settle(ticket)
+            connection = ticket.connection
+            if connection is None:
+                continue
+            try:
+                connection.settle(ticket)
+            except Exception as error:
+                # A defect of ours must not leave the others waiting for ever.
+                self.loop.call_exception_handler({"message": "a request could not be answered", "exception": error})
+                connection.cut()
 
     cdef int write(self, writer, list tickets, int64_t size_bytes) except -1:
         """Give each ticket its answer; those without one are left to the general way."""

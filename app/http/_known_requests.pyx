@@ -85,8 +85,7 @@ cdef bint match_head(known, const char* data, Py_ssize_t size, Match* found) exc
         return True
     behind = known.behind
     behind_bytes = PyBytes_GET_SIZE(behind)
-    # Bodies of one length come in rows; the twin notes another one.
-    if not behind_bytes or known.is_length:
+    if not behind_bytes:
         return False
     before = known.before
     at = PyBytes_GET_SIZE(before)
@@ -198,7 +197,7 @@ cdef class KnownRequests:
                 answer = quick(number, body)
             except Exception as error:
                 self._message_number += 1
-                self._begin(self._exchange(self.tier.call_of(head, number, body, next(self.tier.numbers), began)), error)
+                self.begin_exchange(head, number, body, began, error)
                 return None if end == size else data[end:]
             if answer is None:
                 break
@@ -220,6 +219,13 @@ cdef class KnownRequests:
                 break
         return data[start:] if start else data
 
+    cdef int begin_exchange(self, head, number, body, double began, outcome) except -1:
+        """An exchange stands for the request until ``outcome`` is answered."""
+        request_id = head.given_id or next(self.tier.numbers)
+        self.tier.answered_count += 1
+        self._begin(self._exchange(self.tier.call_of(head, number, body, request_id, began)), outcome)
+        return 0
+
     cdef int wait_for(self, Ticket ticket, head, number, double began) except -1:
         ticket.connection, ticket.head, ticket.number, ticket.began = self, head, number, began
         self.ticket = ticket
@@ -238,8 +244,7 @@ cdef class KnownRequests:
         if answer is None:
             self._serve(ticket.head, ticket.number, ticket.body, ticket.began)
         elif type(answer) is not HotAnswer:
-            call = self.tier.call_of(ticket.head, ticket.number, ticket.body, next(self.tier.numbers), ticket.began)
-            self._begin(self._exchange(call), answer)
+            self.begin_exchange(ticket.head, ticket.number, ticket.body, ticket.began, answer)
         else:
             self.tier.answered_count += 1
             self._waits_for = NEXT_REQUEST

@@ -352,6 +352,7 @@ class PlainRequests(EdgeProtocol):
         assert self.hot is not None
         served = self.hot.serve(head, number, body, began, self)
         if served is None:
+            self._waits_for = Waits.NOTHING
             cycle = make_cycle(self, self._scope_of(head, number, body), body, keep_alive=not self._ends)
             self.cycle = cycle
             self._start_asgi_task(cycle, self.app)
@@ -384,6 +385,8 @@ class PlainRequests(EdgeProtocol):
 
     def _exchange(self, call: HotCall) -> HotExchange:
         """What stands for a call whose answer is not there at once."""
+        # Whatever the time that an idle connection had left.
+        self._waits_for = Waits.NOTHING
         exchange = HotExchange(self, call)
         exchange.keep_alive = not self._ends
         self.cycle = exchange  # type: ignore[assignment]

@@ -86,6 +86,8 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # uvicorn goes by the handlers of its logger, which others may have given it.
+        self.access_log = self.access_log and self.config.access_log
         self.stall_timeout_ms = self.limits.stall_timeout_ms
         self.unsent_bytes_max = self.limits.unsent_bytes_max
         self._stage = Stage.IDLE

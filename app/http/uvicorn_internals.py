@@ -21,6 +21,7 @@ _USED_ATTRIBUTES = [
     "access_logger",
     "app_state",
     "asgi_version",
+    "config",
     "cycle",
     "flow",
     "headers",

@@ -1,0 +1,404 @@
+"""Known requests on real connections: alone, many in a turn of the loop, and what comes between; compiled and not."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.hot import fetch, produce
+from app.http import connections
+from rollway.records import Codec, Record, columns_from_records, encode_batch
+from storage import batch_search
+from storage.segment import Segment
+from tests.edge_server import Answer, Connection
+from tests.servers import ThreadedServer, http_client
+
+RAW = "application/vnd.kafka.record-batch.v2"
+CLIENTS = 40
+POLICIES = ("interval", "group")
+
+
+@pytest.fixture(params=["compiled", "Python"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "Python":
+        monkeypatch.setattr(connections, "compiled", None)
+        monkeypatch.setattr(fetch, "quick_answers", None)
+        monkeypatch.setattr(produce, "quick_answers", None)
+        monkeypatch.setattr(batch_search, "search", None)
+    elif connections.compiled is None:
+        pytest.skip("not compiled here")
+    return str(request.param)
+
+
+@pytest.fixture
+def server(way: str, tmp_path: Path) -> Iterator[ThreadedServer]:
+    with ThreadedServer(tmp_path / "data") as running:
+        with http_client(running.url) as client:
+            for policy in POLICIES:
+                config = {"flush.policy": policy, "index.interval.bytes": 1000}
+                assert client.put(f"/v1/topics/{policy}", json={"partitions": 1, "config": config}).status_code == 201
+        trust_the_disk(running)
+        yield running
+
+
+def trust_the_disk(server: ThreadedServer) -> None:
+    """Let fsyncs be waited for on the loop, as after many that were quick."""
+    pace = server.service.broker._flush_pace
+    for _ in range(pace._needed_count):
+        pace.note_in_thread(0.0)
+
+
+def batch(value: bytes, count: int = 2, codec: Codec = Codec.NONE) -> bytes:
+    records = [Record(place, 1_700_000_000_000 + place, b"k", value) for place in range(count)]
+    return encode_batch(columns_from_records(records), codec=codec)
+
+
+def post(topic: str, body: bytes, query: str = "") -> bytes:
+    head = f"POST /v1/topics/{topic}/partitions/0/records{query} HTTP/1.1\r\nHost: a\r\nContent-Type: {RAW}\r\n"
+    return head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def get(topic: str, query: str) -> bytes:
+    return f"GET /v1/topics/{topic}/partitions/0/records?{query} HTTP/1.1\r\nHost: a\r\nAccept: {RAW}\r\n\r\n".encode()
+
+
+def connect(server: ThreadedServer) -> Connection:
+    return Connection(int(server.url.rpartition(":")[2]))
+
+
+def offset_of(answer: Answer) -> int:
+    assert answer.status == 200, answer.body
+    return int(json.loads(answer.body)["base_offset"])
+
+
+@contextlib.contextmanager
+def one_turn(server: ThreadedServer) -> Iterator[None]:
+    """What is sent inside comes to the loop at once."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        reached.set()
+        assert go_on.wait(30)
+
+    loop = server.service.loop
+    assert loop is not None
+    loop.call_soon_threadsafe(hold)
+    assert reached.wait(30)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+@contextlib.contextmanager
+def clients(server: ThreadedServer, topic: str, count: int = CLIENTS) -> Iterator[list[Connection]]:
+    """Connections whose requests are known, of a topic where several come in a turn."""
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(connect(server)) for _ in range(count)]
+        for _ in range(6):
+            with one_turn(server):
+                for connection in opened:
+                    connection.send(post(topic, batch(b"first")))
+            for connection in opened:
+                assert connection.read_answer().status == 200
+        yield opened
+
+
+def group_sizes(server: ThreadedServer) -> tuple[float, int]:
+    distribution = server.service.metrics.group_requests.distribution
+    return distribution.sum, sum(distribution.counts)
+
+
+def stored(server: ThreadedServer, topic: str) -> dict[int, bytes]:
+    """Every record by its offset, as the JSON route tells."""
+    found: dict[int, bytes] = {}
+    with http_client(server.url) as client:
+        offset = 0
+        while True:
+            answer = client.get(
+                f"/v1/topics/{topic}/partitions/0/records?offset={offset}", headers={"Accept": "application/json"}
+            ).json()
+            if not answer["records"]:
+                return found
+            for record in answer["records"]:
+                found[record["offset"]] = record["value"].encode()
+            offset = answer["next_offset"]
+
+
+@pytest.mark.parametrize("topic", POLICIES)
+def test_batches_of_one_turn_are_one_write_and_each_has_its_own_answer(
+    server: ThreadedServer, way: str, topic: str
+) -> None:
+    with clients(server, topic) as opened:
+        requests, groups = group_sizes(server)
+        values = [b"value %d" % number for number in range(CLIENTS)]
+        with one_turn(server):
+            for connection, value in zip(opened, values, strict=True):
+                connection.send(post(topic, batch(value, 1 + len(value) % 3)))
+        offsets = [offset_of(connection.read_answer()) for connection in opened]
+        written, made = group_sizes(server)
+    assert written - requests == CLIENTS
+    assert way == "Python" or made - groups <= 2
+    records = stored(server, topic)
+    for offset, value in zip(offsets, values, strict=True):
+        assert [records[offset + place] for place in range(1 + len(value) % 3)] == [value] * (1 + len(value) % 3)
+    assert sorted(records) == list(range(len(records)))
+
+
+@pytest.mark.parametrize("topic", POLICIES)
+def test_those_that_are_not_plain_are_judged_alone(server: ThreadedServer, topic: str) -> None:
+    broken = bytearray(batch(b"broken"))
+    broken[-1] ^= 1
+    bodies = [batch(b"a"), bytes(broken), batch(b"b", codec=Codec.GZIP), batch(b"c"), b"", batch(b"d") + batch(b"e")]
+    with clients(server, topic, len(bodies)) as opened:
+        before = len(stored(server, topic))
+        with one_turn(server):
+            for connection, body in zip(opened, bodies, strict=True):
+                connection.send(post(topic, body))
+        answers = [connection.read_answer() for connection in opened]
+        assert [answer.status for answer in answers] == [200, 400, 200, 200, answers[4].status, 200]
+        assert answers[4].status < 500
+        values = list(stored(server, topic).values())[before:]
+    assert sorted(values) == sorted([b"a", b"a", b"b", b"b", b"c", b"c", b"d", b"d", b"e", b"e"])
+
+
+@pytest.mark.parametrize("topic", POLICIES)
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_what_comes_behind_a_request_that_waits_is_answered_in_order(
+    server: ThreadedServer, topic: str, in_pieces: bool
+) -> None:
+    other = b"GET /v1/topics/group HTTP/1.1\r\nHost: a\r\n\r\n"
+    with clients(server, topic, 8) as opened:
+        first = opened[0]
+        row = [
+            post(topic, batch(b"x")),
+            post(topic, batch(b"y", 1)),
+            other,
+            post(topic, batch(b"z")),
+            get(topic, "offset=0"),
+        ]
+        with one_turn(server):
+            for connection in opened[1:]:
+                connection.send(post(topic, batch(b"w")))
+            for each in row if in_pieces else [b"".join(row)]:
+                first.send(each)
+        answers = [first.read_answer() for _ in row]
+        assert [answer.status for answer in answers] == [200] * 5
+        x, y, z = (offset_of(answers[place]) for place in (0, 1, 3))
+        assert x < y < z
+        for connection in opened[1:]:
+            assert connection.read_answer().status == 200
+        records = stored(server, topic)
+    assert [records[x], records[x + 1], records[y], records[z]] == [b"x", b"x", b"y", b"z"]
+
+
+def test_a_client_that_has_said_all_reads_its_answer(server: ThreadedServer) -> None:
+    with clients(server, "interval") as opened:
+        with one_turn(server):
+            for connection in opened:
+                connection.send(post("interval", batch(b"last")))
+                connection.socket.shutdown(socket.SHUT_WR)
+        assert len({offset_of(connection.read_answer()) for connection in opened}) == CLIENTS
+
+
+@pytest.mark.parametrize("topic", POLICIES)
+def test_clients_that_leave_in_the_same_turn_take_nothing_from_the_others(server: ThreadedServer, topic: str) -> None:
+    with clients(server, topic, 8) as opened:
+        with one_turn(server):
+            for connection in opened:
+                connection.send(post(topic, batch(b"kept")))
+            for connection in opened[::2]:
+                connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                connection.socket.close()
+        assert len({offset_of(connection.read_answer()) for connection in opened[1::2]}) == 4
+
+
+@pytest.mark.parametrize("topic", POLICIES)
+def test_a_stop_in_the_same_turn_lets_them_be_answered(server: ThreadedServer, topic: str) -> None:
+    with clients(server, topic, 8) as opened:
+        loop = server.service.loop
+        assert loop is not None
+        stop = threading.Thread(target=server.stop)
+        with one_turn(server):
+            for connection in opened:
+                connection.send(post(topic, batch(b"late")))
+            stop.start()
+        statuses = {connection.read_answer().status for connection in opened}
+        stop.join(30)
+    assert statuses <= {200, 503}
+
+
+def test_what_the_disk_refuses_is_told_to_all(server: ThreadedServer) -> None:
+    log = server.service.broker.partition("interval", 0)
+    with clients(server, "interval", 8) as opened:
+        end = log.snapshot.log_end_offset
+        file: Any = log.snapshot.segments[-1].file
+        descriptor, reading = file._descriptor, os.open(file.path, os.O_RDONLY)
+        file._descriptor = reading
+        with one_turn(server):
+            for connection in opened:
+                connection.send(post("interval", batch(b"refused")))
+        statuses = {connection.read_answer().status for connection in opened}
+        file._descriptor = descriptor
+        os.close(reading)
+        assert statuses == {503}
+        assert log.snapshot.log_end_offset == end
+        assert log.offline_reason is not None
+
+
+@pytest.mark.parametrize("topic", POLICIES)
+def test_a_full_disk_leaves_the_log_as_it_was(
+    server: ThreadedServer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = server.service.broker.partition(topic, 0)
+    with clients(server, topic, 8) as opened:
+        end, size_bytes = log.snapshot.log_end_offset, log.snapshot.segments[-1].size_bytes
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "no room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Segment, "_add_index_entries", refuse)
+            with one_turn(server):
+                for connection in opened:
+                    connection.send(post(topic, batch(b"x" * 1200)))
+            statuses = [connection.read_answer().status for connection in opened]
+            # Alone, some are due for no entry.
+            assert {507} <= set(statuses) <= {200, 507}
+        kept = statuses.count(200)
+        assert log.snapshot.log_end_offset == end + 2 * kept
+        assert log.snapshot.segments[-1].size_bytes == size_bytes + kept * len(batch(b"x" * 1200))
+        opened[0].send(post(topic, batch(b"again")))
+        assert offset_of(opened[0].read_answer()) == end + 2 * kept
+    records = stored(server, topic)
+    assert sorted(records) == list(range(len(records)))
+
+
+def test_an_fsync_that_fails_is_told_to_all(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = server.service.broker.partition("group", 0)
+    with clients(server, "group", 8) as opened:
+
+        def refuse(_: object) -> None:
+            raise OSError(errno.EIO, "the disk is broken")
+
+        monkeypatch.setattr(Segment, "flush", refuse)
+        high_watermark = log.snapshot.high_watermark
+        with one_turn(server):
+            for connection in opened:
+                connection.send(post("group", batch(b"lost")))
+        assert {connection.read_answer().status for connection in opened} == {503}
+        assert log.snapshot.high_watermark == high_watermark
+        assert log.offline_reason is not None
+
+
+@pytest.mark.parametrize(
+    "number", ["0", "7", "00", "07", "9" * 18, "9" * 19, "9" * 30, "-1", "+1", "1x", "x", "", " 1", "1 ", "1&offset=2"]
+)
+def test_a_known_head_is_known_by_its_number_alone(server: ThreadedServer, number: str) -> None:
+    with connect(server) as connection, connect(server) as stranger:
+        for _ in range(8):
+            connection.send(post("interval", batch(b"v")))
+            assert connection.read_answer().status == 200
+        for _ in range(2):
+            connection.send(get("interval", "offset=1"))
+            assert connection.read_answer().status == 200
+        request = get("interval", f"offset={number}")
+        connection.send(request)
+        stranger.send(request)
+        answer, expected = connection.read_answer(), stranger.read_answer()
+        assert (answer.status, answer.body if answer.status == 200 else b"") == (
+            expected.status,
+            expected.body if expected.status == 200 else b"",
+        )
+
+
+def test_lengths_of_known_heads_may_vary(server: ThreadedServer) -> None:
+    sizes = (1, 1, 500, 20, 9000, 9000, 3, 60_000, 70_000, 5)
+    with connect(server) as connection:
+        before = server.hot_count
+        for place, size in enumerate(sizes):
+            connection.send(post("interval", batch(b"v" * size)))
+            assert offset_of(connection.read_answer()) == 2 * place
+        assert server.hot_count > before + 5
+    assert [len(value) for value in stored(server, "interval").values()][::2] == list(sizes)
+
+
+def let_the_idle_time_pass(server: ThreadedServer, connection: Connection) -> None:
+    """What an idle connection had left when it sent its request is over."""
+    ours = connection.socket.getsockname()
+    (protocol,) = (each for each in list(server.connections) if each.client == ours)
+
+    def look() -> None:
+        protocol._deadline = 0.0
+        protocol._look()
+
+    server.call(look)
+    # Those that are late have their turns one after the other.
+    server.call(lambda: None)
+
+
+def test_who_waits_for_an_fsync_is_not_idle(server: ThreadedServer) -> None:
+    log = server.service.broker.partition("group", 0)
+    request, reached, go_on = post("group", batch(b"v")), threading.Event(), threading.Event()
+    flush = log.flush
+
+    def held() -> Any:
+        reached.set()
+        assert go_on.wait(30)
+        return flush()
+
+    with connect(server) as connection:
+        for _ in range(3):
+            connection.send(request)
+            assert connection.read_answer().status == 200
+        server.service.broker._flush_pace._hopeful_count = 0
+        log.flush = held  # type: ignore[method-assign]
+        connection.send(request)
+        assert reached.wait(30)
+        let_the_idle_time_pass(server, connection)
+        go_on.set()
+        assert offset_of(connection.read_answer()) == 6
+
+
+def test_who_reads_a_large_answer_is_not_idle(server: ThreadedServer) -> None:
+    with Connection(int(server.url.rpartition(":")[2]), receive_buffer_bytes=4096) as connection:
+        for _ in range(8):
+            connection.send(post("interval", batch(b"v" * 400_000)))
+            assert connection.read_answer().status == 200
+        request = get("interval", "offset=0&max_bytes=100000000")
+        for _ in range(2):
+            connection.send(request)
+            assert len(connection.read_answer().body) > 6_000_000
+        connection.send(request)
+        assert connection.socket.recv(1, socket.MSG_PEEK)
+        let_the_idle_time_pass(server, connection)
+        assert len(connection.read_answer().body) > 6_000_000
+
+
+def test_who_waits_for_the_application_is_not_idle(server: ThreadedServer) -> None:
+    """A long poll whose head is known."""
+    with connect(server) as connection, http_client(server.url) as client:
+        connection.send(post("interval", batch(b"v")))
+        assert connection.read_answer().status == 200
+        for _ in range(3):
+            connection.send(get("interval", "offset=0&wait_ms=20000"))
+            assert connection.read_answer().status == 200
+        connection.send(get("interval", "offset=2&wait_ms=20000"))
+        waiters = server.service.broker.waiters
+        while not len(waiters):
+            assert client.get("/healthz").status_code == 200
+        let_the_idle_time_pass(server, connection)
+        posted = client.post(
+            "/v1/topics/interval/partitions/0/records", content=batch(b"w"), headers={"Content-Type": RAW}
+        )
+        assert posted.status_code == 200
+        assert connection.read_answer().body.endswith(b"w\x00")
