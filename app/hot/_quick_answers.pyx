@@ -120,7 +120,10 @@ cdef class QuickFetch:
         topic = self.topics.get(self.topic_name)
         if topic is None or topic.topic_id != self.topic_id or broker.is_released or broker.quotas.table.has_any:
             return None
-        snapshot = (<tuple>topic.partitions)[self.partition].snapshot
+        partitions = topic.partitions
+        if self.partition >= len(partitions):
+            return None
+        snapshot = (<tuple>partitions)[self.partition].snapshot
         found = self.read(snapshot, self.offset if number is None else number, self.max_bytes, self.content_bytes_max)
         if found is None:
             return None
@@ -172,12 +175,12 @@ cdef class AppendTurn:
     writer but while somebody waits.
     """
 
-    cdef object broker, clock, loop, watched_fetches, watched_appends, records, bytes, wait_for_fsync, observe_group, observe_seconds
+    cdef object broker, clock, loop, wait_for_fsync, watched_fetches, watched_appends
+    cdef object records, bytes, observe_group, observe_seconds
     cdef object writer
     cdef list tickets
     cdef bint is_system_clock, is_crowded
-    cdef int64_t partition, size_bytes
-    cdef int lonely_count, asked_count, asked_before
+    cdef int64_t partition, size_bytes, lonely_count, asked_count, asked_before
     cdef double stall_seconds
     # The head up to the content's length, and what stands around the numbers of the content.
     cdef bytes begun
@@ -222,6 +225,8 @@ cdef class AppendTurn:
         except StorageError as error:
             writer._failed_here(error)
             raise
+        except Exception as error:
+            raise writer._failed_here(error) from error
         if results is None:
             return None
         seconds = elapsed() - began
@@ -311,7 +316,8 @@ cdef class AppendTurn:
             self.write(writer, tickets, size_bytes)
         except Exception as error:
             for ticket in tickets:
-                ticket.answer = error
+                if ticket.answer is None:
+                    ticket.answer = error
         for ticket in tickets:
             connection = ticket.connection
             if connection is None:
@@ -325,9 +331,8 @@ cdef class AppendTurn:
 
     cdef int write(self, writer, list tickets, int64_t size_bytes) except -1:
         """Give each ticket its answer; those without one are left to the general way."""
-        cdef list results
+        cdef list results, waiting = []
         cdef Py_ssize_t place
-        cdef bint waits = False
         log = writer._log
         config = log.config
         for ticket in tickets:
@@ -337,21 +342,21 @@ cdef class AppendTurn:
         if results is None:
             return 0
         for place in range(len(results)):
-            if results[place] is not None and tickets[place].options is not None:
-                waits = True
-        is_flushed = waits and writer.flush_here()
-        if not is_flushed and config.flush_policy == "group":
-            writer.publish()
-        durable_offset = log._writer.recovery_point
-        for place in range(len(results)):
             ticket, result = tickets[place], results[place]
-            if result is None:
-                continue
-            if ticket.options is None or is_flushed:
-                ticket.answer = self.answer(result, durable_offset)
-            else:
-                pending = writer.await_fsync(len(ticket.body), result)
-                ticket.answer = self.wait_for_fsync(self.broker, pending, ticket.options)
+            if result is not None:
+                if ticket.options is None:
+                    ticket.answer = self.answer(result, log._writer.recovery_point)
+                else:
+                    waiting.append((ticket, result))
+        if waiting and writer.flush_here():
+            for ticket, result in waiting:
+                ticket.answer = self.answer(result, log._writer.recovery_point)
+            return 0
+        if config.flush_policy == "group":
+            writer.publish()
+        for ticket, result in waiting:
+            pending = writer.await_fsync(len(ticket.body), result)
+            ticket.answer = self.wait_for_fsync(self.broker, pending, ticket.options)
         return 0
 
 
