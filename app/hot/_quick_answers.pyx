@@ -85,12 +85,14 @@ cdef inline char* put_signed(char* at, int64_t number) noexcept:
 
 
 cdef class QuickFetch:
-    """Batches of one partition from an offset on, up to the high watermark."""
+    """Batches of one partition from a place on, up to the high watermark; none, if there are none and nobody waits."""
 
     cdef object broker, topic_name, topic_id, read, head_of
     cdef dict topics, fetched_bytes
     cdef Py_ssize_t partition
-    cdef int64_t offset, max_bytes, content_bytes_max
+    cdef object place
+    cdef bint waits
+    cdef int64_t max_bytes, content_bytes_max
     # What the head of an answer begins with while the log has these limits, and what stands around its own numbers.
     cdef int64_t log_start_offset, high_watermark, last_stable_offset
     cdef bytes begun, before_next, before_size, behind
@@ -100,16 +102,20 @@ cdef class QuickFetch:
         broker,
         topic,
         Py_ssize_t partition,
-        int64_t offset,
+        place,
+        bint waits,
         int64_t max_bytes,
         int64_t content_bytes_max,
         head_of,
         bytes range_format,
     ):
-        """``head_of`` makes what heads begin with of a log's limits; ``range_format`` has next offset and length."""
+        """``place`` is an offset, earliest or latest; another offset may come with each request.
+
+        ``head_of`` makes what heads begin with of a log's limits; ``range_format`` has next offset and length.
+        """
         self.broker, self.topics, self.read = broker, broker.manager.topics, batch_search.search.read
         self.topic_name, self.topic_id, self.partition = topic.name, topic.topic_id, partition
-        self.offset, self.max_bytes, self.content_bytes_max = offset, max_bytes, content_bytes_max
+        self.place, self.waits, self.max_bytes, self.content_bytes_max = place, waits, max_bytes, content_bytes_max
         self.head_of = head_of
         self.before_next, self.before_size, self.behind = range_format.split(b"%d")
         self.log_start_offset = self.high_watermark = self.last_stable_offset = -1
@@ -124,9 +130,15 @@ cdef class QuickFetch:
         if self.partition >= len(partitions):
             return None
         snapshot = (<tuple>partitions)[self.partition].snapshot
-        found = self.read(snapshot, self.offset if number is None else number, self.max_bytes, self.content_bytes_max)
+        start = self.place if number is None else number
+        if type(start) is str:
+            start = snapshot.high_watermark if start == "latest" else snapshot.log_start_offset
+        found = self.read(snapshot, start, self.max_bytes, self.content_bytes_max)
         if found is None:
-            return None
+            if self.waits or start != snapshot.high_watermark:
+                return None
+            self.fetched_bytes["raw"] = self.fetched_bytes.get("raw", 0)
+            return new_tuple(HotAnswer, (self.head(snapshot, start, 0), b"", (), 200))
         size_bytes = <object>PyTuple_GET_ITEM(found, 2)
         head = self.head(snapshot, <object>PyTuple_GET_ITEM(found, 3), size_bytes)
         self.fetched_bytes["raw"] = self.fetched_bytes.get("raw", 0) + size_bytes

@@ -84,17 +84,18 @@ def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[
 def _find_short_way(broker: Broker, request: HotRequest, topic: Topic) -> None:
     """Remember the short way of requests with this head, if they may take one."""
     head, asked = request.head, request.head.parameters
-    if not isinstance(asked.offset, int) or asked.end_offset is not None or asked.max_records is not None:
+    if asked.end_offset is not None or asked.max_records is not None:
         return
-    max_bytes = min(asked.max_bytes, broker.settings.fetch_bytes_max)
-    head.memo = _ShortWay(topic, asked, max_bytes)
-    isolation = ISOLATIONS[asked.isolation]
+    max_bytes, isolation = min(asked.max_bytes, broker.settings.fetch_bytes_max), ISOLATIONS[asked.isolation]
+    if isinstance(asked.offset, int):
+        head.memo = _ShortWay(topic, asked, max_bytes)
     if quick_answers is not None and batch_search.search is not None and isolation is Isolation.HIGH_WATERMARK:
         request.quick = quick_answers.QuickFetch(
             broker,
             topic,
             head.partition,
             asked.offset,
+            bool(asked.wait_ms),
             max_bytes,
             CONTENT_BYTES_MAX,
             functools.partial(_head_of, isolation=isolation),

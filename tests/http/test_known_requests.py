@@ -321,6 +321,45 @@ def test_a_known_head_is_known_by_its_number_alone(server: ThreadedServer, numbe
         )
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("offset=earliest", "offset=latest", "offset=0", "offset=3", "offset=8", "offset=9", "offset=8&wait_ms=1"),
+        *("offset=latest&wait_ms=1", "offset=2&max_bytes=1", "offset=0&max_bytes=100000000", "offset=0&max_records=3"),
+        *("offset=0&isolation=read_committed", "offset=8&isolation=read_committed", "offset=0&end_offset=4"),
+    ],
+)
+def test_a_known_fetch_says_what_the_first_one_said(server: ThreadedServer, query: str) -> None:
+    def comparable(answer: Answer) -> tuple[int, dict[str, str], bytes]:
+        varying = ("date", "x-request-id", "content-length") if answer.status != 200 else ("date", "x-request-id")
+        body = answer.body if answer.status == 200 else b""
+        return answer.status, {name: value for name, value in answer.headers.items() if name not in varying}, body
+
+    with connect(server) as connection:
+        for size in (10, 9000, 300_000, 5):
+            connection.send(post("interval", batch(b"v" * size)))
+            assert connection.read_answer().status == 200
+        answers = []
+        for _ in range(4):
+            connection.send(get("interval", query))
+            answers.append(comparable(connection.read_answer()))
+        # The first is the application's, whose headers have another order and say what no other client asks.
+        assert answers[1] == answers[2] == answers[3]
+        assert answers[0][0] == answers[1][0]
+        assert answers[0][2] == answers[1][2]
+        connection.send(post("interval", batch(b"more")))
+        assert offset_of(connection.read_answer()) == 8
+        with connect(server) as stranger:
+            for each in (connection, stranger):
+                each.send(get("interval", query))
+            known, first = (comparable(each.read_answer()) for each in (connection, stranger))
+        assert known[0] == first[0]
+        assert known[2] == first[2]
+        limits = ("log-start-offset", "high-watermark", "last-stable-offset", "next-offset", "content-length")
+        if known[0] == 200:
+            assert [known[1].get(name) for name in limits] == [first[1].get(name) for name in limits]
+
+
 def test_lengths_of_known_heads_may_vary(server: ThreadedServer) -> None:
     sizes = (1, 1, 500, 20, 9000, 9000, 3, 60_000, 70_000, 5)
     with connect(server) as connection:
