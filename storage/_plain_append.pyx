@@ -1,14 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Plain batches checked, written and shown to readers in one go, in C.
 
-``find_plain_batch``, then ``PartitionLog.append_alone`` and what that calls, for a log on the machine's own disk with no other
-copies: the same files, the same snapshot. Several are one write. Whatever is not as plain as that it leaves to them, with nothing changed but
+``find_plain_batch``, then ``PartitionLog.append_alone`` and what that calls, for a log with no other copies: the same files, the
+same snapshot. Several are one write. Whatever is not as plain as that it leaves to them, with nothing changed but
 bytes behind the log end, which they write over.
 
 What is looked at belongs to the classes of this package; their state stays in them, so that both ways can take turns.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from cpython.tuple cimport PyTuple_GET_ITEM
@@ -190,21 +191,25 @@ def append(log, list bodies, config, int64_t now_ms):
             PyBuffer_Release(&views[place])
 
 
+cdef void stamp(uint8_t* head, Py_buffer* view, int64_t base_offset, int64_t epoch) noexcept:
+    """The header of a batch, as ``ValidBatch.stamp`` leaves it."""
+    memcpy(head, view.buf, HEADER_BYTES)
+    put_big_endian_32(head, <uint32_t>(base_offset >> 32))
+    put_big_endian_32(head + 4, <uint32_t>(base_offset & 0xFFFFFFFF))
+    put_big_endian_32(head + 12, <uint32_t>epoch)
+
+
 cdef bint put_all(Group* group, int descriptor, int64_t position, int64_t base_offset, int64_t epoch) except -1:
-    """Write all batches, stamped; whether the disk took them."""
+    """Write all batches, stamped, to the file of a descriptor; whether the disk took them."""
     cdef uint8_t heads[GROUP_MAX * HEADER_BYTES]
     cdef iovec parts[2 * GROUP_MAX]
     cdef int place
     cdef ssize_t written_bytes
-    cdef uint8_t* head
     cdef Py_buffer* view
     for place in range(group.count):
-        head, view = heads + place * HEADER_BYTES, group.views[place]
-        memcpy(head, view.buf, HEADER_BYTES)
-        put_big_endian_32(head, <uint32_t>(base_offset >> 32))
-        put_big_endian_32(head + 4, <uint32_t>(base_offset & 0xFFFFFFFF))
-        put_big_endian_32(head + 12, <uint32_t>epoch)
-        parts[2 * place].iov_base, parts[2 * place].iov_len = head, HEADER_BYTES
+        view = group.views[place]
+        stamp(heads + place * HEADER_BYTES, view, base_offset, epoch)
+        parts[2 * place].iov_base, parts[2 * place].iov_len = heads + place * HEADER_BYTES, HEADER_BYTES
         parts[2 * place + 1].iov_base = <uint8_t*>view.buf + HEADER_BYTES
         parts[2 * place + 1].iov_len = <size_t>(view.len - HEADER_BYTES)
         base_offset += group.batches[place].record_count
@@ -214,6 +219,22 @@ cdef bint put_all(Group* group, int descriptor, int64_t position, int64_t base_o
         with nogil:
             written_bytes = pwritev(descriptor, parts, 2 * group.count, position)
     return written_bytes == group.size_bytes
+
+
+cdef int put_through(file, Group* group, position, int64_t base_offset, int64_t epoch) except -1:
+    """As ``put_all``, to a file of any kind, such as that of a simulated disk."""
+    cdef uint8_t head[HEADER_BYTES]
+    cdef int place
+    cdef Py_buffer* view
+    parts = []
+    for place in range(group.count):
+        view = group.views[place]
+        stamp(head, view, base_offset, epoch)
+        parts.append(PyBytes_FromStringAndSize(<char*>head, HEADER_BYTES))
+        parts.append(PyBytes_FromStringAndSize(<char*>view.buf + HEADER_BYTES, view.len - HEADER_BYTES))
+        base_offset += group.batches[place].record_count
+    file.write(position, parts)
+    return 0
 
 
 cdef list write(log, writer, room, config, Group* group, list results, list places):
@@ -232,7 +253,7 @@ cdef list write(log, writer, room, config, Group* group, list results, list plac
         or writer.room is not room
         or room.segment is not segment
         or room.stamps_time
-        or type(file) is not LocalFile
+        or file is None
         or segment._builder is None
         or segment.offset_index._index is None
         or segment.time_index._index is None
@@ -253,12 +274,19 @@ cdef list write(log, writer, room, config, Group* group, list results, list plac
         or end_offset - <int64_t><object>PyTuple_GET_ITEM(writer.durable_end, 0) >= <int64_t>config.flush_messages
     ):
         return None
-    if position >= <int64_t>file._reserve_at:
-        file._reserve(position)
     epochs = writer.epochs._entries
-    if not put_all(group, file._descriptor, position, base_offset, epochs[len(epochs) - 1][0] if epochs else 0):
-        # Whatever the disk has against it, it says again.
-        return None
+    epoch = epochs[len(epochs) - 1][0] if epochs else 0
+    if type(file) is LocalFile:
+        if position >= <int64_t>file._reserve_at:
+            file._reserve(position)
+        if not put_all(group, file._descriptor, position, base_offset, epoch):
+            # Whatever the disk has against it, it says again.
+            return None
+    else:
+        try:
+            put_through(file, group, position, base_offset, epoch)
+        except OSError as error:
+            undo(log, writer, error, position, segment._builder.max_timestamp)
     note_written(log, writer, room, segment, group, base_offset, position, results, places, start)
     end, end_position = end_offset, position + group.size_bytes
     records.size_bytes = end_position

@@ -6,8 +6,10 @@ import random
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
-from storage.batch_validation import validate_batches
+from rollway.records.compiled import load
+from storage.batch_validation import find_plain_batch, validate_batches
 from storage.clock import Clock
 from storage.errors import DiskFullError, PartitionOfflineError, StorageError
 from storage.file_system import FileSystem
@@ -22,6 +24,8 @@ from tests.model.plain_transactions import (
     kept_by_a_consumer,
     last_stable_offset,
 )
+
+plain_append: Any = load("storage._plain_append")
 
 BALLAST_BYTES = 512
 DATA_DIR = Path("/data")
@@ -272,6 +276,7 @@ def append_group(
     """
     group = []
     before = expected.log.copy()
+    bodies = [batches[0].sent for batches in requests if len(batches) == 1 and batches[0].marker is None]
     for batches in requests:
         if batches[0].marker is not None:
             group.append(AppendRequest.marker(batches[0].marker))
@@ -281,7 +286,8 @@ def append_group(
         for batch in batches:
             expected.log.append(batch, log.leader_epoch)
     try:
-        results = log.append(group)
+        results = append_plain(log, expected, bodies, clock) if len(bodies) == len(requests) else None
+        results = log.append(group) if results is None else results
     except PartitionOfflineError:
         expected.log = before
         raise
@@ -295,6 +301,24 @@ def append_group(
         for batch in batches:
             before.append(batch, log.leader_epoch)
     expected.written_end = before.end_offset
+    return results
+
+
+def append_plain(
+    log: PartitionLog, expected: PartitionLedger, bodies: list[bytes], clock: Clock
+) -> list[AppendResult | StorageError] | None:
+    """Append batches of one request each in C, where that is compiled and takes all of them; see ``append_group``."""
+    now_ms = clock.now_ms()
+    is_plain = all(find_plain_batch(body, log.config, now_ms) is not None for body in bodies)
+    if plain_append is None or not plain_append.is_usable or not is_plain:
+        return None
+    try:
+        results: list[AppendResult | StorageError] | None = plain_append.append(log, bodies, log.config, now_ms)
+    except DiskFullError as error:
+        return [error] * len(bodies)
+    if results is not None and not expected.group_flush:
+        # They are published.
+        expected.seen_end = max(expected.seen_end, log.snapshot.high_watermark)
     return results
 
 
