@@ -23,6 +23,7 @@ from storage.append_request import AppendResult
 from storage.file_system import LocalFile
 from storage.log_snapshot import LogSnapshot
 from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, TimestampOffset
+from storage.segment_room import SegmentRoom
 from storage.transactions import NOTHING_UNSTABLE
 from storage.written_log import WrittenState
 
@@ -154,9 +155,7 @@ def append(log, list bodies, config, int64_t now_ms):
     cdef Group group
     cdef int place, taken = 0, count = len(bodies)
     cdef list results
-    writer = log._writer
-    room = writer.room
-    if room is None or room.config is not config or count > GROUP_MAX:
+    if count > GROUP_MAX:
         return None
     group.count = 0
     group.size_bytes = group.record_count = 0
@@ -179,11 +178,11 @@ def append(log, list bodies, config, int64_t now_ms):
             return None
         if group.size_bytes <= HELD_BYTES_MAX:
             # The interpreter's lock is held all the way: nobody comes between.
-            return None if log._writing.locked() else write(log, writer, room, config, &group, results, places)
+            return None if log._writing.locked() else write(log, config, &group, results, places)
         if not log._writing.acquire(False):
             return None
         try:
-            return write(log, writer, room, config, &group, results, places)
+            return write(log, config, &group, results, places)
         finally:
             log._writing.release()
     finally:
@@ -237,10 +236,11 @@ cdef int put_through(file, Group* group, position, int64_t base_offset, int64_t 
     return 0
 
 
-cdef list write(log, writer, room, config, Group* group, list results, list places):
+cdef list write(log, config, Group* group, list results, list places):
     """As ``LogWriter.append_alone``, ``Segment.append_one`` and ``PartitionLog.publish``, one batch after the other."""
     cdef int64_t position, base_offset, end_offset, size
     cdef bint is_empty
+    writer = log._writer
     written = writer.written
     segments, bases = <object>PyTuple_GET_ITEM(written, 0), <object>PyTuple_GET_ITEM(written, 1)
     start, unstable = <object>PyTuple_GET_ITEM(written, 2), <object>PyTuple_GET_ITEM(written, 4)
@@ -250,9 +250,6 @@ cdef list write(log, writer, room, config, Group* group, list results, list plac
     if (
         log.offline_reason is not None
         or writer.config is not config
-        or writer.room is not room
-        or room.segment is not segment
-        or room.stamps_time
         or file is None
         or segment._builder is None
         or segment.offset_index._index is None
@@ -261,11 +258,20 @@ cdef list write(log, writer, room, config, Group* group, list results, list plac
         or log.replicas._members.followers
     ):
         return None
+    room = writer.room
+    if room is None or room.segment is not segment or room.config is not config:
+        if segment._first_timestamp is None and records.size_bytes:
+            # It is looked up in the log, by who may wait for that.
+            return None
+        room = writer.room = SegmentRoom.of(segment, config)
+        if room is None:
+            return None
     base_offset, position = <object>PyTuple_GET_ITEM(<object>PyTuple_GET_ITEM(written, 3), 0), records.size_bytes
     end_offset = base_offset + group.record_count
     is_empty = position == 0
     if (
-        position + group.size_bytes > <int64_t>room.size_bytes_max
+        room.stamps_time
+        or position + group.size_bytes > <int64_t>room.size_bytes_max
         or end_offset > <int64_t>room.end_offset_max
         or group.max_timestamp > <int64_t>room.timestamp_max
         or <int64_t>room.entries_left < group.count
