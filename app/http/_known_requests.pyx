@@ -46,6 +46,10 @@ cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec* time)
     int CLOCK_MONOTONIC
 
+cdef enum:
+    # More than this is not read behind a request that waits for the end of its turn.
+    STASH_BYTES_MAX = 64 * 1024
+
 cdef object NEXT_REQUEST = Waits.NEXT_REQUEST
 cdef object NOTHING = Waits.NOTHING
 cdef object IDLE = Stage.IDLE
@@ -131,9 +135,10 @@ cdef class KnownRequests:
     cdef int descriptor
     cdef object tier, turns
     cdef double keep_alive_seconds
-    # A request that waits for the end of this turn of the loop, and what came behind it.
+    # A request that waits for the end of this turn of the loop, and what came behind it; whether no more is read.
     cdef Ticket ticket
     cdef bytes stash
+    cdef bint is_stash_full
 
     def __cinit__(self, *_, **__):
         self.descriptor = -1
@@ -147,7 +152,7 @@ cdef class KnownRequests:
 
     def data_received(self, data):
         if self.ticket is not None:
-            self.stash = data if self.stash is None else self.stash + data
+            self.keep(data if self.stash is None else self.stash + data)
             return None
         if (
             self._known is not None
@@ -204,7 +209,7 @@ cdef class KnownRequests:
             if type(answer) is Ticket:
                 self.wait_for(<Ticket>answer, head, number, began)
                 if end < size:
-                    self.stash = data[end:]
+                    self.keep(data[end:])
                 return None
             self._message_number += 1
             self.tier.answered_count += 1
@@ -233,6 +238,19 @@ cdef class KnownRequests:
         self._message_number += 1
         return 0
 
+    cdef int keep(self, bytes stash) except -1:
+        """Let what came wait behind the ticket; a client that sends more than is answered has to wait, too."""
+        self.stash = stash
+        if PyBytes_GET_SIZE(stash) >= STASH_BYTES_MAX and not self.is_stash_full:
+            self.is_stash_full = True
+            self.flow.pause_reading()
+        return 0
+
+    @property
+    def stash_bytes(self):
+        """How much waits behind a request that waits for the end of its turn."""
+        return 0 if self.stash is None else PyBytes_GET_SIZE(self.stash)
+
     def settle(self, Ticket ticket):
         """Answer the request that waits, and go on with what came meanwhile."""
         cdef bytes stash = self.stash
@@ -250,6 +268,10 @@ cdef class KnownRequests:
             self._waits_for = NEXT_REQUEST
             if self.send_answer(ticket.head, ticket.number, ticket.body, answer, ticket.began):
                 self.note_answered(ticket.head, answer, ticket.began)
+        if self.is_stash_full:
+            # Others may have reasons of their own not to read on, which they find with what waits here.
+            self.is_stash_full = False
+            self.flow.resume_reading()
         if stash is not None:
             self.data_received(stash)
 

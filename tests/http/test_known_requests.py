@@ -201,6 +201,37 @@ def test_what_comes_behind_a_request_that_waits_is_answered_in_order(
     assert [records[x], records[x + 1], records[y], records[z]] == [b"x", b"x", b"y", b"z"]
 
 
+@pytest.mark.parametrize("topic", POLICIES)
+def test_a_client_that_sends_more_than_is_answered_has_to_wait(server: ThreadedServer, way: str, topic: str) -> None:
+    with clients(server, topic) as opened:
+        first, count = opened[0], 1500
+        ours = first.socket.getsockname()
+        (protocol,) = (each for each in list(server.connections) if each.client == ours)
+        row = post(topic, batch(b"x" * 1000, 1)) * count
+        sending = threading.Thread(target=first.send, args=(row,))
+        loop = server.service.loop
+        assert loop is not None
+        seen = [0]
+
+        def look() -> None:
+            """In every turn of the loop."""
+            seen.append(protocol.stash_bytes if way == "compiled" else 0)
+            if seen[0] == 0:
+                loop.call_soon(look)
+
+        loop.call_soon_threadsafe(look)
+        with one_turn(server):
+            sending.start()
+            for connection in opened[1:]:
+                connection.send(post(topic, batch(b"y")))
+        offsets = [offset_of(first.read_answer()) for _ in range(count)]
+        seen[0] = 1
+        sending.join(30)
+        assert sorted(offsets) == offsets
+        assert len(set(offsets)) == count
+        assert max(seen) <= 64 * 1024 + 256 * 1024
+
+
 def test_a_client_that_has_said_all_reads_its_answer(server: ThreadedServer) -> None:
     with clients(server, "interval") as opened:
         with one_turn(server):
