@@ -20,6 +20,9 @@ cdef extern from "<sys/uio.h>" nogil:
     ssize_t preadv2(int descriptor, const iovec* parts, int count, long long position, int flags)
     int RWF_NOWAIT
 
+cdef extern from "<errno.h>" nogil:
+    int errno, EAGAIN
+
 cdef enum:
     # As in ``batch_search`` and ``rollway.records``.
     HEAD_BYTES = 27
@@ -85,6 +88,10 @@ cdef bint load(Walk* walk, int64_t position, int64_t length) noexcept:
     return True
 
 
+cdef inline bint is_at_hand(Walk* walk, int64_t position, int64_t length) noexcept:
+    return walk.piece_at <= position and position + length <= walk.piece_at + walk.piece_bytes
+
+
 cdef bint step(Walk* walk, bint may_skip) noexcept:
     """Stand on the batch at ``walk.end``; false where that is not plain."""
     cdef int64_t position = walk.end
@@ -138,7 +145,13 @@ cdef Py_ssize_t slot_of(const int32_t* entries, Py_ssize_t count, int64_t value)
 
 
 cdef bint go_to_first(
-    Walk* walk, const int32_t* offsets, const int32_t* positions, Py_ssize_t count, int64_t offset, int64_t load_bytes
+    Walk* walk,
+    const int32_t* offsets,
+    const int32_t* positions,
+    Py_ssize_t count,
+    int64_t offset,
+    int64_t load_bytes,
+    int64_t interval_bytes,
 ) noexcept:
     """Stand on the first batch that ends at or above ``offset``; with ``load_bytes`` of it at hand where that is cheap."""
     cdef Py_ssize_t slot = slot_of(offsets, count, offset - walk.segment_base)
@@ -153,8 +166,11 @@ cdef bint go_to_first(
         if next_position - position <= WINDOW_BYTES_MAX - HEAD_BYTES:
             if not load(walk, position, next_position - position + load_bytes):
                 return False
-        else:
-            # Most often the batch of the next entry is the one; its head tells.
+        elif (
+            next_position - position > 2 * interval_bytes + HEADER_BYTES
+            or 2 * (offset - entry_offset) > next_offset - entry_offset
+        ):
+            # Most often the batch of the next entry is the one; its head tells. Of two batches it may be the first.
             if not load(walk, next_position, load_bytes) or not begin(walk, next_position):
                 return False
             if walk.last_offset != next_offset:
@@ -166,7 +182,13 @@ cdef bint go_to_first(
         return False
     while walk.last_offset < offset:
         steps += 1
-        if walk.end >= walk.limit or (steps == THIN_STEPS and slot + 1 == count) or not step(walk, walk.has_gaps):
+        if walk.end >= walk.limit or (steps == THIN_STEPS and slot + 1 == count):
+            return False
+        if walk.last_offset + 1 == offset and not is_at_hand(walk, walk.end, load_bytes):
+            # The next is the one.
+            if walk.limit - walk.end < HEADER_BYTES or not load(walk, walk.end, load_bytes):
+                return False
+        if not step(walk, walk.has_gaps):
             return False
     return True
 
@@ -237,7 +259,7 @@ cdef object look(Question* asked, array offsets, array positions, Found* found):
             return False
         if walk.base_offset < asked.offset:
             return False
-    elif not go_to_first(&walk, offset_entries, position_entries, count, asked.offset, load_bytes):
+    elif not go_to_first(&walk, offset_entries, position_entries, count, asked.offset, load_bytes, asked.interval_bytes):
         return False
     first, end, next_offset = walk.position, walk.end, walk.last_offset + 1
     end_max = first + asked.max_bytes
@@ -252,7 +274,7 @@ cdef object look(Question* asked, array offsets, array positions, Found* found):
         if room is None:
             room = PyBytes_FromStringAndSize(NULL, stop - first)
             walk.piece, walk.room_bytes, walk.piece_bytes = <uint8_t*>PyBytes_AS_STRING(room), stop - first, 0
-        if not (walk.piece_at <= first and stop <= walk.piece_at + walk.piece_bytes):
+        if not is_at_hand(&walk, first, stop - first):
             if not load(&walk, first, stop - first):
                 return False
     elif stop - first > 2 * asked.interval_bytes:
@@ -306,64 +328,111 @@ def find(
 cdef array NO_ENTRIES = array("i")
 
 
+cdef class SnapshotFacts:
+    """What is looked at of a ``LogSnapshot`` by every read, where it costs nothing to look."""
+
+    cdef int64_t log_start_offset, high_watermark, bound_base, bound_position
+    cdef bint is_damaged
+    cdef tuple bases, segments, limits
+
+    def __cinit__(self, snapshot):
+        bound = snapshot.high_watermark_metadata
+        self.bases, self.segments, self.is_damaged = snapshot.base_offsets, snapshot.segments, bool(snapshot.damage)
+        self.log_start_offset, self.high_watermark = snapshot.log_start_offset, bound[0]
+        self.bound_base, self.bound_position = bound[1], bound[2]
+        self.limits = (snapshot.log_start_offset, bound[0], snapshot.last_stable_offset)
+
+
+cdef class SegmentFacts:
+    """What never changes of a ``BatchSearch``."""
+
+    cdef object log, key
+    cdef dict copies, places
+    cdef bint has_gaps
+    cdef int64_t interval_bytes
+
+    def __cinit__(self, way):
+        self.log, self.key, self.copies, self.places = way._log, way._key, way._copies, way._places
+        self.has_gaps, self.interval_bytes = way._has_gaps, way._interval_bytes
+
+
 def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max):
     """``LogSnapshot.read_cached`` up to the high watermark, where it is one slice of one segment, with a batch or more.
 
-    File, position, length, next offset, content and whether it is in memory; ``None`` leaves it to that.
+    File, position, length, next offset, content, whether it is in memory, and the limits of the log: its start, high
+    watermark and last stable offset, the same tuple each time. ``None`` leaves it to that.
     """
-    cdef tuple bases = snapshot.base_offsets, segments = snapshot.segments
-    cdef Py_ssize_t low = 0, place = len(bases) - 1, middle
+    cdef SnapshotFacts facts
+    cdef SegmentFacts segment
+    cdef Py_ssize_t low = 0, place, middle
     cdef array offsets = NO_ENTRIES, positions = NO_ENTRIES
-    cdef dict places
     cdef bint is_on_bound
     cdef Question asked
     cdef Found found
-    bound = snapshot.high_watermark_metadata
-    if snapshot.damage or max_bytes < 0:
-        return None
-    if not <int64_t>snapshot.log_start_offset <= offset < <int64_t><object>PyTuple_GET_ITEM(bound, 0):
+    remembered = snapshot.facts
+    if remembered is None:
+        remembered = snapshot.facts = SnapshotFacts(snapshot)
+    facts = remembered
+    place = len(facts.bases) - 1
+    if facts.is_damaged or max_bytes < 0 or not facts.log_start_offset <= offset < facts.high_watermark:
         return None
     # Most often it is the last.
-    if offset < <int64_t>bases[place]:
+    if offset < <int64_t>facts.bases[place]:
         while low < place:
             middle = (low + place) >> 1
-            if <int64_t>bases[middle] <= offset:
+            if <int64_t>facts.bases[middle] <= offset:
                 low = middle + 1
             else:
                 place = middle
         place = low - 1
         if place < 0:
             return None
-    segment = segments[place]
-    way = segment._search
+    way = facts.segments[place]._search
     if way is None:
         return None
-    log = way._log
+    remembered = way.facts
+    if remembered is None:
+        remembered = way.facts = SegmentFacts(way)
+    segment = remembered
+    log = segment.log
     file = log._file
     if type(file) is not LocalFile or log.holes:
         return None
-    asked.segment_base = bases[place]
+    asked.segment_base = facts.bases[place]
     asked.place = 0
-    places = way._places
     if offset != asked.segment_base:
-        known = places.get(offset)
+        known = segment.places.get(offset)
         asked.place = -1 if known is None else <int64_t>known
-    table = (<dict>way._copies).get(way._key)
+    table = segment.copies.get(segment.key)
     if table is not None:
         offsets, positions = table.offsets, table.positions
     elif asked.place < 0:
         return None
-    is_on_bound = asked.segment_base == <int64_t><object>PyTuple_GET_ITEM(bound, 1)
-    asked.limit = <object>PyTuple_GET_ITEM(bound, 2) if is_on_bound else log.size_bytes
-    asked.descriptor, asked.has_gaps, asked.interval_bytes = file._descriptor, way._has_gaps, way._interval_bytes
+    is_on_bound = asked.segment_base == facts.bound_base
+    asked.limit = facts.bound_position if is_on_bound else <int64_t>log.size_bytes
+    asked.descriptor, asked.has_gaps, asked.interval_bytes = file._descriptor, segment.has_gaps, segment.interval_bytes
     asked.offset, asked.max_bytes, asked.min_one = offset, max_bytes, True
     asked.content_bytes_max = content_bytes_max
     content = look(&asked, offsets, positions, &found)
     if content is False or (not is_on_bound and found.position + found.size_bytes >= asked.limit):
         # What comes behind the end of a segment lies in the next.
         return None
-    if len(places) >= PLACES_MAX:
-        places.clear()
-    places[found.next_offset] = found.position + found.size_bytes
+    if len(segment.places) >= PLACES_MAX:
+        segment.places.clear()
+    segment.places[found.next_offset] = found.position + found.size_bytes
     found.is_cached = found.is_cached or found.size_bytes <= SLICE_CACHED_BYTES_MAX
-    return file, found.position, found.size_bytes, found.next_offset, content, bool(found.is_cached)
+    return file, found.position, found.size_bytes, found.next_offset, content, bool(found.is_cached), facts.limits
+
+
+def seems_cached(int descriptor, int64_t position, int64_t length, int64_t apart):
+    """Whether a stretch is in memory at both ends and at places between, so far ``apart``; also yes where nobody can tell."""
+    cdef int64_t end = position + length - 1
+    cdef uint8_t byte
+    cdef iovec part
+    part.iov_base, part.iov_len = &byte, 1
+    while True:
+        if preadv2(descriptor, &part, 1, position, RWF_NOWAIT) < 0 and errno == EAGAIN:
+            return False
+        if position >= end:
+            return True
+        position = min(position + apart, end)

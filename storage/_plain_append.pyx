@@ -21,9 +21,12 @@ from crc32c import crc32c
 from rollway.records import compiled
 from storage.append_request import AppendResult
 from storage.file_system import LocalFile
+from storage.index_file import POSITION_MAX, RELATIVE_OFFSET_MAX
 from storage.log_snapshot import LogSnapshot
-from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, TimestampOffset
+from storage.offset_index import OffsetIndex
+from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, OffsetPosition, TimestampOffset
 from storage.segment_room import SegmentRoom
+from storage.time_index import TimeIndex
 from storage.transactions import NOTHING_UNSTABLE
 from storage.written_log import WrittenState
 
@@ -36,6 +39,9 @@ cdef extern from "<sys/uio.h>" nogil:
         size_t iov_len
     ssize_t pwritev(int descriptor, const iovec* parts, int count, long long position)
 
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pwrite(int descriptor, const void* piece, size_t length, long long position)
+
 cdef enum:
     # As in ``rollway.records`` and ``batch_validation``.
     HEADER_BYTES = 61
@@ -45,8 +51,12 @@ cdef enum:
     # Measured: shorter batches are checked and written before another thread has the interpreter's lock.
     HELD_BYTES_MAX = 16 * 1024
     GROUP_MAX = 64
+    # As in ``offset_index`` and ``time_index``.
+    OFFSET_ENTRY_BYTES = 8
+    TIME_ENTRY_BYTES = 12
 
 cdef int64_t NO_TIME = NO_TIMESTAMP
+cdef int64_t FARTHEST_OFFSET = RELATIVE_OFFSET_MAX, FARTHEST_POSITION = POSITION_MAX
 # So that sums of times do not wrap around; what is not below is judged in Python.
 cdef int64_t TIME_MAX = <int64_t>1 << 60
 
@@ -326,7 +336,7 @@ cdef int note_written(
         if since > interval:
             since = 0
             try:
-                segment._add_index_entries(last_offset, position)
+                add_index_entries(segment, last, position, greatest, builder.max_timestamp)
             except OSError as error:
                 undo(log, writer, error, begun_at, maximum_before)
             room.entries_left -= 1
@@ -338,6 +348,59 @@ cdef int note_written(
         base_offset = last + 1
     builder._bytes_since_entry = since
     return 0
+
+
+cdef int add_index_entries(segment, int64_t offset, int64_t position, int64_t greatest, max_timestamp) except -1:
+    """As ``Segment._add_index_entries``, which has what is out of the ordinary, and every error."""
+    cdef uint8_t entry[TIME_ENTRY_BYTES]
+    offsets, times = segment.offset_index._index, segment.time_index._index
+    if type(offsets) is not OffsetIndex or type(times) is not TimeIndex or not <int64_t>times.entry_count < (
+        <int64_t>times.max_entry_count - 1
+    ):
+        segment._add_index_entries(offset, position)
+        return 0
+    last = offsets.last_entry
+    if (
+        not 0 <= offset - <int64_t>segment.base_offset <= FARTHEST_OFFSET
+        or not 0 <= position <= FARTHEST_POSITION
+        or (last is not None and offset <= <int64_t><object>PyTuple_GET_ITEM(last, 0))
+        or (last is not None and position <= <int64_t><object>PyTuple_GET_ITEM(last, 1))
+    ):
+        segment._add_index_entries(offset, position)
+        return 0
+    put_big_endian_32(entry, <uint32_t>(offset - <int64_t>segment.base_offset))
+    put_big_endian_32(entry + 4, <uint32_t>position)
+    if not put_entry(offsets, entry, OFFSET_ENTRY_BYTES):
+        segment._add_index_entries(offset, position)
+        return 0
+    offsets.last_entry = new_tuple(OffsetPosition, (offset, position))
+    last = times.last_entry
+    if greatest == <int64_t><object>PyTuple_GET_ITEM(last, 0):
+        return 0
+    place = <object>PyTuple_GET_ITEM(max_timestamp, 1)
+    if greatest > <int64_t><object>PyTuple_GET_ITEM(last, 0) and (
+        <int64_t>segment.base_offset <= <int64_t>place and <int64_t><object>PyTuple_GET_ITEM(last, 1) <= <int64_t>place
+    ):
+        put_big_endian_32(entry, <uint32_t>(greatest >> 32))
+        put_big_endian_32(entry + 4, <uint32_t>(greatest & 0xFFFFFFFF))
+        put_big_endian_32(entry + 8, <uint32_t>(<int64_t>place - <int64_t>segment.base_offset))
+        if put_entry(times, entry, TIME_ENTRY_BYTES):
+            times.last_entry = max_timestamp
+            return 0
+    times.maybe_append(greatest, place)
+    return 0
+
+
+cdef bint put_entry(index, const uint8_t* entry, int size) except -1:
+    """As ``IndexFile._append``, and raise the count; whether it could."""
+    cdef int64_t count = index.entry_count
+    file = index._file
+    if type(file) is not LocalFile or index._closed or count >= <int64_t>index.max_entry_count:
+        return False
+    if count * size >= <int64_t>file._reserve_at or pwrite(file._descriptor, entry, size, count * size) != size:
+        return False
+    index.entry_count = count + 1
+    return True
 
 
 cdef object undo(log, writer, error, position, maximum_before):
@@ -354,6 +417,6 @@ cdef int show(log, segments, bases, start, log_end, end) except -1:
     snapshot.segments, snapshot.base_offsets, snapshot.log_start_offset = segments, bases, start
     snapshot.last_stable_metadata = snapshot.high_watermark_metadata = snapshot.log_end_metadata = log_end
     snapshot.last_stable_offset = snapshot.high_watermark = snapshot.log_end_offset = end
-    snapshot.damage = log.damage
+    snapshot.damage, snapshot.facts = log.damage, None
     log.snapshot = snapshot
     return 0

@@ -90,11 +90,15 @@ class CompiledSearch(Protocol):
 
     def read(
         self, snapshot: object, offset: int, max_bytes: int, content_bytes_max: int
-    ) -> tuple[File, int, int, int, memoryview | None, bool] | None:
+    ) -> tuple[File, int, int, int, memoryview | None, bool, tuple[int, int, int]] | None:
         """What ``LogSnapshot.read_cached`` finds up to the high watermark, where it is one slice of one segment.
 
-        File, position, length, next offset, content, whether it is in memory; ``None`` leaves it to that.
+        File, position, length, next offset, content, whether it is in memory, and log start, high watermark and last
+        stable offset, the same tuple for each read of a snapshot; ``None`` leaves it to that.
         """
+
+    def seems_cached(self, descriptor: int, position: int, length: int, apart: int) -> bool:
+        """Whether a stretch is in memory at both ends and at places between; also yes where nobody can tell."""
 
 
 search = cast("CompiledSearch | None", load("storage._batch_search"))
@@ -277,7 +281,7 @@ class BatchSearch:
 
     __slots__ = (
         *("_clock", "_copies", "_file_system", "_has_gaps", "_index", "_interval_bytes", "_is_copy_wanted", "_key"),
-        *("_log", "_missed_at", "_places"),
+        *("_log", "_missed_at", "_places", "facts"),
     )
 
     def __init__(
@@ -299,6 +303,8 @@ class BatchSearch:
         # Offsets that reads ended before, and where the next batch begins: consumers go on there.
         self._places: dict[int, int] = {}
         self._key = object()
+        self.facts: object = None
+        """What the compiled way remembers of this one."""
         # All of them, where the compiled way looks.
         self._copies = _COPIES.by_key
         self._missed_at = float("-inf")

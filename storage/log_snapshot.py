@@ -135,6 +135,8 @@ class LogSnapshot:
     """
     high_watermark: Offset = field(init=False)
     log_end_offset: Offset = field(init=False)
+    facts: object = field(init=False, repr=False)
+    """What the compiled search remembers of it."""
 
     def __init__(
         self,
@@ -154,6 +156,7 @@ class LogSnapshot:
         self.high_watermark_metadata = high_watermark_metadata
         self.log_end_metadata = log_end_metadata
         self.damage = damage
+        self.facts = None
         self.last_stable_offset = stable = last_stable_metadata[0]
         self.high_watermark = high_watermark = high_watermark_metadata[0]
         self.log_end_offset = log_end = log_end_metadata[0]
@@ -245,7 +248,7 @@ class LogSnapshot:
         if way is not None and isolation is _HIGH_WATERMARK and min_one:
             found = way.read(self, offset, max_bytes, content_bytes_max)
             if found is not None:
-                file, position, size_bytes, next_offset, content, is_cached = found
+                file, position, size_bytes, next_offset, content, is_cached, _limits = found
                 piece = _new_tuple(FileSlice, (file, position, size_bytes, content, is_cached))
                 return _new_tuple(FetchData, ((piece,), next_offset, None))
         if not self.log_start_offset <= offset <= self.log_end_offset:

@@ -94,7 +94,7 @@ cdef class QuickFetch:
     cdef bint waits
     cdef int64_t max_bytes, content_bytes_max
     # What the head of an answer begins with while the log has these limits, and what stands around its own numbers.
-    cdef int64_t log_start_offset, high_watermark, last_stable_offset
+    cdef object limits
     cdef bytes begun, before_next, before_size, behind
 
     def __init__(
@@ -118,7 +118,6 @@ cdef class QuickFetch:
         self.place, self.waits, self.max_bytes, self.content_bytes_max = place, waits, max_bytes, content_bytes_max
         self.head_of = head_of
         self.before_next, self.before_size, self.behind = range_format.split(b"%d")
-        self.log_start_offset = self.high_watermark = self.last_stable_offset = -1
         self.fetched_bytes = broker.metrics.fetched_bytes.values
 
     def __call__(self, number, body):
@@ -138,26 +137,30 @@ cdef class QuickFetch:
             if self.waits or start != snapshot.high_watermark:
                 return None
             self.fetched_bytes["raw"] = self.fetched_bytes.get("raw", 0)
-            return new_tuple(HotAnswer, (self.head(snapshot, start, 0), b"", (), 200))
+            limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
+            return new_tuple(HotAnswer, (self.head(limits, start, 0), b"", (), 200))
         size_bytes = <object>PyTuple_GET_ITEM(found, 2)
-        head = self.head(snapshot, <object>PyTuple_GET_ITEM(found, 3), size_bytes)
+        head = self.head(<object>PyTuple_GET_ITEM(found, 6), <object>PyTuple_GET_ITEM(found, 3), size_bytes)
         self.fetched_bytes["raw"] = self.fetched_bytes.get("raw", 0) + size_bytes
         content = <object>PyTuple_GET_ITEM(found, 4)
         if content is not None:
             return new_tuple(HotAnswer, (head, content, (), 200))
-        file, position, is_cached = <object>PyTuple_GET_ITEM(found, 0), <object>PyTuple_GET_ITEM(found, 1), found[5]
+        file, position, is_cached = (
+            <object>PyTuple_GET_ITEM(found, 0),
+            <object>PyTuple_GET_ITEM(found, 1),
+            <object>PyTuple_GET_ITEM(found, 5),
+        )
         return new_tuple(
             HotAnswer, (head, b"", (new_tuple(FileSlice, (file, position, size_bytes, None, is_cached)),), 200)
         )
 
-    cdef bytes head(self, snapshot, int64_t next_offset, int64_t size_bytes):
-        cdef int64_t start = snapshot.log_start_offset, high = snapshot.high_watermark
-        cdef int64_t stable = snapshot.last_stable_offset
+    cdef bytes head(self, limits, int64_t next_offset, int64_t size_bytes):
         cdef bytes room
         cdef char* at
-        if start != self.log_start_offset or high != self.high_watermark or stable != self.last_stable_offset:
-            self.begun = self.head_of((start, high, stable))
-            self.log_start_offset, self.high_watermark, self.last_stable_offset = start, high, stable
+        if limits is not self.limits:
+            if limits != self.limits:
+                self.begun = self.head_of(limits)
+            self.limits = limits
         room = PyBytes_FromStringAndSize(
             NULL,
             PyBytes_GET_SIZE(self.begun)

@@ -14,7 +14,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp, memcpy
 
-from app.http.file_transfer import CORKED_BYTES_MIN, allow_unsent
+from app.http.file_transfer import CORKED_BYTES_MIN, UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL
 from app.http.hot import NUMBER_DIGITS_MAX, HotAnswer
 from app.http.plain_requests import SLICED_BYTES_MIN, PlainRequests, common_lines
 from app.http.protocol import Stage, Waits
@@ -26,6 +26,7 @@ cdef extern from "<sys/types.h>" nogil:
     ctypedef long long off_t
 
 cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int descriptor, void* room, size_t length, int flags)
     ssize_t send(int descriptor, const void* piece, size_t length, int flags)
     int setsockopt(int descriptor, int level, int option, const void* value, unsigned int length)
     int MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE
@@ -49,6 +50,8 @@ cdef extern from "<time.h>" nogil:
 cdef enum:
     # More than this is not read behind a request that waits for the end of its turn.
     STASH_BYTES_MAX = 64 * 1024
+    # Larger requests have a sink for what is missing.
+    WHOLE_BYTES_MAX = 128 * 1024
 
 cdef object NEXT_REQUEST = Waits.NEXT_REQUEST
 cdef object NOTHING = Waits.NOTHING
@@ -58,6 +61,7 @@ cdef object begin = PlainRequests.connection_made
 cdef Py_ssize_t SLICED_MIN = SLICED_BYTES_MIN
 cdef Py_ssize_t DIGITS_MAX = NUMBER_DIGITS_MAX
 cdef int64_t CORKED_MIN = CORKED_BYTES_MIN
+cdef int64_t TIMES_MAX = UNSENT_TIMES_MAX, TIMES_TOTAL = UNSENT_TIMES_TOTAL
 cdef int64_t LEAST_PIECE = LEAST_PIECE_BYTES
 cdef int64_t PIECE = PIECE_BYTES
 cdef int64_t TURN = TURN_BYTES
@@ -76,22 +80,32 @@ cdef struct Match:
     Py_ssize_t end
 
 
-cdef bint match_head(known, const char* data, Py_ssize_t size, Match* found) except -1:
+cdef class Seen:
+    """A ``KnownHead`` as it was when it was seen last, where it costs nothing to look."""
+
+    cdef object known, head
+    cdef bytes last, before, behind
+    cdef int64_t last_number, body_bytes_max
+    cdef bint is_length
+
+    def __cinit__(self, known):
+        self.known, self.head, self.last = known, known.head, known.last
+        self.before, self.behind = known.before, known.behind
+        self.last_number = -1 if known.last_number is None else known.last_number
+        self.body_bytes_max, self.is_length = known.body_bytes_max, known.is_length
+
+
+cdef bint match_head(Seen known, const char* data, Py_ssize_t size, Match* found) noexcept:
     """Whether the head at the beginning of ``data`` is this one; as ``KnownHead.match``."""
-    cdef bytes last = known.last
-    cdef bytes before, behind
-    cdef Py_ssize_t at = PyBytes_GET_SIZE(last), behind_bytes, first
+    cdef Py_ssize_t at = PyBytes_GET_SIZE(known.last), behind_bytes, first
     cdef int64_t number = 0
-    if size >= at and memcmp(data, PyBytes_AS_STRING(last), at) == 0:
-        found.end = at
-        last_number = known.last_number
-        found.number = -1 if last_number is None else <int64_t>last_number
+    cdef bytes before = known.before, behind = known.behind
+    if size >= at and memcmp(data, PyBytes_AS_STRING(known.last), at) == 0:
+        found.end, found.number = at, known.last_number
         return True
-    behind = known.behind
     behind_bytes = PyBytes_GET_SIZE(behind)
     if not behind_bytes:
         return False
-    before = known.before
     at = PyBytes_GET_SIZE(before)
     if size < at + 1 + behind_bytes or memcmp(data, PyBytes_AS_STRING(before), at) != 0:
         return False
@@ -133,7 +147,8 @@ cdef class KnownRequests:
     cdef public long _message_number
     cdef public double _deadline, _timer_at
     cdef int descriptor
-    cdef object tier, turns
+    cdef object tier, turns, bare_wire
+    cdef Seen seen
     cdef double keep_alive_seconds
     # A request that waits for the end of this turn of the loop, and what came behind it; whether no more is read.
     cdef Ticket ticket
@@ -148,6 +163,7 @@ cdef class KnownRequests:
         # Only where the transport is the bare socket; and whoever wants a line for each request has another way.
         if self.scheme == "http" and self.hot is not None and not self.access_log:
             self.tier, self.turns, self.keep_alive_seconds = self.hot, self.transfers, self.timeout_keep_alive
+            self.bare_wire = self.wire
             self.descriptor = self.wire.descriptor
 
     def data_received(self, data):
@@ -174,23 +190,36 @@ cdef class KnownRequests:
         """Answer what can be answered here; what is left is returned, ``None`` for nothing."""
         cdef const char* content = PyBytes_AS_STRING(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data), start = 0, body_at, end
-        cdef Match found
+        cdef Match found = Match(-1, 0)
+        cdef Seen seen
+        cdef bytes whole
         cdef double began
         while True:
-            known = self._known
-            head = known.head
+            known, seen = self._known, self.seen
+            if seen is None or seen.known is not known or seen.last is not known.last:
+                seen = self.seen = Seen(known)
+            head = seen.head
             quick = head.join
             if quick is None:
                 quick = head.quick
-            if quick is None or not match_head(known, content + start, size - start, &found):
+            if quick is None or not match_head(seen, content + start, size - start, &found):
                 break
             body_at = end = start + found.end
             number = None
             body = b""
-            if known.is_length:
+            if seen.is_length:
                 end += found.number
-                if end > size or found.number > <Py_ssize_t>known.body_bytes_max:
+                if found.number > seen.body_bytes_max:
                     break
+                if end > size:
+                    whole = self.with_rest(content + start, size - start, end - start)
+                    if whole is None:
+                        break
+                    # Nothing of what came with it is left before it, or behind.
+                    data, content, size = whole, PyBytes_AS_STRING(whole), PyBytes_GET_SIZE(whole)
+                    start, body_at, end = 0, found.end, found.end + found.number
+                    if end > size:
+                        break
                 if found.number < SLICED_MIN:
                     body = PyBytes_FromStringAndSize(content + body_at, found.number)
                 else:
@@ -223,6 +252,23 @@ cdef class KnownRequests:
             if self._deaf:
                 break
         return data[start:] if start else data
+
+    cdef bytes with_rest(self, const char* begun, Py_ssize_t begun_bytes, Py_ssize_t size):
+        """A request of ``size`` bytes, whole or a longer part of it, if more of it is here already; else ``None``.
+
+        Its client was sending while the loop read: what came since spares a turn, and the pieces.
+        """
+        cdef bytes room
+        cdef ssize_t more
+        if size > WHOLE_BYTES_MAX or size - begun_bytes < SLICED_MIN:
+            return None
+        room = PyBytes_FromStringAndSize(NULL, size)
+        more = recv(self.descriptor, PyBytes_AS_STRING(room) + begun_bytes, size - begun_bytes, MSG_DONTWAIT)
+        if more <= 0:
+            # Nothing yet; or an end or an error, which the loop meets, too.
+            return None
+        memcpy(PyBytes_AS_STRING(room), begun, begun_bytes)
+        return room if begun_bytes + more == size else room[: begun_bytes + more]
 
     cdef int begin_exchange(self, head, number, body, double began, outcome) except -1:
         """An exchange stands for the request until ``outcome`` is answered."""
@@ -321,29 +367,35 @@ cdef class KnownRequests:
                 transport.write(whole if sent <= 0 else memoryview(whole)[sent:])
             return True
         part = parts[0]
-        if is_free and type(part) is FileSlice and part.is_cached and type(part.file) is LocalFile:
-            sent = self.send_slice(whole, part)
-            if sent == size + <Py_ssize_t>part.size_bytes:
+        if is_free and type(part) is FileSlice and <object>PyTuple_GET_ITEM(part, 4) is True:
+            sent = self.send_slice(whole, <object>PyTuple_GET_ITEM(part, 0), part)
+            if sent == size + <int64_t><object>PyTuple_GET_ITEM(part, 2):
                 return True
             call = self.tier.call_of(head, number, body, request_id, began)
             self._exchange(call).send_rest(answer, whole, sent)
             return False
         return self._answer(self.tier.call_of(head, number, body, request_id, began), answer)
 
-    cdef int64_t send_slice(self, bytes head, part) except -1:
+    cdef int64_t send_slice(self, bytes head, file, part) except -1:
         """As ``file_transfer.send_at_once``, of a part that is known to be in memory."""
-        cdef int64_t size_bytes = part.size_bytes, unsent_bytes_max = self.unsent_bytes_max
+        cdef int64_t size_bytes = <object>PyTuple_GET_ITEM(part, 2), unsent_bytes_max = self.unsent_bytes_max
         cdef int64_t unfinished_count = self.turns.unfinished_count
         cdef Py_ssize_t head_bytes = PyBytes_GET_SIZE(head), sent
         cdef const char* content = PyBytes_AS_STRING(head)
-        cdef off_t position = part.position
+        cdef off_t position = <object>PyTuple_GET_ITEM(part, 1)
         cdef ssize_t more = 0
         cdef int source, on = 1, off = 0
-        if size_bytes > max(LEAST_PIECE, min(PIECE, TURN // (unfinished_count + 1))):
+        if type(file) is not LocalFile or size_bytes > max(LEAST_PIECE, min(PIECE, TURN // (unfinished_count + 1))):
             return 0
-        source = part.file.fileno()
-        if unsent_bytes_max and size_bytes > unsent_bytes_max:
-            allow_unsent(self.wire, self.turns, unsent_bytes_max, size_bytes)
+        source = file._descriptor
+        if source < 0:
+            # Closed, which who sends the rest tells.
+            return 0
+        if 0 < unsent_bytes_max < size_bytes:
+            # As ``file_transfer.allow_unsent``.
+            unsent_bytes_max *= max(1, min(TIMES_MAX, TIMES_TOTAL // (unfinished_count + 1)))
+            if unsent_bytes_max != <int64_t>self.bare_wire.unsent_bytes_max:
+                self.bare_wire.allow_unsent(unsent_bytes_max)
         with nogil:
             if size_bytes >= CORKED_MIN:
                 setsockopt(self.descriptor, IPPROTO_TCP, TCP_CORK, &on, sizeof(on))

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
-PIECE_BYTES = 2 * 1024 * 1024
+PIECE_BYTES = 4 * 1024 * 1024
 """What goes into a socket before other transfers get their turn, at most."""
 TURN_BYTES = 4 * 1024 * 1024
 """What all transfers together send in one turn of the loop, or a little more: then other requests have theirs."""

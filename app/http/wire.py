@@ -12,13 +12,14 @@ class Wire:
     Thread: the event loop's.
     """
 
-    __slots__ = ("_socket", "_unsent_bytes_max", "descriptor")
+    __slots__ = ("_socket", "descriptor", "unsent_bytes_max")
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         # Made when it is first needed, and kept: to make one costs more than to send a small answer.
         self._socket: socket.socket | None = None
-        self._unsent_bytes_max = -1
+        self.unsent_bytes_max = -1
+        """What ``allow_unsent`` was told last."""
 
     def _borrowed(self) -> socket.socket:
         if self._socket is None:
@@ -42,8 +43,8 @@ class Wire:
 
     def allow_unsent(self, size_bytes: int) -> None:
         """Let the kernel hold so much that it has not sent yet."""
-        if size_bytes != self._unsent_bytes_max:
-            self._unsent_bytes_max = size_bytes
+        if size_bytes != self.unsent_bytes_max:
+            self.unsent_bytes_max = size_bytes
             self.set_option(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size_bytes)
 
     def release(self) -> None:

@@ -286,6 +286,19 @@ def test_what_the_disk_refuses_is_told_to_all(server: ThreadedServer) -> None:
         assert log.offline_reason is not None
 
 
+class FullDisk:
+    """A file on a disk that takes nothing more."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, *_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+
 @pytest.mark.parametrize("topic", POLICIES)
 def test_a_full_disk_leaves_the_log_as_it_was(
     server: ThreadedServer, topic: str, monkeypatch: pytest.MonkeyPatch
@@ -294,11 +307,9 @@ def test_a_full_disk_leaves_the_log_as_it_was(
     with clients(server, topic, 8) as opened:
         end, size_bytes = log.snapshot.log_end_offset, log.snapshot.segments[-1].size_bytes
 
-        def refuse(*_: object) -> None:
-            raise OSError(errno.ENOSPC, "no room")
-
+        index = log.snapshot.segments[-1].offset_index.get()
         with monkeypatch.context() as patch:
-            patch.setattr(Segment, "_add_index_entries", refuse)
+            patch.setattr(index, "_file", FullDisk(index._file))
             with one_turn(server):
                 for connection in opened:
                     connection.send(post(topic, batch(b"x" * 1200)))
@@ -400,6 +411,30 @@ def test_lengths_of_known_heads_may_vary(server: ThreadedServer) -> None:
             assert offset_of(connection.read_answer()) == 2 * place
         assert server.hot_count > before + 5
     assert [len(value) for value in stored(server, "interval").values()][::2] == list(sizes)
+
+
+def test_bodies_that_came_in_part_when_they_were_read(server: ThreadedServer) -> None:
+    """The loop reads 256,000 bytes at once: what is cut there is in the socket already, or comes later, or never."""
+    sizes = (20_000, 25_000, 30_000, 4000)
+    bodies = [batch(bytes([65 + n]) * sizes[n % 4]) for n in range(12)]
+    with connect(server) as connection:
+        for _ in range(3):
+            connection.send(post("interval", batch(b"first")))
+            base = offset_of(connection.read_answer()) + 2
+        with one_turn(server):
+            connection.send(b"".join(post("interval", body) for body in bodies))
+        assert [offset_of(connection.read_answer()) for _ in bodies] == [base + 2 * n for n in range(len(bodies))]
+        request = post("interval", bodies[0])
+        for cut in (len(request) - 1, len(request) - 10_000, 300):
+            connection.send(request[:cut])
+            with http_client(server.url) as client:
+                assert client.get("/healthz").status_code == 200
+            connection.send(request[cut:] + post("interval", bodies[1]))
+            assert connection.read_answer().status == connection.read_answer().status == 200
+        connection.send(request[:-1])
+    records = stored(server, "interval")
+    assert all(records[base + 2 * n] == bytes([65 + n]) * sizes[n % 4] for n in range(len(bodies)))
+    assert sorted(records) == list(range(base + 2 * (len(bodies) + 6)))
 
 
 def let_the_idle_time_pass(server: ThreadedServer, connection: Connection) -> None:

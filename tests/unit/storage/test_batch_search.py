@@ -16,7 +16,7 @@ from storage.file_system import LocalFile, LocalFileSystem
 from storage.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import Offset
 from storage.segment import Segment
-from tests.cases.logs import CaseLog, sized_batch
+from tests.cases.logs import START_MS, CaseLog, batch_of, sized_batch
 from tests.cases.transactional import Producer
 
 BATCHES = 300
@@ -104,6 +104,26 @@ def test_all_ways_give_the_same_batches(log: CaseLog, monkeypatch: pytest.Monkey
                 assert piece.content is None or piece.content == piece.file.read(piece.position, piece.size_bytes)
     # The compiled ways leave nothing of all that to the one in Python; and the quickest is taken where it may be.
     assert counted is None or (counted.answered == counted.asked > 1000 and counted.read_count > 100)
+
+
+@pytest.mark.parametrize("value_bytes", [450, 990, 1005, 1025, 2100])
+def test_each_offset_between_two_entries_is_found(tmp_path: Path, value_bytes: int) -> None:
+    """Whether the batch of the next entry is the one, or one before it."""
+    log = CaseLog(tmp_path, {"index.interval.bytes": 4096})
+    batch = batch_of(timestamps=[START_MS] * 4, value=b"v" * value_bytes)
+    size = len(batch)
+    log.send_group(*[batch] * 40)
+    make_copies(log.snapshot)
+    offsets = list(range(160))
+    random.Random(3).shuffle(offsets)
+    for offset in offsets:
+        expected = general(log.snapshot, Offset(offset), size, min_one=True)
+        found = log.snapshot.read_cached(Offset(offset), size, content_bytes_max=16_384)
+        assert found is not None
+        assert found.next_offset == expected.next_offset == offset // 4 * 4 + 4
+        assert [piece.position for piece in found.slices] == [offset // 4 * size]
+        assert [piece.read() for piece in found.slices] == [piece.read() for piece in expected.slices]
+    log.kill()
 
 
 def test_who_goes_on_where_a_read_ended_needs_no_index(log: CaseLog) -> None:

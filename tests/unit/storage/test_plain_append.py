@@ -22,7 +22,6 @@ from storage.errors import DiskFullError, PartitionFailedError, StorageError
 from storage.file_system import LocalFileSystem
 from storage.log_manager import LogManager
 from storage.partition_log import AppendRequest, AppendResult, PartitionLog
-from storage.segment import Segment
 from tests.unit.storage.test_append_lanes import CONFIGS, NOW_MS, batch, bodies
 
 plain_append: Any = load("storage._plain_append")
@@ -224,23 +223,32 @@ def test_a_disk_that_refuses_the_write_is_left_to_the_general_way(new_stand: Any
     assert stand.append(batch([0])) is not None
 
 
+class RefusingFile:
+    """A file on a disk that takes only so many writes more."""
+
+    def __init__(self, file: Any, number: int, allowed_writes: int) -> None:
+        self._file, self._number, self._left = file, number, allowed_writes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, position: int, parts: Any) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise OSError(self._number, "refused")
+        self._file.write(position, parts)
+
+
 @pytest.mark.parametrize(("number", "expected"), [(errno.ENOSPC, DiskFullError), (errno.EIO, PartitionFailedError)])
 def test_an_index_that_takes_no_entry_takes_the_batches_back(
     new_stand: Any, monkeypatch: pytest.MonkeyPatch, number: int, expected: type[Exception]
 ) -> None:
     stand = known(new_stand)
     before = stand.content(), stand.seen()
-    added: list[object] = []
-    add = Segment._add_index_entries
-
-    def refuse_the_second(segment: Segment, *place: Any) -> None:
-        if added:
-            raise OSError(number, "refused")
-        added.append(place)
-        add(segment, *place)
-
+    index = stand.log.snapshot.segments[-1].offset_index.get()
+    disk = RefusingFile(index._file, number, allowed_writes=1)
     with monkeypatch.context() as patch:
-        patch.setattr(Segment, "_add_index_entries", refuse_the_second)
+        patch.setattr(index, "_file", disk)
         with pytest.raises(expected):
             stand.append(*[batch([0])] * 4)
     assert stand.log.snapshot.log_end_offset == 3
