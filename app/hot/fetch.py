@@ -90,7 +90,7 @@ def _find_short_way(broker: Broker, request: HotRequest, topic: Topic) -> None:
     if isinstance(asked.offset, int):
         head.memo = _ShortWay(topic, asked, max_bytes)
     if quick_answers is not None and batch_search.search is not None and isolation is Isolation.HIGH_WATERMARK:
-        request.quick = quick_answers.QuickFetch(
+        quick = quick_answers.QuickFetch(
             broker,
             topic,
             head.partition,
@@ -101,6 +101,7 @@ def _find_short_way(broker: Broker, request: HotRequest, topic: Topic) -> None:
             functools.partial(_head_of, isolation=isolation),
             _RANGE,
         )
+        request.quick = quick.answer
 
 
 def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:

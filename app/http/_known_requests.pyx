@@ -147,7 +147,8 @@ cdef class KnownRequests:
     cdef public long _message_number
     cdef public double _deadline, _timer_at
     cdef int descriptor
-    cdef object tier, turns, bare_wire
+    cdef object tier, turns, bare_wire, numbers
+    cdef int64_t unsent_bytes_each
     cdef Seen seen
     cdef double keep_alive_seconds
     # A request that waits for the end of this turn of the loop, and what came behind it; whether no more is read.
@@ -163,7 +164,7 @@ cdef class KnownRequests:
         # Only where the transport is the bare socket; and whoever wants a line for each request has another way.
         if self.scheme == "http" and self.hot is not None and not self.access_log:
             self.tier, self.turns, self.keep_alive_seconds = self.hot, self.transfers, self.timeout_keep_alive
-            self.bare_wire = self.wire
+            self.bare_wire, self.numbers, self.unsent_bytes_each = self.wire, self.hot.numbers, self.unsent_bytes_max
             self.descriptor = self.wire.descriptor
 
     def data_received(self, data):
@@ -272,7 +273,7 @@ cdef class KnownRequests:
 
     cdef int begin_exchange(self, head, number, body, double began, outcome) except -1:
         """An exchange stands for the request until ``outcome`` is answered."""
-        request_id = head.given_id or next(self.tier.numbers)
+        request_id = head.given_id or next(self.numbers)
         self.tier.answered_count += 1
         self._begin(self._exchange(self.tier.call_of(head, number, body, request_id, began)), outcome)
         return 0
@@ -353,7 +354,7 @@ cdef class KnownRequests:
         cdef Py_ssize_t sent = 0, size
         cdef object transport = self.transport
         parts, content = <object>PyTuple_GET_ITEM(answer, 2), <object>PyTuple_GET_ITEM(answer, 1)
-        request_id = head.given_id or next(self.tier.numbers)
+        request_id = head.given_id or next(self.numbers)
         if len(parts) > (0 if content else 1):
             return self._answer(self.tier.call_of(head, number, body, request_id, began), answer)
         whole = compose(<object>PyTuple_GET_ITEM(answer, 0), request_id, self.server_state.default_headers, content)
@@ -378,7 +379,7 @@ cdef class KnownRequests:
 
     cdef int64_t send_slice(self, bytes head, file, part) except -1:
         """As ``file_transfer.send_at_once``, of a part that is known to be in memory."""
-        cdef int64_t size_bytes = <object>PyTuple_GET_ITEM(part, 2), unsent_bytes_max = self.unsent_bytes_max
+        cdef int64_t size_bytes = <object>PyTuple_GET_ITEM(part, 2), unsent_bytes_max = self.unsent_bytes_each
         cdef int64_t unfinished_count = self.turns.unfinished_count
         cdef Py_ssize_t head_bytes = PyBytes_GET_SIZE(head), sent
         cdef const char* content = PyBytes_AS_STRING(head)
