@@ -370,10 +370,9 @@ cdef int add_index_entries(segment, int64_t offset, int64_t position, int64_t gr
         return 0
     put_big_endian_32(entry, <uint32_t>(offset - <int64_t>segment.base_offset))
     put_big_endian_32(entry + 4, <uint32_t>position)
-    if not put_entry(offsets, entry, OFFSET_ENTRY_BYTES):
+    if not put_entry(offsets, entry, OFFSET_ENTRY_BYTES, new_tuple(OffsetPosition, (offset, position))):
         segment._add_index_entries(offset, position)
         return 0
-    offsets.last_entry = new_tuple(OffsetPosition, (offset, position))
     last = times.last_entry
     if greatest == <int64_t><object>PyTuple_GET_ITEM(last, 0):
         return 0
@@ -384,22 +383,22 @@ cdef int add_index_entries(segment, int64_t offset, int64_t position, int64_t gr
         put_big_endian_32(entry, <uint32_t>(greatest >> 32))
         put_big_endian_32(entry + 4, <uint32_t>(greatest & 0xFFFFFFFF))
         put_big_endian_32(entry + 8, <uint32_t>(<int64_t>place - <int64_t>segment.base_offset))
-        if put_entry(times, entry, TIME_ENTRY_BYTES):
-            times.last_entry = max_timestamp
+        if put_entry(times, entry, TIME_ENTRY_BYTES, max_timestamp):
             return 0
     times.maybe_append(greatest, place)
     return 0
 
 
-cdef bint put_entry(index, const uint8_t* entry, int size) except -1:
-    """As ``IndexFile._append``, and raise the count; whether it could."""
+cdef bint put_entry(index, const uint8_t* entry, int size, last_entry) except -1:
+    """As ``IndexFile._append`` and what follows it; whether it could."""
     cdef int64_t count = index.entry_count
     file = index._file
     if type(file) is not LocalFile or index._closed or count >= <int64_t>index.max_entry_count:
         return False
     if count * size >= <int64_t>file._reserve_at or pwrite(file._descriptor, entry, size, count * size) != size:
         return False
-    index.entry_count = count + 1
+    # Readers take the count for their leave to look.
+    index.last_entry, index.entry_count = last_entry, count + 1
     return True
 
 
