@@ -353,24 +353,12 @@ cdef int note_written(
 cdef int add_index_entries(segment, int64_t offset, int64_t position, int64_t greatest, max_timestamp) except -1:
     """As ``Segment._add_index_entries``, which has what is out of the ordinary, and every error."""
     cdef uint8_t entry[TIME_ENTRY_BYTES]
-    offsets, times = segment.offset_index._index, segment.time_index._index
-    if type(offsets) is not OffsetIndex or type(times) is not TimeIndex or not <int64_t>times.entry_count < (
-        <int64_t>times.max_entry_count - 1
-    ):
-        segment._add_index_entries(offset, position)
-        return 0
-    last = offsets.last_entry
+    times = segment.time_index._index
     if (
-        not 0 <= offset - <int64_t>segment.base_offset <= FARTHEST_OFFSET
-        or not 0 <= position <= FARTHEST_POSITION
-        or (last is not None and offset <= <int64_t><object>PyTuple_GET_ITEM(last, 0))
-        or (last is not None and position <= <int64_t><object>PyTuple_GET_ITEM(last, 1))
+        type(times) is not TimeIndex
+        or <int64_t>times.entry_count >= <int64_t>times.max_entry_count - 1
+        or not put_offset_entry(segment.offset_index._index, offset, position)
     ):
-        segment._add_index_entries(offset, position)
-        return 0
-    put_big_endian_32(entry, <uint32_t>(offset - <int64_t>segment.base_offset))
-    put_big_endian_32(entry + 4, <uint32_t>position)
-    if not put_entry(offsets, entry, OFFSET_ENTRY_BYTES, new_tuple(OffsetPosition, (offset, position))):
         segment._add_index_entries(offset, position)
         return 0
     last = times.last_entry
@@ -387,6 +375,24 @@ cdef int add_index_entries(segment, int64_t offset, int64_t position, int64_t gr
             return 0
     times.maybe_append(greatest, place)
     return 0
+
+
+cdef bint put_offset_entry(index, int64_t offset, int64_t position) except -1:
+    """As ``OffsetIndex.append``; whether it could."""
+    cdef uint8_t entry[OFFSET_ENTRY_BYTES]
+    cdef int64_t relative
+    if type(index) is not OffsetIndex:
+        return False
+    last, relative = index.last_entry, offset - <int64_t>index.base_offset
+    if not 0 <= relative <= FARTHEST_OFFSET or not 0 <= position <= FARTHEST_POSITION:
+        return False
+    if last is not None and (
+        offset <= <int64_t><object>PyTuple_GET_ITEM(last, 0) or position <= <int64_t><object>PyTuple_GET_ITEM(last, 1)
+    ):
+        return False
+    put_big_endian_32(entry, <uint32_t>relative)
+    put_big_endian_32(entry + 4, <uint32_t>position)
+    return put_entry(index, entry, OFFSET_ENTRY_BYTES, new_tuple(OffsetPosition, (offset, position)))
 
 
 cdef bint put_entry(index, const uint8_t* entry, int size, last_entry) except -1:
