@@ -140,7 +140,7 @@ class FileTransfer:
             self.hold_small_writes()
             self._uncorks = True
         try:
-            if self._send_what_fits(self._turns.first_piece_bytes()):
+            if self._send_what_fits(self._turns.first_piece_bytes(size_bytes)):
                 self._is_over = True
                 if self._uncorks:
                     self.close()
@@ -242,6 +242,8 @@ class FileTransfer:
         self._is_full = self._is_cold = False
         while parts:
             part = parts[-1]
+            if budget <= 0 and isinstance(part, FileSlice):
+                break
             try:
                 if isinstance(part, FileSlice):
                     sent, wanted = self._send_file(wire, part, budget)
@@ -432,7 +434,7 @@ def send_at_once(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, head: 
     to one, and so is what went wrong, which it meets again.
     """
     size_bytes = part.size_bytes
-    if size_bytes > turns.first_piece_bytes():
+    if size_bytes > turns.first_piece_bytes(size_bytes):
         return 0
     sent, is_corked = 0, size_bytes >= CORKED_BYTES_MIN
     try:

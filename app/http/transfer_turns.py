@@ -36,9 +36,13 @@ class TransferTurns:
         self.unfinished_count = 0
         """Transfers that did not end with their first piece, and not since."""
 
-    def first_piece_bytes(self) -> int:
-        """What a transfer sends before it queues: in a crowd all of them may begin in the same turn."""
-        return max(LEAST_PIECE_BYTES, min(PIECE_BYTES, TURN_BYTES // (self.unfinished_count + 1)))
+    def first_piece_bytes(self, size_bytes: int) -> int:
+        """What a transfer of so much sends before it queues: in a crowd all of them may begin in the same turn.
+
+        Nothing, if others are queued and it must queue, too: it sends so in fewer pieces.
+        """
+        first_bytes = max(LEAST_PIECE_BYTES, min(PIECE_BYTES, TURN_BYTES // (self.unfinished_count + 1)))
+        return 0 if self._queue and size_bytes > first_bytes else first_bytes
 
     def queue(self, loop: asyncio.AbstractEventLoop, transfer: QueuedTransfer) -> None:
         """Let ``transfer`` take its turn when those before it had theirs."""

@@ -106,8 +106,20 @@ def test_the_others_go_on_when_one_fails() -> None:
 
 def test_first_pieces_of_a_crowd_fit_into_a_turn() -> None:
     turns = TransferTurns()
-    assert turns.first_piece_bytes() == PIECE_BYTES
+    assert turns.first_piece_bytes(2 * PIECE_BYTES) == PIECE_BYTES
     turns.unfinished_count = 7
-    assert turns.first_piece_bytes() == TURN_BYTES // 8
+    assert turns.first_piece_bytes(2 * PIECE_BYTES) == TURN_BYTES // 8
     turns.unfinished_count = 1000
-    assert turns.first_piece_bytes() == LEAST_PIECE_BYTES
+    assert turns.first_piece_bytes(2 * PIECE_BYTES) == LEAST_PIECE_BYTES
+
+
+def test_what_must_queue_behind_others_sends_nothing_before() -> None:
+    async def scenario() -> None:
+        turns = TransferTurns()
+        Sender(turns, [], "a", 1, PIECE_BYTES).queue()
+        assert turns.first_piece_bytes(PIECE_BYTES + 1) == 0
+        assert turns.first_piece_bytes(PIECE_BYTES) == PIECE_BYTES
+        await asyncio.sleep(0)
+        assert turns.first_piece_bytes(PIECE_BYTES + 1) == PIECE_BYTES
+
+    uvloop.run(scenario())
