@@ -6,10 +6,13 @@ waited for, so the interpreter's lock is held.
 """
 
 from cpython.array cimport array
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from mmap import PAGESIZE
 
 from storage.file_system import LocalFile
 
@@ -21,7 +24,26 @@ cdef extern from "<sys/uio.h>" nogil:
     int RWF_NOWAIT
 
 cdef extern from "<errno.h>" nogil:
-    int errno, EAGAIN
+    int errno, EAGAIN, ENOSYS, EPERM
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    /* Linux 6.5; the same number on every architecture, and newer than many C libraries. */
+    struct rollway_stretch { uint64_t position, length; };
+    struct rollway_cached { uint64_t cached, dirty, written, evicted, evicted_lately; };
+    static long rollway_cachestat(int descriptor, struct rollway_stretch *of, struct rollway_cached *found) {
+        return syscall(451, descriptor, of, found, 0);
+    }
+    """
+    struct Stretch "rollway_stretch":
+        uint64_t position
+        uint64_t length
+    struct Cached "rollway_cached":
+        uint64_t cached
+    long cachestat "rollway_cachestat"(int descriptor, Stretch* stretch, Cached* found) nogil
 
 cdef enum:
     # As in ``batch_search`` and ``rollway.records``.
@@ -132,9 +154,45 @@ cdef bint begin(Walk* walk, int64_t position) noexcept:
     return step(walk, position > 0)
 
 
-cdef Py_ssize_t slot_of(const int32_t* entries, Py_ssize_t count, int64_t value) noexcept:
-    """The slot of the greatest entry not above ``value``, or -1."""
-    cdef Py_ssize_t low = 0, high = count, middle
+cdef struct Entries:
+    # The index in two columns; and a bit for each entry that the log has confirmed: its batch begins with the offset after
+    # the entry before it, and ends where the one behind it begins.
+    const int32_t* offsets
+    const int32_t* positions
+    Py_ssize_t count
+    uint8_t* confirmed
+    Py_ssize_t confirmed_bits
+
+
+cdef Entries entries_of(array offsets, array positions, bytearray confirmed):
+    cdef Entries entries
+    entries.offsets, entries.positions = <const int32_t*>offsets.data.as_ints, <const int32_t*>positions.data.as_ints
+    entries.count = min(len(offsets), len(positions))
+    entries.confirmed = <uint8_t*>PyByteArray_AS_STRING(confirmed)
+    entries.confirmed_bits = min(8 * PyByteArray_GET_SIZE(confirmed), entries.count)
+    return entries
+
+
+cdef inline bint is_confirmed(Entries* entries, Py_ssize_t slot) noexcept:
+    return slot + 1 < entries.confirmed_bits and entries.confirmed[slot >> 3] >> (slot & 7) & 1
+
+
+cdef inline void confirm(Entries* entries, Py_ssize_t slot, Walk* walk) noexcept:
+    """Note what the batch tells on which ``walk`` stands, if it is the entry's."""
+    if not 0 <= slot < entries.confirmed_bits - 1:
+        return
+    if (
+        walk.position == entries.positions[slot]
+        and walk.end == entries.positions[slot + 1]
+        and walk.base_offset == walk.segment_base + (entries.offsets[slot - 1] + 1 if slot else 0)
+        and walk.last_offset == walk.segment_base + entries.offsets[slot]
+    ):
+        entries.confirmed[slot >> 3] |= <uint8_t>(1 << (slot & 7))
+
+
+cdef Py_ssize_t slot_of(const int32_t* entries, Py_ssize_t low, Py_ssize_t count, int64_t value) noexcept:
+    """The slot of the greatest entry not above ``value``, or the one before ``low``."""
+    cdef Py_ssize_t high = count, middle
     while low < high:
         middle = (low + high) >> 1
         if entries[middle] <= value:
@@ -144,17 +202,12 @@ cdef Py_ssize_t slot_of(const int32_t* entries, Py_ssize_t count, int64_t value)
     return low - 1
 
 
-cdef bint go_to_first(
-    Walk* walk,
-    const int32_t* offsets,
-    const int32_t* positions,
-    Py_ssize_t count,
-    int64_t offset,
-    int64_t load_bytes,
-    int64_t interval_bytes,
-) noexcept:
+cdef bint go_to_first(Walk* walk, Entries* entries, int64_t offset, int64_t load_bytes, int64_t interval_bytes) noexcept:
     """Stand on the first batch that ends at or above ``offset``; with ``load_bytes`` of it at hand where that is cheap."""
-    cdef Py_ssize_t slot = slot_of(offsets, count, offset - walk.segment_base)
+    cdef const int32_t* offsets = entries.offsets
+    cdef const int32_t* positions = entries.positions
+    cdef Py_ssize_t count = entries.count
+    cdef Py_ssize_t slot = slot_of(offsets, 0, count, offset - walk.segment_base)
     cdef int64_t entry_offset = walk.segment_base, position = 0, next_position, next_offset
     cdef int steps = 0
     if slot >= 0:
@@ -175,11 +228,13 @@ cdef bint go_to_first(
                 return False
             if walk.last_offset != next_offset:
                 return False
+            confirm(entries, slot + 1, walk)
             if walk.base_offset <= offset <= next_offset:
                 return True
     # An index carries no checksum: the log must confirm what it says.
     if not begin(walk, position) or (position and walk.last_offset != entry_offset):
         return False
+    confirm(entries, slot, walk)
     while walk.last_offset < offset:
         steps += 1
         if walk.end >= walk.limit or (steps == THIN_STEPS and slot + 1 == count):
@@ -193,21 +248,22 @@ cdef bint go_to_first(
     return True
 
 
-cdef bint go_near_end(
-    Walk* walk, const int32_t* offsets, const int32_t* positions, Py_ssize_t count, int64_t stop, int64_t end_max
-) noexcept:
-    """Stand near the last batch that ends at or below ``end_max``; up to ``walk.end`` it is sure that all fits, then."""
+cdef bint go_near_end(Walk* walk, Entries* entries, Py_ssize_t slot, int64_t stop, int64_t end_max) noexcept:
+    """Stand near the last batch that ends at or below ``end_max``; up to ``walk.end`` it is sure that all fits, then.
+
+    ``slot`` is that of the last entry before ``stop``, or -1.
+    """
     cdef int64_t end = walk.end, next_offset = walk.last_offset + 1
-    cdef Py_ssize_t slot = slot_of(positions, count, stop - 1)
     cdef int64_t entry_offset = walk.segment_base, position = 0
     if slot >= 0:
-        entry_offset, position = walk.segment_base + offsets[slot], positions[slot]
-    if slot + 1 == count and stop - max(position, end) > UNINDEXED_BYTES_MAX:
+        entry_offset, position = walk.segment_base + entries.offsets[slot], entries.positions[slot]
+    if slot + 1 == entries.count and stop - max(position, end) > UNINDEXED_BYTES_MAX:
         return False
     if position <= end:
         return True
     if not begin(walk, position) or walk.last_offset != entry_offset or walk.base_offset < next_offset:
         return False
+    confirm(entries, slot, walk)
     if walk.end > end_max:
         # It reaches beyond; all before it fits.
         walk.end, walk.last_offset = position, walk.base_offset - 1
@@ -227,8 +283,9 @@ cdef struct Question:
     bint has_gaps
     int64_t interval_bytes
     int64_t segment_base
-    # Where the batch with ``offset`` begins if that is known, else -1.
+    # Where the batch with ``offset`` begins if that is known, else -1; and the slot of its entry, if it has one.
     int64_t place
+    Py_ssize_t slot
     int64_t offset
     int64_t limit
     int64_t max_bytes
@@ -236,12 +293,64 @@ cdef struct Question:
     int64_t content_bytes_max
 
 
-cdef object look(Question* asked, array offsets, array positions, Found* found):
+cdef bint has_cachestat = True
+cdef int64_t PAGE_BYTES = PAGESIZE
+
+
+cdef bint is_all_cached(int descriptor, int64_t position, int64_t length) noexcept:
+    """Whether each page of a stretch is in memory; false, too, where the kernel cannot or may not tell."""
+    global has_cachestat
+    cdef Stretch stretch = Stretch(position, length)
+    cdef Cached found
+    if not has_cachestat or length <= 0:
+        return False
+    if cachestat(descriptor, &stretch, &found):
+        # An older kernel, or a sandbox that does not know it.
+        has_cachestat = errno != ENOSYS and errno != EPERM
+        return False
+    return <int64_t>found.cached == (position + length - 1) // PAGE_BYTES - position // PAGE_BYTES + 1
+
+
+cdef bint look_at_confirmed(Question* asked, Entries* entries, Found* found) noexcept:
+    """Fill ``found`` with what the index tells alone, where the log has confirmed it and all is in memory; whether it is."""
+    cdef Py_ssize_t first, last, farthest, apart = 1
+    cdef int64_t end_max, end, next_offset, position
+    if asked.max_bytes <= asked.content_bytes_max:
+        return False
+    # The first that ends at or above the offset.
+    first = asked.slot = slot_of(entries.offsets, 0, entries.count, asked.offset - asked.segment_base - 1) + 1
+    if not is_confirmed(entries, first):
+        return False
+    position = entries.positions[first]
+    end, next_offset = entries.positions[first + 1], entries.offsets[first] + 1
+    end_max = position + asked.max_bytes
+    if end <= end_max:
+        # It is near: behind twice as many entries each time.
+        last = farthest = first
+        while farthest < entries.count and entries.positions[farthest] < end_max:
+            last, farthest, apart = farthest, farthest + apart, 2 * apart
+        last = slot_of(entries.positions, last, min(farthest, entries.count), end_max - 1)
+        if not is_confirmed(entries, last):
+            return False
+        end, next_offset = entries.positions[last + 1], entries.offsets[last] + 1
+        if end > end_max:
+            end, next_offset = entries.positions[last], entries.offsets[last - 1] + 1
+    elif not asked.min_one:
+        return False
+    # What ends with the log, or what of it may be seen, others know.
+    if end >= asked.limit or end - position > CACHED_BYTES_MAX or end_max >= asked.limit:
+        return False
+    if not is_all_cached(asked.descriptor, position, end - position):
+        return False
+    found.position, found.size_bytes, found.next_offset = position, end - position, asked.segment_base + next_offset
+    found.is_cached = True
+    return True
+
+
+cdef object look(Question* asked, Entries* entries, Found* found):
     """Fill ``found``; the content, ``None`` where it was not read, or False where somebody else must look."""
     cdef uint8_t window[WINDOW_BYTES_MAX]
-    cdef Py_ssize_t count = min(len(offsets), len(positions))
-    cdef const int32_t* offset_entries = <const int32_t*>offsets.data.as_ints
-    cdef const int32_t* position_entries = <const int32_t*>positions.data.as_ints
+    cdef Py_ssize_t slot = -1
     cdef int64_t content_bytes_max = asked.content_bytes_max, limit = asked.limit
     cdef int64_t load_bytes = max(HEAD_BYTES, asked.max_bytes) if asked.max_bytes <= content_bytes_max else HEAD_BYTES
     cdef int64_t first, last, end, next_offset, end_max, stop
@@ -259,7 +368,8 @@ cdef object look(Question* asked, array offsets, array positions, Found* found):
             return False
         if walk.base_offset < asked.offset:
             return False
-    elif not go_to_first(&walk, offset_entries, position_entries, count, asked.offset, load_bytes, asked.interval_bytes):
+        confirm(entries, asked.slot, &walk)
+    elif not go_to_first(&walk, entries, asked.offset, load_bytes, asked.interval_bytes):
         return False
     first, end, next_offset = walk.position, walk.end, walk.last_offset + 1
     end_max = first + asked.max_bytes
@@ -278,13 +388,15 @@ cdef object look(Question* asked, array offsets, array positions, Found* found):
             if not load(&walk, first, stop - first):
                 return False
     elif stop - first > 2 * asked.interval_bytes:
-        if not go_near_end(&walk, offset_entries, position_entries, count, stop, end_max):
+        slot = slot_of(entries.positions, 0, entries.count, stop - 1)
+        if not go_near_end(&walk, entries, slot, stop, end_max):
             return False
         end, next_offset = walk.end, walk.last_offset + 1
     last = walk.position
     while end < stop and (stop == limit or stop - end >= HEADER_BYTES):
         if not step(&walk, asked.has_gaps):
             return False
+        confirm(entries, slot, &walk)
         if walk.end > end_max:
             break
         last, end, next_offset = walk.position, walk.end, walk.last_offset + 1
@@ -294,6 +406,10 @@ cdef object look(Question* asked, array offsets, array positions, Found* found):
         return None
     found.is_cached = True
     return PyMemoryView_FromObject(room)[first - walk.piece_at : end - walk.piece_at]
+
+
+cdef array NO_ENTRIES = array("i")
+cdef bytearray NONE_CONFIRMED = bytearray()
 
 
 def find(
@@ -316,16 +432,16 @@ def find(
     with ``offset`` begins if that is known, else -1. ``descriptor`` is that of the log file.
     """
     cdef Question asked = Question(
-        descriptor, has_gaps, interval_bytes, segment_base, place, offset, limit, max_bytes, min_one, content_bytes_max
+        descriptor, has_gaps, interval_bytes, segment_base, place, -1, offset, limit, max_bytes, min_one, content_bytes_max
     )
+    cdef Entries entries = entries_of(offsets, positions, NONE_CONFIRMED)
     cdef Found found
-    content = look(&asked, offsets, positions, &found)
+    content = look(&asked, &entries, &found)
     if content is False:
         return None
     return found.position, found.size_bytes, found.next_offset, content, bool(found.is_cached)
 
 
-cdef array NO_ENTRIES = array("i")
 
 
 cdef class SnapshotFacts:
@@ -365,7 +481,7 @@ def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max)
     cdef SnapshotFacts facts
     cdef SegmentFacts segment
     cdef Py_ssize_t low = 0, place, middle
-    cdef array offsets = NO_ENTRIES, positions = NO_ENTRIES
+    cdef Entries entries
     cdef bint is_on_bound
     cdef Question asked
     cdef Found found
@@ -398,22 +514,26 @@ def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max)
     file = log._file
     if type(file) is not LocalFile or log.holes:
         return None
+    table = segment.copies.get(segment.key)
     asked.segment_base = facts.bases[place]
+    is_on_bound = asked.segment_base == facts.bound_base
+    asked.limit = facts.bound_position if is_on_bound else <int64_t>log.size_bytes
+    asked.descriptor, asked.has_gaps, asked.interval_bytes = file._descriptor, segment.has_gaps, segment.interval_bytes
+    asked.slot, asked.offset, asked.max_bytes, asked.min_one = -1, offset, max_bytes, True
+    asked.content_bytes_max = content_bytes_max
+    if table is None:
+        entries = entries_of(NO_ENTRIES, NO_ENTRIES, NONE_CONFIRMED)
+    else:
+        entries = entries_of(table.offsets, table.positions, table.confirmed)
+        if look_at_confirmed(&asked, &entries, &found):
+            return file, found.position, found.size_bytes, found.next_offset, None, True, facts.limits
     asked.place = 0
     if offset != asked.segment_base:
         known = segment.places.get(offset)
         asked.place = -1 if known is None else <int64_t>known
-    table = segment.copies.get(segment.key)
-    if table is not None:
-        offsets, positions = table.offsets, table.positions
-    elif asked.place < 0:
-        return None
-    is_on_bound = asked.segment_base == facts.bound_base
-    asked.limit = facts.bound_position if is_on_bound else <int64_t>log.size_bytes
-    asked.descriptor, asked.has_gaps, asked.interval_bytes = file._descriptor, segment.has_gaps, segment.interval_bytes
-    asked.offset, asked.max_bytes, asked.min_one = offset, max_bytes, True
-    asked.content_bytes_max = content_bytes_max
-    content = look(&asked, offsets, positions, &found)
+        if known is None and table is None:
+            return None
+    content = look(&asked, &entries, &found)
     if content is False or (not is_on_bound and found.position + found.size_bytes >= asked.limit):
         # What comes behind the end of a segment lies in the next.
         return None

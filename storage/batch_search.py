@@ -184,9 +184,12 @@ class _Walk:
 
 
 class _IndexCopy:
-    """The entries of an offset index in two native arrays, so that looking into them needs no page of the file."""
+    """The entries of an offset index in two native arrays, so that looking into them needs no page of the file.
 
-    __slots__ = ("_base_offset", "offsets", "positions")
+    ``confirmed`` has a bit for each, lowest first, which the compiled way sets where the log has confirmed the entry.
+    """
+
+    __slots__ = ("_base_offset", "confirmed", "offsets", "positions")
 
     def __init__(self, base_offset: Offset, content: bytes, before: _IndexCopy | None = None) -> None:
         """``content`` are the entries behind those of ``before``."""
@@ -194,9 +197,12 @@ class _IndexCopy:
         self._base_offset = base_offset
         self.offsets = array("i", entries[0::2].tobytes())
         self.positions = array("i", entries[1::2].tobytes())
+        self.confirmed = bytearray()
         if before is not None:
             self.offsets = before.offsets + self.offsets
             self.positions = before.positions + self.positions
+            self.confirmed += before.confirmed
+        self.confirmed += bytes(-(-len(self.offsets) // 8) - len(self.confirmed))
 
     @property
     def entry_count(self) -> int:

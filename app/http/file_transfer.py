@@ -24,7 +24,7 @@ _PROBE_BYTES = 1024 * 1024
 """From one place to the next that is looked for in memory; and what a thread sends at a time if one is not there."""
 _SLACK_BYTES = 64 * 1024
 """By so much a piece may be larger when it is the last."""
-CORKED_BYTES_MIN = 288 * 1024
+CORKED_BYTES_MIN = 224 * 1024
 """Measured: with less the two calls cost what they spare."""
 UNSENT_TIMES_MAX = 16
 UNSENT_TIMES_TOTAL = 256
