@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import hashlib
 import itertools
@@ -18,7 +19,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.http import file_transfer
+from app.http import file_transfer, transfer_turns
 from app.http.zero_copy import EXTENSION, PIECE_BYTES, SliceResponse
 from storage.file_system import LocalFileSystem
 from storage.log_snapshot import FileSlice
@@ -282,6 +283,50 @@ def test_a_file_closed_by_its_owner_is_still_sent_whole(content_path: Path) -> N
         with serving(closing) as server, server.connect(receive_buffer_bytes=4096) as connection:
             connection.send(get("any"))
             assert connection.read_answer().body == CONTENT
+
+
+def read_in_turns(connections: Sequence[Connection], content: bytes) -> None:
+    """Read an answer with this body from each, a little from one after the other."""
+    for connection in connections:
+        connection.read_head()
+    left = dict.fromkeys(connections, memoryview(content))
+    while left:
+        for connection, rest in list(left.items()):
+            piece = connection.read_some()
+            assert piece
+            assert rest[: len(piece)] == piece
+            left[connection] = rest[len(piece) :]
+            if not left[connection]:
+                del left[connection]
+
+
+def test_a_crowd_of_large_answers_arrives_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who must queue behind others begins with its turn."""
+    first_piece_bytes = transfer_turns.TransferTurns.first_piece_bytes
+    began: list[int] = []
+
+    def counted(self: transfer_turns.TransferTurns, size_bytes: int) -> int:
+        began.append(first_piece_bytes(self, size_bytes))
+        return began[-1]
+
+    # Small, so that a turn of the loop ends before each transfer.
+    monkeypatch.setattr(transfer_turns, "TURN_BYTES", 256 * 1024)
+    monkeypatch.setattr(transfer_turns.TransferTurns, "first_piece_bytes", counted)
+    content = random.Random(6).randbytes(12 * MIB + 5)
+    path = tmp_path / "large"
+    path.write_bytes(content)
+    app = FileApplication(path)
+    app.slices["large"] = [(0, len(content))]
+    with serving(app) as server, contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(server.connect()) for _ in range(12)]
+        for _ in range(50):
+            if 0 in began:
+                break
+            for connection in crowd:
+                connection.send(get("large"))
+            read_in_turns(crowd, content)
+    assert 0 in began
+    assert any(began)
 
 
 def test_what_is_cold_behind_what_is_warm_is_sent_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import socket
@@ -236,6 +237,39 @@ def test_a_piece_is_offered_whole_to_the_kernel_with_its_head(
         monkeypatch.setattr(os, "sendfile", sendfile_and_note)
         assert len(ask(connection, query, path=path).body) == size
         assert (server.hot_count, offered[0]) == (before + 1, size)
+
+
+def test_a_crowd_of_large_fetches_arrives_whole(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that must queue behind others begin with their turn, their heads before it."""
+    first_piece_bytes = transfer_turns.TransferTurns.first_piece_bytes
+    began: list[int] = []
+
+    def counted(self: transfer_turns.TransferTurns, size_bytes: int) -> int:
+        began.append(first_piece_bytes(self, size_bytes))
+        return began[-1]
+
+    path = PATH.replace("hot", "crowd")
+    batch = sized_batch(1_000_000)
+    with http_client(server.url) as client:
+        client.put("/v1/topics/crowd", json={"partitions": 1})
+        for _ in range(12):
+            assert client.post(path, content=batch, headers={"Content-Type": RAW}).status_code == 200
+    whole = httpx.get(server.url + path, params={"offset": 0, "max_bytes": 20_000_000}, headers={"Accept": RAW}).content
+    assert len(whole) == 12 * len(batch)
+    monkeypatch.setattr(transfer_turns, "TURN_BYTES", 256 * 1024)
+    monkeypatch.setattr(transfer_turns.TransferTurns, "first_piece_bytes", counted)
+    request = f"GET {path}?offset=0&max_bytes=20000000 HTTP/1.1\r\nHost: a\r\nAccept: {RAW}\r\n\r\n".encode()
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(connect(server)) for _ in range(8)]
+        for _ in range(50):
+            before = server.hot_count
+            for connection in crowd:
+                connection.send(request)
+            # The others wait for their turns while one is read.
+            assert all(connection.read_answer().body == whole for connection in crowd)
+            if 0 in began and server.hot_count > before:
+                break
+    assert 0 in began
 
 
 @pytest.mark.parametrize("options", [{}, {"receive_buffer_bytes": 4096}])
