@@ -193,10 +193,15 @@ class PartitionWriter:
 
     def await_fsync(self, size_bytes: int, result: AppendResult) -> PendingAppend:
         """An append that is written and waits for an fsync, which begins soon."""
-        pending = PendingAppend(self._log, _ALONE, size_bytes, True, self._loop)
-        pending.result = result
+        pending = self.pending_of(size_bytes, result)
         self._unflushed.append(pending)
         self._start_flush()
+        return pending
+
+    def pending_of(self, size_bytes: int, result: AppendResult) -> PendingAppend:
+        """An append that is written; whoever asks for it tells it of the fsync."""
+        pending = PendingAppend(self._log, _ALONE, size_bytes, True, self._loop)
+        pending.result = result
         return pending
 
     def flush_here(self) -> bool:

@@ -39,6 +39,8 @@ cdef enum:
     GROUP_BYTES_MAX = 1024 * 1024
     # One of so many batches that are written as they come looks whether others come with it.
     LOOKS_APART = 32
+    # Who waits longer for an fsync does so as an exchange.
+    EXCHANGED_AFTER_SECONDS = 1
     # After so many turns with one batch each the next are written as they come.
     LONELY_MAX = 16
 
@@ -217,7 +219,7 @@ cdef class AppendTurn:
     writer but while somebody waits.
     """
 
-    cdef object broker, clock, loop, wait_for_fsync, watched_fetches, watched_appends
+    cdef object broker, clock, loop, wait_on, watched_fetches, watched_appends
     cdef object records, bytes, observe_group, observe_seconds
     cdef object writer
     cdef list tickets
@@ -228,10 +230,11 @@ cdef class AppendTurn:
     cdef bytes begun
     cdef list pieces
 
-    def __init__(self, broker, writer, double stall_seconds, bytes begun, bytes result_format, wait_for_fsync):
+    def __init__(self, broker, writer, double stall_seconds, bytes begun, bytes result_format, wait_on):
         """``result_format`` has partition, base offset, last offset, count, append time, log start, durable offset.
 
-        ``wait_for_fsync`` makes what a request waits for of its options and what ``PartitionWriter.await_fsync`` gives.
+        ``wait_on`` makes what an exchange waits for of what ``PartitionWriter.pending_of`` gives, of a request's options and
+        of the milliseconds that it has waited.
         """
         metrics = broker.metrics
         self.broker, self.clock, self.loop = broker, broker.manager.clock, writer._loop
@@ -240,7 +243,7 @@ cdef class AppendTurn:
         self.watched_fetches, self.watched_appends = broker.waiters.watched, broker.produce_waiters.watched
         self.records, self.bytes = metrics.produced_records, metrics.produced_bytes
         self.observe_group, self.observe_seconds = metrics.group_requests.observe, metrics.append_seconds.observe
-        self.stall_seconds, self.wait_for_fsync = stall_seconds, wait_for_fsync
+        self.stall_seconds, self.wait_on = stall_seconds, wait_on
         self.begun, self.pieces = begun, result_format.split(b"%d")
         assert len(self.pieces) == 8 and len(result_format) + 7 * DIGITS_MAX <= ANSWER_BYTES_MAX
         self.tickets = []
@@ -360,16 +363,7 @@ cdef class AppendTurn:
             for ticket in tickets:
                 if ticket.answer is None:
                     ticket.answer = error
-        for ticket in tickets:
-            connection = ticket.connection
-            if connection is None:
-                continue
-            try:
-                connection.settle(ticket)
-            except Exception as error:
-                # A defect of ours must not leave the others waiting for ever.
-                self.loop.call_exception_handler({"message": "a request could not be answered", "exception": error})
-                connection.cut()
+        settle(self.loop, [ticket for ticket in tickets if ticket.turn is self])
 
     cdef int write(self, writer, list tickets, int64_t size_bytes) except -1:
         """Give each ticket its answer; those without one are left to the general way."""
@@ -396,10 +390,82 @@ cdef class AppendTurn:
             return 0
         if config.flush_policy == "group":
             writer.publish()
-        for ticket, result in waiting:
-            pending = writer.await_fsync(len(ticket.body), result)
-            ticket.answer = self.wait_for_fsync(self.broker, pending, ticket.options)
+        if waiting:
+            FsyncWait(self, waiting).begin(writer)
         return 0
+
+
+cdef class FsyncWait:
+    """Batches of one turn that are written and wait for an fsync in a thread: one for all of them.
+
+    Whoever cannot wait so, at a stop, say, gets an exchange, and so do all when it takes long.
+    """
+
+    cdef AppendTurn turn
+    cdef list waiting, exchanged
+    cdef object writer, timer
+    cdef double began
+
+    def __init__(self, AppendTurn turn, list waiting):
+        """``waiting`` are tickets with what became of their batches."""
+        self.turn, self.waiting, self.exchanged = turn, waiting, []
+        self.began = elapsed()
+
+    cdef int begin(self, writer) except -1:
+        cdef int64_t size_bytes = 0
+        self.writer = writer
+        for ticket, result in self.waiting:
+            ticket.turn = self
+            size_bytes += len(ticket.body)
+        pending = writer.await_fsync(size_bytes, self.waiting[0][1])
+        pending.call_when_fsynced(self.over)
+        self.timer = self.turn.loop.call_later(EXCHANGED_AFTER_SECONDS, self.end)
+        for ticket, result in self.waiting:
+            if <int64_t>ticket.options.timeout_ms <= 2000 * EXCHANGED_AFTER_SECONDS:
+                self.end()
+                break
+        return 0
+
+    def over(self, pending):
+        """The fsync is done, or failed."""
+        cdef list waiting = self.waiting
+        self.timer.cancel()
+        self.waiting, self.writer, error = [], None, pending.error
+        durable_offset = pending.log.recovery_point
+        for ticket, result in waiting:
+            ticket.answer = self.turn.answer(result, durable_offset) if error is None else error
+        settle(self.turn.loop, [ticket for ticket, _ in waiting])
+        for each in self.exchanged:
+            if error is None:
+                each.note_fsynced()
+            else:
+                each.fail(error)
+
+    def end(self):
+        """Let exchanges wait for the same fsync."""
+        cdef list waiting = self.waiting
+        self.waiting = []
+        waited_ms = int(1000 * (elapsed() - self.began))
+        for ticket, result in waiting:
+            pending = self.writer.pending_of(len(ticket.body), result)
+            self.exchanged.append(pending)
+            ticket.answer = self.turn.wait_on(pending, ticket.options, waited_ms)
+        settle(self.turn.loop, [ticket for ticket, _ in waiting])
+
+
+cdef int settle(loop, list tickets) except -1:
+    """Answer those whose connections are still there."""
+    for ticket in tickets:
+        connection = ticket.connection
+        if connection is None:
+            continue
+        try:
+            connection.settle(ticket)
+        except Exception as error:
+            # A defect of ours must not leave the others waiting for ever.
+            loop.call_exception_handler({"message": "a request could not be answered", "exception": error})
+            connection.cut()
+    return 0
 
 
 cdef class QuickProduce:

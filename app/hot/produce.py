@@ -90,10 +90,14 @@ def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
 
 
 def _plain_answer(broker: Broker, log: PartitionLog, size_bytes: int, result: AppendResult) -> HotAnswer:
-    base_offset, last_offset, record_count, log_append_time, log_start_offset, _ = result
     metrics = broker.metrics
-    metrics.produced_records.value += record_count
+    metrics.produced_records.value += result.record_count
     metrics.produced_bytes.value += size_bytes
+    return _counted_answer(log, result)
+
+
+def _counted_answer(log: PartitionLog, result: AppendResult) -> HotAnswer:
+    base_offset, last_offset, record_count, log_append_time, log_start_offset, _ = result
     numbers = (log.name.partition, base_offset, last_offset, record_count, log_append_time, log_start_offset)
     document = _RESULT % (*numbers, log.recovery_point)
     return HotAnswer(_JSON_HEAD + b"%d\r\n" % len(document), document)
@@ -107,6 +111,18 @@ def _wait_for_fsync(broker: Broker, pending: PendingAppend, options: ProduceOpti
         raise timed_out(options, pending.result)
 
     return HotWait(pending.call_when_fsynced, answer, options.timeout_ms, expired)
+
+
+def _wait_on_for_fsync(pending: PendingAppend, options: ProduceOptions, waited_ms: int) -> HotWait:
+    """What is left of a wait that began elsewhere, for an append that is counted."""
+
+    def answer() -> HotAnswer:
+        return _counted_answer(pending.log, pending.outcome())
+
+    def expired() -> HotAnswer:
+        raise timed_out(options, pending.result)
+
+    return HotWait(pending.call_when_fsynced, answer, max(0, options.timeout_ms - waited_ms), expired)
 
 
 def _produce(broker: Broker, request: HotRequest, checked: ValidBatch | None) -> Outcome | None:
@@ -149,7 +165,9 @@ def _find_short_way(broker: Broker, request: HotRequest, log: PartitionLog, opti
     head.memo.way = _ShortWay(topic, writer, options if waits else None)
     if quick_answers is not None and plain_append is not None and plain_append.is_usable:
         if writer.turn is None:
-            writer.turn = quick_answers.AppendTurn(broker, writer, STALL_SECONDS, _JSON_HEAD, _RESULT, _wait_for_fsync)
+            writer.turn = quick_answers.AppendTurn(
+                broker, writer, STALL_SECONDS, _JSON_HEAD, _RESULT, _wait_on_for_fsync
+            )
         quick = quick_answers.QuickProduce(broker, writer, writer.turn, options if waits else None, _QUICK_BYTES_MAX)
         request.join = quick.join
         request.quick = None if waits else quick.answer

@@ -127,13 +127,13 @@ cdef class Ticket:
     ``answer`` is a ``HotAnswer`` or what ``HotTier.serve`` may give instead; ``None`` leaves the request to that.
     """
 
-    cdef public object connection, answer
-    cdef readonly object turn, body, config, options
+    cdef public object connection, answer, turn
+    cdef readonly object body, config, options
     cdef object head, number
     cdef double began
 
     def __init__(self, turn, body, config, options):
-        """``turn.end()`` settles it before its time."""
+        """``turn.end()``, of whatever it waits for, settles it before its time."""
         self.turn, self.body, self.config, self.options = turn, body, config, options
 
 

@@ -1,0 +1,159 @@
+"""Known appends that wait for an fsync in a thread: answered, refused, given up; and who cannot wait so."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from storage.partition_log import PartitionLog
+from tests.edge_server import Connection
+from tests.http.test_known_requests import batch, clients, connect, offset_of, one_turn, post, server, stored, way
+from tests.servers import ThreadedServer, http_client
+
+__all__ = ["server", "way"]
+
+COUNT = 8
+ANSWERED = 6 * COUNT  # what ``clients`` has sent
+
+
+class HeldFlush:
+    """Stands for the flush of a log, in whatever thread: it waits until ``go_on``, and may then fail."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._flush = log.flush
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        self.error: Exception | None = None
+        log.flush = self  # type: ignore[method-assign]
+
+    def __call__(self) -> Any:
+        self.reached.set()
+        assert self.go_on.wait(30)
+        if self.error is not None:
+            raise self.error
+        return self._flush()
+
+
+@contextlib.contextmanager
+def held(server: ThreadedServer) -> Iterator[HeldFlush]:
+    """Fsyncs wait in their thread while the block runs."""
+    # No fsync is hoped to be quick.
+    server.service.broker._flush_pace._hopeful_count = 0
+    flush = HeldFlush(server.service.broker.partition("group", 0))
+    try:
+        yield flush
+    finally:
+        flush.go_on.set()
+
+
+def produced_records(server: ThreadedServer) -> float:
+    with http_client(server.url) as client:
+        lines = client.get("/metrics").text.splitlines()
+    return sum(float(line.split()[1]) for line in lines if line.startswith("rollway_produced_records_total"))
+
+
+def send_in_one_turn(server: ThreadedServer, opened: list[Connection], behind: bytes = b"") -> None:
+    with one_turn(server):
+        for place, connection in enumerate(opened):
+            connection.send(post("group", batch(b"%d" % place)) + behind)
+
+
+def test_all_of_a_turn_are_answered_by_one_fsync(server: ThreadedServer) -> None:
+    with clients(server, "group", COUNT) as opened:
+        before = produced_records(server)
+        with held(server) as flush:
+            send_in_one_turn(server, opened, post("group", batch(b"behind")))
+            assert flush.reached.wait(30)
+            opened[0].socket.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                opened[0].socket.recv(1, socket.MSG_PEEK)
+            opened[0].socket.settimeout(30)
+        places = [offset_of(connection.read_answer()) for connection in opened]
+        assert sorted(places) == list(range(2 * ANSWERED, 2 * (ANSWERED + COUNT), 2))
+        # What came behind them is answered behind them.
+        assert all(offset_of(connection.read_answer()) >= 2 * (ANSWERED + COUNT) for connection in opened)
+        assert produced_records(server) == before + 4 * COUNT
+    assert sorted(stored(server, "group")) == list(range(2 * (ANSWERED + 2 * COUNT)))
+
+
+def test_an_fsync_that_fails_in_a_thread_is_told_to_all(server: ThreadedServer) -> None:
+    log = server.service.broker.partition("group", 0)
+    with clients(server, "group", COUNT) as opened:
+        high_watermark = log.snapshot.high_watermark
+        with held(server) as flush:
+            flush.error = OSError(errno.EIO, "the disk is broken")
+            send_in_one_turn(server, opened)
+        answers = [connection.read_answer() for connection in opened]
+        assert {answer.status for answer in answers} == {503}
+        assert {json.loads(answer.body)["code"] for answer in answers} == {"append_outcome_unknown"}
+        assert log.snapshot.high_watermark == high_watermark
+
+
+def test_who_leaves_meanwhile_takes_nothing_back(server: ThreadedServer) -> None:
+    with clients(server, "group", COUNT) as opened:
+        with held(server) as flush:
+            send_in_one_turn(server, opened)
+            assert flush.reached.wait(30)
+            for connection in opened[::2]:
+                connection.socket.close()
+            with http_client(server.url) as client:
+                assert client.get("/healthz").status_code == 200
+        assert all(connection.read_answer().status == 200 for connection in opened[1::2])
+    assert sorted(stored(server, "group")) == list(range(2 * (ANSWERED + COUNT)))
+
+
+def test_who_ends_its_connection_meanwhile_is_gone_as_anywhere(server: ThreadedServer) -> None:
+    with clients(server, "group", COUNT) as opened:
+        with held(server) as flush:
+            send_in_one_turn(server, opened)
+            assert flush.reached.wait(30)
+            for connection in opened[::2]:
+                connection.socket.shutdown(socket.SHUT_WR)
+            assert {connection.read_to_end() for connection in opened[::2]} == {b""}
+        # The others of the turn wait on.
+        assert all(connection.read_answer().status == 200 for connection in opened[1::2])
+    assert sorted(stored(server, "group")) == list(range(2 * (ANSWERED + COUNT)))
+
+
+@pytest.mark.parametrize("timeout_ms", [1, 1500])
+def test_who_does_not_wait_so_long_is_told_that_it_goes_on(server: ThreadedServer, timeout_ms: int) -> None:
+    query = f"?timeout_ms={timeout_ms}"
+    with clients(server, "group", COUNT) as opened:
+        for connection in opened:
+            for _ in range(3):
+                connection.send(post("group", batch(b"known"), f"?timeout_ms={30_000}"))
+                assert connection.read_answer().status == 200
+        with held(server):
+            with one_turn(server):
+                for connection in opened:
+                    connection.send(post("group", batch(b"late"), query))
+            answers = [connection.read_answer() for connection in opened]
+            assert {answer.status for answer in answers} == {504}
+            assert {json.loads(answer.body)["code"] for answer in answers} == {"request_timed_out"}
+        # Their connections go on, and what they have sent is there.
+        for connection in opened:
+            connection.send(post("group", batch(b"after")))
+            assert connection.read_answer().status == 200
+    assert sum(value == b"late" for value in stored(server, "group").values()) == 2 * COUNT
+
+
+def test_who_waits_at_a_stop_is_answered(server: ThreadedServer) -> None:
+    with clients(server, "group", COUNT) as opened, held(server) as flush:
+        send_in_one_turn(server, opened)
+        assert flush.reached.wait(30)
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        # Connections that wait for nothing are closed when the stop has come to them.
+        with contextlib.suppress(OSError), connect(server) as idle:
+            idle.socket.recv(1)
+        flush.go_on.set()
+        answers = [connection.read_answer() for connection in opened]
+        assert {answer.status for answer in answers} <= {200, 503}
+        stopping.join(60)
+        assert not stopping.is_alive()
