@@ -413,17 +413,18 @@ cdef class FsyncWait:
 
     cdef int begin(self, writer) except -1:
         cdef int64_t size_bytes = 0
+        cdef bint is_patient = True
         self.writer = writer
-        for ticket, result in self.waiting:
-            ticket.turn = self
+        for ticket, _ in self.waiting:
             size_bytes += len(ticket.body)
+            is_patient = is_patient and <int64_t>ticket.options.timeout_ms > 2000 * EXCHANGED_AFTER_SECONDS
         pending = writer.await_fsync(size_bytes, self.waiting[0][1])
         pending.call_when_fsynced(self.over)
         self.timer = self.turn.loop.call_later(EXCHANGED_AFTER_SECONDS, self.end)
-        for ticket, result in self.waiting:
-            if <int64_t>ticket.options.timeout_ms <= 2000 * EXCHANGED_AFTER_SECONDS:
-                self.end()
-                break
+        for ticket, _ in self.waiting:
+            ticket.turn = self
+        if not is_patient:
+            self.end()
         return 0
 
     def over(self, pending):
