@@ -302,6 +302,10 @@ def test_compose_starts_spark_only_when_asked_and_on_this_machine() -> None:
     assert (ROOT / master["build"]["dockerfile"]).is_file()
     started = (ROOT / "Dockerfile.spark").read_text("utf-8")
     assert '"--host", "127.0.0.1", "--port", "7077"' in started
+    # The script of the same name in the package pyspark comes first on PATH, and finds no Java.
+    assert 'ENTRYPOINT ["/usr/local/bin/spark-class"]' in started
+    for service in (master, worker):
+        assert service["volumes"] == ["spark:/var/lib/spark"]
     assert "spark://127.0.0.1:7077" in worker["command"]
     assert worker["command"][worker["command"].index("--host") + 1] == "127.0.0.1"
     script = ROOT / "requirements/spark-class"
