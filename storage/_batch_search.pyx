@@ -6,6 +6,7 @@ waited for, so the interpreter's lock is held.
 """
 
 from cpython.array cimport array
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
@@ -542,6 +543,29 @@ def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max)
     segment.places[found.next_offset] = found.position + found.size_bytes
     found.is_cached = found.is_cached or found.size_bytes <= SLICE_CACHED_BYTES_MAX
     return file, found.position, found.size_bytes, found.next_offset, content, bool(found.is_cached), facts.limits
+
+
+def place_in_run(mapping, Py_ssize_t position, Py_ssize_t length, Py_ssize_t entry_bytes, int64_t target):
+    """How many of ``length`` entries from a position on have keys, of 8 bytes at their beginning, not above ``target``.
+
+    Raises:
+        ValueError: the mapping was released, or ends before.
+    """
+    cdef Py_ssize_t low = 0, high = length, middle
+    cdef Py_buffer view
+    PyObject_GetBuffer(mapping, &view, PyBUF_SIMPLE)
+    try:
+        if position < 0 or length <= 0 or position + (length - 1) * entry_bytes + 8 > view.len:
+            raise ValueError("the run ends behind the mapping")
+        while low < high:
+            middle = (low + high) >> 1
+            if big_endian_64(<const uint8_t*>view.buf + position + middle * entry_bytes) <= target:
+                low = middle + 1
+            else:
+                high = middle
+    finally:
+        PyBuffer_Release(&view)
+    return low
 
 
 def seems_cached(int descriptor, int64_t position, int64_t length, int64_t apart):

@@ -6,13 +6,19 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+
+from rollway.records.compiled import load
 
 RUN = 64
 """Keys from one sample to the next. That many are read at once, and samples take no more than a 64th of an index."""
 _SHIFT = 6
+_COMPILED_KEY_BYTES = 8
+
+search: Any = load("storage._batch_search")
+"""The compiled search of a run, or ``None``."""
 
 
 class KeyLayout:
@@ -27,6 +33,7 @@ class KeyLayout:
             struct.Struct(f">{entry * (length - 1)}{code}").unpack_from for length in range(1, RUN + 1)
         )
         self.entry_bytes: Final = entry_bytes
+        self.key_bytes: Final = key_bytes
         self.dtype: Final = np.dtype([("key", f">i{key_bytes}"), ("rest", f"V{entry_bytes - key_bytes}")])
 
 
@@ -62,4 +69,8 @@ class KeySamples:
                 return None
             length = RUN
         layout = self._layout
-        return low + bisect_right(layout.runs[length - 1](mapping, low * layout.entry_bytes), target) - 1
+        if search is not None and layout.key_bytes == _COMPILED_KEY_BYTES:
+            place = search.place_in_run(mapping, low * layout.entry_bytes, length, layout.entry_bytes, target)
+        else:
+            place = bisect_right(layout.runs[length - 1](mapping, low * layout.entry_bytes), target)
+        return low + int(place) - 1

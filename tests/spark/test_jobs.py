@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrameWriter, SparkSession
 
 from rollway.client import RollwayClient, TopicNotFoundError
 from rollway.spark.jobs import (
@@ -266,6 +266,28 @@ def test_export_that_was_killed_exports_nothing_twice(
     assert report.outcome == ("done" if moment == "while reading" else "nothing_to_do")
     assert sorted(int(row[2]) for row in exported(spark, destination)) == list(range(60))
     assert folder.read_intent() is None
+
+
+def test_export_notices_files_that_executors_wrote_elsewhere(
+    spark: SparkSession, server: ServerProcess, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of that name on each machine is not one that they share: the driver sees its own, and no rows."""
+    load_orders(spark, server, name, tmp_path / "in", 30)
+    request = ExportRequest(source=address(server, name), destination=str(tmp_path / "out"))
+    parquet = DataFrameWriter.parquet
+
+    def write_elsewhere(writer: DataFrameWriter, path: str) -> None:
+        parquet(writer, str(tmp_path / "elsewhere"))
+        Path(path).mkdir(parents=True)
+        (Path(path) / "_SUCCESS").touch()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DataFrameWriter, "parquet", write_elsewhere)
+        with pytest.raises(JobError, match=r"wrote 30 records, and 0 records came to .*executors share"):
+            export(spark, request)
+    report = export(spark, request)
+    assert (report.rows, report.details["run"]) == (30, 1)
+    assert len(exported(spark, tmp_path / "out")) == 30
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 
@@ -12,12 +13,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage import key_samples
 from storage.file_system import LocalFileSystem
 from storage.key_samples import RUN, KeyLayout, KeySamples
 from storage.offsets import NO_TIMESTAMP, Offset, TimestampOffset
 from storage.time_index import SAMPLED_ASKED_MIN, SAMPLED_ENTRIES_MIN, TimeIndex
 
 LAYOUT = KeyLayout("q", 12)
+
+
+@pytest.fixture(autouse=True, params=["compiled", "Python"], scope="module")
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Which way a run is searched."""
+    if request.param == "compiled" and key_samples.search is None:
+        pytest.skip("the service was installed without a compiler")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "Python":
+            patch.setattr(key_samples, "search", None)
+        yield
+
+
 gaps = st.lists(st.sampled_from([1, 2, 1000, 10**9]), min_size=1, max_size=5 * RUN)
 
 
@@ -80,3 +95,12 @@ def test_samples_hold_no_mapping(index: TimeIndex) -> None:
     index.close()
     with pytest.raises(ValueError, match="is closed"):
         index.lookup(700)
+
+
+@pytest.mark.parametrize(("position", "length"), [(0, 0), (0, 3), (12, 2), (-12, 1), (24, 1), (0, -1)])
+def test_a_run_ends_inside_its_mapping(position: int, length: int) -> None:
+    if key_samples.search is None:
+        pytest.skip("there is none in Python, whose reads end with the mapping")
+    with pytest.raises(ValueError, match="behind the mapping"):
+        key_samples.search.place_in_run(mapping_of([1, 2]), position, length, 12, 1)
+    assert key_samples.search.place_in_run(mapping_of([1, 2])[:20], 0, 2, 12, 2) == 2

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
 
 from rollway.spark.jobs.checkpoints import CheckpointFolder, ExportCheckpoint, RunIntent
 from rollway.spark.jobs.errors import JobError, JobUsageError
@@ -77,7 +78,8 @@ def export(
     A run that was killed leaves nothing that readers see twice: the next one finishes or repeats it first.
 
     Raises:
-        JobError: the folder, its checkpoint or an expression; the topic is another one than before; records are lost.
+        JobError: the folder, its checkpoint or an expression; the topic is another one than before; records are lost;
+            what executors wrote is not in the folder.
         PySparkException: Spark failed.
         RollwayError: the service refused or cannot be reached.
     """
@@ -152,10 +154,18 @@ def _selected(rows: DataFrame, request: ExportRequest) -> DataFrame:
 def _stage(
     spark: SparkSession, rows: DataFrame, folder: CheckpointFolder, request: ExportRequest, progress: Progress
 ) -> int:
+    counter = Observation()
+    observed = rows.observe(counter, F.count(F.lit(1)).alias("rows"))
     with progress.during(f"exporting {request.source}", lambda: tasks_done(spark)):
-        writer = rows.write.mode("overwrite").option("compression", request.codec).partitionBy(*PARTITIONED_BY)
+        writer = observed.write.mode("overwrite").option("compression", request.codec).partitionBy(*PARTITIONED_BY)
         writer.parquet(folder.staging)
-    return spark.read.schema(rows.schema).parquet(folder.staging).count()
+    written, found = int(counter.get["rows"]), spark.read.schema(rows.schema).parquet(folder.staging).count()
+    if found != written:
+        raise JobError(
+            f"Spark wrote {counted(written, 'record')}, and {counted(found, 'record')} came to {request.destination}: "
+            "it must be a folder that the driver and all executors share. The next run exports them again."
+        )
+    return written
 
 
 def _publish(
