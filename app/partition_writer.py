@@ -114,6 +114,7 @@ class PartitionWriter:
         self._unflushed: list[PendingAppend] = []
         self._flush_asked = False
         self._flush_task: asyncio.Task[None] | None = None
+        self._writeback: asyncio.Future[None] | None = None
         self._refusal: Callable[[], StorageError] | None = None
         self._stalled_until = 0.0
         self._was_slow = False
@@ -337,6 +338,7 @@ class PartitionWriter:
         self._look_for_stall(seconds, waits_before)
         self._observer.group_appended(1, seconds)
         self.publish()
+        self._begin_writeback()
         self._answer_written([pending], outcomes)
 
     def _failed_here(self, error: Exception) -> StorageError:
@@ -372,6 +374,7 @@ class PartitionWriter:
             return
         self._observer.group_appended(len(group), perf_counter() - began)
         self.publish()
+        self._begin_writeback()
         self._answer_written(group, outcomes)
 
     def _answer_written(self, group: list[PendingAppend], outcomes: Sequence[AppendResult | StorageError]) -> None:
@@ -385,6 +388,13 @@ class PartitionWriter:
                 self._unflushed.append(pending)
         if self._unflushed:
             self._start_flush()
+
+    def _begin_writeback(self) -> None:
+        """Let the disk write what has gathered; in a thread, for a disk that has enough to do makes that wait, too."""
+        is_busy = self._writeback is not None and not self._writeback.done()
+        begin = self._log.due_writeback(is_busy=is_busy)
+        if begin is not None:
+            self._writeback = self._loop.run_in_executor(self._flush_pool, begin)
 
     def _fail_group(self, group: list[PendingAppend], error: StorageError) -> None:
         for pending in group:

@@ -25,7 +25,6 @@ from storage.index_file import POSITION_MAX, RELATIVE_OFFSET_MAX
 from storage.log_snapshot import LogSnapshot
 from storage.offset_index import OffsetIndex
 from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, OffsetPosition, TimestampOffset
-from storage.segment_room import SegmentRoom
 from storage.time_index import TimeIndex
 from storage.transactions import NOTHING_UNSTABLE
 from storage.written_log import WrittenState
@@ -273,7 +272,7 @@ cdef list write(log, config, Group* group, list results, list places):
         if segment._first_timestamp is None and records.size_bytes:
             # It is looked up in the log, by who may wait for that.
             return None
-        room = writer.room = SegmentRoom.of(segment, config)
+        room = writer.find_room(segment)
         if room is None:
             return None
     base_offset, position = <object>PyTuple_GET_ITEM(<object>PyTuple_GET_ITEM(written, 3), 0), records.size_bytes

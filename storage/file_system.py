@@ -34,6 +34,8 @@ _RESERVED_SHARE = 8
 _RESERVED_BYTES_MIN = 1024 * 1024
 _RESERVED_BYTES_MAX = 8 * 1024 * 1024
 _KEEP_SIZE = 1
+# SYNC_FILE_RANGE_WRITE alone: it waits for nothing, and leaves the news of a failed write to fsync.
+_BEGIN_WRITING = 2
 
 
 class Lock(Protocol):
@@ -72,6 +74,10 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None:
         """Set the length; growing leaves a hole that reads as zeros. Room that the disk keeps behind it is let go."""
+        ...
+
+    def begin_writeback(self, position: int, length: int) -> None:
+        """Let the disk begin to write these bytes, so that ``sync`` finds less to do. Promises nothing, never fails."""
         ...
 
     def sync(self) -> None:
@@ -199,17 +205,19 @@ def sync_new_file(file_system: FileSystem, path: Path) -> None:
         file.close()
 
 
-def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
-    """The system's ``fallocate``, which Python has only in the form that makes the file longer."""
-    found = getattr(ctypes.CDLL(None), "fallocate", None)
+def _system_call(name: str, *arguments: type) -> Callable[[int, int, int, int], int] | None:
+    """A call of Linux on a range of a file that Python does not have; ``None`` on other systems and on 32 bits."""
+    found = getattr(ctypes.CDLL(None), name, None)
     if found is None or ctypes.sizeof(ctypes.c_long) != ctypes.sizeof(ctypes.c_int64):
         return None
-    found.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    found.argtypes = arguments
     call: Callable[[int, int, int, int], int] = found
     return call
 
 
-_fallocate = _find_fallocate()
+# Python has it only in the form that makes the file longer.
+_fallocate = _system_call("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_sync_file_range = _system_call("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
 class LocalFile:
@@ -310,6 +318,10 @@ class LocalFile:
         if error.errno in {errno.EBADF, errno.EINVAL} and self._on_read_only_disk:
             return OSError(errno.EROFS, os.strerror(errno.EROFS), str(self._path))
         return error
+
+    def begin_writeback(self, position: int, length: int) -> None:
+        if _sync_file_range is not None and self._descriptor >= 0:
+            _sync_file_range(self._descriptor, position, length, _BEGIN_WRITING)
 
     def sync(self) -> None:
         os.fdatasync(self.fileno())

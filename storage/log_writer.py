@@ -24,7 +24,6 @@ from storage.producer_entry import ProducerBatch, add_sequence
 from storage.producer_state import ProducerDraft, ProducerState
 from storage.repeated_requests import find_repeated
 from storage.segment import RELATIVE_OFFSET_MAX
-from storage.segment_room import SegmentRoom
 from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction
 from storage.written_log import DISK_FULL_ERRNOS, LogParts, WrittenLog, WrittenState
 
@@ -101,7 +100,7 @@ class LogWriter(WrittenLog):
         active = written.segments[-1]
         room = self.room
         if room is None or room.segment is not active or room.config is not config:
-            room = self.room = SegmentRoom.of(active, config)
+            room = self.find_room(active)
             if room is None:
                 return None
         base_offset, position = written.log_end.offset, active.size_bytes

@@ -66,6 +66,7 @@ class PartitionLog:
         self._file_system = parts.file_system
         self._clock = parts.clock
         self._writer = LogWriter(parts)
+        self.due_writeback = self._writer.due_writeback
         self._truncation = LogTruncation(self._writer)
         self._copied = CopiedAppend(self._writer, self._truncation)
         self.name: PartitionName = parts.name

@@ -25,10 +25,12 @@ class SegmentRoom:
         "timestamp_max",
     )
 
-    def __init__(self, segment: Segment, config: TopicConfig, entries_left: int, timestamp_max: int) -> None:
+    def __init__(
+        self, segment: Segment, config: TopicConfig, size_bytes_max: int, entries_left: int, timestamp_max: int
+    ) -> None:
         self.segment = segment
         self.config = config
-        self.size_bytes_max = config.segment_bytes
+        self.size_bytes_max = size_bytes_max
         self.end_offset_max = segment.base_offset + RELATIVE_OFFSET_MAX + 1
         self.timestamp_max = timestamp_max
         self.stamps_time = config.message_timestamp_type == "LogAppendTime"
@@ -36,8 +38,10 @@ class SegmentRoom:
         """How many more entries the indexes take; counted down by the writer."""
 
     @classmethod
-    def of(cls, segment: Segment, config: TopicConfig) -> SegmentRoom | None:
+    def of(cls, segment: Segment, config: TopicConfig, size_bytes_max: int) -> SegmentRoom | None:
         """The room of an active segment whose files are open; ``None`` when it is sealed, or its age alone may roll it.
+
+        ``size_bytes_max`` is ``segment.bytes``, or less when there is something to do before.
 
         What holds for an empty segment does not hold after its first batch.
         """
@@ -46,8 +50,9 @@ class SegmentRoom:
         entries_left = segment.index_room()
         if not segment.size_bytes:
             is_empty = segment.offset_index.get().entry_count == 0
-            return cls(segment, config, entries_left if entries_left or not is_empty else 1, _ALWAYS)
+            return cls(segment, config, size_bytes_max, entries_left if entries_left or not is_empty else 1, _ALWAYS)
         first_timestamp = segment.first_timestamp
         if first_timestamp <= NO_TIMESTAMP:
             return None
-        return cls(segment, config, entries_left, min(first_timestamp + config.segment_ms - segment.jitter_ms, _ALWAYS))
+        timestamp_max = min(first_timestamp + config.segment_ms - segment.jitter_ms, _ALWAYS)
+        return cls(segment, config, size_bytes_max, entries_left, timestamp_max)

@@ -6,7 +6,7 @@ import errno
 import random
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from storage.segment import Segment
 from storage.segment_room import SegmentRoom
 from storage.transaction_checkpoint import TransactionCheckpoint
 from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction, UnstableTransactions
+from storage.writeback import Writeback
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
@@ -143,6 +144,7 @@ class WrittenLog:
         self.written = self.written._replace(unstable=self._unstable_after(()))
         self.room: SegmentRoom | None = None
         """What the active segment has room for, as far as it is known; whoever changes more than its end forgets it."""
+        self._writeback = Writeback()
         self.durable_end = log_end
         self._durable_lock = threading.Lock()
         self.flushing = threading.RLock()
@@ -212,6 +214,19 @@ class WrittenLog:
             now_ms=self._clock.now_ms(),
             jitter_ms=self.config.draw_segment_jitter_ms(self._random),
         )
+
+    def find_room(self, active: Segment) -> SegmentRoom | None:
+        """What the active segment takes before something is due; kept as ``room``. See ``SegmentRoom.of``."""
+        self.room = SegmentRoom.of(active, self.config, self._writeback.look_from(active, self.config))
+        return self.room
+
+    def due_writeback(self, *, is_busy: bool) -> Callable[[], None] | None:
+        """See ``Writeback.due``. The room of the segment ends where the next one is due."""
+        active = self.written.active
+        if active.size_bytes < self._writeback.look_from(active, self.config):
+            return None
+        self.room = None
+        return self._writeback.due(active, self.config, is_busy=is_busy)
 
     # Cutting off the beginning
 

@@ -91,6 +91,10 @@ class RecordingFile:
     def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
         return self._inner.read_cached(position, length)
 
+    def begin_writeback(self, position: int, length: int) -> None:
+        self._file_system.note("begin_writeback", self.path)
+        self._inner.begin_writeback(position, length)
+
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         self._file_system.note("write", self.path)
         self._inner.write(position, parts)

@@ -12,9 +12,7 @@ moment ``images`` builds disks as a power cut would leave them:
 
 An image of a killed process keeps everything that was written, and also what of it is not yet synced: a power
 cut may still follow. A failed sync drops its dirty pages: reading shows them, the disk never gets them, and the
-next sync says all is well (reliability, rules 3 and 4).
-
-One thread. Not simulated: times of access, permissions, links.
+next sync says all is well (reliability, rules 3 and 4). Not simulated: times of access, permissions, links. One thread.
 """
 
 from __future__ import annotations
@@ -142,6 +140,8 @@ class SimulatedFile:
 
     def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
         return self.read(position, length)
+
+    def begin_writeback(self, position: int, length: int) -> None: ...  # what is not synced may survive without it
 
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         node = self._writable_node()
