@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.demo-stamp
 BENCH_STAMP := $(VENV)/.bench-stamp
 JAVA_STAMP := $(VENV)/.java-stamp
 # What is compiled when there is a compiler.
-COMPILED := client/src/rollway/records/_sections.pyx app/_distributions.pyx app/_record_texts.pyx app/hot/_quick_answers.pyx app/http/_known_requests.pyx storage/_batch_search.pyx storage/_plain_append.pyx
+COMPILED := client/src/rollway/records/_sections.pyx app/_distributions.pyx app/_plain_records.pyx app/_record_texts.pyx app/hot/_quick_answers.pyx app/http/_known_requests.pyx storage/_batch_search.pyx storage/_plain_append.pyx
 
 # What is imported by dozens of processes is compiled once, whatever the caller's environment says.
 unexport PYTHONDONTWRITEBYTECODE

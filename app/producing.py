@@ -17,7 +17,7 @@ from app.http.problems import Problem, problem_for
 from app.partitioning import rows_by_partition
 from app.pending_append import PendingAppend
 from app.pools import INLINE_BYTES_MAX, call_in
-from app.record_batches import compresses, validated_batches
+from app.record_batches import compresses, plain_batches, validated_batches
 from app.translate import Encoding, ParsedRecords, parse_record_list
 from storage.batch_validation import ValidBatch
 from storage.errors import StorageError
@@ -100,6 +100,29 @@ async def parse_records(broker: Broker, body: bytes | bytearray, encoding: Encod
     """
     parse = functools.partial(parse_record_list, body, encoding, now_ms=broker.now_ms())
     return parse() if len(body) <= INLINE_BYTES_MAX else await call_in(broker.pools.read, parse)
+
+
+async def plain_batches_of(
+    broker: Broker,
+    log: PartitionLog,
+    body: bytes | bytearray,
+    encoding: Encoding,
+    *,
+    is_lines: bool = False,
+    together: bool = True,
+) -> list[ValidBatch] | None:
+    """``plain_batches`` for this log, made in a thread when the body is large."""
+    make = functools.partial(
+        plain_batches,
+        body,
+        encoding,
+        log.config,
+        log.name.partition,
+        broker.now_ms(),
+        is_lines=is_lines,
+        together=together,
+    )
+    return make() if len(body) <= INLINE_BYTES_MAX else await call_in(broker.pools.read, make)
 
 
 async def batches_of(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Protocol, cast
 
 from app.http.problems import record_problem
-from app.translate import ParsedRecords
-from rollway.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, Codec, encode_batches, encode_lists
-from storage.batch_validation import ValidBatch, allows_records, own_batch
+from app.translate import Encoding, ParsedRecords
+from rollway.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, Codec, RecordSection, encode_batches, encode_lists
+from rollway.records.compiled import load
+from storage.batch_validation import ValidBatch, allows_range, allows_records, own_batch, own_section
 from storage.config import TopicConfig
 from storage.errors import InvalidRecordError
 from storage.message_conversion import check_fits_segment, validate_each
@@ -23,6 +25,54 @@ _BATCH_LENGTH = struct.Struct(">i")
 _BATCH_LENGTH_AT = 8
 _CODEC_AT = 22
 _CODEC_MASK = 0x07
+
+
+class CompiledRecords(Protocol):
+    """What ``_plain_records.pyx`` has."""
+
+    def write_sections(
+        self, data: bytes | bytearray | memoryview, is_lines: bool, partition: int, now_ms: int, bytes_max: int
+    ) -> list[tuple[bytes, int, int, int, int, bool]] | None:
+        """The records of a body in sections of at most ``bytes_max``, filled one after the other; ``None`` when unsure.
+
+        Of each: its bytes, how many records, the first timestamp, the least, the greatest, whether a key is null.
+        """
+
+
+plain_records = cast("CompiledRecords | None", load("app._plain_records"))
+"""The compiled way, or ``None``; looked up here with every call."""
+
+
+def plain_batches(
+    body: bytes | bytearray | memoryview,
+    encoding: Encoding,
+    config: TopicConfig,
+    partition: int,
+    now_ms: int,
+    *,
+    is_lines: bool = False,
+    together: bool = True,
+) -> list[ValidBatch] | None:
+    """``validated_batches`` of a body of JSON, or of NDJSON, read and encoded in one go.
+
+    ``None`` when ``translate`` must read it: it says what is wrong, and knows all that is not plain text.
+
+    Thread: any; large bodies are read without the interpreter's lock.
+    """
+    if plain_records is None or encoding != "utf8" or compresses(config):
+        return None
+    section_bytes_max = _batch_bytes_max(config, Codec.NONE) - HEADER_BYTES
+    found = plain_records.write_sections(body, is_lines, partition, now_ms, section_bytes_max)
+    if found is None:
+        return None
+    batches = []
+    for data, record_count, base_timestamp, oldest, newest, has_null_key in found:
+        if not allows_range(config, oldest, newest, now_ms, has_null_key=has_null_key):
+            return None
+        batches.append(own_section(RecordSection(data, Codec.NONE, record_count, base_timestamp, newest)))
+    if together and sum(batch.size_bytes for batch in batches) > config.segment_bytes:
+        return None
+    return batches
 
 
 def validated_batches(

@@ -21,7 +21,7 @@ from app.broker import Broker, ProduceOptions
 from app.http.problems import Problem, problem_for
 from app.partitioning import rows_by_partition
 from app.pools import INLINE_BYTES_MAX, call_in
-from app.producing import ProduceFailureDocument, batches_of, result_document
+from app.producing import ProduceFailureDocument, batches_of, plain_batches_of, result_document
 from app.translate import Encoding, ParsedRecords, encode_document, parse_record_lines
 from storage.batch_validation import ValidBatch
 from storage.errors import ShuttingDownError, StorageError
@@ -191,6 +191,13 @@ class RecordStream:
         return block
 
     async def _append(self, block: bytes) -> None:
+        if self._partition is not None:
+            log = self._broker.partition(self._topic, self._partition)
+            batches = await plain_batches_of(self._broker, log, block, self._encoding, is_lines=True, together=False)
+            if batches is not None:
+                self._line_count += sum(batch.header.record_count for batch in batches)
+                await self._submit(log, batches)
+                return
         parsed = await self._parse(block, self._broker.now_ms())
         for number, rows in self._spread(parsed).items():
             log = self._broker.partition(self._topic, number)

@@ -21,6 +21,7 @@ from rollway.records import (
     DecompressedSizeError,
     RecordBatch,
     RecordFormatError,
+    RecordSection,
     TimestampType,
     UnknownCodecError,
     UnsupportedMagicError,
@@ -230,12 +231,17 @@ def allows_records(config: TopicConfig, timestamps: Sequence[int], keys: Sequenc
 
     Thread: any.
     """
-    if config.compacts and None in keys:
+    return allows_range(config, min(timestamps), max(timestamps), now_ms, has_null_key=None in keys)
+
+
+def allows_range(config: TopicConfig, oldest: int, newest: int, now_ms: int, *, has_null_key: bool) -> bool:
+    """``allows_records`` of a batch with timestamps from ``oldest`` to ``newest``, neither of which is exceeded."""
+    if config.compacts and has_null_key:
         return False
     if config.message_timestamp_type != "CreateTime":
         return True
-    oldest, newest = _timestamp_range(config, now_ms)
-    return oldest <= min(timestamps) and max(timestamps) <= newest
+    least, greatest = _timestamp_range(config, now_ms)
+    return least <= oldest and newest <= greatest
 
 
 def own_batch(batch: bytes) -> ValidBatch:
@@ -245,6 +251,12 @@ def own_batch(batch: bytes) -> ValidBatch:
     """
     header = parse_header(batch)
     return ValidBatch(bytearray(batch[:HEADER_BYTES]), memoryview(batch)[HEADER_BYTES:], header, header.max_timestamp)
+
+
+def own_section(section: RecordSection) -> ValidBatch:
+    """``own_batch`` of records that have no header yet."""
+    head = section.head()
+    return ValidBatch(bytearray(head), memoryview(section.data), parse_header(head), section.max_timestamp)
 
 
 def refusal(error: RecordFormatError, message: str) -> RefusedError:

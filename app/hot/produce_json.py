@@ -11,12 +11,18 @@ from app.hot.request import HotRequest
 from app.http.hot import Outcome
 from app.http.problems import Problem
 from app.quotas.limits import QuotaKind
-from app.record_batches import compresses, validated_batches
+from app.record_batches import compresses, plain_batches, validated_batches
 from app.translate import parse_record_list
 from storage.errors import StorageError
 
 BODY_BYTES_MAX = 128 * 1024
 """Measured: half a millisecond of the loop. More is read in a thread."""
+
+PLAIN_BODY_BYTES_MAX = 640 * 1024
+"""500 records of 1 KiB, and room for their keys, where ``plain_batches`` can read it.
+
+Measured: 0.05 ms of the loop for 500 such records, and 1.2 us for each KiB of text that is mostly escapes.
+"""
 
 
 def produce_json(broker: Broker, request: HotRequest) -> Outcome | None:
@@ -30,9 +36,14 @@ def produce_json(broker: Broker, request: HotRequest) -> Outcome | None:
         log = broker.partition(head.topic, head.partition)
         if compresses(log.config):
             return None
-        parsed = parse_record_list(bytes(request.body), head.parameters.encoding, now_ms=now_ms)
-        parsed.check_partition(head.partition)
-        batches = validated_batches(parsed, log.config, now_ms)
+        encoding = head.parameters.encoding
+        batches = plain_batches(request.body, encoding, log.config, head.partition, now_ms)
+        if batches is None:
+            if len(request.body) > BODY_BYTES_MAX:
+                return None
+            parsed = parse_record_list(bytes(request.body), encoding, now_ms=now_ms)
+            parsed.check_partition(head.partition)
+            batches = validated_batches(parsed, log.config, now_ms)
     except (StorageError, Problem):
         return None
     if not batches:

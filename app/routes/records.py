@@ -20,6 +20,7 @@ from app.enlisting import transactional_id_of
 from app.hot.declarations import hot, remember
 from app.hot.produce import produce_batches
 from app.hot.produce_json import BODY_BYTES_MAX as HOT_JSON_BYTES_MAX
+from app.hot.produce_json import PLAIN_BODY_BYTES_MAX as PLAIN_JSON_BYTES_MAX
 from app.hot.produce_json import produce_json
 from app.http import request_context
 from app.http.body import iterate_body, read_body
@@ -44,6 +45,7 @@ from app.producing import (
     TopicProduceDocument,
     batches_of,
     parse_records,
+    plain_batches_of,
     produce,
     produce_to_topic,
 )
@@ -198,7 +200,12 @@ _ACKNOWLEDGED = {
     body_bytes_max=HOT_BODY_BYTES_MAX,
     large_bytes_max=LARGE_BODY_BYTES_MAX,
 )
-@hot(produce_json, content_types=[JSON.encode()], body_bytes_max=HOT_JSON_BYTES_MAX)
+@hot(
+    produce_json,
+    content_types=[JSON.encode()],
+    body_bytes_max=HOT_JSON_BYTES_MAX,
+    large_bytes_max=PLAIN_JSON_BYTES_MAX,
+)
 @needs(Operation.WRITE, ResourceKind.TOPIC)
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def produce_records(
@@ -244,8 +251,10 @@ async def produce_records(
         parsed, timed = await parse_marked(broker, body, parameters.encoding, lines=is_lines)
         batches = await batches_of(broker, log, parsed)
     else:
-        parsed = await parse_records(broker, body, parameters.encoding)
-        batches = await batches_of(broker, log, parsed)
+        plain = await plain_batches_of(broker, log, body, parameters.encoding)
+        if plain is None:
+            plain = await batches_of(broker, log, await parse_records(broker, body, parameters.encoding))
+        batches = plain
     if isinstance(idempotence, ProducerStamp):
         await stamp_batches(broker, idempotence, batches)
         if transactional_id is not None:

@@ -22,6 +22,7 @@ from app.access import authentication
 from app.hot.tier import COLD_HEADERS, HANDLED_HEADERS
 from app.http import body, connection_limits, negotiation, request_context
 from app.main import ROUTERS
+from app.record_batches import plain_records
 from app.routes import fetch, records, single_record
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from storage.clock import ManualClock
@@ -125,7 +126,11 @@ CASES = [
     _json("JSON, too large a record", {"value": "x" * 900}, topic="small", is_hot=False),
     _json("JSON, no time", {"value": "v", "timestamp": "soon"}, is_hot=False),
     _json("JSON, a number", {"value": 3}, is_hot=False),
-    _json("JSON, large", {"value": "x" * 200_000}, is_hot=False),
+    _json("JSON, 500 of 1 KiB", *[{"value": "x" * 1024, "key": "k"}] * 500, is_hot=plain_records is not None),
+    _json("JSON, large", {"value": "x" * 200_000}, is_hot=plain_records is not None),
+    _json("JSON, large and not plain", {"value": "x" * 200_000}, {"value": {"base64": "AA=="}}, is_hot=False),
+    _json("JSON, large and wrong", {"value": "x" * 200_000}, {"value": 3}, is_hot=False),
+    _json("JSON, larger", {"value": "x" * 700_000}, is_hot=False),
     Case("no JSON", False, body=b"{", media_type="application/json"),
     Case("a name twice", False, body=b'{"records":[{"value":"a","v\\u0061lue":"b"}]}', media_type="application/json"),
     Case("JSON with a charset", False, body=b'{"records":[]}', media_type="application/json; charset=utf-8"),
