@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.machine import touch_memory
 from bench.processes import ROOT
 from bench.rollway_server import RollwayServer
 from bench.rows import Sample
@@ -102,6 +103,8 @@ def in_turns(plan: SparkPlan, contestants: Mapping[str, Callable[[], None]]) -> 
         names = list(contestants)
         for name in names if turn % 2 else names[::-1]:
             plan.say(f"{name}, round {turn} of {plan.rounds}")
+            if not plan.smoke:
+                touch_memory()
             started = time.perf_counter()
             contestants[name]()
             if turn or plan.smoke:

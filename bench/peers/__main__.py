@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.machine import choose_cores, description, running_on
+from bench.machine import choose_cores, description, running_on, touch_memory
 from bench.peers import report
 from bench.peers.kafka import Kafka
 from bench.peers.nats import Nats
@@ -43,14 +43,18 @@ MESSAGE_BYTES = (100, 1024)
 WARM_UP_SHARE = 0.5
 
 
-def measured(peer: Peer, way: Way, message_bytes: int, rounds: int, seconds: float) -> PeerRow:
+def measured(peer: Peer, way: Way, message_bytes: int, rounds: int, seconds: float, *, smoke: bool) -> PeerRow:
     """One line of the table.
 
     Raises:
         CannotRunError, OSError: the peer failed meanwhile.
     """
     way.measure(seconds * WARM_UP_SHARE)
-    figures = [way.measure(seconds) for _ in range(rounds)]
+    figures = []
+    for _ in range(rounds):
+        if way.operation == "append" and not smoke:
+            touch_memory()
+        figures.append(way.measure(seconds))
     return PeerRow(
         peer=peer.name,
         version=peer.version(),
@@ -74,7 +78,7 @@ def rows_of(name: str, surroundings: Surroundings, rounds: int, seconds: float) 
         with peer:
             for message_bytes in MESSAGE_BYTES:
                 for way in peer.ways(message_bytes):
-                    yield measured(peer, way, message_bytes, rounds, seconds)
+                    yield measured(peer, way, message_bytes, rounds, seconds, smoke=surroundings.scale < 1)
     except CannotRunError as error:
         yield PeerRow(peer=peer.name, reason=str(error))
     except (OSError, BenchError) as error:

@@ -71,14 +71,20 @@ class S2Lite:
         body = json.dumps({"records": values}, separators=(",", ":"))
         head = f"POST {stream} HTTP/1.1\r\n{_HEADERS}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         append = f"{head}\r\n{body}".encode()
+        # Of several requests that make one stream at the same time it refuses all but the first.
+        self._send(append, 1)
         yield Way("append", "JSON over HTTP", "written", partial(_append, self._server, append), is_http=True)
-        with connect(self._server.address) as connection:
-            work = HttpWork(connection, append)
-            for _ in range(max(1, int(FILL_BATCHES * self._surroundings.scale))):
-                work.send()
-                work.finish()
+        self._send(append, max(1, int(FILL_BATCHES * self._surroundings.scale)))
         read = f"GET {stream}?seq_num=0&count={BATCH_MESSAGES} HTTP/1.1\r\n{_HEADERS}\r\n".encode()
         yield Way("fetch", "JSON over HTTP", "", partial(_fetch, self._server, read), is_http=True)
+
+    def _send(self, request: bytes, count: int) -> None:
+        assert self._server is not None
+        with connect(self._server.address) as connection:
+            work = HttpWork(connection, request)
+            for _ in range(count):
+                work.send()
+                work.finish()
 
 
 def _append(server: Started, request: bytes, seconds: float) -> Figures:
