@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from rollway.client import JobConflictError, RollwayClient, RollwayError
 from rollway.records import RecordColumns, encode_section
-from rollway.spark.arrow_rows import Rows, estimated_bytes, rows_of, rows_without_header_names
+from rollway.spark.arrow_rows import Rows, rows_of, rows_without_header_names
 from rollway.spark.load_jobs import JobInUse, LoadPlan, begin_version, find_topic
 from rollway.spark.messages import TaskMessage, Timings
 from rollway.spark.rejects import Rejects
-from rollway.spark.routing import NOWHERE, RoutedRows, Router, TargetTopic, even_runs
+from rollway.spark.routing import NOWHERE, RoutedRows, Router, TargetTopic, even_batches
 from rollway.spark.sending import Batch, Producer, Sender
 
 # Rows are routed and encoded in windows, so that each partition gets batches of a fair size; memory is a few of them.
@@ -167,12 +167,9 @@ class TaskLoad:
         assert topic is not None
         limit = min(self._options.batch_bytes, topic.batch_bytes_max)
         columns = routed.rows.records(now_ms)
-        runs = even_runs(estimated_bytes(routed.rows), limit)
-        ends = [*(np.flatnonzero(np.diff(runs)) + 1).tolist(), len(columns)]
-        start = 0
-        for end in ends:
+        batches = [(0, len(columns))] if routed.is_batch else even_batches(routed.rows, limit)
+        for start, end in batches:
             self._send_batch(sender, topic, routed.partition, columns.slice(start, end))
-            start = end
 
     def _send_batch(self, sender: Sender, topic: TargetTopic, partition: int, columns: RecordColumns) -> None:
         started = time.perf_counter()

@@ -38,6 +38,8 @@ class RoutedRows(NamedTuple):
     rows: Rows
     reason: str = ""
     example: str = ""
+    is_batch: bool = False
+    """They are one batch, as large as one is to be."""
 
 
 class Router:
@@ -82,10 +84,8 @@ class Router:
         if not is_named and topic.partition_count == 1:
             yield RoutedRows(name, 0, rows)
         elif not is_named and not rows.has_keys:
-            turns = self._take_turns(topic, rows)
-            starts = [0, *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(rows)]
-            for start, end in pairwise(starts):
-                yield RoutedRows(name, int(turns[start]), rows.slice(start, end))
+            for partition, start, end in self._take_turns(topic, rows):
+                yield RoutedRows(name, partition, rows.slice(start, end), is_batch=True)
         else:
             yield from _sorted_rows(topic, rows, self._partitions(topic, rows))
 
@@ -105,26 +105,32 @@ class Router:
             is_open &= ~is_given
         places = np.flatnonzero(is_open)
         if len(places):
-            partitions[places] = self._take_turns(topic, rows.take(places))
+            for partition, start, end in self._take_turns(topic, rows.take(places)):
+                partitions[places[start:end]] = partition
         return partitions
 
-    def _take_turns(self, topic: TargetTopic, rows: Rows) -> Partitions:
-        """Partitions in turn, each for about a batch."""
+    def _take_turns(self, topic: TargetTopic, rows: Rows) -> Iterator[tuple[int, int, int]]:
+        """Partitions in turn, each with the rows ``[start, end)`` of about a batch."""
         turn = self._turns.get(topic.name, self._task)
-        runs = even_runs(estimated_bytes(rows), min(self._batch_bytes, topic.batch_bytes_max))
-        self._turns[topic.name] = turn + int(runs[-1]) + 1
-        numbers: Partitions = ((runs + turn) % topic.partition_count).astype(np.int32)
-        return numbers
+        batches = even_batches(rows, min(self._batch_bytes, topic.batch_bytes_max))
+        self._turns[topic.name] = turn + len(batches)
+        for number, (start, end) in enumerate(batches, turn):
+            yield number % topic.partition_count, start, end
 
 
-def even_runs(sizes: npt.NDArray[np.int64], batch_bytes: int) -> npt.NDArray[np.int64]:
-    """The number of the batch of each row, from 0: as many as it takes, and about as large as each other."""
+def even_batches(rows: Rows, batch_bytes: int) -> list[tuple[int, int]]:
+    """Rows ``[start, end)`` of each batch: as many as it takes, and about as large as each other."""
+    sizes = estimated_bytes(rows)
     ends = np.cumsum(sizes)
     total = int(ends[-1])
-    run_count = -(-total // batch_bytes)
-    # By the middle of each row, so that the last run is no smaller than the others.
-    runs: npt.NDArray[np.int64] = np.minimum((2 * ends - sizes) * run_count // (2 * total), run_count - 1)
-    return runs
+    count = -(-total // batch_bytes)
+    if count == 1:
+        return [(0, len(rows))]
+    # By the middle of each row, so that the last batch is no smaller than the others.
+    bounds = -(-2 * total * np.arange(1, count) // count)
+    starts = np.searchsorted(2 * ends - sizes, bounds)
+    # A row larger than a batch leaves some without any.
+    return list(pairwise(sorted({0, *starts.tolist(), len(rows)})))
 
 
 def _sorted_rows(topic: TargetTopic, rows: Rows, partitions: Partitions) -> Iterator[RoutedRows]:
