@@ -46,6 +46,13 @@ class SparkPlan(NamedTuple):
         numbers = self.spark.range(0, row_count or self.row_count, 1, PARTITION_COUNT)
         return numbers.selectExpr(f"cast(lpad(cast(id as string), {value_bytes}, 'x') as binary) as value")
 
+    def stored_rows(self) -> DataFrame:
+        """The same values of 100 bytes from a Parquet file, which is written when it is first asked for."""
+        path = self.directory / "rows.parquet"
+        if not path.exists():
+            self.rows().write.parquet(str(path))
+        return self.spark.read.parquet(str(path))
+
     @contextmanager
     def topic(self, partitions: int = PARTITION_COUNT) -> Iterator[str]:
         """A topic that is gone afterwards, with its files."""
