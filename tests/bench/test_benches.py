@@ -8,17 +8,20 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from bench import plots, report
 from bench.__main__ import BENCHES
+from bench.compare import compile_in
 from bench.histogram import Histogram, histogram_of
 from bench.machine import choose_cores, running_on
 from bench.requests import batch_of_bytes
 from bench.rows import Goal, Row, Sample, row_of
 from rollway.records import parse_header
+from rollway.records.compiled import is_compiled
 
 ROOT = Path(__file__).parents[2]
 
@@ -143,6 +146,28 @@ def test_two_revisions_are_compared_and_the_work_tree_goes(tmp_path: Path) -> No
     assert all(row.limit_value is not None and row.ratio is not None for row in rows)
     assert about["other"].startswith("HEAD (")
     assert subprocess.run(["git", "worktree", "list"], cwd=ROOT, capture_output=True, check=True).stdout == trees
+
+
+@pytest.mark.skipif(not is_compiled(), reason="there is no compiler")
+def test_of_another_revision_only_what_differs_is_compiled(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    subprocess.run(["git", "clone", "--quiet", "--shared", str(ROOT), str(tree)], check=True)
+    differing = tree / "app/_distributions.pyx"
+    differing.write_text(differing.read_text("utf-8") + "\nOTHER = 1\n", "utf-8")
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    compile_in(tree)
+    for source in tree.rglob("*.pyx"):
+        theirs = source.with_suffix(suffix)
+        ours = ROOT / theirs.relative_to(tree)
+        assert (theirs.read_bytes() == ours.read_bytes()) == (source != differing), source
+    answer = subprocess.run(
+        [sys.executable, "-c", "from app._distributions import OTHER; print(OTHER)"],
+        cwd=tree,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert answer.stdout == "1\n", answer.stderr
 
 
 def test_an_unknown_revision_is_one_sentence(tmp_path: Path) -> None:
