@@ -20,6 +20,7 @@ from bench import (
     bench_crowd,
     bench_fetch,
     bench_fsync,
+    bench_generator,
     bench_json,
     bench_latency,
     bench_poll,
@@ -48,6 +49,7 @@ BENCHES: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "latency": bench_latency.measure,
     "crowd": bench_crowd.measure,
     "scale": bench_scale.measure,
+    "generator": bench_generator.measure,
 }
 FAILED = "not measured"
 console = Console(width=max(160, Console().width))

@@ -150,17 +150,28 @@ def take_answer(connection: socket.socket, buffer: memoryview) -> int:
     return rest_of_answer(connection, buffer, connection.recv_into(buffer))
 
 
-def small_requests(address: Address, requests: Sequence[bytes], outstanding: int, seconds: float) -> Counted:
+def _bear(burden_seconds: float) -> None:
+    """Be busy for so long."""
+    until = time.perf_counter() + burden_seconds
+    while time.perf_counter() < until:
+        pass
+
+
+def small_requests(
+    address: Address, requests: Sequence[bytes], outstanding: int, seconds: float, burden_seconds: float = 0.0
+) -> Counted:
     """Repeat ``requests`` in turn on ``outstanding`` connections; answers fit 256 KiB and differ little in length.
+
+    ``burden_seconds`` of work are added to each request: what a slower generator would measure.
 
     Raises:
         BenchError: an answer is no success, or did not come.
     """
     with connections(address, outstanding) as opened:
-        return _ring(opened, requests, seconds)
+        return _ring(opened, requests, seconds, burden_seconds)
 
 
-def _ring(opened: list[socket.socket], requests: Sequence[bytes], seconds: float) -> Counted:
+def _ring(opened: list[socket.socket], requests: Sequence[bytes], seconds: float, burden_seconds: float) -> Counted:
     buffer = memoryview(bytearray(256 * 1024))
     ring = [(each, each.recv_into, each.sendall) for each in opened]
     whole = -1
@@ -181,6 +192,8 @@ def _ring(opened: list[socket.socket], requests: Sequence[bytes], seconds: float
                     received = wait(receive, buffer)
                 if received != whole:
                     whole = rest_of_answer(connection, buffer, received)
+                if burden_seconds:
+                    _bear(burden_seconds)
                 send(requests[position % length])
                 position += 1
             count += len(ring)
@@ -407,10 +420,13 @@ class Load(NamedTuple):
     """How many bytes of bodies a request moves, where the answer does not tell."""
     records: int = 0
     is_large_answer: bool = False
+    burden_seconds: float = 0.0
+    """Work that is added to each small request, to see whether the generator has room for it."""
 
     def run(self, address: Address, seconds: float) -> Counted:
         """Raises BenchError when a request fails."""
         if self.body:
             return large_bodies(address, self.requests[0], self.body, self.outstanding, seconds)
-        loop = large_answers if self.is_large_answer else small_requests
-        return loop(address, self.requests, self.outstanding, seconds)
+        if self.is_large_answer:
+            return large_answers(address, self.requests, self.outstanding, seconds)
+        return small_requests(address, self.requests, self.outstanding, seconds, self.burden_seconds)

@@ -18,10 +18,16 @@ progress = Console(stderr=True)
 
 
 def revision() -> str:
-    """The commit that is measured, with a ``+`` when files differ from it; empty outside of a repository."""
-    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True)
-    return answer.stdout.strip()
+    """The commit that is measured and what it says, as a rebase gives it another name; empty outside of a repository.
+
+    A ``+`` says that files differ from it.
+    """
+    name = _git("describe", "--always", "--dirty=+", "--exclude=*")
+    return f"{name} ({_git('log', '-1', '--format=%s')})" if name else ""
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=False, text=True).stdout.strip()
 
 
 @contextmanager
