@@ -58,6 +58,7 @@ $(SETUP_STAMP): requirements/build.lock requirements/dev.lock pyproject.toml cli
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.lock
 	DIST_EXTRA_CONFIG="$(CURDIR)/requirements/wheels.cfg" \
 	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.lock
+	DIST_EXTRA_CONFIG="$(CURDIR)/requirements/wheels.cfg" \
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e client -e .
 	@touch $@
 	@$(BIN)/python -c 'from rollway.records.compiled import is_compiled; is_compiled() or print("no C compiler, or no Python.h: records are read and written in Python, which is several times slower")'
