@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import queue
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -34,12 +35,16 @@ class Answer:
 class Connection:
     """A client that sends exactly the bytes it is told to."""
 
-    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(
+        self, port: int, *, receive_buffer_bytes: int | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(TIMEOUT_SECONDS)
         self.socket.connect(("127.0.0.1", port))
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self._rest = b""
 
     def __enter__(self) -> Self:
@@ -163,16 +168,21 @@ class KeptTurns(Turns):
 
 @contextlib.contextmanager
 def serving(
-    app: ASGIApp, *, http: type[asyncio.Protocol] | None = None, loop: str = "uvloop", **limits: Any
+    app: ASGIApp,
+    *,
+    http: type[asyncio.Protocol] | Literal["h11", "httptools"] | None = None,
+    loop: str = "uvloop",
+    lifespan: Literal["on", "off"] = "off",
+    **limits: Any,
 ) -> Iterator[RunningServer]:
-    """Serve ``app`` with the settings ``limits``; ``http`` is another class of connections."""
+    """Serve ``app`` with the settings ``limits``; ``http`` is another class of connections, or one of uvicorn's."""
     settings = Settings(**limits)
     config = uvicorn.Config(
         app,
         http=http or protocol_class(settings),
         loop=loop,
         ws="none",
-        lifespan="off",
+        lifespan=lifespan,
         interface="asgi3",
         log_config=None,
         access_log=False,

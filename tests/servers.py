@@ -56,7 +56,8 @@ class ThreadedServer:
         self._thread = threading.Thread(target=self._server.run, args=(self._sockets,), name="server under test")
         self.failure: Exception | None = None
         scheme = "https" if self.settings.tls_certificate else "http"
-        self.url = f"{scheme}://127.0.0.1:{self._sockets[0].getsockname()[1]}"
+        self.port: int = self._sockets[0].getsockname()[1]
+        self.url = f"{scheme}://127.0.0.1:{self.port}"
 
     @property
     def service(self) -> Service:

@@ -40,6 +40,7 @@ class HotDeclaration:
     Bodies above ``body_bytes_max``, and up to ``large_bytes_max``, come as views of a buffer that is used again.
     ``varying`` is the parameter of the query whose number may differ between requests that are alike otherwise.
     ``needs_broker`` is false for handlers that answer while the logs are not open; they are given no broker.
+    ``sends_files`` is true for handlers whose answers may be stretches of files, which go out on bare TCP alone.
     """
 
     handler: Handler
@@ -49,6 +50,7 @@ class HotDeclaration:
     large_bytes_max: int
     varying: re.Pattern[bytes] | None
     needs_broker: bool
+    sends_files: bool
 
 
 _DECLARED: dict[Callable[..., Any], list[HotDeclaration]] = {}
@@ -63,6 +65,7 @@ def hot(
     large_bytes_max: int = 0,
     varying: str | None = None,
     needs_broker: bool = True,
+    sends_files: bool = False,
 ) -> Callable[[Endpoint], Endpoint]:
     """Let ``handler`` answer plain requests of the route. With ``accepts`` absent any Accept will do."""
     pattern = None
@@ -76,6 +79,7 @@ def hot(
         large_bytes_max,
         pattern,
         needs_broker,
+        sends_files,
     )
 
     def declare(endpoint: Endpoint) -> Endpoint:

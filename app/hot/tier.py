@@ -136,6 +136,8 @@ class Tier:
 
     def __init__(self, service: Service, routers: Iterable[Any]) -> None:
         self._service = service
+        # The one place that decides it, for whatever is beside the transport: files, sinks, the way in C.
+        self.is_bare = service.settings.tls_certificate is None
         self._metrics = service.metrics
         self._has_authentication = service.settings.authentication
         self._routes: dict[str, list[Route]] = {}
@@ -146,6 +148,8 @@ class Tier:
         for router in routers:
             for route in router.routes:
                 for declared in declarations_of(getattr(route, "endpoint", None) or _pattern_of):
+                    if declared.sends_files and not self.is_bare:
+                        continue
                     for method in route.methods:
                         self._routes.setdefault(method, []).append(Route(route, declared))
 
@@ -294,7 +298,9 @@ class Tier:
         """
         route: Route = head.route  # type: ignore[assignment]
         broker = self._service.ready_broker
-        if broker is None or length > min(route.large_bytes_max, self._service.settings.request_body_bytes_max):
+        if not self.is_bare or broker is None:
+            return None
+        if length > min(route.large_bytes_max, self._service.settings.request_body_bytes_max):
             return None
         budget = broker.body_budget
         return budget.hold(length) if budget.held_bytes + length <= budget.limit_bytes // 2 else None

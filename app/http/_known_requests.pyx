@@ -161,8 +161,8 @@ cdef class KnownRequests:
 
     def connection_made(self, transport):
         begin(self, transport)
-        # Only where the transport is the bare socket; and whoever wants a line for each request has another way.
-        if self.scheme == "http" and self.hot is not None and not self.access_log:
+        # Whoever wants a line for each request has another way, and nobody listens to who was turned away.
+        if not (self.access_log or self._deaf):
             self.tier, self.turns, self.keep_alive_seconds = self.hot, self.transfers, self.timeout_keep_alive
             self.bare_wire, self.numbers, self.unsent_bytes_each = self.wire, self.hot.numbers, self.unsent_bytes_max
             self.descriptor = self.wire.descriptor

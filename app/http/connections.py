@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.http.connection_limits import ConnectionLimits
 from app.http.hot import HotTier
 from app.http.plain_requests import PlainRequests
+from app.http.protocol import EdgeProtocol
 from app.http.transfer_turns import TransferTurns
 from app.http.turns import Turns
 from app.http.uvicorn_internals import missing_internals
@@ -46,7 +47,7 @@ def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[async
         )
         return HttpToolsProtocol
     limits = ConnectionLimits.of(settings)
-    bound = {
+    bound: dict[str, object] = {
         "limits": limits,
         "peers": Counter(),
         "late_clients": Turns(LATE_CLIENTS_PER_TURN),
@@ -54,5 +55,11 @@ def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[async
         "transfers": TransferTurns(),
         "hot": hot,
     }
-    bases = (PlainRequests,) if compiled is None else (compiled.KnownRequests, PlainRequests)
-    return type("BoundEdgeProtocol", bases, bound)
+    return type("BoundEdgeProtocol", _bases(hot), bound)
+
+
+def _bases(hot: HotTier | None) -> tuple[type[asyncio.Protocol], ...]:
+    if hot is None:
+        return (EdgeProtocol,)
+    # The way in C sends past the transport.
+    return (compiled.KnownRequests, PlainRequests) if compiled is not None and hot.is_bare else (PlainRequests,)

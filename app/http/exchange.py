@@ -32,7 +32,7 @@ class HotConnection(Protocol):
     loop: asyncio.AbstractEventLoop
     flow: Any
     tasks: Any
-    hot: ClassVar[HotTier | None]
+    hot: ClassVar[HotTier]
 
     @property
     def wire(self) -> Wire:
@@ -122,9 +122,7 @@ class HotExchange:
     def run(self, answering: Coroutine[Any, Any, HotAnswer]) -> None:
         """Answer with what the coroutine returns, in a task whose log lines name the request."""
         context = contextvars.copy_context()
-        hot = self._connection.hot
-        assert hot is not None
-        context.run(hot.enter, self.call)
+        context.run(self._connection.hot.enter, self.call)
         self._start(self._run(answering), context)
 
     def _start(self, work: Coroutine[Any, Any, None], context: contextvars.Context) -> None:

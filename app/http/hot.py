@@ -158,6 +158,8 @@ class HotTier(Protocol):
     """Numbers of requests: the next one is nobody else's."""
     answered_count: int
     """Requests that were answered here."""
+    is_bare: bool
+    """Whether connections are bare TCP. If not, no answer has parts, and no body comes in through a sink."""
 
     def recognise(self, method: str, url: bytes, headers: Headers) -> PlainHead | None:
         """What a request asks, if it is plain; header names are lower case. Its framing is checked already."""

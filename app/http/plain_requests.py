@@ -77,7 +77,7 @@ class PlainRequests(EdgeProtocol):
     Thread: the event loop's.
     """
 
-    hot: ClassVar[HotTier | None]
+    hot: ClassVar[HotTier]
     buffers: ClassVar[BodyBuffers] = BodyBuffers()
     # The headers of every answer, and the list they were made of.
     default_headers: ClassVar[list[tuple[bytes, bytes]] | None] = None
@@ -163,7 +163,6 @@ class PlainRequests(EdgeProtocol):
 
     def _begin_known(self, head: PlainHead, number: int | None, length: int, data: bytes, body_at: int) -> bool:
         """Take the body of a request of which not all is there; false leaves it, or one that is too long, alone."""
-        assert self.hot is not None
         missing_bytes = body_at + length - len(data)
         if missing_bytes > 0 and length >= SINK_BYTES_MIN and self._begin_large(head, length, data, body_at):
             return True
@@ -198,7 +197,7 @@ class PlainRequests(EdgeProtocol):
 
     def _make_room(self, head: PlainHead, length: int) -> bool:
         """Room for all of a large body, until its answer."""
-        self._room = self.hot.hold_large(head, length) if self.hot is not None and self.scheme == "http" else None
+        self._room = self.hot.hold_large(head, length)
         return self._room is not None
 
     def _sink(self, collected: _Collected, length: int, begun: memoryview) -> None:
@@ -273,7 +272,7 @@ class PlainRequests(EdgeProtocol):
         if plain is not None and self._room is not None and length is not None:
             self._sink_rest(plain, length)
         learned, self._learned = self._learned, None
-        if learned is None or not is_whole or self._learned_in_message != message_number + 1 or self.hot is None:
+        if learned is None or not is_whole or self._learned_in_message != message_number + 1:
             return
         # The head is the first thing in these bytes.
         end = data.find(b"\r\n\r\n") + 4
@@ -296,7 +295,7 @@ class PlainRequests(EdgeProtocol):
         others[target] = known
 
     def _start_request(self) -> None:
-        if self.hot is not None and self._content_length is not None and self._is_free_for_parsed():
+        if self._content_length is not None and self._is_free_for_parsed():
             head = self.hot.recognise(self.parser.get_method().decode("ascii"), self.url, self.headers)
             length = self._content_length
             if head is not None and length >= SINK_BYTES_MIN and self._make_room(head, length):
@@ -349,7 +348,6 @@ class PlainRequests(EdgeProtocol):
 
     def _serve(self, head: PlainHead, number: int | None, body: bytes | memoryview, began: float) -> None:
         """Answer a request that is there whole, or let the application do it."""
-        assert self.hot is not None
         served = self.hot.serve(head, number, body, began, self)
         if served is None:
             self._waits_for = Waits.NOTHING
@@ -441,7 +439,6 @@ class PlainRequests(EdgeProtocol):
             self.transport.write(head + answer.body)
 
     def _log_access(self, call: HotCall, answer: HotAnswer) -> None:
-        assert self.hot is not None
         context = contextvars.copy_context()
         context.run(self.hot.enter, call)
         context.run(log_access, self.access_logger, self.client, call.head, call.number, answer.status)
@@ -456,7 +453,6 @@ class PlainRequests(EdgeProtocol):
 
     def run_late(self, exchange: HotExchange, error: Exception) -> None:
         """Let the application answer ``error`` in place of the exchange."""
-        assert self.hot is not None
         self._answer_by = math.inf
         call = exchange.call
         scope = self._scope_of(call.head, call.number, call.body)

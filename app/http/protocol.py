@@ -121,9 +121,13 @@ class EdgeProtocol(HttpToolsProtocol):
 
     @property
     def wire(self) -> Wire:
-        """Its socket."""
+        """Its socket.
+
+        Raises:
+            NotBareError: the connection speaks TLS.
+        """
         if self._wire is None:
-            self._wire = Wire(self.transport.get_extra_info("socket").fileno())
+            self._wire = Wire.of(self.transport)
         return self._wire
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

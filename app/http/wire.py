@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
+from typing import Self
+
+
+class NotBareError(RuntimeError):
+    """Somebody wants to write past a transport that encrypts: a defect of ours, and no byte may go out for it."""
 
 
 class Wire:
@@ -20,6 +26,17 @@ class Wire:
         self._socket: socket.socket | None = None
         self.unsent_bytes_max = -1
         """What ``allow_unsent`` was told last."""
+
+    @classmethod
+    def of(cls, transport: asyncio.BaseTransport) -> Self:
+        """The socket of a connection. There is no other way to it: what is written here reaches the peer as it is.
+
+        Raises:
+            NotBareError: the connection speaks TLS.
+        """
+        if transport.get_extra_info("sslcontext") is not None:
+            raise NotBareError("the socket below TLS is nobody's to write to")
+        return cls(transport.get_extra_info("socket").fileno())
 
     def _borrowed(self) -> socket.socket:
         if self._socket is None:

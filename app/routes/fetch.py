@@ -244,7 +244,7 @@ _FETCHED: dict[int | str, dict[str, Any]] = {
     responses={**_FETCHED, **problems(*READ)},
     dependencies=[Depends(within_fetch_quota)],
 )
-@hot(fetch_batches, accepts=[RECORD_BATCHES.encode()], varying="offset")
+@hot(fetch_batches, accepts=[RECORD_BATCHES.encode()], varying="offset", sends_files=True)
 @hot(fetch_json, accepts=[b"", b"*/*", JSON.encode(), NDJSON.encode()], varying="offset")
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_records(
