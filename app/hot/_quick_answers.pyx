@@ -253,9 +253,6 @@ cdef class AppendTurn:
         """As ``PartitionWriter.append_alone``, several of them; ``None`` leaves all as if nobody had asked."""
         cdef double began, seconds
         cdef list results
-        cdef int64_t record_count = 0, written_bytes = 0
-        cdef Py_ssize_t place
-        cdef int count = 0
         if (
             writer._task is not None
             or writer._refusal is not None
@@ -277,15 +274,7 @@ cdef class AppendTurn:
         seconds = elapsed() - began
         if seconds > self.stall_seconds:
             writer._look_for_stall(seconds, 0)
-        for place in range(len(results)):
-            result = results[place]
-            if result is not None:
-                count += 1
-                record_count += <int64_t><object>PyTuple_GET_ITEM(result, 2)
-                written_bytes += len(bodies[place])
-        self.records.value += record_count
-        self.bytes.value += written_bytes
-        self.observe_group(count)
+        self.observe_group(len(results) - results.count(None))
         self.observe_seconds(seconds)
         if self.watched_fetches or self.watched_appends:
             self.broker.published(log)
@@ -298,13 +287,15 @@ cdef class AppendTurn:
         clock_gettime(CLOCK_REALTIME, &time)
         return <int64_t>time.tv_sec * 1000 + time.tv_nsec // 1_000_000
 
-    cdef object answer(self, result, int64_t durable_offset):
+    cdef object answer(self, result, int64_t size_bytes, int64_t durable_offset):
         """As ``_plain_answer`` in ``produce``."""
         cdef char room[ANSWER_BYTES_MAX]
         cdef int64_t numbers[7]
         cdef char* at = room
         cdef bytes head
         cdef int place, size
+        self.records.value += <object>PyTuple_GET_ITEM(result, 2)
+        self.bytes.value += size_bytes
         numbers[0], numbers[6] = self.partition, durable_offset
         for place in range(5):
             numbers[place + 1] = <object>PyTuple_GET_ITEM(result, place)
@@ -327,7 +318,7 @@ cdef class AppendTurn:
         if self.asked_count - self.asked_before >= LOOKS_APART:
             self.asked_before = self.asked_count
             self.loop.call_soon(self.look)
-        return self.answer(results[0], log._writer.recovery_point)
+        return self.answer(results[0], size_bytes, log._writer.recovery_point)
 
     def look(self):
         """See whether a turn in which a batch came has brought another one."""
@@ -381,12 +372,12 @@ cdef class AppendTurn:
             ticket, result = tickets[place], results[place]
             if result is not None:
                 if ticket.options is None:
-                    ticket.answer = self.answer(result, log._writer.recovery_point)
+                    ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
                 else:
                     waiting.append((ticket, result))
         if waiting and writer.flush_here():
             for ticket, result in waiting:
-                ticket.answer = self.answer(result, log._writer.recovery_point)
+                ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
             return 0
         if config.flush_policy == "group":
             writer.publish()
@@ -434,7 +425,10 @@ cdef class FsyncWait:
         self.waiting, self.writer, error = [], None, pending.error
         durable_offset = pending.log.recovery_point
         for ticket, result in waiting:
-            ticket.answer = self.turn.answer(result, durable_offset) if error is None else error
+            if error is None:
+                ticket.answer = self.turn.answer(result, len(ticket.body), durable_offset)
+            else:
+                ticket.answer = error
         settle(self.turn.loop, [ticket for ticket, _ in waiting])
         for each in self.exchanged:
             if error is None:

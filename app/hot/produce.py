@@ -6,6 +6,7 @@ what happens later, is answered by the application as well, from the error.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -90,34 +91,18 @@ def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
 
 
 def _plain_answer(broker: Broker, log: PartitionLog, size_bytes: int, result: AppendResult) -> HotAnswer:
-    metrics = broker.metrics
-    metrics.produced_records.value += result.record_count
-    metrics.produced_bytes.value += size_bytes
-    return _counted_answer(log, result)
-
-
-def _counted_answer(log: PartitionLog, result: AppendResult) -> HotAnswer:
+    broker.count_produced(result.record_count, size_bytes)
     base_offset, last_offset, record_count, log_append_time, log_start_offset, _ = result
     numbers = (log.name.partition, base_offset, last_offset, record_count, log_append_time, log_start_offset)
     document = _RESULT % (*numbers, log.recovery_point)
     return HotAnswer(_JSON_HEAD + b"%d\r\n" % len(document), document)
 
 
-def _wait_for_fsync(broker: Broker, pending: PendingAppend, options: ProduceOptions) -> HotWait:
+def _wait_for_fsync(broker: Broker, pending: PendingAppend, options: ProduceOptions, waited_ms: int = 0) -> HotWait:
+    """The answer comes with the fsync; some of the wait may be over."""
+
     def answer() -> HotAnswer:
         return _plain_answer(broker, pending.log, pending.size_bytes, pending.outcome())
-
-    def expired() -> HotAnswer:
-        raise timed_out(options, pending.result)
-
-    return HotWait(pending.call_when_fsynced, answer, options.timeout_ms, expired)
-
-
-def _wait_on_for_fsync(pending: PendingAppend, options: ProduceOptions, waited_ms: int) -> HotWait:
-    """What is left of a wait that began elsewhere, for an append that is counted."""
-
-    def answer() -> HotAnswer:
-        return _counted_answer(pending.log, pending.outcome())
 
     def expired() -> HotAnswer:
         raise timed_out(options, pending.result)
@@ -166,7 +151,7 @@ def _find_short_way(broker: Broker, request: HotRequest, log: PartitionLog, opti
     if quick_answers is not None and plain_append is not None and plain_append.is_usable:
         if writer.turn is None:
             writer.turn = quick_answers.AppendTurn(
-                broker, writer, STALL_SECONDS, _JSON_HEAD, _RESULT, _wait_on_for_fsync
+                broker, writer, STALL_SECONDS, _JSON_HEAD, _RESULT, functools.partial(_wait_for_fsync, broker)
             )
         quick = quick_answers.QuickProduce(broker, writer, writer.turn, options if waits else None, _QUICK_BYTES_MAX)
         request.join = quick.join

@@ -118,6 +118,12 @@ def group_sizes(server: ThreadedServer) -> tuple[float, int]:
     return distribution.sum, sum(distribution.counts)
 
 
+def produced(server: ThreadedServer) -> tuple[float, float]:
+    """Records and bytes that were acknowledged."""
+    metrics = server.service.metrics
+    return metrics.produced_records.value, metrics.produced_bytes.value
+
+
 def stored(server: ThreadedServer, topic: str) -> dict[int, bytes]:
     """Every record by its offset, as the JSON route tells."""
     found: dict[int, bytes] = {}
@@ -334,10 +340,12 @@ def test_an_fsync_that_fails_is_told_to_all(server: ThreadedServer, monkeypatch:
 
         monkeypatch.setattr(Segment, "flush", refuse)
         high_watermark = log.snapshot.high_watermark
+        counted = produced(server)
         with one_turn(server):
             for connection in opened:
                 connection.send(post("group", batch(b"lost")))
         assert {connection.read_answer().status for connection in opened} == {503}
+        assert produced(server) == counted
         assert log.snapshot.high_watermark == high_watermark
         assert log.offline_reason is not None
 

@@ -14,7 +14,18 @@ import pytest
 
 from storage.partition_log import PartitionLog
 from tests.edge_server import Connection
-from tests.http.test_known_requests import batch, clients, connect, offset_of, one_turn, post, server, stored, way
+from tests.http.test_known_requests import (
+    batch,
+    clients,
+    connect,
+    offset_of,
+    one_turn,
+    post,
+    produced,
+    server,
+    stored,
+    way,
+)
 from tests.servers import ThreadedServer, http_client
 
 __all__ = ["server", "way"]
@@ -52,12 +63,6 @@ def held(server: ThreadedServer) -> Iterator[HeldFlush]:
         flush.go_on.set()
 
 
-def produced_records(server: ThreadedServer) -> float:
-    with http_client(server.url) as client:
-        lines = client.get("/metrics").text.splitlines()
-    return sum(float(line.split()[1]) for line in lines if line.startswith("rollway_produced_records_total"))
-
-
 def send_in_one_turn(server: ThreadedServer, opened: list[Connection], behind: bytes = b"") -> None:
     with one_turn(server):
         for place, connection in enumerate(opened):
@@ -66,7 +71,7 @@ def send_in_one_turn(server: ThreadedServer, opened: list[Connection], behind: b
 
 def test_all_of_a_turn_are_answered_by_one_fsync(server: ThreadedServer) -> None:
     with clients(server, "group", COUNT) as opened:
-        before = produced_records(server)
+        before = produced(server)
         with held(server) as flush:
             send_in_one_turn(server, opened, post("group", batch(b"behind")))
             assert flush.reached.wait(30)
@@ -78,14 +83,15 @@ def test_all_of_a_turn_are_answered_by_one_fsync(server: ThreadedServer) -> None
         assert sorted(places) == list(range(2 * ANSWERED, 2 * (ANSWERED + COUNT), 2))
         # What came behind them is answered behind them.
         assert all(offset_of(connection.read_answer()) >= 2 * (ANSWERED + COUNT) for connection in opened)
-        assert produced_records(server) == before + 4 * COUNT
+        sent_bytes = COUNT * (len(batch(b"0")) + len(batch(b"behind")))
+        assert produced(server) == (before[0] + 4 * COUNT, before[1] + sent_bytes)
     assert sorted(stored(server, "group")) == list(range(2 * (ANSWERED + 2 * COUNT)))
 
 
 def test_an_fsync_that_fails_in_a_thread_is_told_to_all(server: ThreadedServer) -> None:
     log = server.service.broker.partition("group", 0)
     with clients(server, "group", COUNT) as opened:
-        high_watermark = log.snapshot.high_watermark
+        high_watermark, counted = log.snapshot.high_watermark, produced(server)
         with held(server) as flush:
             flush.error = OSError(errno.EIO, "the disk is broken")
             send_in_one_turn(server, opened)
@@ -93,6 +99,7 @@ def test_an_fsync_that_fails_in_a_thread_is_told_to_all(server: ThreadedServer) 
         assert {answer.status for answer in answers} == {503}
         assert {json.loads(answer.body)["code"] for answer in answers} == {"append_outcome_unknown"}
         assert log.snapshot.high_watermark == high_watermark
+        assert produced(server) == counted
 
 
 def test_who_leaves_meanwhile_takes_nothing_back(server: ThreadedServer) -> None:
