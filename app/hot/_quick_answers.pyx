@@ -19,6 +19,7 @@ from app.http._known_requests import Ticket
 from app.http.hot import HotAnswer
 from storage import batch_search
 from storage._plain_append import append
+from storage.batch_validation import find_plain_batch
 from storage.clock import SystemClock
 from storage.errors import StorageError
 from storage.log_snapshot import FileSlice
@@ -34,7 +35,7 @@ cdef enum:
     DIGITS_MAX = 20
     # The text around the numbers of an answer, and seven of them.
     ANSWER_BYTES_MAX = 512
-    # What one write takes, at most (as in ``_plain_append``); a batch more ends the turn before its time.
+    # What one write takes, at most (as in ``_plain_append``).
     GROUP_MAX = 64
     GROUP_BYTES_MAX = 1024 * 1024
     # One of so many batches that are written as they come looks whether others come with it.
@@ -224,7 +225,7 @@ cdef class AppendTurn:
     cdef object writer
     cdef list tickets
     cdef bint is_system_clock, is_crowded
-    cdef int64_t partition, size_bytes, lonely_count, asked_count, asked_before
+    cdef int64_t partition, lonely_count, asked_count, asked_before
     cdef double stall_seconds
     # The head up to the content's length, and what stands around the numbers of the content.
     cdef bytes begun
@@ -247,7 +248,6 @@ cdef class AppendTurn:
         self.begun, self.pieces = begun, result_format.split(b"%d")
         assert len(self.pieces) == 8 and len(result_format) + 7 * DIGITS_MAX <= ANSWER_BYTES_MAX
         self.tickets = []
-        self.size_bytes = 0
 
     cdef list append(self, writer, log, list bodies, int64_t size_bytes, config):
         """As ``PartitionWriter.append_alone``, several of them; ``None`` leaves all as if nobody had asked."""
@@ -325,64 +325,85 @@ cdef class AppendTurn:
         self.is_crowded = self.asked_count > self.asked_before
         self.lonely_count = 0
 
-    cdef object join(self, writer, body, int64_t size_bytes, config, options):
+    cdef object join(self, writer, body, config, options):
         """Let a batch wait for the end of the turn."""
         ticket = Ticket(self, body, config, options)
-        if len(self.tickets) == GROUP_MAX or self.size_bytes + size_bytes > GROUP_BYTES_MAX:
-            self.end()
         if not self.tickets:
             self.writer = writer
             self.loop.call_soon(self.end)
         self.tickets.append(ticket)
-        self.size_bytes += size_bytes
         return ticket
 
     def end(self):
-        """Write what has come, and answer."""
-        cdef list tickets = self.tickets
-        cdef int64_t size_bytes = self.size_bytes
+        """Write what has come, with as few writes as can take it, and answer: after an fsync for all, where it is waited for.
+
+        What is behind the requests that are answered joins the next turn.
+        """
+        cdef list tickets = self.tickets, waiting = [], group = []
+        cdef int64_t group_bytes = 0, size_bytes
         if not tickets:
             return
         writer, self.writer = self.writer, None
-        self.tickets, self.size_bytes = [], 0
+        self.tickets = []
         self.lonely_count = self.lonely_count + 1 if len(tickets) == 1 else 0
         if self.lonely_count > LONELY_MAX:
             self.is_crowded = False
-        try:
-            self.write(writer, tickets, size_bytes)
-        except Exception as error:
-            for ticket in tickets:
-                if ticket.answer is None:
-                    ticket.answer = error
+        for ticket in tickets:
+            size_bytes = len(ticket.body)
+            if len(group) == GROUP_MAX or group_bytes + size_bytes > GROUP_BYTES_MAX:
+                self.write(writer, group, group_bytes, waiting)
+                group, group_bytes = [], 0
+            group.append(ticket)
+            group_bytes += size_bytes
+        self.write(writer, group, group_bytes, waiting)
+        if waiting:
+            self.flush(writer, waiting)
         settle(self.loop, [ticket for ticket in tickets if ticket.turn is self])
 
-    cdef int write(self, writer, list tickets, int64_t size_bytes) except -1:
-        """Give each ticket its answer; those without one are left to the general way."""
-        cdef list results, waiting = []
+    cdef int write(self, writer, list tickets, int64_t size_bytes, list waiting) except -1:
+        """Give each ticket its answer, or add it to those ``waiting``; those without one are left to the general way."""
+        cdef list results
         cdef Py_ssize_t place
         log = writer._log
         config = log.config
         for ticket in tickets:
             if ticket.config is not config:
                 return 0
-        results = self.append(writer, log, [ticket.body for ticket in tickets], size_bytes, config)
+        try:
+            results = self.append(writer, log, [ticket.body for ticket in tickets], size_bytes, config)
+        except Exception as error:
+            now_ms = self.now_ms()
+            for ticket in tickets:
+                # The others have never been on their way.
+                if find_plain_batch(ticket.body, config, now_ms) is not None:
+                    ticket.answer = error
+            return 0
         if results is None:
             return 0
         for place in range(len(results)):
             ticket, result = tickets[place], results[place]
-            if result is not None:
-                if ticket.options is None:
-                    ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
-                else:
-                    waiting.append((ticket, result))
-        if waiting and writer.flush_here():
-            for ticket, result in waiting:
+            if result is None:
+                continue
+            if ticket.options is None:
                 ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
-            return 0
-        if config.flush_policy == "group":
-            writer.publish()
-        if waiting:
+            else:
+                waiting.append((ticket, result))
+        return 0
+
+    cdef int flush(self, writer, list waiting) except -1:
+        """Answer those ``waiting`` for an fsync: here where the disk is quick enough, else once it is done."""
+        log = writer._log
+        try:
+            if writer.flush_here():
+                for ticket, result in waiting:
+                    ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
+                return 0
+            if log.config.flush_policy == "group":
+                writer.publish()
             FsyncWait(self, waiting).begin(writer)
+        except Exception as error:
+            for ticket, _ in waiting:
+                ticket.answer = error
         return 0
 
 
@@ -492,4 +513,4 @@ cdef class QuickProduce:
             return None
         if self.options is None and not self.turn.is_crowded:
             return self.turn.append_now(writer, body, size_bytes, self.config)
-        return self.turn.join(writer, body, size_bytes, self.config, self.options)
+        return self.turn.join(writer, body, self.config, self.options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import socket
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from app.flush_pace import FlushPace
 from app.hot import fetch, produce
 from app.http import connections
 from rollway.records import Codec, Record, columns_from_records, encode_batch
@@ -24,6 +26,7 @@ from tests.servers import ThreadedServer, http_client
 
 RAW = "application/vnd.kafka.record-batch.v2"
 CLIENTS = 40
+GROUP_MAX = 64  # batches in one write, at most
 POLICIES = ("interval", "group")
 
 
@@ -158,6 +161,23 @@ def test_batches_of_one_turn_are_one_write_and_each_has_its_own_answer(
     for offset, value in zip(offsets, values, strict=True):
         assert [records[offset + place] for place in range(1 + len(value) % 3)] == [value] * (1 + len(value) % 3)
     assert sorted(records) == list(range(len(records)))
+
+
+@pytest.mark.parametrize("topic", POLICIES)
+def test_a_crowd_larger_than_one_write_takes_few(server: ThreadedServer, way: str, topic: str) -> None:
+    count, each = 140, 3
+    with clients(server, topic, count) as opened:
+        requests, groups = group_sizes(server)
+        for _ in range(2):
+            with one_turn(server):
+                for connection in opened:
+                    connection.send(post(topic, batch(b"x")) * each)
+            offsets = [[offset_of(connection.read_answer()) for _ in range(each)] for connection in opened]
+            assert all(sorted(row) == row for row in offsets)
+        written, made = group_sizes(server)
+    assert written - requests == 2 * count * each
+    assert way == "Python" or made - groups <= 2 * each * math.ceil(count / GROUP_MAX)
+    assert sorted(stored(server, topic)) == list(range(2 * int(written)))
 
 
 @pytest.mark.parametrize("topic", POLICIES)
@@ -348,6 +368,35 @@ def test_an_fsync_that_fails_is_told_to_all(server: ThreadedServer, monkeypatch:
         assert produced(server) == counted
         assert log.snapshot.high_watermark == high_watermark
         assert log.offline_reason is not None
+
+
+@pytest.mark.parametrize("fails", ["fsync", "undo"])
+def test_who_was_never_appended_is_told_so(
+    server: ThreadedServer, way: str, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """Two batches in one body are not plain, and have their turn behind those that are."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    topic = "group" if fails == "fsync" else "interval"
+    log = server.service.broker.partition(topic, 0)
+    with clients(server, topic) as opened:
+        if fails == "fsync":
+            monkeypatch.setattr(FlushPace, "allows", lambda *_: True)
+            monkeypatch.setattr(Segment, "flush", refuse)
+        else:
+            monkeypatch.setattr(log.snapshot.segments[-1].offset_index.get(), "_file", FullDisk(None))
+            monkeypatch.setattr(log._writer, "_undo_append", refuse)
+        with one_turn(server):
+            for connection in opened[1:]:
+                connection.send(post(topic, batch(b"lost" * 300)))
+            opened[0].send(post(topic, batch(b"d") + batch(b"e")))
+        told = [json.loads(connection.read_answer().body) for connection in opened]
+        assert log.offline_reason is not None
+    assert "unknown" in {answer["applied"] for answer in told[1:]}
+    if way == "compiled":
+        assert [answer["applied"] for answer in told] == ["no", *["unknown"] * (CLIENTS - 1)]
 
 
 @pytest.mark.parametrize(
