@@ -11,11 +11,9 @@ answer, and no access outside.
 Thread: any. Large bodies are read without the interpreter's lock.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 cdef enum:
@@ -55,7 +53,7 @@ cdef bint make_room(Buffer* buffer, Py_ssize_t more) noexcept nogil:
     if more <= buffer.capacity - buffer.size:
         return True
     capacity = 2 * buffer.capacity + more
-    data = realloc(buffer.data, capacity)
+    data = PyMem_RawRealloc(buffer.data, capacity)
     if data == NULL:
         return False
     buffer.data, buffer.capacity = <uint8_t*>data, capacity
@@ -93,8 +91,6 @@ cdef struct Body:
     const uint8_t* end
     # Whether no line break may stand inside of a record.
     bint is_lines
-    # All bytes of all texts, one over the other: whether one of them is not ASCII.
-    uint8_t bits
 
 
 cdef struct Text:
@@ -224,17 +220,59 @@ cdef int take_escape(const uint8_t** at, const uint8_t* end, uint8_t* target) no
     return 1
 
 
+cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    """Whether these bytes are UTF-8 as Unicode has it: shortest forms alone, no surrogates, nothing above U+10FFFF."""
+    cdef uint64_t eight
+    cdef uint8_t first, least, most
+    cdef int more, place
+    while at < end:
+        if end - at >= 8:
+            memcpy(&eight, at, 8)
+            if not eight & <uint64_t>0x8080808080808080:
+                at += 8
+                continue
+        first = at[0]
+        least, most = 0x80, 0xBF
+        if first < 0x80:
+            at += 1
+            continue
+        if 0xC2 <= first <= 0xDF:
+            more = 1
+        elif first & 0xF0 == 0xE0:
+            more = 2
+            if first == 0xE0:
+                least = 0xA0
+            elif first == 0xED:
+                most = 0x9F
+        elif 0xF0 <= first <= 0xF4:
+            more = 3
+            if first == 0xF0:
+                least = 0x90
+            elif first == 0xF4:
+                most = 0x8F
+        else:
+            return False
+        if end - at <= more or not least <= at[1] <= most:
+            return False
+        for place in range(2, more + 1):
+            if at[place] & 0xC0 != 0x80:
+                return False
+        at += more + 1
+    return True
+
+
 cdef bint measure_escaped(Body* body, const uint8_t* start, Text* text) noexcept nogil:
     """``take_text`` of one with escapes."""
     cdef const uint8_t* at = start
     cdef uint8_t character[4]
+    cdef uint8_t bits = 0
     cdef int size
     text.data, text.size = start, 0
     while at < body.end:
         if at[0] == c'"':
             text.written_size = at - start
             body.at = at + 1
-            return True
+            return bits < 0x80 or is_utf8(start, at)
         if at[0] == c"\\":
             size = take_escape(&at, body.end, character)
             if not size:
@@ -243,14 +281,14 @@ cdef bint measure_escaped(Body* body, const uint8_t* start, Text* text) noexcept
             continue
         if at[0] < 0x20:
             return False
-        body.bits |= at[0]
+        bits |= at[0]
         text.size += 1
         at += 1
     return False
 
 
 cdef bint take_text(Body* body, Text* text) noexcept nogil:
-    """Go past a text, which begins here; whether it is one is certain but for its bytes that are not ASCII."""
+    """Go past a text, which begins here."""
     cdef const uint8_t* start
     cdef const uint8_t* stop
     cdef Py_ssize_t place, size
@@ -268,7 +306,8 @@ cdef bint take_text(Body* body, Text* text) noexcept nogil:
         is_special |= (start[place] < 0x20) | (start[place] == c"\\")
     if is_special:
         return measure_escaped(body, start, text)
-    body.bits |= bits
+    if bits >= 0x80 and not is_utf8(start, stop):
+        return False
     text.data, text.written_size, text.size = start, size, size
     body.at = stop + 1
     return True
@@ -561,18 +600,35 @@ cdef bint take_all(Body* body, Request* request, Sections* sections) noexcept no
     return take_lines(body, request, sections) if body.is_lines else take_list(body, request, sections)
 
 
+cdef class Written:
+    """The bytes of all sections, which are not copied any more."""
+
+    cdef Buffer records
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.records.data, self.records.size, 1, flags)
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.records.data)
+
+
 cdef list listed(Sections* sections):
     cdef Section* section
     cdef Py_ssize_t at
+    cdef void* shrunk
+    cdef Written written = Written()
+    # It frees them now; what nobody wrote to is given back.
+    written.records, sections.records.data = sections.records, NULL
+    shrunk = PyMem_RawRealloc(written.records.data, max(written.records.size, 1))
+    if shrunk != NULL:
+        written.records.data = <uint8_t*>shrunk
+    whole = memoryview(written)
     found = []
     for at in range(0, sections.all.size, sizeof(Section)):
         section = <Section*>(sections.all.data + at)
         if section.count:
-            content = PyBytes_FromStringAndSize(
-                <const char*>sections.records.data + section.start, section.stop - section.start
-            )
             times = (section.base_timestamp, section.oldest, section.newest)
-            found.append((content, section.count, *times, bool(section.has_null_key)))
+            found.append((whole[section.start : section.stop], section.count, *times, bool(section.has_null_key)))
     return found
 
 
@@ -587,23 +643,16 @@ def write_sections(data, bint is_lines, int64_t partition, int64_t now_ms, Py_ss
     request.partition, request.now_ms, request.bytes_max = partition, now_ms, bytes_max
     PyObject_GetBuffer(data, &bytes_of, PyBUF_SIMPLE)
     try:
-        body.at, body.is_lines, body.bits = <const uint8_t*>bytes_of.buf, is_lines, 0
+        body.at, body.is_lines = <const uint8_t*>bytes_of.buf, is_lines
         body.end = body.at + bytes_of.len
         if bytes_of.len <= HELD_BYTES_MAX:
             is_sound = take_all(&body, &request, &sections)
         else:
             with nogil:
                 is_sound = take_all(&body, &request, &sections)
-        if not is_sound:
-            return None
-        if body.bits & 0x80:
-            # Only texts have let such bytes pass, so this asks whether each of them is a text.
-            PyUnicode_DecodeUTF8(<const char*>bytes_of.buf, bytes_of.len, NULL)
-        return listed(&sections)
-    except UnicodeDecodeError:
-        return None
+        return listed(&sections) if is_sound else None
     finally:
         PyBuffer_Release(&bytes_of)
-        free(sections.records.data)
-        free(sections.headers.data)
-        free(sections.all.data)
+        PyMem_RawFree(sections.records.data)
+        PyMem_RawFree(sections.headers.data)
+        PyMem_RawFree(sections.all.data)

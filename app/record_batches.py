@@ -32,7 +32,7 @@ class CompiledRecords(Protocol):
 
     def write_sections(
         self, data: bytes | bytearray | memoryview, is_lines: bool, partition: int, now_ms: int, bytes_max: int
-    ) -> list[tuple[bytes, int, int, int, int, bool]] | None:
+    ) -> list[tuple[memoryview, int, int, int, int, bool]] | None:
         """The records of a body in sections of at most ``bytes_max``, filled one after the other; ``None`` when unsure.
 
         Of each: its bytes, how many records, the first timestamp, the least, the greatest, whether a key is null.

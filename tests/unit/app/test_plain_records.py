@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any, Literal
 
 import pytest
@@ -128,6 +129,57 @@ def test_records_that_are_left_to_others(record: bytes) -> None:
     assert both(record) == [False, False]
 
 
+TEXT = st.text(max_size=12) | st.sampled_from(["x" * 70, "\\", '"', "ü" * 40])
+UTF_8 = ["c2 80", "df bf", "e0 a0 80", "ed 9f bf", "ee 80 80", "ef bf bf", "f0 90 80 80", "f1 80 80 80", "f4 8f bf bf"]
+NOT_UTF_8 = [
+    *("80", "bf", "c0 80", "c1 bf", "c2", "c2 41", "c2 c2", "e0 9f bf", "e0 80 80", "ed a0 80", "ed bf bf", "ee 80"),
+    *("e1 80 41", "f0 8f bf bf", "f0 80 80 80", "f0 9f 98", "f0 9f 41 80", "f0 9f 98 41", "f4 90 80 80", "f5 80 80 80"),
+    *("f8 88 80 80 80", "fc 84 80 80 80 80", "fe", "ff", "c3 5c 75 30 30 65 39", "ed a0 80 ed b0 80"),
+]
+
+
+@pytest.mark.parametrize("hexadecimal", UTF_8 + NOT_UTF_8)
+@pytest.mark.parametrize("around", [b"", b"1234567", b"\\n", b"long enough to look at eight bytes at once"])
+def test_texts_are_utf_8(hexadecimal: str, around: bytes) -> None:
+    text = bytes.fromhex(hexadecimal)
+    for record in (
+        b'{"value":"%b%b%b"}' % (around, text, around),
+        b'{"value":"%b%b"}' % (around, text),
+        b'{"value":null,"key":"%b"}' % text,
+        b'{"value":null,"headers":[{"name":"%b","value":"%b"}]}' % (text, around),
+        b'{"value":null,"headers":[{"name":"%b","value":"%b"}]}' % (around, text),
+    ):
+        assert both(record) == [hexadecimal in UTF_8] * 2
+        body = b'{"records":[%b]}' % record
+        assert (translated(body, DEFAULTS, False) is not None) == (hexadecimal in UTF_8)
+
+
+@settings(max_examples=500)
+@given(st.binary(max_size=6), TEXT, st.data())
+def test_any_bytes_in_a_text_are_judged_as_in_python(spliced: bytes, text: str, data: st.DataObject) -> None:
+    for encoded in (text.encode(), json.dumps(text)[1:-1].encode()):
+        place = data.draw(st.integers(0, len(encoded)))
+        record = b'{"value":"%b"}' % (encoded[:place] + spliced + encoded[place:])
+        body = b'{"records":[%b]}' % record
+        # Few bytes make no more of a record than a text: both take it, or neither does.
+        assert (plain(body) is not None) == (translated(body, DEFAULTS, False) is not None)
+        plain(record + b"\n", is_lines=True)
+
+
+@pytest.mark.parametrize("character", ["x", "😀"])
+def test_characters_that_are_not_ascii_cost_no_memory(character: str) -> None:
+    record = b'{"value":"%b"},' % (b"v" * 1000)
+    body = b'{"records":[%b{"value":"%b"}]}' % (record * (8 * 1024 * 1024 // len(record)), character.encode())
+    tracemalloc.start()
+    try:
+        found = plain_batches(body, "utf8", TopicConfig.parse({}), PARTITION, NOW_MS)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    assert peak_bytes < 1.1 * len(body)
+
+
 @pytest.mark.parametrize(
     ("body", "is_plain"),
     [
@@ -179,7 +231,6 @@ def test_a_body_that_ends_anywhere_or_has_another_byte_anywhere() -> None:
             plain(record[:place] + bytes([byte]) + record[place + 1 :], is_lines=True)
 
 
-TEXT = st.text(max_size=12) | st.sampled_from(["x" * 70, "\\", '"', "ü" * 40])
 MAYBE = st.none() | TEXT
 RECORDS = st.lists(
     st.fixed_dictionaries(
