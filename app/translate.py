@@ -165,45 +165,33 @@ def parse_record_list(body: bytes | bytearray, encoding: Encoding, *, now_ms: in
 def parse_record_lines(
     block: bytes | bytearray, encoding: Encoding, *, now_ms: int, first_line: int = 0
 ) -> ParsedRecords:
-    """Records, one per line; blank lines are skipped. ``first_line`` counts the lines that came before, from 0.
+    """Records, one per line, which a ``\\n`` ends; blank lines are skipped. ``first_line`` of them came before.
 
     Raises:
         Problem: 400 or 422 with pointers such as ``/17/value``, where 17 is the line.
     """
-    if encoding == "json":
-        _check_lines(block, first_line)
+    lines = [line for line in block.split(b"\n") if line.strip(b" \t\r")]
+    records: list[Any] = []
+    decode_line = _LINE_DECODERS[encoding].decode
     try:
-        records = _LINE_DECODERS[encoding].decode_lines(block)
+        for line in lines:
+            if encoding == "json":
+                msgspec.json.decode(line)
+            records.append(decode_line(line))
     except msgspec.ValidationError as error:
-        raise invalid([_shift_line(fault_of(error), first_line)]) from None
+        raise invalid([fault_of(error).below(f"/{first_line + len(records)}")]) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"after line {first_line}: {reason_of(error)}") from None
-    if block.count(b"\n") != len(records) and sum(1 for line in block.splitlines() if line.strip()) != len(records):
-        raise malformed(f"after line {first_line}: a record does not end with its line")
+        raise malformed(f"line {first_line + len(records)}: {reason_of(error)}") from None
 
     def pointer(row: int) -> str:
         return f"/{first_line + row}"
 
-    columns, repeats = (None, False) if encoding == "json" else _columns_of(block, records, outside=0)
+    columns, repeats = (None, True) if encoding == "json" else _columns_of(block, records, outside=0)
     parsed = parsed_records(records, encoding, now_ms, pointer, columns)
     if repeats:
-        for row, line in enumerate(line for line in block.splitlines() if line.strip()):
+        for row, line in enumerate(lines):
             refuse_duplicates(line, pointer(row))
     return parsed
-
-
-def _check_lines(block: bytes | bytearray, first_line: int) -> None:
-    for row, line in enumerate(line for line in block.splitlines() if line.strip()):
-        try:
-            msgspec.json.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise malformed(f"line {first_line + row}: {reason_of(error)}") from None
-        refuse_duplicates(line, f"/{first_line + row}")
-
-
-def _shift_line(fault: Fault, first_line: int) -> Fault:
-    _, line, *rest = fault.pointer.split("/") if fault.pointer else ("", "0")
-    return fault._replace(pointer="/".join(["", str(first_line + int(line)), *rest]))
 
 
 _Columns = dict[str, list[Any]]

@@ -149,6 +149,16 @@ def test_a_line_may_arrive_in_pieces(client: httpx.Client, topic: str) -> None:
     assert client.get(f"{topic}/partitions/0/records/0/value").text == "a\u00e9b"
 
 
+@pytest.mark.parametrize("query", ["", "?encoding=json"])
+@pytest.mark.parametrize("body", [b'{"value":"a"}{"value":"b"}\n\n', b'{"value":\n"a"}{"value":"b"}\n'])
+def test_a_record_is_a_line_however_it_arrives(client: httpx.Client, topic: str, query: str, body: bytes) -> None:
+    pieces = [[body], *([body[:cut], body[cut:]] for cut in range(1, len(body)))]
+    for each in pieces:
+        answer = client.post(f"{topic}/partitions/0/records{query}", content=iter(each), headers=NDJSON)
+        assert (answer.status_code, answer.json()["code"]) == (400, "malformed_body")
+    assert client.get(f"{topic}/partitions/0").json()["log_end_offset"] == 0
+
+
 def test_records_are_spread_over_a_topic(client: httpx.Client) -> None:
     client.put("/v1/topics/spread-stream", json={"partitions": 4})
     records: list[dict[str, Any]] = [{"key": f"k{number}", "value": f"k{number}"} for number in range(40)]

@@ -248,6 +248,37 @@ def parses(call: Any) -> bool:
     return True
 
 
+ONE, OTHER = b'{"value":"a"}', b'{"value":"b","key":"k"}'
+
+
+@pytest.mark.parametrize("encoding", ["utf8", "json"])
+@pytest.mark.parametrize(
+    ("block", "is_lines"),
+    [
+        (ONE + b"\r\n\n \t\n" + OTHER, True),
+        (b'{"value":\r"a"}\n', True),
+        (ONE + OTHER + b"\n\n", False),
+        (b'{"value":\n"a"}\n', False),
+        (b'{"value":\n"a"}' + OTHER + b"\n", False),
+        (ONE + b"\r" + OTHER + b"\n", False),
+        (ONE + b"\n\x0b\n" + OTHER + b"\n", False),
+        (ONE + b"\n]\n" + OTHER + b"\n", False),
+    ],
+)
+def test_a_record_is_a_line_wherever_a_stream_is_cut(block: bytes, is_lines: bool, encoding: Encoding) -> None:
+    def read(*pieces: bytes) -> list[bytes | None] | None:
+        try:
+            return [value for piece in pieces for value in parse_record_lines(piece, encoding, now_ms=NOW_MS).values]
+        except Problem:
+            return None
+
+    whole = read(block)
+    assert (whole is not None) == is_lines
+    cuts = [place + 1 for place, byte in enumerate(block) if byte == ord("\n")]
+    for cut in cuts:
+        assert read(block[:cut], block[cut:]) == whole
+
+
 @given(DOCUMENTS, st.booleans())
 def test_coders_and_models_accept_and_refuse_the_same(document: dict[str, Any], routed: bool) -> None:
     body = json.dumps(document).encode()
