@@ -12,7 +12,7 @@ import pytest
 from rollway.client import TopicNotFoundError
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from rollway.spark.batch_reader import RollwayReader
-from rollway.spark.errors import DataLossError, OptionError, StartNotFoundError
+from rollway.spark.errors import DataLossError, NotCommittedError, OptionError, StartNotFoundError
 from rollway.spark.options import ReadOptions
 from rollway.spark.schemas import read_schema
 from tests.servers import ServerProcess, http_client
@@ -231,6 +231,29 @@ def test_what_is_gone_is_an_error_or_left_out(
         return
     with pytest.raises(DataLossError, match="are gone; to go on without them, set failOnDataLoss to false"):
         reads.rows(**asked)
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [(4, -1, []), (4, 4, []), (-2, 5, None), (4, 5, None), (0, 0, []), (2, 1, []), (9, 9, []), (1, 3, ["b", "c"])],
+)
+def test_what_is_not_committed_and_what_is_empty_is_no_loss(
+    reads: Reads, topic: FilledTopic, start: int, end: int, expected: list[str] | None, fail_on_data_loss: str
+) -> None:
+    """Offsets 3 to 5 are behind an open transaction, and those before 1 are deleted."""
+    topic.send_values(0, "a", "b", "c")
+    topic.transact(0, "open", end=None)
+    topic.send_values(0, "d")
+    topic.delete_before(0, 1)
+    asked = options_for(topic, {"startingOffsets": {"0": start}, "endingOffsets": {"0": end}})
+    for options in ({}, {"minPartitions": 4}):
+        options = {"failOnDataLoss": fail_on_data_loss, **asked, **options}
+        if expected is None:
+            with pytest.raises(NotCommittedError, match=f"{topic.name}-0 .* offset 5, .* not committed .* offset 3 on"):
+                reads.values(topic, **options)
+        else:
+            assert reads.values(topic, **options) == expected
 
 
 def test_what_is_deleted_while_it_is_read_is_an_error_or_left_out(reads: Reads, pair: FilledTopic) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from rollway.client import TopicNotFoundError
-from rollway.spark.errors import DataLossError, StartNotFoundError
+from rollway.spark.errors import DataLossError, NotCommittedError, StartNotFoundError
 from rollway.spark.options import ReadOptions
 from rollway.spark.schemas import read_schema
 from rollway.spark.stream_reader import IDLE_WAIT_MS, RollwayStreamReader
@@ -150,6 +150,47 @@ def test_committed_ends_are_before_open_transactions(streams: Streams, topic: Fi
     assert uncommitted.latestOffset(uncommitted.initialOffset(), ReadAllAvailable()) == offsets(topic, 6, 0)
 
 
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+@pytest.mark.parametrize("by", ["time", "offset", "checkpoint"])
+def test_a_start_behind_what_is_committed_waits_for_it(
+    streams: Streams, topic: FilledTopic, by: str, fail_on_data_loss: str
+) -> None:
+    """Nothing there can be read yet, and nothing is lost; nothing before it is read, either."""
+    end_transaction = topic.begin(0, "open")
+    topic.send_values(0, "d", timestamp=TIMESTAMP + 9000)
+    options = {
+        "time": {"startingTimestamp": TIMESTAMP + 9000, "startingOffsetsByTimestampStrategy": "latest"},
+        "offset": {"startingOffsets": json.dumps({topic.name: {"0": 4, "1": -1}})},
+        "checkpoint": {},
+    }[by]
+    reader = streams.reader(topic, failOnDataLoss=fail_on_data_loss, **options)
+    if by == "checkpoint":
+        before = streams.reader(topic, isolationLevel="read_uncommitted", startingOffsets="earliest")
+        start = before.latestOffset(before.initialOffset(), ReadAllAvailable())
+        assert start == offsets(topic, 5, 0)
+        topic.send_values(0, "e")
+    else:
+        start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == offsets(topic, start[topic.name]["0"], 0)
+    assert values(reader, start, end) == []
+    end_transaction("commit")
+    assert values(reader, end, reader.latestOffset(end, ReadAllAvailable())) == ["e" if by == "checkpoint" else "d"]
+
+
+def test_a_batch_planned_with_uncommitted_records_is_no_loss(streams: Streams, topic: FilledTopic) -> None:
+    """It was planned with read_uncommitted, and is run again with read_committed."""
+    end_transaction = topic.begin(0, "open")
+    topic.send_values(0, "d")
+    start, end = offsets(topic, 0, 0), offsets(topic, 5, 0)
+    for options in ({}, {"failOnDataLoss": "false"}, {"minPartitions": 3, "failOnDataLoss": "false"}):
+        reader = streams.reader(topic, **options)
+        with pytest.raises(NotCommittedError, match=f"{topic.name}-0 .* offset 5, .* not committed .* offset 3 on"):
+            values(reader, start, end)
+    end_transaction("commit")
+    assert values(streams.reader(topic), start, end) == ["a", "b", "c", "open", "d"]
+
+
 def test_a_trigger_takes_at_most_so_many_offsets(streams: Streams, topic: FilledTopic) -> None:
     reader = streams.reader(topic, startingOffsets="earliest", maxOffsetsPerTrigger=2)
     limit = reader.getDefaultReadLimit()
@@ -181,6 +222,16 @@ def test_available_now_ends_where_the_log_ended(streams: Streams, topic: FilledT
     second = reader.latestOffset(first, limit)
     assert (first, second) == (offsets(topic, 2, 0), offsets(topic, 3, 0)), "the rest is fewer than it would wait for"
     assert reader.latestOffset(second, limit) == second
+
+
+def test_available_now_may_begin_after_its_end_was_fixed(streams: Streams, topic: FilledTopic) -> None:
+    """Spark asks for the end first; what came between is not lost."""
+    reader = streams.reader(topic, **{"kafka.group.id": f"group-{next(_numbers)}"})
+    reader.prepareForTriggerAvailableNow()
+    topic.send_values(0, "d")
+    start = reader.initialOffset()
+    assert start == offsets(topic, 4, 0)
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
 
 
 def test_a_new_partition_is_read_from_its_first_record(

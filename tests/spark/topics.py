@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -48,13 +48,22 @@ class FilledTopic:
 
     def transact(self, partition: int, *values: str, end: str | None = "commit") -> None:
         """Append one batch in a transaction of its own, and end it that way."""
+        end_it = self.begin(partition, *values)
+        if end is not None:
+            end_it(end)
+
+    def begin(self, partition: int, *values: str) -> Callable[[str], None]:
+        """Append one batch in a transaction of its own; returns what ends it, by ``commit`` or ``abort``."""
         name = f"test-{next(_numbers)}"
         identity = ProducerIdentity(**self.client.post("/v1/producers", json={"transactional_id": name}).json())
         self.send_batch(partition, transactional_batch(identity, 0, *(value.encode() for value in values)))
-        if end is not None:
+
+        def end_it(end: str) -> None:
             body = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
             answer = self.client.post(f"/v1/transactions/{name}/{end}", json=body)
             assert answer.status_code == 200, answer.text
+
+        return end_it
 
     def delete_before(self, partition: int, offset: int) -> None:
         """Raise the log start offset."""

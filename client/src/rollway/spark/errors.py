@@ -20,6 +20,21 @@ class DataLossError(RollwayError):
         return f"{self.what} are gone; to go on without them, set failOnDataLoss to false"
 
 
+class NotCommittedError(RollwayError):
+    """Records that a query is to read now are not committed yet. They are not gone: ``failOnDataLoss`` has no part."""
+
+    def __init__(self, topic: str, partition: int, end_offset: int, last_stable_offset: int) -> None:
+        super().__init__(topic, partition, end_offset, last_stable_offset)
+
+    def __str__(self) -> str:
+        topic, partition, end_offset, last_stable_offset = self.args
+        return (
+            f"{topic}-{partition} is to be read up to offset {end_offset}, and is not committed yet from offset "
+            f"{last_stable_offset} on: wait for the open transaction there to end, end the read before it, "
+            "or set isolationLevel to read_uncommitted"
+        )
+
+
 class AttemptNotRecognisedError(RollwayError):
     """A task of an idempotent load is tried again, and had written more than the service recognises when sent again."""
 

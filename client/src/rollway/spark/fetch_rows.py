@@ -23,7 +23,7 @@ from rollway.records import (
     split_batches,
 )
 from rollway.spark.arrow_records import ArrowRecords
-from rollway.spark.errors import DataLossError
+from rollway.spark.errors import DataLossError, NotCommittedError
 from rollway.spark.options import ReadOptions
 
 # Smaller batches are joined until they are as many or as large: each Arrow batch costs Spark some work by itself.
@@ -54,6 +54,7 @@ def read_range(options: ReadOptions, schema: StructType, wanted: OffsetRange) ->
 
     Raises:
         DataLossError: records of the range are gone.
+        NotCommittedError: some of the range is not committed yet.
         RollwayError: the service cannot be reached, or refuses.
         RecordFormatError: a batch is broken.
     """
@@ -92,6 +93,7 @@ def _fetch(client: RollwayClient, options: ReadOptions, wanted: OffsetRange, off
 
     Raises:
         DataLossError: some of it is gone, and may not be.
+        NotCommittedError: there is nothing that may be read yet.
     """
     while True:
         try:
@@ -117,6 +119,8 @@ def _fetch(client: RollwayClient, options: ReadOptions, wanted: OffsetRange, off
             return None
         else:
             if fetched.next_offset <= offset:
+                if fetched.last_stable_offset <= offset < fetched.high_watermark:
+                    raise NotCommittedError(wanted.topic, wanted.partition, wanted.end_offset, offset)
                 report_loss(
                     options,
                     f"records {offset} to {wanted.end_offset} of {wanted}: they can no longer be read, "

@@ -72,16 +72,46 @@ def _limits_of(client: RollwayClient, topics: Iterable[str], *, may_miss: bool) 
     return limits
 
 
+def end_of(limit: PartitionOffsets, options: ReadOptions) -> int:
+    """Where a reader of this isolation comes to the end of a partition for now."""
+    return limit.last_stable_offset if options.isolation == "read_committed" else limit.high_watermark
+
+
 def ends_of(limits: Limits, options: ReadOptions) -> Positions:
-    """Where a reader of this isolation comes to the end for now."""
-    is_committed = options.isolation == "read_committed"
+    """The same of all partitions."""
     return {
-        topic: {
-            partition: one.last_stable_offset if is_committed else one.high_watermark
-            for partition, one in partitions.items()
-        }
+        topic: {partition: end_of(limit, options) for partition, limit in partitions.items()}
         for topic, partitions in limits.items()
     }
+
+
+def ends_from(begin: Positions, limits: Limits, options: ReadOptions) -> Positions:
+    """The same for a reader at ``begin``: nobody goes back, so where that is not committed yet, it is the end, too.
+
+    A log that ends before ``begin`` is another one: its end counts.
+    """
+    ends = ends_of(limits, options)
+    for topic, partitions in limits.items():
+        for partition, limit in partitions.items():
+            offset = begin.get(topic, {}).get(partition, LATEST)
+            if ends[topic][partition] < offset <= limit.high_watermark:
+                ends[topic][partition] = offset
+    return ends
+
+
+def lost_before(begin: Positions, limits: Limits) -> list[str]:
+    """What a reader at ``begin`` has lost: partitions, and records of those that end before it. Nothing is lost that
+    only is not committed yet."""
+    lost = []
+    for topic, partitions in begin.items():
+        for partition, offset in partitions.items():
+            limit = limits.get(topic, {}).get(partition)
+            if limit is None:
+                lost.append(f"{topic}-{partition} and its records from offset {offset} on")
+            elif offset > limit.high_watermark:
+                end = limit.high_watermark
+                lost.append(f"{topic}-{partition} was read up to offset {offset} and now ends at {end}: records before")
+    return lost
 
 
 def check_all_named(option: str, named: Mapping[str, Mapping[int, int]], limits: Limits) -> None:

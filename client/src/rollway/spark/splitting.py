@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from rollway.client import OffsetOutOfRangeError, PartitionOffsets, RollwayClient, Splits
-from rollway.spark.errors import StartNotFoundError
+from rollway.spark.errors import NotCommittedError, StartNotFoundError
 from rollway.spark.fetch_rows import OffsetRange, report_loss
 from rollway.spark.options import ReadOptions
-from rollway.spark.positions import Limits
+from rollway.spark.positions import Limits, end_of
 
 Bounds = dict[str, dict[int, dict[str, int | str]]]
 """By topic and partition: the members of the splits route that say where the range begins and ends."""
@@ -23,6 +23,7 @@ def split_ranges(client: RollwayClient, options: ReadOptions, bounds: Bounds, li
 
     Raises:
         DataLossError: records are gone, and ``failOnDataLoss`` is true.
+        NotCommittedError: a range is to end behind what is committed.
         StartNotFoundError: no record is as late as asked for, and the strategy is ``error``.
     """
     there = {topic: _within(options, topic, bounds[topic], limits[topic]) for topic in sorted(bounds)}
@@ -51,34 +52,42 @@ def _within(
 ) -> dict[int, dict[str, int | str]]:
     """The same bounds, with offsets the log does not have any more at the end of it that is nearer.
 
+    A range without offsets has lost none, wherever it is. What is not committed yet is not lost: a range that begins
+    there has nothing to read.
+
     Raises:
-        DataLossError: there is such an offset, and ``failOnDataLoss`` is true.
+        DataLossError: records of a range are gone, and ``failOnDataLoss`` is true.
+        NotCommittedError: a range is to end behind what is committed.
     """
     found: dict[int, dict[str, int | str]] = {}
     for partition, asked in bounds.items():
         limit = limits[partition]
-        last = limit.last_stable_offset if options.isolation == "read_committed" else limit.high_watermark
+        first, last = limit.log_start_offset, end_of(limit, options)
+        start, end = asked.get("start_offset"), asked.get("end_offset")
         there = dict(asked)
-        for name in ("start_offset", "end_offset"):
-            offset = asked.get(name)
-            if not isinstance(offset, int) or limit.log_start_offset <= offset <= last:
-                continue
-            if name == "end_offset" and offset < limit.log_start_offset:
-                # That all of it is gone is said of the start.
-                there[name] = limit.log_start_offset
-                continue
-            way = "from" if name == "start_offset" else "up to"
-            report_loss(
-                options,
-                f"{topic}-{partition} was to be read {way} offset {offset} and has {limit.log_start_offset} to {last}: "
-                "the other records",
-            )
-            there[name] = max(limit.log_start_offset, min(offset, last))
-        start, end = there.get("start_offset"), there.get("end_offset")
-        if isinstance(start, int) and isinstance(end, int):
-            there["start_offset"] = min(start, end)
+        if isinstance(start, int) and isinstance(end, int) and start >= end:
+            there["start_offset"] = there["end_offset"] = max(first, min(end, last))
+            found[partition] = there
+            continue
+        name = f"{topic}-{partition}"
+        if isinstance(start, int):
+            if not first <= start <= limit.high_watermark:
+                _report_outside(options, f"{name} was to be read from offset {start}", limit)
+            there["start_offset"] = max(first, min(start, last))
+        if isinstance(end, int):
+            if end > limit.high_watermark:
+                _report_outside(options, f"{name} was to be read up to offset {end}", limit)
+            elif end > last:
+                raise NotCommittedError(topic, partition, end, last)
+            # Below the log start all of it is gone, which is said of the start.
+            there["end_offset"] = max(first, min(end, last))
         found[partition] = there
     return found
+
+
+def _report_outside(options: ReadOptions, what: str, limit: PartitionOffsets) -> None:
+    there = f"{limit.log_start_offset} to {limit.high_watermark}"
+    report_loss(options, f"{what} and has {there}: the other records")
 
 
 def _split(

@@ -27,8 +27,10 @@ from rollway.spark.positions import (
     LATEST,
     Limits,
     Positions,
+    ends_from,
     ends_of,
     from_document,
+    lost_before,
     resolved,
     stream_start,
     subscribed,
@@ -63,8 +65,8 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._client: RollwayClient | None = None
         self._initial: Positions | None = None
-        self._target: Positions | None = None
-        self._seen: Positions | None = None
+        self._target: Limits | None = None
+        self._seen: Limits | None = None
         self._looked_at = 0.0
         self._is_waiting = False
         self._delayed: DelayedTrigger | None = None
@@ -82,7 +84,8 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limits = subscribed(self._connected(), self._options)
             self._initial = stream_start(self._connected(), self._options, limits)
             if self._options.group_id is not None:
-                self._initial = self._pinned(self._options.group_id, resolved(self._initial, self._ends(limits)))
+                ends = ends_of(limits, self._options)
+                self._initial = self._pinned(self._options.group_id, resolved(self._initial, ends))
         return to_document(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -103,12 +106,14 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Waits up to ``IDLE_WAIT_MS`` when the last answer was that there is nothing new.
 
         Raises:
-            DataLossError: a partition is gone or has become shorter, and ``failOnDataLoss`` is true.
+            DataLossError: a partition is gone or its log has become shorter, and ``failOnDataLoss`` is true.
             RollwayError: the service cannot be reached, or refuses.
         """
         begin = from_document(start)
-        ends = self._news() if self._target is None else self._target
-        self._check(begin, ends)
+        limits = self._limits_for(begin)
+        for what in lost_before(begin, limits):
+            report_loss(self._options, what)
+        ends = ends_from(begin, limits, self._options)
         complete = self._complete(begin, ends)
         if not isinstance(limit, ReadAllAvailable):
             count = sum(new_offsets(complete, ends).values())
@@ -123,7 +128,7 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends that were seen last, for the progress of the query; asks nobody."""
-        return None if self._seen is None else to_document(self._seen)
+        return None if self._seen is None else to_document(ends_of(self._seen, self._options))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The ranges of a micro-batch, one for each partition of a topic that has records, or as ``minPartitions`` and
@@ -164,41 +169,31 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = RollwayClient(self._options.client)
         return self._client
 
-    def _ends(self, limits: Limits) -> Positions:
-        return ends_of(limits, self._options)
-
-    def _look(self) -> Positions:
-        """The ends there are now, of the partitions there are now."""
-        limits = subscribed(self._connected(), self._options, may_miss=not self._options.fail_on_data_loss)
+    def _look(self) -> Limits:
+        """The partitions there are now, and what they have."""
+        self._seen = subscribed(self._connected(), self._options, may_miss=not self._options.fail_on_data_loss)
         self._looked_at = time.monotonic()
-        self._seen = self._ends(limits)
         return self._seen
 
-    def _news(self) -> Positions:
-        """The same, but waiting for a change first if the last answer was that there is nothing to do."""
+    def _limits_for(self, begin: Positions) -> Limits:
+        """What there is for a micro-batch that starts at ``begin``: now, or when the end of the query was fixed."""
+        if self._target is None:
+            return self._news()
+        if lost_before(begin, self._target):
+            # The query may have begun later than its end was fixed: what came between is not lost.
+            self._target = self._look()
+        return self._target
+
+    def _news(self) -> Limits:
+        """The partitions there are now, but waiting for a change first if the last answer was that there is nothing
+        to do."""
         if self._is_waiting and self._seen is not None:
-            has_come = self._connected().wait_for(self._seen, isolation=self._options.isolation, wait_ms=IDLE_WAIT_MS)
-            seconds = max(_LOOK_SECONDS, _LOOK_SECONDS_PER_TOPIC * len(self._seen))
+            seen = ends_of(self._seen, self._options)
+            has_come = self._connected().wait_for(seen, isolation=self._options.isolation, wait_ms=IDLE_WAIT_MS)
+            seconds = max(_LOOK_SECONDS, _LOOK_SECONDS_PER_TOPIC * len(seen))
             if not has_come and time.monotonic() < self._looked_at + seconds:
                 return self._seen
         return self._look()
-
-    def _check(self, begin: Positions, ends: Positions) -> None:
-        """Nothing before ``begin`` has gone.
-
-        Raises:
-            DataLossError: a partition has, or its log is shorter, and ``failOnDataLoss`` is true.
-        """
-        for topic, partitions in begin.items():
-            for partition, offset in partitions.items():
-                end = ends.get(topic, {}).get(partition)
-                if end is None:
-                    report_loss(self._options, f"{topic}-{partition} and its records from offset {offset} on")
-                elif offset > end:
-                    report_loss(
-                        self._options,
-                        f"{topic}-{partition} was read up to offset {offset} and now ends at {end}: records before",
-                    )
 
     def _complete(self, begin: Positions, ends: Positions) -> Positions:
         """Where each partition of ``ends`` begins: one that is new, or was made anew, at its first record.
