@@ -126,8 +126,41 @@ def test_a_group_begins_where_it_began_first(streams: Streams, topic: FilledTopi
     start = again.initialOffset()
     assert start == offsets(topic, 3, 0)
     assert values(again, start, again.latestOffset(start, ReadAllAvailable())) == ["d", "e"]
-    assert streams.reader(topic, **group, startingOffsets="earliest").initialOffset() == start
     assert streams.reader(topic, **{"kafka.group.id": "another"}).initialOffset() == offsets(topic, 4, 1)
+
+
+def test_a_group_pins_what_would_move_and_nothing_else(
+    streams: Streams, topic: FilledTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new query's explicit start wins over the pin of an older one."""
+    name = f"group {next(_numbers)}"
+    group = {"kafka.group.id": name}
+    assert streams.reader(topic, **group).initialOffset() == offsets(topic, 3, 0)
+    assert not caplog.records
+    topic.send_values(0, "d")
+    topic.send_values(1, "e")
+    explicit = {"startingOffsets": json.dumps({topic.name: {"0": 1, "1": 1}})}
+    for options, expected in (
+        ({"startingOffsets": "earliest"}, (0, 0)),
+        (explicit, (1, 1)),
+        ({"startingTimestamp": TIMESTAMP}, (0, 0)),
+    ):
+        assert streams.reader(topic, **group, **options).initialOffset() == offsets(topic, *expected)
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "kafka.group.id does nothing" in caplog.text
+        caplog.clear()
+    mixed = {"startingOffsets": json.dumps({topic.name: {"0": -1, "1": 1}})}
+    late = {"startingTimestamp": TIMESTAMP + 2**40, "startingOffsetsByTimestampStrategy": "latest"}
+    for options, expected, told in (
+        (mixed, (3, 1), f"{topic.name}-0 at 3 instead of 4;"),
+        (late, (3, 0), f"{topic.name}-0 at 3 instead of 4, {topic.name}-1 at 0 instead of 1;"),
+    ):
+        assert streams.reader(topic, **group, **options).initialOffset() == offsets(topic, *expected)
+        (record,) = caplog.records
+        assert record.levelname == "WARNING"
+        assert told in record.getMessage()
+        assert f"`rollway positions delete '{name}' --server http://" in record.getMessage()
+        caplog.clear()
 
 
 def test_batches_follow_each_other(streams: Streams, topic: FilledTopic) -> None:

@@ -6,8 +6,10 @@ the earliest and -1 for the latest offset.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 
 from rollway.client import OffsetAsk, PartitionOffsets, RollwayClient, TopicNotFoundError
 from rollway.spark.errors import OptionError, StartNotFoundError
@@ -21,6 +23,8 @@ Positions = dict[str, dict[int, int]]
 
 Limits = dict[str, dict[int, PartitionOffsets]]
 """What every subscribed partition has, by topic and partition."""
+
+_log = logging.getLogger(__name__)
 
 
 def to_document(positions: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
@@ -134,7 +138,10 @@ def check_all_named(option: str, named: Mapping[str, Mapping[int, int]], limits:
 
 
 def _listed(places: Iterable[tuple[str, int]]) -> str:
-    names = [f"{topic}-{partition}" for topic, partition in places]
+    return _first_of([f"{topic}-{partition}" for topic, partition in places])
+
+
+def _first_of(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
@@ -182,12 +189,37 @@ def _at_times(client: RollwayClient, options: ReadOptions, times: Mapping[str, M
     return found
 
 
-def resolved(positions: Positions, ends: Positions) -> Positions:
-    """The same with every ``LATEST`` at the end there is now."""
-    return {
-        topic: {
-            partition: ends[topic][partition] if offset == LATEST else offset
-            for partition, offset in partitions.items()
-        }
-        for topic, partitions in positions.items()
+def pinned_start(client: RollwayClient, group: str, start: Positions, ends: Positions) -> Positions:
+    """The same, fixed in the service where it would move: every ``LATEST`` is where the first query of the group found
+    the end, or else at the end there is now. What is given as an offset stays.
+
+    A pin that another query left, and a group that fixes nothing, are logged as warnings.
+
+    Raises:
+        RollwayError: the service cannot be reached, or refuses.
+    """
+    moving = {
+        topic: {partition: ends[topic][partition] for partition, offset in partitions.items() if offset == LATEST}
+        for topic, partitions in start.items()
     }
+    moving = {topic: partitions for topic, partitions in moving.items() if partitions}
+    if not moving:
+        _log.warning("kafka.group.id does nothing for a query that starts at offsets that do not move")
+        return start
+    pinned = client.pin_positions(group, moving)
+    differing = [
+        f"{topic}-{partition} at {offset} instead of {moving[topic][partition]}"
+        for topic, partitions in sorted(pinned.items())
+        for partition, offset in sorted(partitions.items())
+        if offset != moving[topic][partition]
+    ]
+    if differing:
+        _log.warning(
+            "the group %s has begun before, and this query starts where it did: %s; to start at the latest offsets, "
+            "run `rollway positions delete %s --server %s` first",
+            group,
+            _first_of(differing),
+            shlex.quote(group),
+            client.settings.url,
+        )
+    return {topic: {**partitions, **pinned.get(topic, {})} for topic, partitions in start.items()}

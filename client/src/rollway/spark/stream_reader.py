@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -31,7 +30,7 @@ from rollway.spark.positions import (
     ends_of,
     from_document,
     lost_before,
-    resolved,
+    pinned_start,
     stream_start,
     subscribed,
     to_document,
@@ -45,8 +44,6 @@ IDLE_WAIT_MS = 600
 _LOOK_SECONDS = 10.0
 _LOOK_SECONDS_PER_TOPIC = 5.0
 
-_log = logging.getLogger(__name__)
-
 
 @actionable
 class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -55,7 +52,7 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     **The first position.** Spark keeps the end of a micro-batch before it runs, but never where the first one began:
     asked again after a restart, ``latest`` would be later, and records between lost. So without a group, a start at
     ``latest`` stays -1, and the first micro-batch is empty and ends at what was the end then: that Spark keeps. With
-    ``kafka.group.id`` the first positions are pinned in the service, for every query of the group.
+    ``kafka.group.id`` it is pinned in the service instead, for every query of the group; other starts do not move.
 
     Thread: one at a time. Picklable until it is asked for offsets: tasks get such a copy.
     """
@@ -82,10 +79,11 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._initial is None:
             limits = subscribed(self._connected(), self._options)
-            self._initial = stream_start(self._connected(), self._options, limits)
+            start = stream_start(self._connected(), self._options, limits)
             if self._options.group_id is not None:
                 ends = ends_of(limits, self._options)
-                self._initial = self._pinned(self._options.group_id, resolved(self._initial, ends))
+                start = pinned_start(self._connected(), self._options.group_id, start, ends)
+            self._initial = start
         return to_document(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -220,13 +218,6 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         )
             complete[topic] = own
         return complete
-
-    def _pinned(self, group: str, positions: Positions) -> Positions:
-        """The positions the group has in the service, after giving it these where it has none."""
-        pinned = self._connected().pin_positions(group, positions)
-        if pinned != positions:
-            _log.info("the group %s has begun before, at %s: starting there", group, to_document(pinned))
-        return pinned
 
     def _split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
         bounds: Bounds = {}
