@@ -10,8 +10,13 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from rollway.client import RollwayClient
+from rollway.spark.load_jobs import begin_version, plan_stream
+from rollway.spark.loading import TaskLoad
+from rollway.spark.options import WriteOptions
+from rollway.spark.stream_writer import RollwayStreamWriter
 from tests.spark.committed import committed_values
 
 
@@ -85,6 +90,24 @@ def test_an_application_of_the_users_own(spark: SparkSession, client: RollwayCli
     run(lines_of(spark, files), files, client, topic, txnAppId=topic)
     (job,) = client.list_jobs(application_id=topic)
     assert (job.version, job.state) == (0, "committed")
+
+
+def test_a_batch_that_wrote_nothing_is_a_warning(
+    spark: SparkSession, client: RollwayClient, topic: str, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An application of the user's own with a new checkpoint: its first batches count as loaded."""
+    files.add("1", "a")
+    run(lines_of(spark, files), files, client, topic, txnAppId=topic)
+    options = WriteOptions.parse({"url": client.settings.url, "topic": topic, "txnAppId": topic})
+    plan = plan_stream(client, options, None)
+    task = TaskLoad(plan, client, 0, 0, lambda client: begin_version(client, plan, topic, 0, join=True))
+    message = task.run(iter([pa.record_batch({"value": ["b"]})]))
+    RollwayStreamWriter(options, StructType(), overwrite=False).commit([message], 0)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"batch 0: version 0 of '{topic}' was loaded before: nothing was written; " in record.getMessage()
+    assert "give a new checkpoint a new txnAppId" in record.getMessage()
+    assert committed_values(client, topic) == ["a"]
 
 
 def failing_until(marker: Path) -> Any:

@@ -12,9 +12,11 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from rollway.client import ClientSettings, JobConflictError, ProducerFencedError, RollwayClient
 from rollway.records import partition_for_key
+from rollway.spark.batch_writer import RollwayBatchWriter
 from rollway.spark.errors import AttemptNotRecognisedError
 from rollway.spark.load_jobs import LoadPlan, commit, plan_load
 from rollway.spark.loading import TaskLoad
@@ -179,6 +181,17 @@ def test_a_version_is_loaded_once(client: RollwayClient, topic: str) -> None:
     message = TaskLoad(plan, client, 0, 0).run(rows)
     assert (message.is_loaded, message.rows, len(list(rows))) == (True, 0, 1)
     assert sum(len(read(client, topic, partition)) for partition in range(3)) == 50
+
+
+def test_a_write_that_wrote_nothing_is_a_warning(
+    client: RollwayClient, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = options_of(client, topic=topic, txnAppId=topic, txnVersion=3)
+    load(client, options, keyed_batch(0, 50))
+    RollwayBatchWriter(options, StructType(), overwrite=False).commit([])
+    (record,) = caplog.records
+    told = f"version 3 of '{topic}' was loaded before: nothing was written"
+    assert (record.levelname, record.getMessage()) == ("WARNING", told)
 
 
 def test_of_two_attempts_one_counts(client: RollwayClient, topic: str) -> None:

@@ -17,7 +17,7 @@ from rollway.spark.load_jobs import LoadPlan, abort, check_rejects, commit, job_
 from rollway.spark.loading import TaskLoad
 from rollway.spark.messages import TaskMessage
 from rollway.spark.options import WriteOptions
-from rollway.spark.report import summary
+from rollway.spark.report import outcome
 
 logger = logging.getLogger("rollway.spark")
 
@@ -67,8 +67,8 @@ class RollwayBatchWriter(DataSourceArrowWriter):
         elif not job.is_loaded:
             with RollwayClient(plan.options.client) as client:
                 commit(client, plan.options, job_of(done) or job.job_id, done)
-        level = logging.WARNING if any(message.rejects for message in done) else logging.INFO
-        logger.log(level, "%s", summary(done, job))
+        level, line = outcome(done, job)
+        logger.log(level, "%s", line)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Let no row count, unless the job is committed already: that stays so."""

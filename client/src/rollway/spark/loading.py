@@ -14,7 +14,7 @@ from rollway.client import JobConflictError, RollwayClient, RollwayError
 from rollway.records import RecordColumns, encode_section
 from rollway.spark.arrow_rows import Rows, rows_of, rows_without_header_names
 from rollway.spark.load_jobs import JobInUse, LoadPlan, begin_version, find_topic
-from rollway.spark.messages import TaskMessage, Timings
+from rollway.spark.messages import LoadVersion, TaskMessage, Timings
 from rollway.spark.rejects import Rejects
 from rollway.spark.routing import NOWHERE, RoutedRows, Router, TargetTopic, even_batches
 from rollway.spark.sending import Batch, Producer, Sender
@@ -96,7 +96,10 @@ class TaskLoad:
 
     def _loaded(self) -> TaskMessage:
         assert self._job is not None
-        return TaskMessage(self._task, self._attempt, self._job.job_id, is_loaded=True, host=socket.gethostname())
+        version = LoadVersion(self._job.application_id, self._job.version)
+        return TaskMessage(
+            self._task, self._attempt, self._job.job_id, loaded_before=version, host=socket.gethostname()
+        )
 
     def _enlist(self) -> Producer:
         if self._job is None:

@@ -23,6 +23,16 @@ class PartitionWritten(NamedTuple):
     size_bytes: int
 
 
+class LoadVersion(NamedTuple):
+    """Whose load it is, and which."""
+
+    application_id: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"version {self.version} of {self.application_id!r}"
+
+
 class Timings(NamedTuple):
     """Where the time of an attempt went, in seconds; sending runs beside the others."""
 
@@ -38,8 +48,8 @@ class Timings(NamedTuple):
 class TaskMessage(WriterCommitMessage):
     """One attempt of a task, as it ended.
 
-    ``producer_id`` is -1 when it wrote nothing, or without a producer. ``is_loaded`` says that the job was committed
-    before, so that nothing was written and nothing is to be committed.
+    ``producer_id`` is -1 when it wrote nothing, or without a producer. ``loaded_before`` is the version of a
+    job that was committed before: nothing was written, and nothing is to be committed.
     """
 
     task: int
@@ -52,7 +62,7 @@ class TaskMessage(WriterCommitMessage):
     """Of their batches."""
     retries: int = 0
     """Requests that were sent again."""
-    is_loaded: bool = False
+    loaded_before: LoadVersion | None = None
     written: tuple[PartitionWritten, ...] = ()
     rejects: Mapping[str, int] = field(default_factory=dict)
     """Rows that were not loaded, by reason."""
@@ -60,6 +70,11 @@ class TaskMessage(WriterCommitMessage):
     host: str = ""
     peak_bytes: int = 0
     """The most memory that the task's Python process has held so far, also in tasks before."""
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the job was committed before."""
+        return self.loaded_before is not None
 
     @property
     def rejected(self) -> int:

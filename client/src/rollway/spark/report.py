@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rollway.spark.load_jobs import JobInUse
-from rollway.spark.messages import PartitionWritten, TaskMessage, sum_of_rejects, sum_of_written
+from rollway.spark.messages import LoadVersion, PartitionWritten, TaskMessage, sum_of_rejects, sum_of_written
 
 _SHOWN_MAX = 20
 _WIDTHS = (6, 8, 14, 10, 7, 8, 10, 9, 9, 10)
@@ -109,12 +110,16 @@ def _and_more(count: int, what: str) -> list[str]:
     return [f"  and {count - _SHOWN_MAX:,} more {what}"] if count > _SHOWN_MAX else []
 
 
-def summary(messages: Sequence[TaskMessage], job: JobInUse | None) -> str:
-    """One line about a write, for the driver's log."""
-    if (job is not None and job.is_loaded) or any(message.is_loaded for message in messages):
-        return "this version was loaded before: nothing was written"
+def outcome(messages: Sequence[TaskMessage], job: JobInUse | None) -> tuple[int, str]:
+    """A line about a write for the driver's log, and its level: a warning when rows were not written."""
+    before = next((message.loaded_before for message in messages if message.loaded_before is not None), None)
+    if job is not None and job.is_loaded:
+        before = LoadVersion(job.application_id, job.version)
+    if before is not None:
+        return logging.WARNING, f"{before} was loaded before: nothing was written"
     rows, size_bytes = sum(one.rows for one in messages), sum(one.size_bytes for one in messages)
     rejects = sum_of_rejects(messages)
     reasons = "".join(f"; rejected {count:,}: {reason}" for reason, count in rejects.items())
     name = "" if job is None else f" (job {job.job_id} of {job.application_id!r})"
-    return f"loaded {rows:,} rows, {size_bytes:,} bytes{name}{reasons}"
+    level = logging.WARNING if rejects else logging.INFO
+    return level, f"loaded {rows:,} rows, {size_bytes:,} bytes{name}{reasons}"

@@ -18,7 +18,7 @@ from rollway.spark.load_jobs import JobInUse, abort, begin_version, check_reject
 from rollway.spark.loading import TaskLoad
 from rollway.spark.messages import TaskMessage
 from rollway.spark.options import WriteOptions
-from rollway.spark.report import summary
+from rollway.spark.report import outcome
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -77,8 +77,13 @@ class RollwayStreamWriter(DataSourceStreamArrowWriter):
         else:
             with RollwayClient(self._plan.options.client) as client:
                 commit(client, self._plan.options, job_id, done)
-        level = logging.WARNING if any(message.rejects for message in done) else logging.INFO
-        logger.log(level, "batch %d: %s", batch_id, summary(done, None))
+        level, line = outcome(done, None)
+        if self._plan.options.txn_app_id is not None and any(message.is_loaded for message in done):
+            line += (
+                "; with a new checkpoint its rows are dropped this way, as batches count from 0 again: "
+                "give a new checkpoint a new txnAppId"
+            )
+        logger.log(level, "batch %d: %s", batch_id, line)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Let no row of the batch count, unless it is committed already: that stays so."""
