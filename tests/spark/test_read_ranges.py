@@ -196,6 +196,18 @@ def test_no_range_has_more_records_than_it_may(reads: Reads, topic: FilledTopic)
     assert [row["offset"] for row in read_all(reader)] == list(range(30))
 
 
+def test_too_many_ranges_are_an_error_of_the_option(reads: Reads, topic: FilledTopic) -> None:
+    batch = encode_batch(columns_from_records([Record(0, TIMESTAMP, None, b"v")]))
+    topic.send_batch(0, batch * 10_001)
+    with pytest.raises(OptionError) as caught:
+        reads.values(topic, maxRecordsPerPartition=1)
+    assert str(caught.value) == (
+        f"maxRecordsPerPartition is 1, which would cut {topic.name} into more than 10,000 Spark partitions: "
+        "a larger one makes fewer"
+    )
+    assert len(reads.reader(subscribe=topic.name, maxRecordsPerPartition=2).partitions()) == 5_001
+
+
 def test_small_batches_of_any_codec_are_joined_in_order(reads: Reads, topic: FilledTopic) -> None:
     for number, codec in enumerate(list(Codec) * 2):
         records = [Record(0, TIMESTAMP, None, f"{number}-{place}".encode()) for place in range(3)]

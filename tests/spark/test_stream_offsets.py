@@ -317,6 +317,30 @@ def test_a_topic_made_anew_is_an_error_or_read_from_its_first_record(
     assert values(lenient, start, end) == ["x"]
 
 
+def test_what_went_away_before_it_was_split_is_an_error_or_left_out(
+    streams: Streams, topic: FilledTopic, http: httpx.Client
+) -> None:
+    """A batch that was planned, and is run again when a topic is gone, or made anew with fewer partitions."""
+    other = new_topic(http, 2)
+    other.send_values(0, "x")
+    other.send_values(1, "y")
+    subscribe = f"{topic.name},{other.name}"
+    strict = streams.reader(subscribe=subscribe, minPartitions=8)
+    lenient = streams.reader(subscribe=subscribe, minPartitions=8, failOnDataLoss="false")
+    start, end = {**offsets(topic, 0, 0), **offsets(other, 0, 0)}, {**offsets(topic, 3, 0), **offsets(other, 1, 1)}
+    assert sorted(values(lenient, start, end)) == ["a", "b", "c", "x", "y"]
+    other.delete()
+    for known in (start, offsets(topic, 0, 0)):
+        assert values(lenient, known, end) == ["a", "b", "c"], "also of a topic that is new to the query"
+        with pytest.raises((DataLossError, TopicNotFoundError)):
+            values(strict, known, end)
+    new_topic(http, 1, other.name).send_values(0, "z")
+    for known in (start, offsets(topic, 0, 0)):
+        assert sorted(values(lenient, known, end)) == ["a", "b", "c", "z"]
+        with pytest.raises(DataLossError):
+            values(strict, known, end)
+
+
 def test_an_idle_stream_waits_in_one_request_at_a_time(
     streams: Streams, topic: FilledTopic, http: httpx.Client
 ) -> None:

@@ -30,6 +30,8 @@ BATCH_BYTES_DEFAULT = 1 << 20
 BATCH_BYTES_MAX = 1 << 30
 MAX_IN_FLIGHT_DEFAULT = 2
 MAX_IN_FLIGHT_MAX = 64
+RANGES_MAX = 10_000
+"""Into how many the service cuts a topic at most."""
 _MS_MAX = 2**31 - 1
 
 
@@ -90,7 +92,7 @@ class ReadOptions:
                 "Literal['error', 'latest']",
                 values.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error"),
             ),
-            min_partitions=values.number("minPartitions", most=10_000),
+            min_partitions=values.number("minPartitions", most=RANGES_MAX),
             max_records_per_partition=values.number("maxRecordsPerPartition"),
             max_offsets_per_trigger=values.number("maxOffsetsPerTrigger"),
             min_offsets_per_trigger=values.number("minOffsetsPerTrigger"),

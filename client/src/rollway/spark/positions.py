@@ -52,11 +52,11 @@ def subscribed(client: RollwayClient, options: ReadOptions, *, may_miss: bool = 
     """
     if options.subscribe_pattern is not None:
         wanted = re.compile(options.subscribe_pattern)
-        return _limits_of(client, filter(wanted.fullmatch, client.list_topics()), may_miss=True)
+        return limits_of(client, filter(wanted.fullmatch, client.list_topics()), may_miss=True)
     if options.assign is None:
         assert options.subscribe is not None
-        return _limits_of(client, options.subscribe, may_miss=may_miss)
-    there = _limits_of(client, options.assign, may_miss=may_miss)
+        return limits_of(client, options.subscribe, may_miss=may_miss)
+    there = limits_of(client, options.assign, may_miss=may_miss)
     for topic, limits in there.items():
         missing = sorted(set(options.assign[topic]) - set(limits))
         if missing:
@@ -65,7 +65,12 @@ def subscribed(client: RollwayClient, options: ReadOptions, *, may_miss: bool = 
     return there
 
 
-def _limits_of(client: RollwayClient, topics: Iterable[str], *, may_miss: bool) -> Limits:
+def limits_of(client: RollwayClient, topics: Iterable[str], *, may_miss: bool) -> Limits:
+    """What the partitions of these topics have now; with ``may_miss``, of the topics there are.
+
+    Raises:
+        TopicNotFoundError: a topic does not exist.
+    """
     limits: Limits = {}
     for topic in sorted(set(topics)):
         try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from rollway.client import OffsetOutOfRangeError, PartitionOffsets, RollwayClient, Splits
-from rollway.spark.errors import NotCommittedError, StartNotFoundError
+from rollway.client import OffsetOutOfRangeError, PartitionOffsets, ProblemError, RollwayClient, Splits
+from rollway.spark.errors import NotCommittedError, OptionError, StartNotFoundError
 from rollway.spark.fetch_rows import OffsetRange, report_loss
-from rollway.spark.options import ReadOptions
+from rollway.spark.options import RANGES_MAX, ReadOptions
 from rollway.spark.positions import Limits, end_of
 
 Bounds = dict[str, dict[int, dict[str, int | str]]]
@@ -24,6 +24,7 @@ def split_ranges(client: RollwayClient, options: ReadOptions, bounds: Bounds, li
     Raises:
         DataLossError: records are gone, and ``failOnDataLoss`` is true.
         NotCommittedError: a range is to end behind what is committed.
+        OptionError: ``maxRecordsPerPartition`` would make too many.
         StartNotFoundError: no record is as late as asked for, and the strategy is ``error``.
     """
     there = {topic: _within(options, topic, bounds[topic], limits[topic]) for topic in sorted(bounds)}
@@ -110,6 +111,13 @@ def _split(
     except OffsetOutOfRangeError as error:
         # Deleted since the limits were asked for; were that no error, the request would have said so.
         report_loss(options, f"records of {topic} that were to be read ({error})")
+        raise
+    except ProblemError as error:
+        if any(fault.get("pointer") == "/max_records_per_split" for fault in error.problem.get("errors", ())):
+            raise OptionError(
+                f"maxRecordsPerPartition is {options.max_records_per_partition}, which would cut {topic} into more "
+                f"than {RANGES_MAX:,} Spark partitions: a larger one makes fewer"
+            ) from None
         raise
     if options.starting_offsets_by_timestamp_strategy == "error":
         for one in answer.partitions:

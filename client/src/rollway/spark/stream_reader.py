@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rollway.client import RollwayClient
+from rollway.client import RollwayClient, TopicNotFoundError
 from rollway.spark.actionable import actionable
 from rollway.spark.admission import DelayedTrigger, limited, new_offsets
 from rollway.spark.fetch_rows import OffsetRange, read_range, report_loss
@@ -29,6 +29,7 @@ from rollway.spark.positions import (
     ends_from,
     ends_of,
     from_document,
+    limits_of,
     lost_before,
     pinned_start,
     stream_start,
@@ -208,9 +209,10 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if partition in known and known[partition] <= end
             }
             if len(own) < len(partitions):
-                limits = {one.partition: one for one in self._connected().watermarks(topic)}
+                limits = limits_of(self._connected(), [topic], may_miss=True).get(topic, {})
                 for partition in partitions.keys() - own.keys():
-                    own[partition] = limits[partition].log_start_offset
+                    # The task of a partition that is gone says so.
+                    own[partition] = limits[partition].log_start_offset if partition in limits else 0
                     if own[partition] > 0 and partition not in known:
                         report_loss(
                             self._options,
@@ -219,13 +221,19 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             complete[topic] = own
         return complete
 
-    def _split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        bounds: Bounds = {}
-        for wanted in ranges:
-            own = bounds.setdefault(wanted.topic, {})
-            own[wanted.partition] = {"start_offset": wanted.start_offset, "end_offset": wanted.end_offset}
-        limits = {topic: {one.partition: one for one in self._connected().watermarks(topic)} for topic in bounds}
-        return split_ranges(self._connected(), self._options, bounds, limits)
+    def _split(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """The ranges cut as the options say. What went away stays whole: its tasks say so, or go on without it."""
+        try:
+            limits = limits_of(self._connected(), {wanted.topic for wanted in ranges}, may_miss=False)
+            gone = [wanted for wanted in ranges if wanted.partition not in limits[wanted.topic]]
+            bounds: Bounds = {}
+            for wanted in ranges:
+                if wanted not in gone:
+                    own = bounds.setdefault(wanted.topic, {})
+                    own[wanted.partition] = {"start_offset": wanted.start_offset, "end_offset": wanted.end_offset}
+            return gone + split_ranges(self._connected(), self._options, bounds, limits)
+        except TopicNotFoundError:
+            return ranges
 
 
 def _now_ms() -> float:
