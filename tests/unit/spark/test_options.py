@@ -9,6 +9,7 @@ from rollway.records import Codec
 from rollway.spark.errors import OptionError
 from rollway.spark.option_names import CONNECTION, READ, WRITE
 from rollway.spark.options import ReadOptions, WriteOptions
+from rollway.spark.source import RollwayDataSource
 
 URL = {"url": "http://127.0.0.1:8080"}
 FLIGHTS = {**URL, "subscribe": "flights"}
@@ -94,7 +95,46 @@ def test_what_means_nothing_is_ignored_and_named() -> None:
     options = read(**{"kafka.max.poll.records": "5", "kafkaConsumer.pollTimeoutMs": "5", "groupIdPrefix": "x"})
     assert options.ignored == ("groupidprefix", "kafka.max.poll.records", "kafkaconsumer.polltimeoutms")
     assert options == read()
-    assert write(**{"kafka.linger.ms": "5", "includeHeaders": "true"}).ignored == ("kafka.linger.ms",)
+    assert write(**{"kafka.linger.ms": "5", "includeHeaders": "true"}).ignored == ("includeheaders", "kafka.linger.ms")
+
+
+def test_options_of_kafkas_clients_that_are_for_the_other_side_are_named() -> None:
+    for_reads = {"kafka.group.id": "g", "kafka.isolation.level": "read_committed"}
+    for_writes = {"kafka.compression.type": "zstd", "kafka.transaction.timeout.ms": "5000"}
+    assert write(**for_reads, **for_writes).ignored == tuple(for_reads)
+    assert read(**for_reads, **for_writes).ignored == tuple(for_writes)
+
+
+def test_options_that_another_one_overrules_are_named() -> None:
+    kafkas = {"kafka.bootstrap.servers": "h:1", "kafka.sasl.jaas.config": 'a required password="x";'}
+    assert read(token="t", **kafkas).ignored == (
+        "kafka.bootstrap.servers (url is given)",
+        "kafka.sasl.jaas.config (token is given)",
+    )
+    assert write(compression="lz4", **{"kafka.compression.type": "zstd"}).ignored == (
+        "kafka.compression.type (compression is given)",
+    )
+    assert write(deliveryMode="atLeastOnce", transactionTimeout="1m", maxRejected="5").ignored == (
+        "transactionTimeout (deliveryMode is atleastonce)",
+        "maxRejected (onReject is fail: the first rejected row ends the load)",
+    )
+    assert write(transactionTimeout="1m", maxRejected="5", onReject="skip").ignored == ()
+
+
+def test_what_is_ignored_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    source = RollwayDataSource({**FLIGHTS, "groupIdPrefix": "x", "maxOffsetsPerTrigger": "5"})
+    schema = source.schema()
+    assert not caplog.records
+    source.reader(schema)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "Options that do nothing here and are ignored: groupidprefix"),
+        ("WARNING", "A batch read has no use for options of streams and ignores maxOffsetsPerTrigger"),
+    ]
+    caplog.clear()
+    source.streamReader(schema)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Options that do nothing here and are ignored: groupidprefix"
+    ]
 
 
 def test_what_means_something_is_taken() -> None:

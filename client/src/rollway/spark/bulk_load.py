@@ -16,6 +16,7 @@ from rollway.client import RollwayClient, RollwayError
 from rollway.spark.batch_writer import run_task
 from rollway.spark.load_jobs import COMMITTED_STATES, LoadPlan, abort, check_rejects, commit, job_of, plan_load
 from rollway.spark.messages import TaskMessage
+from rollway.spark.option_names import tell_ignored
 from rollway.spark.options import WriteOptions
 from rollway.spark.report import LoadReport
 from rollway.spark.schemas import check_write_schema
@@ -48,6 +49,7 @@ def bulk_load(df: DataFrame, url: str, topic: str | None = None, **options: obje
         given["topic"] = topic
     parsed = WriteOptions.parse({"url": url, **given})
     check_write_schema(df.schema, topic=parsed.topic)
+    tell_ignored(parsed.ignored)
     started = time.perf_counter()
     with RollwayClient(parsed.client) as client:
         plan = plan_load(client, parsed)

@@ -6,7 +6,8 @@ Spark hands over names in any case; here they are compared in lower case.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 
 from rollway.spark.errors import OptionError
 
@@ -71,30 +72,29 @@ WITHOUT_MEANING = frozenset(
         "fetchoffset.retryintervalms",
     }
 )
-"""Options of Kafka's source that do no harm where they mean nothing."""
+"""Options of Kafka's source that do no harm where they mean nothing, which a warning says."""
 
-STREAMS_OWN = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "kafka.group.id")
+GROUP_ID = "kafka.group.id"
+STREAMS_OWN = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", GROUP_ID)
 """Options that a batch read does without, with a warning, as Kafka's source does. (Ends of a stream are refused.)"""
 
 KAFKA = "kafka."
-KAFKA_MAPPED = frozenset(
-    {
-        "kafka.bootstrap.servers",
-        "kafka.security.protocol",
-        "kafka.sasl.jaas.config",
-        "kafka.ssl.ca.location",
-        "kafka.ssl.truststore.location",
-        "kafka.ssl.keystore.location",
-        "kafka.ssl.key.password",
-        "kafka.client.id",
-        "kafka.request.timeout.ms",
-        "kafka.group.id",
-        "kafka.isolation.level",
-        "kafka.compression.type",
-        "kafka.transaction.timeout.ms",
-    }
-)
-"""Options of Kafka's clients that mean something here."""
+KAFKA_MAPPED = {
+    "kafka.bootstrap.servers": "url",
+    "kafka.security.protocol": "url",
+    "kafka.sasl.jaas.config": "token",
+    "kafka.ssl.ca.location": "caFile",
+    "kafka.ssl.truststore.location": "caFile",
+    "kafka.ssl.keystore.location": "clientCertificate",
+    "kafka.ssl.key.password": "clientKeyPassword",
+    "kafka.client.id": "clientId",
+    "kafka.request.timeout.ms": "readTimeoutMs",
+    GROUP_ID: GROUP_ID,
+    "kafka.isolation.level": "isolationLevel",
+    "kafka.compression.type": "compression",
+    "kafka.transaction.timeout.ms": "transactionTimeout",
+}
+"""Options of Kafka's clients that mean something here, and ours that each stands for; ours win."""
 KAFKA_REFUSED = {
     "kafka.auto.offset.reset": "set startingOffsets to earliest or latest instead",
     "kafka.key.deserializer": "keys are bytes; cast the column instead",
@@ -120,6 +120,8 @@ _HINTS = {
     "groupid": "the group is kafka.group.id",
 }
 
+_log = logging.getLogger("rollway.spark")
+
 _CANONICAL = {name.lower(): name for name in (*CONNECTION, *READ, *WRITE)}
 
 
@@ -128,21 +130,30 @@ def canonical(name: str) -> str:
     return _CANONICAL.get(name.lower(), name)
 
 
-def ignored_names(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Of options in lower case, those of Kafka's that mean nothing here, in order."""
-    return tuple(
-        sorted(
-            name
-            for name in given
-            if (name.startswith(KAFKA) and name not in KAFKA_MAPPED)
-            or (name in WITHOUT_MEANING and name != "includeheaders")
-        )
-    )
+def ignored_names(given: Mapping[str, str], known: tuple[str, ...]) -> tuple[str, ...]:
+    """Of options in lower case, those that do nothing in a read (``READ``) or a write (``WRITE``), in order."""
+    used = {name.lower() for name in (*CONNECTION, *known)} - {"groupidprefix"}
+    if known is READ:
+        used.add(GROUP_ID)
+    ignored = []
+    for name in sorted(given):
+        ours = KAFKA_MAPPED.get(name, name)
+        if ours.lower() not in used:
+            ignored += [name] if name.startswith(KAFKA) or name in WITHOUT_MEANING else []
+        elif ours.lower() in given and ours.lower() != name:
+            ignored.append(f"{name} ({ours} is given)")
+    return tuple(ignored)
 
 
 def names_of_streams(given: Mapping[str, str]) -> tuple[str, ...]:
     """Of options in lower case, those that only a stream has a use for."""
     return tuple(name for name in STREAMS_OWN if name.lower() in given)
+
+
+def tell_ignored(names: Sequence[str]) -> None:
+    """Say in the driver's log which options do nothing."""
+    if names:
+        _log.warning("Options that do nothing here and are ignored: %s", ", ".join(names))
 
 
 def check_names(given: Mapping[str, str], known: tuple[str, ...], what: str) -> None:
@@ -169,7 +180,7 @@ def _suggestion(name: str, known: tuple[str, ...], what: str) -> str:
     """What may have been meant."""
     if name in _HINTS:
         return _HINTS[name]
-    names = [*known, "kafka.group.id", "kafka.bootstrap.servers"]
+    names = [*known, GROUP_ID, "kafka.bootstrap.servers"]
     lowered = {each.lower(): each for each in names}
     nearest = difflib.get_close_matches(name, list(lowered), n=1, cutoff=0.6)
     if nearest:

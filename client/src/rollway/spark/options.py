@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, cast
 
 from rollway.client import ClientSettings, Isolation
@@ -107,7 +107,7 @@ class ReadOptions:
                 ),
             ),
             fetch_max_bytes=values.size_bytes("fetchMaxBytes", FETCH_MAX_BYTES_DEFAULT, most=_MS_MAX),
-            ignored=ignored_names(values.given),
+            ignored=ignored_names(values.given, READ),
             of_streams=names_of_streams(values.given) if streaming is False else (),
         )
         _check_topics(parsed)
@@ -174,10 +174,10 @@ class WriteOptions:
             reject_topic=values.text("rejectTopic"),
             max_rejected=values.number("maxRejected", least=0),
             query=" ".join(filter(None, map(values.given.get, ("checkpointlocation", "queryname")))) or None,
-            ignored=ignored_names(values.given),
+            ignored=ignored_names(values.given, WRITE),
         )
         _check_write(parsed)
-        return parsed
+        return replace(parsed, ignored=(*parsed.ignored, *_without_effect(parsed, values)))
 
 
 def _check_topics(options: ReadOptions) -> None:
@@ -233,6 +233,16 @@ def _check_write(options: WriteOptions) -> None:
         raise OptionError(
             "onReject=topic and rejectTopic belong together: rejectTopic names the topic for rejected rows"
         )
+
+
+def _without_effect(options: WriteOptions, values: OptionValues) -> list[str]:
+    """Options that others make do nothing, and which."""
+    names = []
+    if options.delivery_mode == "atleastonce" and values.text("transactionTimeout", "kafka.transaction.timeout.ms"):
+        names.append("transactionTimeout (deliveryMode is atleastonce)")
+    if options.on_reject == "fail" and options.max_rejected is not None:
+        names.append("maxRejected (onReject is fail: the first rejected row ends the load)")
+    return names
 
 
 # The connection

@@ -78,27 +78,23 @@ class RollwayDataSource(DataSource):
         return RollwayStreamWriter(self._write_options(schema, overwrite), schema, overwrite)
 
     def _read_options(self, schema: StructType, *, streaming: bool) -> ReadOptions:
+        from rollway.spark.option_names import tell_ignored
         from rollway.spark.options import ReadOptions
 
         options = ReadOptions.parse(self.options, streaming=streaming)
         check_read_schema(schema)
-        _tell(options.ignored)
+        tell_ignored(options.ignored)
         if options.of_streams:
             _log.warning("A batch read has no use for options of streams and ignores %s", ", ".join(options.of_streams))
         return options
 
     def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
+        from rollway.spark.option_names import tell_ignored
         from rollway.spark.options import WriteOptions
 
         options = WriteOptions.parse(self.options)
         if overwrite:
             raise OptionError("a topic is a log, which is only appended to: write with .mode('append')")
         check_write_schema(schema, topic=options.topic)
-        _tell(options.ignored)
+        tell_ignored(options.ignored)
         return options
-
-
-def _tell(ignored: tuple[str, ...]) -> None:
-    """Say which options do nothing."""
-    if ignored:
-        _log.warning("Rollway has no use for these options of Kafka and ignores them: %s", ", ".join(ignored))
