@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,26 @@ def test_lines_that_do_not_fit_the_columns_are_told_apart(spark: SparkSession, t
         (b"4", None),
     ]
     assert found[2][REASON] == "the line does not fit the columns"
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_bad_lines_are_the_same_whatever_a_query_needs(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Spark looks for bad fields only in the columns that a query needs; here ``b`` is not among them."""
+    path = tmp_path / f"in.{kind}"
+    path.write_text(
+        "a,b,t\nx,1,1000000\ny,one,1000000\n"
+        if kind == "csv"
+        else '{"a": "x", "b": 1, "t": 1000000}\n{"a": "y", "b": "one", "t": 1000000}\n'
+    )
+    source = FileSource(paths=(str(path),), schema="a STRING, b INT, t BIGINT")
+    rows, corrupt = read_files(spark, source)
+    records = record_rows(rows, RecordExpressions(value="a", timestamp="t"), corrupt=corrupt)
+    good = records.where(f"{REASON} IS NULL").select("value").collect()
+    assert [bytes(each["value"]) for each in good] == [b"x"]
+    assert records.where(f"{REASON} IS NOT NULL").count() == 1
+    assert sorted(each["count"] for each in records.groupBy(REASON).count().collect()) == [1, 1]
+    dropping, _ = read_files(spark, replace(source, options={"mode": "DROPMALFORMED"}))
+    assert (dropping.count(), [each["a"] for each in dropping.select("a").collect()]) == (1, ["x"])
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet", "orc", "text"])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
 from pyspark.sql.types import StringType, StructType
 
 from rollway.spark.jobs.errors import JobError, JobUsageError
@@ -78,7 +79,8 @@ def _format_of(paths: tuple[str, ...]) -> str:
 def read_files(spark: SparkSession, source: FileSource) -> tuple[DataFrame, str | None]:
     """The rows, and the name of the column with lines that do not fit the columns, for formats that can have them.
 
-    CSV has a header line and inferred types unless ``options`` or ``schema`` say otherwise.
+    CSV has a header line and inferred types unless ``options`` or ``schema`` say otherwise. Which lines do not fit is
+    the same for every query over the rows.
 
     Raises:
         JobError: the files cannot be found or read.
@@ -96,6 +98,8 @@ def read_files(spark: SparkSession, source: FileSource) -> tuple[DataFrame, str 
         rows = _load(spark, source, options, corrupt)
     except (PySparkException, Py4JJavaError) as error:
         raise _explained(source, error) from None
+    if source.format in _LINE_FORMATS:
+        rows = _needing_all_columns(rows)
     if source.where is not None:
         try:
             rows = rows.where(source.where)
@@ -113,6 +117,17 @@ def _load(spark: SparkSession, source: FileSource, options: dict[str, str], corr
     if corrupt not in columns.names:
         columns = columns.add(corrupt, StringType())
     return reader.option("columnNameOfCorruptRecord", corrupt).schema(columns).load(paths)
+
+
+def _needing_all_columns(rows: DataFrame) -> DataFrame:
+    """The same rows, of which every query reads all columns.
+
+    Spark does not look at fields that a query leaves out, nor then at whether they fit, and so counting bad lines,
+    writing them and leaving them out would each find other ones.
+    """
+    needed = [F.isnull(f"`{name}`").cast("int") for name in rows.columns]
+    # True of every row, which only we know: an optimizer that knew it would drop it, and the columns with it.
+    return rows.where(F.greatest(F.lit(0), F.lit(1), *needed) == F.lit(1))
 
 
 def _parse_schema(text: str) -> StructType:
