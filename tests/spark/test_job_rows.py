@@ -96,12 +96,53 @@ def test_rows_that_cannot_be_records_say_why(spark: SparkSession) -> None:
     found = records_of(record_rows(source, expressions, limits=RecordLimits(partition_count=3, record_bytes_max=300)))
     assert [each[REASON] for each in found] == [
         None,
-        "there is no partition 9",
+        "there is no such partition, the topic has 3",
         "there is no timestamp",
         "the timestamp is before 1970",
         "the record is larger than the topic's max.message.bytes (300)",
     ]
     assert found[1][SOURCE] == '{"number":9,"at":"2013-01-01"}'
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_numbers_that_are_too_large_are_rejected_and_never_another_number(spark: SparkSession, ansi: str) -> None:
+    """A partition beyond 32 bits is not its low bits, and nanoseconds are no milliseconds."""
+    source = spark.createDataFrame(
+        [(1, 1_372_896_000_000), (2**32, 0), (-1, 0), (None, 0), (0, 1_372_896_000_000 * 10**6), (0, -(2**63))],
+        "number long, at long",
+    )
+    expressions = RecordExpressions(value="'x'", timestamp="at", partition="number")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        limited = record_rows(source, expressions, limits=RecordLimits(partition_count=3))
+        found = limited.select("partition", REASON).collect()
+        unlimited = record_rows(source, expressions).select(REASON).collect()
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert [each[REASON] for each in found] == [
+        None,
+        "there is no such partition, the topic has 3",
+        "there is no such partition, the topic has 3",
+        None,
+        "the timestamp is too large for milliseconds since 1970",
+        "the timestamp is before 1970",
+    ]
+    assert [each["partition"] for each in found] == [1, None, -1, None, 0, 0]
+    assert [each[REASON] for each in unlimited][-2:] == [each[REASON] for each in found][-2:]
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_timestamps_that_the_topic_does_not_take_are_rejected(spark: SparkSession, ansi: str) -> None:
+    limits = RecordLimits(oldest_ms=1_000_000, newest_ms=2_000_000)
+    source = spark.createDataFrame([(999_999,), (1_000_000,), (2_000_000,), (2_000_001,), (2_000_000_000,)], "at long")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        found = record_rows(source, RecordExpressions(value="'x'", timestamp="at"), limits=limits).collect()
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    past = "the timestamp is further in the past than the topic's message.timestamp.before.max.ms allows"
+    future = "the timestamp is further in the future than the topic's message.timestamp.after.max.ms allows"
+    assert [each[REASON] for each in found] == [past, None, None, future, future]
 
 
 def test_lines_that_do_not_fit_the_columns_are_told_apart(spark: SparkSession, tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ SHOWN_CHARACTERS_MAX = 1000
 RECORD_OVERHEAD_BYTES = 128
 """More than a record needs beside its key, value and headers, with the head of a batch it has for itself."""
 
+# Spark counts microseconds in 64 bits.
+_TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
+
 # The exceptions of a Java stack trace, as py4j prints it: the outermost behind a colon.
 _JAVA_CAUSE = re.compile(r"^(?:Caused by)?: ((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?:: (.*))?$", re.MULTILINE)
 _UNREADABLE_FILE = re.compile(
@@ -59,10 +62,13 @@ class RecordExpressions:
 
 @dataclass(frozen=True, slots=True)
 class RecordLimits:
-    """What a topic takes: partitions ``[0, partition_count)``, and batches up to a size."""
+    """What a topic takes: partitions ``[0, partition_count)``, batches up to a size, timestamps from ``oldest_ms`` to
+    ``newest_ms``, both included."""
 
     partition_count: int | None = None
     record_bytes_max: int | None = None
+    oldest_ms: int | None = None
+    newest_ms: int | None = None
 
 
 def record_rows(
@@ -105,21 +111,24 @@ def record_rows(
         *_reasons(expressions, limits),
     )
     shown = F.substring(F.coalesce("__corrupt", "__whole"), 1, SHOWN_CHARACTERS_MAX)
-    return (
+    judged = (
         rows.withColumn(REASON, reason)
         .withColumn(SOURCE, F.when(F.col(REASON).isNotNull(), shown))
         .drop("__corrupt", "__whole")
     )
+    if expressions.partition is None:
+        return judged
+    return judged.withColumn("partition", F.col("partition").try_cast("int"))
 
 
 def _reasons(expressions: RecordExpressions, limits: RecordLimits) -> list[Column]:
+    """Few whatever the rows are: rejects are counted by reason, and which row it is stands beside it."""
     reasons = []
     if expressions.timestamp is not None:
-        reasons.append(F.when(F.col("timestamp").isNull(), F.lit("there is no timestamp")))
-        reasons.append(F.when(F.col("timestamp") < F.timestamp_millis(F.lit(0)), F.lit("the timestamp is before 1970")))
+        reasons += _timestamp_reasons(F.col("timestamp"), limits)
     if expressions.partition is not None and limits.partition_count is not None:
         outside = (F.col("partition") < 0) | (F.col("partition") >= limits.partition_count)
-        sentence = F.concat(F.lit("there is no partition "), F.col("partition").cast("string"))
+        sentence = F.lit(f"there is no such partition, the topic has {limits.partition_count}")
         reasons.append(F.when(outside, sentence))
     if limits.record_bytes_max is not None:
         size = F.coalesce(F.octet_length("value"), F.lit(0)) + F.lit(RECORD_OVERHEAD_BYTES)
@@ -128,6 +137,26 @@ def _reasons(expressions: RecordExpressions, limits: RecordLimits) -> list[Colum
         sentence = F.lit(f"the record is larger than the topic's max.message.bytes ({limits.record_bytes_max})")
         reasons.append(F.when(size > limits.record_bytes_max, sentence))
     return reasons
+
+
+def _timestamp_reasons(timestamp: Column, limits: RecordLimits) -> list[Column]:
+    the_topics = "than the topic's message.timestamp"
+    reasons = [
+        F.when(timestamp.isNull(), F.lit("there is no timestamp")),
+        F.when(timestamp < _at(0), F.lit("the timestamp is before 1970")),
+        F.when(timestamp >= _at(_TIMESTAMP_MS_MAX), F.lit("the timestamp is too large for milliseconds since 1970")),
+    ]
+    if limits.oldest_ms is not None:
+        sentence = f"the timestamp is further in the past {the_topics}.before.max.ms allows"
+        reasons.append(F.when(timestamp < _at(limits.oldest_ms), F.lit(sentence)))
+    if limits.newest_ms is not None:
+        sentence = f"the timestamp is further in the future {the_topics}.after.max.ms allows"
+        reasons.append(F.when(timestamp >= _at(limits.newest_ms + 1), F.lit(sentence)))
+    return reasons
+
+
+def _at(milliseconds: int) -> Column:
+    return F.timestamp_millis(F.lit(min(milliseconds, _TIMESTAMP_MS_MAX)).cast("bigint"))
 
 
 class _Expressions:
@@ -147,17 +176,18 @@ class _Expressions:
             case TimestampNTZType() | DateType() | StringType():
                 return column.try_cast("timestamp")
             case IntegralType():
-                return F.timestamp_millis(column.cast("bigint"))
+                return _of_milliseconds(column.cast("bigint"))
         raise JobUsageError(
             f"--timestamp {expression!r} is {kind.simpleString()}: a timestamp, date, string or whole number of "
             "milliseconds is needed."
         )
 
     def partition_of(self, expression: str) -> Column:
+        """In 64 bits: what does not fit into 32 is to be told from what does."""
         column, kind = self._resolve("partition", expression)
         if not isinstance(kind, IntegralType):
             raise JobUsageError(f"--partition {expression!r} is {kind.simpleString()}: a whole number is needed.")
-        return column.cast("int")
+        return column.cast("bigint")
 
     def headers_of(self, expression: str) -> Column:
         column, kind = self._resolve("headers", expression)
@@ -186,6 +216,12 @@ class _Expressions:
         if len(fields) != 1:
             raise JobUsageError(f"--{option} {expression!r} is {len(fields)} columns: one is needed.")
         return column, fields[0].dataType
+
+
+def _of_milliseconds(number: Column) -> Column:
+    """What lies outside Spark's timestamps is the last that does not, or the last before 1970: both have a reason."""
+    largest = F.lit(_TIMESTAMP_MS_MAX)
+    return F.timestamp_millis(F.when(number > largest, largest).when(number < 0, F.lit(-1)).otherwise(number))
 
 
 def _as_bytes(column: Column, kind: DataType) -> Column:
