@@ -171,6 +171,9 @@ def _load(
         str | None, typer.Option("--rejects-to", metavar="FOLDER", help="Folder for rows that cannot be records.")
     ] = None,
     max_rejects: options.MaxRejects = None,
+    allow_expired: Annotated[
+        bool, typer.Option("--allow-expired", help="Load rows too that are older than the topic keeps records.")
+    ] = False,
     app_id: options.AppId = None,
     app_version: options.AppVersion = None,
     format_options: options.FormatOptions = None,
@@ -182,11 +185,13 @@ def _load(
     FILE may be CSV (with a header line), JSON lines, Parquet, ORC, text, or Avro where Spark has its package. EXPR
     are SQL expressions over its columns. Without --value a row is written as JSON, a line of text as it is. The first
     row that cannot be a record ends the load, unless it is told where such rows go. What ends early leaves nothing
-    visible.
+    visible. A topic keeps records for 7 days by their timestamps: older rows are refused, unless retention.ms says
+    otherwise.
 
     \b
     Examples:
-      rollway-spark load flights.csv --topic flights --partitions 6 --key carrier --timestamp time_hour
+      rollway-spark load flights.csv --topic flights --partitions 6 --config retention.ms=-1 --key carrier
+      --timestamp time_hour
       rollway-spark load app.log --topic lines --key "split(value, ' ')[0]" --where "value <> ''"
       rollway-spark load 'orders/*.parquet' --topic orders --key id --app-id nightly --version 20130704
       rollway-spark load in.json --topic in --schema 'id BIGINT, at TIMESTAMP' --rejects-to bad --max-rejects 100
@@ -205,6 +210,7 @@ def _load(
         identity=LoadIdentity(application_id=app_id, version=app_version),
         partitions=partitions,
         topic_config=options.pairs("--config", config),
+        allow_expired=allow_expired,
     )
     _carry_out(context, load, request, dry_run=dry_run, as_json=as_json)
 

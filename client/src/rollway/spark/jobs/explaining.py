@@ -5,23 +5,15 @@ from __future__ import annotations
 import re
 
 from rollway.spark.jobs.expressions import first_sentence
-from rollway.spark.jobs.load_job import REJECT_MARK
 
 # The last line of a Python traceback, as workers send it through the JVM.
 _PYTHON_ERROR = re.compile(r"^(?:[\w.]+: )?(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Exit)): (.+)$", re.MULTILINE)
 _OURS = re.compile(r"^(?:[\w.]+: )?rollway\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
-_REJECTED = re.compile(re.escape(REJECT_MARK) + r"(.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 
 
 def explain(error: Exception) -> str:
     """What went wrong, in the words of whoever found it: this library, else Python code in a worker, else Spark."""
     text = str(error)
-    rejected = _REJECTED.search(text)
-    if rejected is not None:
-        return (
-            f"A row cannot become a record: {rejected[1].strip()} Nothing was loaded; --rejects-to or --rejects-topic "
-            "keeps such rows apart."
-        )
     ours = _OURS.findall(text)
     if ours:
         return _sentence(ours[-1][1])

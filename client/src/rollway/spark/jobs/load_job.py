@@ -5,22 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
 
-from rollway.client import RollwayClient, Topic, TopicNotFoundError
+from rollway.client import Job, RollwayClient, Topic, TopicNotFoundError
 from rollway.spark.jobs.errors import JobError, JobUsageError, RejectedRowsError
-from rollway.spark.jobs.expressions import REASON, SOURCE, RecordExpressions, RecordLimits, record_rows
+from rollway.spark.jobs.expressions import REASON, SOURCE, RecordExpressions, record_rows
 from rollway.spark.jobs.file_sources import FileSource, read_files
+from rollway.spark.jobs.load_rows import Census, JudgedRows, told_of_rows
 from rollway.spark.jobs.progress import Progress, SilentProgress, tasks_done
 from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate
+from rollway.spark.jobs.topic_limits import DEFAULTS, topic_limits
 from rollway.spark.jobs.topics import TopicAddress, open_client
-from rollway.spark.jobs.writing import LoadIdentity, Written, write_records
+from rollway.spark.jobs.writing import COMMITTED_STATES, LoadIdentity, Written, write_records
 
-OnReject = Literal["fail", "skip"]
-REJECT_MARK = "row cannot become a record: "
 SAMPLE_ROWS = 3
 
 
@@ -54,7 +53,11 @@ class Rejects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """Files, and the topic they go to. A topic that does not exist is made if ``partitions`` says how large."""
+    """Files, and the topic they go to. A topic that does not exist is made if ``partitions`` says how large.
+
+    Rows so old that the topic's retention deletes them when the service looks next are refused, all of the load with
+    them, unless ``allow_expired``.
+    """
 
     source: FileSource
     target: TopicAddress
@@ -63,6 +66,7 @@ class LoadRequest:
     identity: LoadIdentity = field(default_factory=LoadIdentity)
     partitions: int | None = None
     topic_config: Mapping[str, object] = field(default_factory=dict)
+    allow_expired: bool = False
 
     def __post_init__(self) -> None:
         if self.target.format != "rollway":
@@ -77,41 +81,50 @@ def load(
     """Load files. A dry run reads every row and writes nothing.
 
     Rows are read once when the first reject ends the load, once more where rejects are kept apart: they are counted,
-    and written, before anything is loaded.
+    and written, before anything is loaded. A topic is made only then, too. A version that was loaded is not read.
 
     Raises:
-        JobError: the files, an expression, or rejected rows; nothing that was loaded is visible.
+        JobError: the files, an expression, rejected rows, or rows older than the topic keeps; nothing that was loaded
+            is visible.
         PySparkException: Spark failed.
         RollwayError: the service refused or cannot be reached.
     """
     progress = progress or SilentProgress()
     started = time.monotonic()
     with open_client(request.target) as client:
-        topic = _find_topic(client, request, dry_run=dry_run)
+        topic = _find_topic(client, request)
+        loaded = _find_loaded(client, request.identity)
+        if loaded is not None:
+            return _already_done(request, loaded.job_id, time.monotonic() - started)
         source, corrupt = read_files(spark, request.source)
-        limits = _limits(topic, request)
-        rows = record_rows(source, request.expressions, corrupt=corrupt, limits=limits)
+        reading = _Reading(request, source, corrupt, int(time.time() * 1000))
+        judged = reading.judged(topic)
         if dry_run:
-            return _try(rows, request, topic, progress, started)
-        rejected: dict[str, int] = {}
-        if request.rejects.are_kept_apart:
-            rejected = _keep_rejects_apart(rows, client, request, progress)
-            good = rows.where(F.col(REASON).isNull()).drop(REASON, SOURCE)
-        else:
-            good = _ending_at_the_first_reject(rows)
-        written = write_records(good, request.target, client, request.identity, progress)
+            return _try(judged, request, progress, started)
+        rejected = _look(judged, request, progress)
+        if topic is None:
+            made = reading.judged(client.create_topic(request.target.topic, request.partitions, request.topic_config))
+            # Defaults of the service's own were not known before.
+            if made.limits != judged.limits:
+                judged, rejected = made, _look(made, request, progress)
+        if rejected:
+            _keep_rejects_apart(judged.rows, client, request, progress)
+        rows = judged.good if request.rejects.are_kept_apart else judged.ending_at_the_first_reject()
+        with told_of_rows():
+            written = write_records(rows, request.target, client, request.identity, progress)
+    if written.is_repeated:
+        return _already_done(request, written.job_id, time.monotonic() - started)
     return _report(request, written, rejected, time.monotonic() - started)
 
 
-def _find_topic(client: RollwayClient, request: LoadRequest, *, dry_run: bool) -> Topic | None:
+def _find_topic(client: RollwayClient, request: LoadRequest) -> Topic | None:
+    """``None`` if it is to be made."""
     try:
         topic = client.describe_topic(request.target.topic)
     except TopicNotFoundError:
         if request.partitions is None:
             raise
-        if dry_run:
-            return None
-        return client.create_topic(request.target.topic, request.partitions, request.topic_config)
+        return None
     if request.partitions not in (None, topic.partition_count):
         raise JobError(
             f"{request.target} exists with {counted(topic.partition_count, 'partition')}, not {request.partitions}."
@@ -119,41 +132,73 @@ def _find_topic(client: RollwayClient, request: LoadRequest, *, dry_run: bool) -
     return topic
 
 
-def _limits(topic: Topic | None, request: LoadRequest) -> RecordLimits:
-    if topic is None:
-        return RecordLimits(partition_count=request.partitions)
-    largest = topic.config.get("max.message.bytes")
-    return RecordLimits(
-        partition_count=topic.partition_count, record_bytes_max=None if largest is None else int(str(largest))
-    )
+def _find_loaded(client: RollwayClient, identity: LoadIdentity) -> Job | None:
+    """The job that has loaded this version, if one has: then there is nothing to read, and no reject to write again."""
+    if identity.application_id is None:
+        return None
+    jobs = client.list_jobs(identity.application_id)
+    return next((job for job in jobs if job.version == identity.version and job.state in COMMITTED_STATES), None)
 
 
-def _ending_at_the_first_reject(rows: DataFrame) -> DataFrame:
-    """``rows`` without the columns about rejects; a row with a reason raises when it is read."""
-    sentence = F.concat(F.lit(REJECT_MARK), F.col(REASON), F.lit(": "), F.coalesce(SOURCE, F.lit("")))
-    checked = F.when(F.col(REASON).isNotNull(), F.raise_error(sentence).cast("binary")).otherwise(F.col("value"))
-    return rows.withColumn("value", checked).drop(REASON, SOURCE)
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The files as rows, and when they are read."""
+
+    request: LoadRequest
+    source: DataFrame
+    corrupt: str | None
+    now_ms: int
+
+    def judged(self, topic: Topic | None) -> JudgedRows:
+        """The rows with what the topic makes of them, or the topic that is to be made."""
+        request = self.request
+        limits = (
+            topic_limits(request.partitions, {**DEFAULTS, **request.topic_config}, self.now_ms)
+            if topic is None
+            else topic_limits(topic.partition_count, topic.config, self.now_ms)
+        )
+        rows = record_rows(self.source, request.expressions, corrupt=self.corrupt, limits=limits.records)
+        checks_age = request.expressions.timestamp is not None and not request.allow_expired
+        return JudgedRows(
+            rows=rows,
+            limits=limits,
+            topic=request.target.topic,
+            topic_exists=topic is not None,
+            kept_from_ms=limits.kept_from_ms if checks_age else None,
+        )
 
 
-def _count_rejects(rows: DataFrame, progress: Progress) -> dict[str, int]:
-    with progress.during("looking for rows that cannot be loaded", lambda: tasks_done(rows.sparkSession)):
-        found = rows.where(F.col(REASON).isNotNull()).groupBy(REASON).count().collect()
-    return {str(each[REASON]): int(each["count"]) for each in sorted(found, key=lambda each: str(each[REASON]))}
+def _look(judged: JudgedRows, request: LoadRequest, progress: Progress) -> dict[str, int]:
+    """Rejects by reason, before anything is made or written, where they are kept apart.
 
+    Otherwise one row is looked at: a wrong expression mostly shows in the first, and later ones end the load.
 
-def _keep_rejects_apart(
-    rows: DataFrame, client: RollwayClient, request: LoadRequest, progress: Progress
-) -> dict[str, int]:
-    rejected = _count_rejects(rows, progress)
-    total = sum(rejected.values())
+    Raises:
+        RejectedRowsError: a row, or more than may be, cannot become records.
+        JobError: rows are older than the topic keeps.
+    """
+    if not request.rejects.are_kept_apart:
+        with told_of_rows():
+            judged.ending_at_the_first_reject().select("value").limit(1).collect()
+        return {}
+    census = _take_census(judged, request, progress)
+    total = sum(census.rejected.values())
     limit = request.rejects.rows_max
     if limit is not None and total > limit:
         raise RejectedRowsError(
             f"{counted(total, 'row')} cannot become records, and --max-rejects is {limit:,}: "
-            f"{_listed(rejected)}. Nothing was loaded."
+            f"{_listed(census.rejected)}. Nothing was loaded."
         )
-    if total == 0:
-        return rejected
+    judged.check_age(census)
+    return census.rejected
+
+
+def _take_census(judged: JudgedRows, request: LoadRequest, progress: Progress) -> Census:
+    with progress.during(f"reading {request.source}", lambda: tasks_done(judged.rows.sparkSession)):
+        return judged.census()
+
+
+def _keep_rejects_apart(rows: DataFrame, client: RollwayClient, request: LoadRequest, progress: Progress) -> None:
     bad = rows.where(F.col(REASON).isNotNull()).select(F.col(REASON).alias("reason"), F.col(SOURCE).alias("row"))
     if request.rejects.files is not None:
         version = request.identity.version
@@ -168,34 +213,29 @@ def _keep_rejects_apart(
         target = TopicAddress(topic=request.rejects.topic, url=request.target.url, options=request.target.options)
         records = bad.select(F.to_json(F.struct("reason", "row")).cast("binary").alias("value"))
         write_records(records, target, client, request.identity.named("rejects"), progress)
-    return rejected
 
 
 def _listed(rejected: Mapping[str, int]) -> str:
     return "; ".join(f"{count:,} times {reason}" for reason, count in rejected.items())
 
 
-def _try(rows: DataFrame, request: LoadRequest, topic: Topic | None, progress: Progress, started: float) -> JobReport:
-    parts = [name for name in ("key", "value") if name in rows.columns]
-    size = sum((F.coalesce(F.octet_length(name).cast("bigint"), F.lit(0)) for name in parts), start=F.lit(0))
-    with progress.during(f"reading {request.source}", lambda: tasks_done(rows.sparkSession)):
-        by_reason = rows.groupBy(REASON).agg(F.count(F.lit(1)).alias("rows"), F.sum(size).alias("bytes")).collect()
-        sample = rows.where(F.col(REASON).isNull()).drop(REASON, SOURCE).limit(SAMPLE_ROWS).collect()
-    good = next((each for each in by_reason if each[REASON] is None), None)
-    rejected = {str(each[REASON]): int(each["rows"]) for each in by_reason if each[REASON] is not None}
-    shown = [_shown(each.asDict()) for each in sample]
-    count, size_bytes = (int(good["rows"]), int(good["bytes"])) if good is not None else (0, 0)
-    where = f"{request.target}, which would be made" if topic is None else f"{request.target}"
-    lines = [f"rejected: {_listed(rejected)}"] if rejected else ["rejected: none"]
+def _try(judged: JudgedRows, request: LoadRequest, progress: Progress, started: float) -> JobReport:
+    census = _take_census(judged, request, progress)
+    judged.check_age(census)
+    good = judged.good
+    # Python has not all times that Spark has.
+    times = {"timestamp": F.col("timestamp").cast("string")} if "timestamp" in good.columns else {}
+    shown = [_shown(each.asDict()) for each in good.withColumns(times).limit(SAMPLE_ROWS).collect()]
+    where = f"{request.target}" if judged.topic_exists else f"{request.target}, which would be made"
     return JobReport(
         job="load",
         outcome="dry_run",
-        summary=f"Dry run: {counted(count, 'record')} ({format_bytes(size_bytes)}) would go to {where}.",
-        rows=count,
-        size_bytes=size_bytes,
+        summary=f"Dry run: {counted(census.rows, 'record')} ({format_bytes(census.size_bytes)}) would go to {where}.",
+        rows=census.rows,
+        size_bytes=census.size_bytes,
         seconds=time.monotonic() - started,
-        details={"rejected": rejected, "topic_exists": topic is not None, "sample": shown},
-        lines=(*lines, *(f"e.g. {each}" for each in shown)),
+        details={"rejected": census.rejected, "topic_exists": judged.topic_exists, "sample": shown},
+        lines=(f"rejected: {_listed(census.rejected) or 'none'}", *(f"e.g. {each}" for each in shown)),
     )
 
 
@@ -210,17 +250,19 @@ def _shown(row: Mapping[str, object]) -> dict[str, object]:
     }
 
 
+def _already_done(request: LoadRequest, job_id: str | None, seconds: float) -> JobReport:
+    identity = request.identity
+    return JobReport(
+        job="load",
+        outcome="already_done",
+        summary=f"Version {identity.version} of {identity.application_id} is loaded already; nothing was written.",
+        rows=0,
+        seconds=seconds,
+        details={"job_id": job_id},
+    )
+
+
 def _report(request: LoadRequest, written: Written, rejected: Mapping[str, int], seconds: float) -> JobReport:
-    if written.is_repeated:
-        return JobReport(
-            job="load",
-            outcome="already_done",
-            summary=f"Version {request.identity.version} of {request.identity.application_id} is loaded already; "
-            "nothing was written.",
-            rows=0,
-            seconds=seconds,
-            details={"job_id": written.job_id, "rejected": dict(rejected)},
-        )
     total = sum(rejected.values())
     lines = [f"partition {number}: {counted(rows, 'record')}" for number, rows in sorted(written.partitions.items())]
     if total:

@@ -1,0 +1,133 @@
+"""The rows of a load as a topic takes them: which can be records, and which are older than it keeps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+
+from rollway.spark.jobs.errors import JobError, RejectedRowsError
+from rollway.spark.jobs.expressions import REASON, SOURCE
+from rollway.spark.jobs.reports import counted
+from rollway.spark.jobs.topic_limits import TopicLimits
+
+# What a row raises in a task comes back in the midst of Java's words.
+_REJECT_MARK = "row cannot become a record: "
+_EXPIRED_MARK = "row is not kept: "
+_REJECTED, _EXPIRED = (
+    re.compile(re.escape(mark) + r"(.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE) for mark in (_REJECT_MARK, _EXPIRED_MARK)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """What was found by reading every row: those that can be records, and how many others by reason."""
+
+    rows: int
+    size_bytes: int
+    expired: int
+    """Of ``rows``, those older than the topic keeps."""
+    oldest: str
+    rejected: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRows:
+    """Rows as records, or with the reason why they cannot be."""
+
+    rows: DataFrame
+    limits: TopicLimits
+    topic: str
+    topic_exists: bool
+    kept_from_ms: int | None
+    """No row may be older; ``None`` where age does not matter."""
+
+    @property
+    def good(self) -> DataFrame:
+        """The rows that can be records, and nothing else of them."""
+        return self.rows.where(F.col(REASON).isNull()).drop(REASON, SOURCE)
+
+    def ending_at_the_first_reject(self) -> DataFrame:
+        """All rows, of which one that cannot be a record, or is too old, raises what ``told_of_rows`` tells."""
+        reject = F.concat(F.lit(_REJECT_MARK), F.col(REASON), F.lit(": "), F.coalesce(SOURCE, F.lit("")))
+        when = F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ssXXX") if self.kept_from_ms is not None else F.lit("")
+        expired = F.concat(F.lit(f"{_EXPIRED_MARK}A row of "), when, F.lit(f" is {self._too_old}"))
+        value = (
+            F.when(F.col(REASON).isNotNull(), F.raise_error(reject).cast("binary"))
+            .when(self._is_expired, F.raise_error(expired).cast("binary"))
+            .otherwise(F.col("value"))
+        )
+        return self.rows.withColumn("value", value).drop(REASON, SOURCE)
+
+    def census(self) -> Census:
+        """Read every row once."""
+        columns = self.rows.columns
+        parts = [F.octet_length(name).cast("bigint") for name in ("key", "value") if name in columns]
+        aggregates = {
+            "rows": F.count(F.lit(1)),
+            "size_bytes": F.sum(sum((F.coalesce(part, F.lit(0)) for part in parts), start=F.lit(0))),
+            "expired": F.count_if(self._is_expired),
+            "oldest": F.min("timestamp").cast("string") if "timestamp" in columns else F.lit(""),
+        }
+        grouped = self.rows.groupBy(REASON).agg(*(each.alias(name) for name, each in aggregates.items()))
+        found = {each[REASON]: each for each in grouped.collect()}
+        good = found.pop(None, None)
+        rejected = {reason: int(found[reason]["rows"]) for reason in sorted(found)}
+        if good is None:
+            return Census(0, 0, 0, "", rejected)
+        return Census(int(good["rows"]), int(good["size_bytes"]), int(good["expired"]), str(good["oldest"]), rejected)
+
+    def check_age(self, census: Census) -> None:
+        """Refuse rows that would be deleted as soon as they are loaded.
+
+        Raises:
+            JobError: there are some.
+        """
+        if census.expired:
+            raise JobError(
+                f"{census.expired:,} of {counted(census.rows, 'row')}, the oldest of {census.oldest}, are "
+                f"{self._too_old}"
+            )
+
+    @property
+    def _is_expired(self) -> Column:
+        if self.kept_from_ms is None:
+            return F.lit(False)
+        return F.col("timestamp") < F.timestamp_millis(F.lit(self.kept_from_ms))
+
+    @property
+    def _too_old(self) -> str:
+        """How a sentence about such rows ends."""
+        remedy = "--config retention.ms=-1"
+        if self.topic_exists:
+            remedy = f"`rollway topics alter {self.topic} {remedy}`"
+        return (
+            f"older than {self.topic} keeps records ({self.limits.retention}), and would be deleted soon. Nothing was "
+            f"loaded: {remedy} keeps such records, --allow-expired loads them all the same."
+        )
+
+
+@contextmanager
+def told_of_rows() -> Iterator[None]:
+    """What the rows of ``ending_at_the_first_reject`` raise where they are read, in one sentence.
+
+    Raises:
+        RejectedRowsError: one cannot become a record.
+        JobError: one is older than the topic keeps.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        if (expired := _EXPIRED.search(str(error))) is not None:
+            raise JobError(expired[1]) from None
+        if (rejected := _REJECTED.search(str(error))) is not None:
+            raise RejectedRowsError(
+                f"A row cannot become a record: {rejected[1].strip()} Nothing was loaded; --rejects-to or "
+                "--rejects-topic keeps such rows apart."
+            ) from None
+        raise

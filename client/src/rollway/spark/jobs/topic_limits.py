@@ -1,0 +1,72 @@
+"""What a topic takes, and how long it keeps it, of its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollway.spark.jobs.errors import JobUsageError
+from rollway.spark.jobs.expressions import RecordLimits
+
+DEFAULTS: Mapping[str, object] = {
+    "cleanup.policy": "delete",
+    "max.message.bytes": 1_048_588,
+    "message.timestamp.after.max.ms": 3_600_000,
+    "message.timestamp.type": "CreateTime",
+    "retention.ms": 604_800_000,
+}
+"""What a topic has that says nothing else, unless the service has defaults of its own."""
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """Limits of single records, and how long all of them are kept.
+
+    Records before ``kept_from_ms`` are so old that the service deletes them when it looks next; where age deletes none,
+    it is ``None``.
+    """
+
+    records: RecordLimits
+    kept_from_ms: int | None = None
+    retention_ms: int = -1
+
+    @property
+    def retention(self) -> str:
+        """For people: ``7 days, retention.ms=604800000``."""
+        days = self.retention_ms / _DAY_MS
+        return f"{days:g} day{'' if days == 1 else 's'}, retention.ms={self.retention_ms}"
+
+
+def topic_limits(partition_count: int | None, config: Mapping[str, object], now_ms: int) -> TopicLimits:
+    """The limits of records that are written ``now_ms``. A setting that ``config`` does not have limits nothing.
+
+    Raises:
+        JobUsageError: a setting is no number that should be one.
+    """
+    record_bytes_max = _number(config, "max.message.bytes")
+    if config.get("message.timestamp.type") == "LogAppendTime":
+        return TopicLimits(RecordLimits(partition_count, record_bytes_max))
+    before_ms, after_ms, retention_ms = (
+        _number(config, name)
+        for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms", "retention.ms")
+    )
+    records = RecordLimits(
+        partition_count,
+        record_bytes_max,
+        oldest_ms=None if before_ms is None or before_ms >= now_ms else now_ms - before_ms,
+        newest_ms=None if after_ms is None else now_ms + after_ms,
+    )
+    deletes = "delete" in str(config.get("cleanup.policy", ""))
+    if retention_ms is None or not deletes or not 0 <= retention_ms < now_ms:
+        return TopicLimits(records)
+    return TopicLimits(records, now_ms - retention_ms, retention_ms)
+
+
+def _number(config: Mapping[str, object], name: str) -> int | None:
+    text = config.get(name)
+    try:
+        return None if text is None else int(str(text))
+    except ValueError:
+        raise JobUsageError(f"--config {name}={text} is not a whole number.") from None

@@ -1,0 +1,222 @@
+"""``load``: nothing is made or written before it is known that all can be, and every pass finds the same rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rollway.client import RollwayClient
+from rollway.spark.jobs import (
+    FileSource,
+    JobError,
+    LoadIdentity,
+    LoadRequest,
+    RecordExpressions,
+    RejectedRowsError,
+    Rejects,
+    TopicAddress,
+    load,
+)
+from rollway.spark.jobs.errors import JobUsageError
+from rollway.spark.jobs.reports import JobReport
+from rollway.spark.jobs.topic_limits import DEFAULTS, topic_limits
+from tests.servers import ServerProcess
+
+DAY_MS = 86_400_000
+OLD_MS = 1_372_896_000_000
+KEEP: dict[str, object] = {"retention.ms": -1}
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic of its own for each test."""
+    return "".join(letter if letter.isalnum() else "-" for letter in request.node.name.removeprefix("test_"))
+
+
+class Loading:
+    """Loads one file into one topic of the service."""
+
+    def __init__(self, spark: SparkSession, server: ServerProcess, topic: str, path: Path) -> None:
+        self.spark, self.url, self.topic, self.path = spark, server.url, topic, path
+        self.is_json = False
+
+    def write(self, *rows: tuple[object, ...]) -> None:
+        """A file of the columns ``a STRING, b INT, t BIGINT``."""
+        if self.is_json:
+            lines = [json.dumps(dict(zip("abt", row, strict=True))) for row in rows]
+        else:
+            lines = ["a,b,t", *(",".join("" if each is None else str(each) for each in row) for row in rows)]
+        self.path.write_text("\n".join(lines) + "\n")
+
+    def run(self, *, dry_run: bool = False, **others: Any) -> JobReport:
+        given: dict[str, Any] = {
+            "source": FileSource(
+                paths=(str(self.path),), format="json" if self.is_json else "csv", schema="a STRING, b INT, t BIGINT"
+            ),
+            "target": TopicAddress(topic=self.topic, url=self.url),
+            "expressions": RecordExpressions(value="a", timestamp="t"),
+            "partitions": 2,
+            **others,
+        }
+        return load(self.spark, LoadRequest(**given), dry_run=dry_run)
+
+    def values(self) -> list[str]:
+        rows = self.spark.read.format("rollway").option("url", self.url).option("subscribe", self.topic).load()
+        return sorted(row[0] for row in rows.selectExpr("cast(value as string)").collect())
+
+
+@pytest.fixture
+def loading(spark: SparkSession, server: ServerProcess, name: str, tmp_path: Path) -> Loading:
+    return Loading(spark, server, name, tmp_path / "in")
+
+
+def rejects_in(folder: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for path in folder.rglob("*.json") for line in path.read_text().splitlines()]
+
+
+# Bad lines
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_all_passes_find_the_same_rejects(loading: Loading, tmp_path: Path, kind: str) -> None:
+    loading.is_json = kind == "json"
+    loading.write(("x", 1, OLD_MS), ("y", "one", OLD_MS), ("z", 3, None))
+    rejects = Rejects(files=str(tmp_path / "bad"))
+    reasons = {"the line does not fit the columns": 1, "there is no timestamp": 1}
+    planned = loading.run(dry_run=True, rejects=rejects, topic_config=KEEP)
+    done = loading.run(rejects=rejects, topic_config=KEEP)
+    assert [(each.rows, each.details["rejected"]) for each in (planned, done)] == [(1, reasons)] * 2
+    assert loading.values() == ["x"]
+    assert sorted(each["reason"] for each in rejects_in(tmp_path / "bad")) == sorted(reasons)
+
+
+def test_numbers_that_are_too_large_are_left_out(loading: Loading) -> None:
+    """Nanoseconds, microseconds, and a partition whose low 32 bits name one."""
+    loading.write(("x", 0, OLD_MS), ("y", 0, OLD_MS * 10**6), ("z", 0, OLD_MS * 1000), ("w", 1, OLD_MS))
+    expressions = RecordExpressions(value="a", timestamp="t", partition="b * 4294967296L")
+    reasons = {
+        "the timestamp is further in the future than the topic's message.timestamp.after.max.ms allows": 1,
+        "the timestamp is too large for milliseconds since 1970": 1,
+        "there is no such partition, the topic has 2": 1,
+    }
+    for dry_run in (True, False):
+        report = loading.run(dry_run=dry_run, expressions=expressions, rejects=Rejects(skip=True), topic_config=KEEP)
+        assert (report.rows, report.details["rejected"]) == (1, reasons)
+    assert loading.values() == ["x"]
+
+
+# What is made, and when
+
+
+@pytest.mark.parametrize(
+    ("error", "others"),
+    [
+        (JobError, {"source": FileSource(paths=("/nowhere/in.csv",))}),
+        (JobUsageError, {"expressions": RecordExpressions(key="nothing")}),
+        (JobUsageError, {"topic_config": {"retention.ms": "forever"}}),
+        (RejectedRowsError, {"rejects": Rejects(skip=True, rows_max=0)}),
+        (RejectedRowsError, {}),
+    ],
+    ids=["no file", "no column", "no number", "too many rejects", "a reject"],
+)
+def test_what_cannot_be_loaded_leaves_no_topic(
+    loading: Loading, client: RollwayClient, error: type[JobError], others: dict[str, Any]
+) -> None:
+    loading.write(("x", "one", OLD_MS))
+    with pytest.raises(error):
+        loading.run(**{"topic_config": KEEP, **others})
+    assert loading.topic not in client.list_topics()
+
+
+def test_a_version_that_is_loaded_is_not_read_again(loading: Loading, tmp_path: Path) -> None:
+    """Its rejects stay, whatever the files have now."""
+    others: dict[str, Any] = {
+        "rejects": Rejects(files=str(tmp_path / "bad")),
+        "identity": LoadIdentity(application_id=loading.topic, version=3),
+        "topic_config": KEEP,
+    }
+    loading.write(("x", 1, OLD_MS), ("y", "one", OLD_MS))
+    assert loading.run(**others).rows == 1
+    before = rejects_in(tmp_path / "bad")
+    loading.write(("x", 1, OLD_MS), ("z", "two", OLD_MS))
+    assert loading.run(**others).outcome == "already_done"
+    loading.path.unlink()
+    for dry_run in (True, False):
+        assert loading.run(dry_run=dry_run, **others).outcome == "already_done"
+    assert rejects_in(tmp_path / "bad") == before
+    assert before[0]["row"].startswith("y,one,")
+    assert loading.values() == ["x"]
+
+
+# Rows that are too old
+
+
+@pytest.mark.parametrize("rejects", [Rejects(), Rejects(skip=True)], ids=["fail", "skip"])
+def test_rows_that_a_new_topic_does_not_keep_are_refused(
+    loading: Loading, client: RollwayClient, rejects: Rejects
+) -> None:
+    loading.write(("x", 1, OLD_MS), ("y", 2, OLD_MS + 1))
+    sentence = r"older than .* keeps records \(7 days, retention.ms=604800000\), .*: --config retention.ms=-1 keeps"
+    for dry_run in (True, False):
+        with pytest.raises(JobError, match=sentence) as raised:
+            loading.run(dry_run=dry_run, rejects=rejects)
+        assert "2013-07-04" in str(raised.value)
+        assert "\n" not in str(raised.value)
+    assert loading.topic not in client.list_topics()
+    assert loading.run(rejects=rejects, topic_config=KEEP).rows == 2
+
+
+@pytest.mark.parametrize("rejects", [Rejects(), Rejects(skip=True)], ids=["fail", "skip"])
+def test_rows_that_a_topic_does_not_keep_are_refused(loading: Loading, client: RollwayClient, rejects: Rejects) -> None:
+    """Also behind a first row that it keeps; nothing of them is visible."""
+    client.create_topic(loading.topic, 2, {"retention.ms": DAY_MS})
+    now_ms = int(time.time() * 1000)
+    loading.write(("x", 1, now_ms), ("y", 2, now_ms - 2 * DAY_MS))
+    with pytest.raises(JobError, match=r"\(1 day, retention.ms=86400000\), .*`rollway topics alter \S+ --config"):
+        loading.run(rejects=rejects)
+    assert loading.values() == []
+    assert loading.run(rejects=rejects, allow_expired=True).rows == 2
+    loading.write(("z", 1, now_ms))
+    assert loading.run(rejects=rejects).rows == 1
+
+
+@pytest.mark.parametrize(
+    "config", [{"message.timestamp.type": "LogAppendTime"}, {"cleanup.policy": "compact"}], ids=lambda each: str(*each)
+)
+def test_old_rows_are_loaded_where_age_deletes_nothing(loading: Loading, config: dict[str, object]) -> None:
+    loading.write(("x", 1, OLD_MS))
+    expressions = RecordExpressions(key="a", value="a", timestamp="t")
+    assert loading.run(topic_config=config, expressions=expressions).rows == 1
+
+
+def test_defaults_of_the_service_are_heeded_once_the_topic_is_made(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    with ServerProcess(
+        tmp_path / "data", environment={"ROLLWAY_TOPIC_DEFAULTS": '{"retention.ms": 3600000}'}
+    ) as server:
+        loading = Loading(spark, server, name, tmp_path / "in")
+        loading.write(("x", 1, int(time.time() * 1000) - DAY_MS))
+        for rejects in (Rejects(), Rejects(skip=True)):
+            with pytest.raises(JobError, match=r"retention\.ms=3600000"):
+                loading.run(rejects=rejects)
+        assert loading.values() == []
+
+
+def test_limits_are_those_of_the_settings() -> None:
+    now_ms = 10 * DAY_MS
+    limits = topic_limits(3, {**DEFAULTS, "message.timestamp.before.max.ms": str(9 * DAY_MS)}, now_ms)
+    assert (limits.records.partition_count, limits.records.record_bytes_max) == (3, 1_048_588)
+    assert (limits.records.oldest_ms, limits.records.newest_ms) == (DAY_MS, now_ms + 3_600_000)
+    assert (limits.kept_from_ms, limits.retention) == (3 * DAY_MS, "7 days, retention.ms=604800000")
+    for config in ({"retention.ms": "-1"}, {"retention.ms": 2**63 - 1}, {"cleanup.policy": "compact"}):
+        assert topic_limits(3, {**DEFAULTS, **config}, now_ms).kept_from_ms is None
+    assert topic_limits(3, {**DEFAULTS, "cleanup.policy": "compact,delete"}, now_ms).kept_from_ms == 3 * DAY_MS
+    stamped = topic_limits(3, {**DEFAULTS, "message.timestamp.type": "LogAppendTime"}, now_ms)
+    assert (stamped.kept_from_ms, stamped.records.oldest_ms, stamped.records.newest_ms) == (None, None, None)
+    assert topic_limits(3, {}, now_ms).records.record_bytes_max is None
