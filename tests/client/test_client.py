@@ -229,3 +229,7 @@ def test_the_first_to_ask_decides_where_a_group_starts(client: RollwayClient, to
     assert client.pin_positions(group, {topic: {0: 2, 1: 0}}) == {topic: {0: 0, 1: 0}}
     with pytest.raises(TopicNotFoundError):
         client.pin_positions(group, {"no-such": {0: 0}})
+    assert client.pinned_positions(group) == {topic: {0: 0, 1: 0, 2: 0}}
+    client.forget_positions(group)
+    client.forget_positions(group)
+    assert client.pinned_positions(group) == {}

@@ -114,3 +114,9 @@ def client(server: ServerProcess) -> Iterator[RollwayClient]:
 def topic(client: RollwayClient) -> str:
     """A new topic with three partitions."""
     return client.create_topic(f"t{next(_numbers)}", PARTITION_COUNT).name
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic of its own for each test."""
+    return str(request.node.name).partition("[")[0].removeprefix("test_")

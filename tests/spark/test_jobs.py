@@ -1,9 +1,8 @@
-"""The five jobs against a real service: what they write, what they report, what a second run and a dry run do."""
+"""The jobs against a real service: what they write, what they report, what a second run and a dry run do."""
 
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,73 +21,18 @@ from rollway.spark.jobs import (
     RecordExpressions,
     RejectedRowsError,
     Rejects,
-    ReplayRequest,
     TopicAddress,
     compare,
     copy,
     export,
     load,
     parse_place,
-    replay,
 )
 from rollway.spark.jobs.checkpoints import CheckpointFolder, RunIntent
 from rollway.spark.jobs.hadoop_files import HadoopFiles
-from rollway.spark.jobs.replay_job import plan_steps
 from rollway.spark.jobs.topics import resolve_range
 from tests.servers import ServerProcess
-
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-BEGIN_MS = 1_372_896_000_000  # 2013-07-04T00:00Z
-KEEP = {"retention.ms": -1}
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A topic of its own for each test."""
-    return str(request.node.name).partition("[")[0].removeprefix("test_")
-
-
-def address(server: ServerProcess, topic: str) -> TopicAddress:
-    return TopicAddress(topic=topic, url=server.url)
-
-
-def write_orders(folder: Path, count: int = 300, *, begin: int = 0, parts: int = 3) -> Path:
-    """``count`` orders of 7 customers, one a minute, in several files."""
-    folder.mkdir(exist_ok=True)
-    for part in range(parts):
-        lines = [
-            json.dumps({"id": number, "customer": f"c{number % 7}", "at": BEGIN_MS + number * 60_000})
-            for number in range(begin, begin + count)
-            if number % parts == part
-        ]
-        (folder / f"part-{begin}-{part}.json").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-ORDERS = RecordExpressions(
-    key="customer", value="cast(id as string)", timestamp="at", headers="map('customer', customer)"
-)
-
-
-def load_orders(
-    spark: SparkSession, server: ServerProcess, topic: str, folder: Path, count: int = 300, **others: Any
-) -> None:
-    source = FileSource(paths=(str(write_orders(folder, count)),), format="json")
-    request = LoadRequest(
-        source=source, target=address(server, topic), expressions=ORDERS, partitions=3, topic_config=KEEP, **others
-    )
-    assert load(spark, request).rows == count
-
-
-def rows_of(spark: SparkSession, server: ServerProcess, topic: str) -> list[tuple[int, str, str, int]]:
-    """Partition, key, value and time of every committed record."""
-    rows = spark.read.format("rollway").option("url", server.url).option("subscribe", topic).load()
-    found = rows.selectExpr(
-        "partition", "cast(key as string)", "cast(value as string)", "unix_millis(timestamp)", "offset"
-    )
-    return [tuple(row)[:4] for row in sorted(found.collect(), key=lambda row: (row["partition"], row["offset"]))]
-
+from tests.spark.orders import BEGIN_MS, KEEP, ORDERS, address, load_orders, rows_of, write_orders
 
 # load
 
@@ -354,6 +298,16 @@ def test_copy_and_compare(spark: SparkSession, server: ServerProcess, name: str,
     assert compare(spark, CompareRequest(left=left, right=address(server, tail)), dry_run=True).outcome == "dry_run"
 
 
+def test_a_topic_that_copy_makes_is_kept_like_its_source(
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str
+) -> None:
+    client.create_topic(name, 2, {**KEEP, "segment.bytes": 1_048_576, "message.timestamp.type": "LogAppendTime"})
+    others = {"topic_config": {"segment.bytes": "2097152"}}
+    copy(spark, CopyRequest(source=address(server, name), target=address(server, f"{name}-2"), **others))
+    made = client.describe_topic(f"{name}-2")
+    assert (made.partition_count, made.own_config) == (2, {**KEEP, "segment.bytes": 2_097_152})
+
+
 @pytest.mark.slow
 def test_compare_finds_what_differs(
     spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str
@@ -425,72 +379,3 @@ def test_copy_from_kafka_names_the_package_that_is_missing(
     source = TopicAddress(topic="orders", url="127.0.0.1:9092", format="kafka")
     with pytest.raises(JobError, match=r"this Spark has no source for Kafka\. Submit with --packages org\.apache"):
         copy(spark, CopyRequest(source=source, target=address(server, name)))
-
-
-# replay
-
-
-class PacedClock:
-    """Time that passes only when somebody waits for it."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.waits: list[float] = []
-
-    def __call__(self) -> float:
-        return self.now
-
-    def wait(self, seconds: float) -> None:
-        self.waits.append(seconds)
-        self.now += seconds
-
-
-def test_replay_happens_at_its_speed_and_goes_on_after_its_last_step(
-    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path
-) -> None:
-    load_orders(spark, server, name, tmp_path / "in")
-    clock = PacedClock()
-    request = ReplayRequest(
-        source=address(server, name),
-        target=address(server, f"{name}-2"),
-        end=parse_place(str(BEGIN_MS + 4 * HOUR_MS)),
-        speed=3600,
-        interval_seconds=1,
-        identity=LoadIdentity(application_id=name, version=1),
-    )
-    planned = replay(spark, request, dry_run=True)
-    assert (planned.outcome, planned.details["steps"]) == ("dry_run", 4)
-    report = replay(spark, request, clock=clock, wait=clock.wait)
-    assert (report.outcome, report.rows) == ("done", 240)
-    assert clock.waits == pytest.approx([1.0, 1.0, 1.0])
-    found = rows_of(spark, server, f"{name}-2")
-    assert found == [row for row in rows_of(spark, server, name) if row[3] < BEGIN_MS + 4 * HOUR_MS]
-    assert replay(spark, request).outcome == "already_done"
-    assert len(rows_of(spark, server, f"{name}-2")) == 240
-
-
-def test_replay_has_every_record_in_one_step(
-    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str
-) -> None:
-    """Times that are out of order stay where they are; each offset belongs to one step."""
-    client.create_topic(name, 2, KEEP)
-    times = [0, 5, 3, 9, 1, 20, 2, 30, 31, 29]
-    frame = spark.createDataFrame(
-        [(str(number), BEGIN_MS + at * 1000, number % 2) for number, at in enumerate(times)],
-        "value string, at long, partition int",
-    ).coalesce(1)
-    columns = frame.selectExpr("value", "timestamp_millis(at) AS timestamp", "partition")
-    columns.write.format("rollway").option("url", server.url).option("topic", name).mode("append").save()
-    request = ReplayRequest(
-        source=address(server, name), target=address(server, f"{name}-2"), speed=2.0, interval_seconds=2.0
-    )
-    wanted = resolve_range(client, request.source, request.start, request.end)
-    steps = plan_steps(spark, wanted, request)
-    assert [step.rows for step in steps] == [4, 1, 1, 1, 3]
-    assert [step.due_seconds for step in steps] == [0.0, 2.0, 4.0, 10.0, 14.0]
-    for number in (0, 1):
-        ranges = [(step.starts[number], step.ends[number]) for step in steps if step.starts[number] < step.ends[number]]
-        assert all(before[1] == after[0] for before, after in pairwise(ranges))
-    now = ReplayRequest(source=request.source, target=request.target, speed=0, timestamps="now", keep_partitions=False)
-    assert replay(spark, now).rows == len(times)
-    assert all(at > BEGIN_MS + DAY_MS for *_, at in rows_of(spark, server, f"{name}-2"))

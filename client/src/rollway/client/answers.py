@@ -33,17 +33,20 @@ class _Document:
 
 @dataclass(frozen=True, slots=True)
 class Topic(_Document):
-    """A topic. ``config`` has the settings in force; it is empty for who may not see them."""
+    """A topic. ``config`` has the settings in force, ``own_config`` those of them that were given for this topic; both
+    are empty for who may not see them."""
 
     name: str
     topic_id: str
     partition_count: int
     config: dict[str, str | int | bool]
+    own_config: dict[str, str | int | bool]
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
         config = {name: setting["value"] for name, setting in document["config"].items()}
-        return cls(document["name"], document["topic_id"], len(document["partitions"]), config)
+        own = {name: config[name] for name, setting in document["config"].items() if setting["source"] == "topic"}
+        return cls(document["name"], document["topic_id"], len(document["partitions"]), config, own)
 
 
 @dataclass(frozen=True, slots=True)

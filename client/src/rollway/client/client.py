@@ -153,11 +153,15 @@ class RollwayClient:
             TopicNotFoundError: a topic or a partition is not there.
         """
         body = {topic: {str(number): offset for number, offset in each.items()} for topic, each in positions.items()}
-        document = self._json("POST", f"/v1/groups/{quote(group, safe='')}/start-positions", {"positions": body})
-        return {
-            topic: {int(number): offset for number, offset in each.items()}
-            for topic, each in document["positions"].items()
-        }
+        return _positions(self._json("POST", _pins(group), {"positions": body}))
+
+    def pinned_positions(self, group: str) -> dict[str, dict[int, int]]:
+        """All that is pinned for the group: offsets by topic and partition; nothing when it is not known."""
+        return _positions(self._get(_pins(group)))
+
+    def forget_positions(self, group: str) -> None:
+        """Forget what is pinned for the group. Durable when it returns; no error when there is nothing."""
+        self._transport.request("DELETE", _pins(group))
 
     # Records
 
@@ -336,6 +340,16 @@ def _topic(topic: str) -> str:
 
 def _records(topic: str, partition: int) -> str:
     return f"{_topic(topic)}/partitions/{partition}/records"
+
+
+def _pins(group: str) -> str:
+    return f"/v1/groups/{quote(group, safe='')}/start-positions"
+
+
+def _positions(document: Any) -> dict[str, dict[int, int]]:
+    return {
+        topic: {int(number): offset for number, offset in each.items()} for topic, each in document["positions"].items()
+    }
 
 
 def _job(job_id: str) -> str:

@@ -272,6 +272,7 @@ def _copy(
     start: options.Start = "earliest",
     end: options.End = "latest",
     by_key: options.ByKey = False,
+    config: options.TargetConfig = None,
     app_id: options.AppId = None,
     app_version: options.AppVersion = None,
     on_data_loss: options.OnLoss = "fail",
@@ -282,8 +283,9 @@ def _copy(
 ) -> None:
     """Copy a topic to another, in order within each partition.
 
-    TO is made with as many partitions if it does not exist, unless FROM is Kafka's. All of it is visible at once, or
-    none; to Kafka Spark writes at least once, and with new timestamps. Kafka needs --packages before the job.
+    TO is made if it does not exist, with as many partitions as FROM and the settings that were given for FROM, unless
+    FROM is Kafka's. All of it is visible at once, or none; to Kafka Spark writes at least once, and with new
+    timestamps. Kafka needs --packages before the job.
 
     \b
     Examples:
@@ -299,6 +301,7 @@ def _copy(
         start=parse_place(start),
         end=parse_place(end),
         keep_partitions=not by_key,
+        topic_config=options.pairs("--config", config),
         identity=LoadIdentity(application_id=app_id, version=app_version),
         on_data_loss=options.on_data_loss(on_data_loss),
     )
@@ -389,6 +392,7 @@ def _replay(
         str, typer.Option("--timestamps", metavar="WHICH", help="keep, or now: those of the replay.")
     ] = "keep",
     by_key: options.ByKey = False,
+    config: options.TargetConfig = None,
     app_id: options.AppId = None,
     app_version: options.AppVersion = None,
     on_data_loss: options.OnLoss = "fail",
@@ -399,8 +403,12 @@ def _replay(
 ) -> None:
     """Replay a range of a topic into another, at its original speed or a multiple of it.
 
-    Each step of --interval is one transaction. A step that cannot be written in time comes late; none is left out. With
-    --app-id and --version a replay that was interrupted goes on after its last step when the same line runs again.
+    Each step of --interval is one transaction. A step that cannot be written in time comes late; none is left out. TO
+    is made if it does not exist, with as many partitions as FROM and the settings that were given for FROM.
+
+    With --app-id and --version a replay that was interrupted goes on after its last step when it runs again, and with
+    what has come to the range since. --speed and --interval may be others then; with another range, --timestamps or
+    --by-key it is refused.
 
     \b
     Examples:
@@ -419,6 +427,7 @@ def _replay(
         interval_seconds=interval,
         timestamps="keep" if timestamps == "keep" else "now",
         keep_partitions=not by_key,
+        topic_config=options.pairs("--config", config),
         identity=LoadIdentity(application_id=app_id, version=app_version),
         on_data_loss=options.on_data_loss(on_data_loss),
     )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rollway.client import RollwayClient, TopicNotFoundError
+from rollway.client import Topic
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place
 from rollway.spark.jobs.progress import Progress, SilentProgress
 from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate
+from rollway.spark.jobs.targets import find_target, make_target
 from rollway.spark.jobs.topics import (
     OnDataLoss,
     TopicAddress,
@@ -31,7 +33,8 @@ class CopyRequest:
 
     Keys, values, headers and timestamps are kept. Records keep their partition if ``keep_partitions``, which needs as
     many partitions in the target; else the key decides, as Kafka's partitioner has it. A target of Rollway that does
-    not exist is made, with as many partitions as the source, unless the source is Kafka's.
+    not exist is made, with the source's partitions and settings, over which ``topic_config`` wins, unless the source is
+    Kafka's.
     """
 
     source: TopicAddress
@@ -39,6 +42,7 @@ class CopyRequest:
     start: Place = EARLIEST
     end: Place = LATEST
     keep_partitions: bool = True
+    topic_config: Mapping[str, object] = field(default_factory=dict)
     identity: LoadIdentity = field(default_factory=LoadIdentity)
     on_data_loss: OnDataLoss = "fail"
 
@@ -68,14 +72,14 @@ def copy(
     progress = progress or SilentProgress()
     started = time.monotonic()
     wanted: TopicRange | None = None
+    topic: Topic | None = None
     if request.source.format == "kafka":
         rows = read_kafka(spark, request.source, request.start, request.end, request.on_data_loss, headers=True)
-        partition_count = None
     else:
         with open_client(request.source) as client:
+            topic = client.describe_topic(request.source.topic)
             wanted = resolve_range(client, request.source, request.start, request.end, request.on_data_loss)
         rows = read_range(spark, wanted, headers=True)
-        partition_count = wanted.partition_count
     columns = ["key", "value", "headers", "timestamp", *(["partition"] if request.keep_partitions else [])]
     chosen = rows.select(*columns)
     if request.target.format == "kafka":
@@ -84,28 +88,17 @@ def copy(
         written = write_kafka(chosen.drop("timestamp"), request.target, progress)
     else:
         with open_client(request.target) as client:
-            _fit_target(client, request, partition_count, dry_run=dry_run)
+            kept = topic.partition_count if topic is not None and request.keep_partitions else None
+            goal = find_target(client, request.target, request.source, kept)
+            if goal is None and topic is None:
+                raise JobError(f"{request.target} does not exist; make it with the partitions it shall have.")
             if dry_run:
                 return _plan(request, wanted, rows, started)
+            if goal is None and topic is not None:
+                make_target(client, request.target, topic, request.topic_config)
             with kafka_explained(request.source):
                 written = write_records(chosen, request.target, client, request.identity, progress)
     return _report(request, wanted, written, time.monotonic() - started)
-
-
-def _fit_target(client: RollwayClient, request: CopyRequest, partition_count: int | None, *, dry_run: bool) -> None:
-    try:
-        target = client.describe_topic(request.target.topic)
-    except TopicNotFoundError:
-        if partition_count is None:
-            raise JobError(f"{request.target} does not exist; make it with the partitions it shall have.") from None
-        if not dry_run:
-            client.create_topic(request.target.topic, partition_count)
-        return
-    if request.keep_partitions and partition_count is not None and target.partition_count < partition_count:
-        raise JobError(
-            f"{request.source} has {counted(partition_count, 'partition')} and {request.target} has "
-            f"{target.partition_count:,}: --by-key lets the keys decide."
-        )
 
 
 def _plan(request: CopyRequest, wanted: TopicRange | None, rows: DataFrame, started: float) -> JobReport:

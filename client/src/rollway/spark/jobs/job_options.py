@@ -40,6 +40,10 @@ Start = Annotated[
 ]
 End = Annotated[str, typer.Option("--until", metavar="PLACE", help="The same; exclusive.")]
 ByKey = Annotated[bool, typer.Option("--by-key", help="Let keys decide the partition instead of keeping it.")]
+TargetConfig = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="Setting of TO if it is made, instead of FROM's; repeatable."),
+]
 AppId = Annotated[
     str | None, typer.Option("--app-id", metavar="ID", help="Whose load it is; with --version it is done only once.")
 ]

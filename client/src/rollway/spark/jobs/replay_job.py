@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from pyspark.sql import Row, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import SparkSession
 
-from rollway.client import RollwayClient, TopicNotFoundError
+from rollway.client import RollwayClient, Topic
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place, format_time
 from rollway.spark.jobs.progress import Progress, SilentProgress, tasks_done
+from rollway.spark.jobs.replay_positions import ReplayPositions
+from rollway.spark.jobs.replay_steps import ReplayStep, plan_steps
 from rollway.spark.jobs.reports import JobReport, Outcome, counted, format_bytes
+from rollway.spark.jobs.targets import find_target, make_target
 from rollway.spark.jobs.topics import OnDataLoss, TopicAddress, TopicRange, open_client, read_range, resolve_range
-from rollway.spark.jobs.writing import COMMITTED_STATES, LoadIdentity, write_records
-
-STEPS_MAX = 100_000
+from rollway.spark.jobs.writing import LoadIdentity, Written, write_records
 
 Timestamps = Literal["keep", "now"]
 
@@ -29,7 +29,9 @@ class ReplayRequest:
 
     ``speed`` 1 is as it was, 10 ten times as fast, 0 as fast as it goes. Records come in steps of
     ``interval_seconds`` of the replay's own time: each step is one transaction, visible at once. ``timestamps`` are
-    kept, or are those of the replay. With an identity a replay that was interrupted goes on after its last step.
+    kept, or are those of the replay. With an identity a replay that was interrupted goes on after its last step, in
+    steps of any length; its range, ``timestamps`` and ``keep_partitions`` must be the same. A target that does not
+    exist is made with the source's settings, over which ``topic_config`` wins.
     """
 
     source: TopicAddress
@@ -40,6 +42,7 @@ class ReplayRequest:
     interval_seconds: float = 2.0
     timestamps: Timestamps = "keep"
     keep_partitions: bool = True
+    topic_config: Mapping[str, object] = field(default_factory=dict)
     identity: LoadIdentity = field(default_factory=LoadIdentity)
     on_data_loss: OnDataLoss = "fail"
 
@@ -58,17 +61,6 @@ class ReplayRequest:
             raise JobUsageError("A replay with --app-id needs an end that stays (--until a time or offsets).")
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayStep:
-    """Offsets that are written together, ``due_seconds`` after the beginning."""
-
-    due_seconds: float
-    from_ms: int
-    starts: Mapping[int, int]
-    ends: Mapping[int, int]
-    rows: int
-
-
 def replay(
     spark: SparkSession,
     request: ReplayRequest,
@@ -82,168 +74,181 @@ def replay(
     left out.
 
     Raises:
-        JobError: the partitions do not fit, or records are lost.
+        JobError: the partitions do not fit, records are lost, or the replay was begun with another range.
         PySparkException: Spark failed; the steps before are visible.
         RollwayError: a service refused or cannot be reached.
     """
     progress = progress or SilentProgress()
     began = time.monotonic()
     with open_client(request.source) as source, open_client(request.target) as target:
-        wanted = resolve_range(source, request.source, request.start, request.end, request.on_data_loss)
+        topic = source.describe_topic(request.source.topic)
+        kept = topic.partition_count if request.keep_partitions else None
+        goal = find_target(target, request.target, request.source, kept)
+        positions = _positions(source, target, request, topic, goal)
+        first, resumed = positions.resume()
+        wanted = _range(source, request, resumed)
         with progress.during(f"looking at the times of {request.source}", lambda: tasks_done(spark)):
-            steps = plan_steps(spark, wanted, request)
-        _fit_target(target, request, wanted, dry_run=dry_run)
-        first = _first_step(target, request)
+            steps = plan_steps(spark, wanted, speed=request.speed, interval_seconds=request.interval_seconds)
         if dry_run:
             return _plan(request, wanted, steps, first, began)
-        rows = size_bytes = 0
-        latest = 0.0
-        origin = clock() - (steps[first].due_seconds if first < len(steps) else 0.0)
-        for number, step in enumerate(steps[first:], first):
-            early = origin + step.due_seconds - clock()
-            if early > 0:
-                wait(early)
-            latest = max(latest, clock() - origin - step.due_seconds)
-            wanted_now = replace(wanted, starts=step.starts, ends=step.ends)
-            records = read_range(spark, wanted_now, headers=True)
-            columns = ["key", "value", "headers"]
-            columns += ["timestamp"] if request.timestamps == "keep" else []
-            columns += ["partition"] if request.keep_partitions else []
-            done = write_records(
-                records.select(*columns), request.target, target, _step_identity(request, number), progress
-            )
-            rows += done.rows
-            size_bytes += done.size_bytes or 0
-            progress.say(
-                f"{format_time(step.from_ms)}: {counted(done.rows, 'record')} (step {number + 1} of {len(steps)})"
-            )
-    return _report(request, len(steps), first, rows, size_bytes, latest, time.monotonic() - began)
+        if goal is None:
+            goal = make_target(target, request.target, topic, request.topic_config)
+            positions = _positions(source, target, request, topic, goal)
+        run = _Run(spark, request, target, positions, progress, clock, wait)
+        run.write_all(wanted, steps, first)
+    return _report(request, run, first, time.monotonic() - began)
 
 
-def plan_steps(spark: SparkSession, wanted: TopicRange, request: ReplayRequest) -> list[ReplayStep]:
-    """The range cut into steps of time, without those that have no records. Reads the timestamps of all of it.
-
-    Records keep their order in the partition: one that is earlier than those before it comes with them.
-
-    Raises:
-        JobUsageError: there would be too many steps.
-    """
-    if wanted.offset_count == 0:
-        return []
-    # Only these columns are decoded.
-    times = read_range(spark, wanted).select("partition", "offset", F.unix_millis("timestamp").alias("at"))
-    found = times.agg(F.min("at").alias("begin"), F.max("at").alias("end")).collect()[0]
-    if found["begin"] is None:
-        return []
-    begin, end = int(found["begin"]), int(found["end"])
-    if request.start.kind == "time":
-        begin = request.start.timestamp_ms
-    step_ms = max(1, int(request.interval_seconds * request.speed * 1000)) if request.speed else end - begin + 1
-    count = (end - begin) // step_ms + 1
-    if count > STEPS_MAX:
-        raise JobUsageError(
-            f"From {format_time(begin)} to {format_time(end)} there would be {count:,} steps of "
-            f"{request.interval_seconds:g} s, and {STEPS_MAX:,} are the most: a higher --speed or --interval, or a "
-            "shorter range helps."
-        )
-    until_now = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
-    step = F.floor((F.max("at").over(until_now) - F.lit(begin)) / F.lit(step_ms)).cast("bigint")
-    cuts = (
-        times.withColumn("step", step)
-        .groupBy("step", "partition")
-        .agg(F.min("offset").alias("start"), F.max("offset").alias("last"), F.count(F.lit(1)).alias("rows"))
-        .collect()
+def _positions(
+    source: RollwayClient, target: RollwayClient, request: ReplayRequest, topic: Topic, goal: Topic | None
+) -> ReplayPositions:
+    return ReplayPositions(
+        source=source,
+        target=target,
+        topic=topic.name,
+        identity=request.identity,
+        records=(
+            topic.topic_id,
+            None if goal is None else goal.topic_id,
+            str(request.start),
+            str(request.end),
+            request.timestamps,
+            request.keep_partitions,
+        ),
     )
-    by_step: dict[int, list[Row]] = {}
-    for cut in cuts:
-        by_step.setdefault(int(cut["step"]), []).append(cut)
-    return [_step(number, rows, begin, step_ms, request, wanted) for number, rows in sorted(by_step.items())]
 
 
-def _step(
-    number: int, cuts: Sequence[Row], begin: int, step_ms: int, request: ReplayRequest, wanted: TopicRange
-) -> ReplayStep:
-    """Partitions without records in this step begin and end where they begin."""
-    starts = {**wanted.starts, **{int(each["partition"]): int(each["start"]) for each in cuts}}
-    ends = {**wanted.starts, **{int(each["partition"]): int(each["last"]) + 1 for each in cuts}}
-    due = number * step_ms / request.speed / 1000 if request.speed else 0.0
-    return ReplayStep(due, begin + number * step_ms, starts, ends, sum(int(each["rows"]) for each in cuts))
+def _range(client: RollwayClient, request: ReplayRequest, resumed: Mapping[int, int]) -> TopicRange:
+    """What is still to be replayed: all of it, or from where the last run ended."""
+    start = Place("offsets", offsets=resumed) if resumed else request.start
+    wanted = resolve_range(client, request.source, start, request.end, request.on_data_loss)
+    return replace(wanted, from_ms=request.start.timestamp_ms if request.start.kind == "time" else None)
 
 
-def _fit_target(client: RollwayClient, request: ReplayRequest, wanted: TopicRange, *, dry_run: bool) -> None:
-    try:
-        target = client.describe_topic(request.target.topic)
-    except TopicNotFoundError:
-        if not dry_run:
-            client.create_topic(request.target.topic, wanted.partition_count)
-        return
-    if request.keep_partitions and target.partition_count < wanted.partition_count:
-        raise JobError(
-            f"{request.source} has {counted(wanted.partition_count, 'partition')} and {request.target} has "
-            f"{target.partition_count:,}: --by-key lets the keys decide."
-        )
+class _Run:
+    """Writes steps when they are due, and counts."""
 
+    def __init__(
+        self,
+        spark: SparkSession,
+        request: ReplayRequest,
+        target: RollwayClient,
+        positions: ReplayPositions,
+        progress: Progress,
+        clock: Callable[[], float],
+        wait: Callable[[float], None],
+    ) -> None:
+        self._spark = spark
+        self._request = request
+        self._target = target
+        self._positions = positions
+        self._progress = progress
+        self._clock = clock
+        self._wait = wait
+        self.rows = self.size_bytes = self.written_count = self.lost_count = 0
+        self.latest_seconds = 0.0
 
-def _step_identity(request: ReplayRequest, number: int) -> LoadIdentity:
-    """Each step is a version of an application of its own replay."""
-    identity = request.identity
-    if identity.application_id is None:
-        return identity
-    return LoadIdentity(application_id=f"{identity.application_id}.{identity.version}", version=number)
+    def write_all(self, wanted: TopicRange, steps: Sequence[ReplayStep], number: int) -> None:
+        """Write the steps; the first one that is written has this number. None waits before the first."""
+        self.lost_count = wanted.lost_count
+        at = dict(wanted.ends)
+        for step in reversed(steps):
+            at.update({partition: start for partition, (start, _) in step.ranges.items()})
+        origin = self._clock() - steps[0].due_seconds if steps else 0.0
+        for step in steps:
+            # Once, unless an earlier run has said where the step of this number ends.
+            while any(at[partition] < end for partition, (_, end) in step.ranges.items()):
+                self._wait_for(step, origin)
+                own = {partition: max(at[partition], end) for partition, (_, end) in step.ranges.items()}
+                pinned = self._positions.pin(number, {**at, **own})
+                ends = {partition: max(at[partition], end) for partition, end in pinned.items()}
+                done = self._write(replace(wanted, starts=at, ends=ends), number)
+                self._progress.say(
+                    f"{format_time(step.from_ms)}: {counted(done.rows, 'record')} (step {number + 1}, "
+                    f"{counted(len(steps), 'step')} in this run)"
+                )
+                at, number = ends, number + 1
 
+    def _wait_for(self, step: ReplayStep, origin: float) -> None:
+        early = origin + step.due_seconds - self._clock()
+        if early > 0:
+            self._wait(early)
+        self.latest_seconds = max(self.latest_seconds, self._clock() - origin - step.due_seconds)
 
-def _first_step(client: RollwayClient, request: ReplayRequest) -> int:
-    """0, or the step after the last one that an earlier run of the same replay has committed."""
-    application = _step_identity(request, 0).application_id
-    if application is None:
-        return 0
-    done = [job.version for job in client.list_jobs(application_id=application) if job.state in COMMITTED_STATES]
-    return max(done) + 1 if done else 0
+    def _write(self, wanted: TopicRange, number: int) -> Written:
+        request = self._request
+        columns = ["key", "value", "headers"]
+        columns += ["timestamp"] if request.timestamps == "keep" else []
+        columns += ["partition"] if request.keep_partitions else []
+        records = read_range(self._spark, wanted, headers=True).select(*columns)
+        identity = self._positions.step_identity(number)
+        done = write_records(records, request.target, self._target, identity, self._progress)
+        if done.is_repeated:
+            raise JobError(
+                f"Step {number + 1} of the replay {request.identity.application_id} {request.identity.version} was "
+                "written by another run of it, which is under way: let that one end."
+            )
+        self._positions.written(number)
+        self.rows += done.rows
+        self.size_bytes += done.size_bytes or 0
+        self.written_count += 1
+        return done
 
 
 def _plan(
     request: ReplayRequest, wanted: TopicRange, steps: Sequence[ReplayStep], first: int, began: float
 ) -> JobReport:
-    rows = sum(step.rows for step in steps[first:])
-    takes = steps[-1].due_seconds - steps[min(first, len(steps) - 1)].due_seconds if steps else 0.0
+    rows = sum(step.rows for step in steps)
+    takes = steps[-1].due_seconds - steps[0].due_seconds if steps else 0.0
     return JobReport(
         job="replay",
         outcome="dry_run",
         summary=f"Dry run: {counted(rows, 'record')} of {request.source} would be replayed into {request.target} in "
-        f"{counted(len(steps) - first, 'step')} within "
+        f"{counted(len(steps), 'step')} within "
         f"about {takes + request.interval_seconds if steps and request.speed else 0:,.0f} s.",
         rows=rows,
         seconds=time.monotonic() - began,
-        details={"range": wanted.as_json(), "steps": len(steps), "first_step": first, "planned_seconds": takes},
+        details={
+            "range": wanted.as_json(),
+            "steps": first + len(steps),
+            "first_step": first,
+            "planned_seconds": takes,
+            "lost": wanted.lost_count,
+        },
         lines=tuple(
             f"{format_time(step.from_ms)}: after {step.due_seconds:,.1f} s, {counted(step.rows, 'record')}"
-            for step in steps[first : first + 5]
+            for step in steps[:5]
         ),
     )
 
 
-def _report(
-    request: ReplayRequest, step_count: int, first: int, rows: int, size_bytes: int, latest: float, seconds: float
-) -> JobReport:
+def _report(request: ReplayRequest, run: _Run, first: int, seconds: float) -> JobReport:
     outcome: Outcome
-    if step_count == 0:
-        outcome, summary = "nothing_to_do", f"{request.source} has no records in that range."
-    elif first >= step_count:
-        outcome, summary = "already_done", "This replay was finished before; nothing was written."
-    else:
+    if run.written_count:
         outcome = "done"
         summary = (
-            f"Replayed {counted(rows, 'record')} ({format_bytes(size_bytes)}) of {request.source} into "
-            f"{request.target} in {counted(step_count - first, 'step')} within {seconds:,.1f} s."
+            f"Replayed {counted(run.rows, 'record')} ({format_bytes(run.size_bytes)}) of {request.source} into "
+            f"{request.target} in {counted(run.written_count, 'step')} within {seconds:,.1f} s."
         )
-    lines = (f"the latest step began {latest:.1f} s after its time",) if outcome == "done" and latest >= 0.1 else ()
+    elif first:
+        outcome, summary = "already_done", "This replay was finished before; nothing was written."
+    else:
+        outcome, summary = "nothing_to_do", f"{request.source} has no records in that range."
+    lines = [f"the latest step began {run.latest_seconds:.1f} s after its time"] if run.latest_seconds >= 0.1 else []
+    if run.lost_count:
+        lines.append(f"{counted(run.lost_count, 'offset')} had been deleted before they were replayed")
     return JobReport(
         job="replay",
         outcome=outcome,
         summary=summary,
-        rows=rows,
-        size_bytes=size_bytes,
+        rows=run.rows,
+        size_bytes=run.size_bytes,
         seconds=seconds,
-        details={"steps": step_count, "first_step": first, "latest_seconds": round(latest, 3)},
-        lines=lines,
+        details={
+            "steps": first + run.written_count,
+            "first_step": first,
+            "latest_seconds": round(run.latest_seconds, 3),
+            "lost": run.lost_count,
+        },
+        lines=tuple(lines),
     )

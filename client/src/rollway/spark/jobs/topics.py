@@ -82,6 +82,8 @@ class TopicRange:
     """Only records at or after this time."""
     until_ms: int | None = None
     """Only records before this time."""
+    on_data_loss: OnDataLoss = "fail"
+    """About records that go before they are read."""
 
     @property
     def offset_count(self) -> int:
@@ -146,6 +148,7 @@ def resolve_range(
         lost_count=sum(each.skipped_count for each in found.partitions),
         from_ms=start.timestamp_ms if start.kind == "time" else None,
         until_ms=end.timestamp_ms if end.kind == "time" else None,
+        on_data_loss=on_data_loss,
     )
 
 
@@ -167,11 +170,15 @@ def _bound_of(side: Literal["start", "end"], place: Place, number: int) -> dict[
 
 
 def read_range(spark: SparkSession, wanted: TopicRange, *, headers: bool = False) -> DataFrame:
-    """The records of the range: one Spark partition of each topic partition that has some, in the order of offsets."""
+    """The records of the range: one Spark partition of each topic partition that has some, in the order of offsets.
+
+    Partitions without offsets in the range are not looked at, unless none has any.
+    """
     topic = wanted.address.topic
-    numbers = sorted(wanted.starts)
+    numbers = sorted(each for each, end in wanted.ends.items() if wanted.starts[each] < end) or sorted(wanted.starts)
     rows = (
         spark.read.format("rollway")
+        .option("failOnDataLoss", str(wanted.on_data_loss == "fail").lower())
         .options(**wanted.address.all_options())
         .option("isolationLevel", ISOLATION)
         .option("assign", json.dumps({topic: numbers}))

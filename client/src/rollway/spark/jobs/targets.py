@@ -1,0 +1,52 @@
+"""The topic that a job writes another one to: whether it fits, and how it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rollway.client import RollwayClient, Topic, TopicNotFoundError
+from rollway.spark.jobs.errors import JobError
+from rollway.spark.jobs.reports import counted
+from rollway.spark.jobs.topics import TopicAddress
+
+_OF_TIMES = "message.timestamp."
+
+
+def find_target(
+    client: RollwayClient, target: TopicAddress, source: TopicAddress, partitions: int | None
+) -> Topic | None:
+    """The topic, if there is one.
+
+    Args:
+        partitions: how many the source has, where records keep theirs.
+
+    Raises:
+        JobError: it has fewer partitions.
+    """
+    try:
+        topic = client.describe_topic(target.topic)
+    except TopicNotFoundError:
+        return None
+    if partitions is not None and topic.partition_count < partitions:
+        raise JobError(
+            f"{source} has {counted(partitions, 'partition')} and {target} has {topic.partition_count:,}: --by-key "
+            "lets the keys decide."
+        )
+    return topic
+
+
+def make_target(client: RollwayClient, target: TopicAddress, source: Topic, config: Mapping[str, object]) -> Topic:
+    """Make the topic, with as many partitions as ``source`` and the settings that are its own; ``config`` wins.
+
+    Raises:
+        JobError: the source's settings may not be seen, and ``config`` has none.
+        RollwayError: the service refuses, as for a setting that it does not know.
+    """
+    if not source.config and not config:
+        raise JobError(
+            f"{target} does not exist, and the settings of {source.name}, which it would take over, may not be seen: "
+            "give them with --config, or make the topic first."
+        )
+    # Times are kept as they are, which those settings would change, or refuse as too old.
+    taken = {name: value for name, value in source.own_config.items() if not name.startswith(_OF_TIMES)}
+    return client.create_topic(target.topic, source.partition_count, {**taken, **config})
