@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Header, Request
@@ -109,6 +110,19 @@ async def request_key_of(
     if len(names) > 1:
         raise refused_header("Idempotency-Key", "this header occurs twice", code="duplicate_header")
     return None if idempotency_key is None else RequestKey(_parse_key(idempotency_key), access.principal)
+
+
+def no_transactional_id(instead: str) -> Callable[[Request], Awaitable[None]]:
+    """A dependency that refuses the header Transactional-Id, as ``instead`` says what to do.
+
+    Ignored, it would show at once what is meant to be shown by a commit, and leave behind what is meant to be aborted.
+    """
+
+    async def refuse(request: Request) -> None:
+        if "transactional-id" in request.headers:
+            raise refused_header("Transactional-Id", f"not taken here; {instead}", code="unsupported_header")
+
+    return refuse
 
 
 def refused_header(name: str, detail: str, *, code: str = "invalid_header") -> Problem:

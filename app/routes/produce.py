@@ -19,7 +19,7 @@ from app.http import request_context
 from app.http.negotiation import content_type
 from app.http.problems import Problem, instance_of
 from app.idempotence import replay_headers
-from app.idempotence_headers import RequestKeyOf, refused_header
+from app.idempotence_headers import RequestKeyOf, no_transactional_id, refused_header
 from app.keyed_parts import keyed_parts
 from app.paths import PRODUCE as PRODUCE_PATH
 from app.produce_body import ProduceRequest
@@ -90,7 +90,7 @@ _BODY: dict[str, Any] = {
         **problems(*PRODUCE, *TRANSACTION, TRANSACTION_ABORTED),
     },
     openapi_extra=_BODY,
-    dependencies=[Depends(within_produce_quota)],
+    dependencies=[Depends(within_produce_quota), Depends(no_transactional_id("give transactional_id in the body"))],
 )
 @asks(Operation.WRITE, ResourceKind.TOPIC)
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)

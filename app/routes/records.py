@@ -37,7 +37,7 @@ from app.idempotence import (
     replay_headers,
     stamp_batches,
 )
-from app.idempotence_headers import IdempotenceOf, refused_header
+from app.idempotence_headers import IdempotenceOf, no_transactional_id, refused_header
 from app.paths import RECORDS, TOPIC_RECORDS
 from app.producer_stream import ProducerStream
 from app.producing import (
@@ -61,6 +61,10 @@ MESSAGE_SET = "application/vnd.kafka.message-set"
 _SEQUENCES_NEED_A_PARTITION = (
     "sequences count the records of one partition; send them to /v1/topics/{topic}/partitions/{partition}/records, "
     "or send the request with an Idempotency-Key"
+)
+_TRANSACTIONS_NEED_A_PARTITION = (
+    "send records of a transaction to /v1/topics/{topic}/partitions/{partition}/records, or to /v1/produce with "
+    "transactional_id in the body"
 )
 HOT_BODY_BYTES_MAX = 256 * 1024
 LARGE_BODY_BYTES_MAX = 64 * 1024 * 1024
@@ -292,7 +296,7 @@ def _answer(result: ProduceResultDocument | None, *, is_lines: bool = False, is_
         **problems(*PRODUCE),
     },
     openapi_extra=_record_body("RoutedRecordList", "RoutedRecord", raw=False),
-    dependencies=[Depends(within_produce_quota)],
+    dependencies=[Depends(within_produce_quota), Depends(no_transactional_id(_TRANSACTIONS_NEED_A_PARTITION))],
 )
 @needs(Operation.WRITE, ResourceKind.TOPIC)
 async def produce_records_to_topic(

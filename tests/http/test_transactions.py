@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,36 @@ def test_a_transaction_is_not_named_for_nothing(client: httpx.Client, topic: str
         f"{topic}/partitions/0/records", json={"records": [{"value": "x"}]}, headers={"Transactional-Id": "t"}
     )
     assert problem(answer) == (409, "invalid_txn_state", 48)
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type", "instead"),
+    [
+        ("/v1/topics/{topic}/records", "application/json", "/v1/topics/{topic}/partitions/{partition}/records"),
+        ("/v1/topics/{topic}/records", "application/x-ndjson", "/v1/topics/{topic}/partitions/{partition}/records"),
+        ("/v1/produce", "application/json", "transactional_id"),
+    ],
+)
+def test_a_transaction_is_named_where_it_counts(
+    client: httpx.Client, topic: str, name: str, path: str, media_type: str, instead: str
+) -> None:
+    """Ignored, the header would make the records visible at once."""
+    topic_name = topic.rpartition("/")[2]
+    part = {"topic": topic_name, "partition": 0, "records": [{"value": "a"}]}
+    bodies = {"application/json": '{"records":[{"value":"a"}]}', "application/x-ndjson": '{"value":"a"}\n'}
+    body = json.dumps({"partitions": [part]}) if path == "/v1/produce" else bodies[media_type]
+    headers = {"Content-Type": media_type, "Transactional-Id": "loader"}
+    for _ in range(2):
+        answer = client.post(path.format(topic=topic_name), content=body, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+        (fault,) = answer.json()["errors"]
+        assert (fault["pointer"], fault["code"]) == ("Transactional-Id", "unsupported_header")
+        assert instead in fault["detail"]
+        # Once the query is known, plain requests may be answered without the application.
+        plain = {"Content-Type": media_type}
+        assert client.post(path.format(topic=topic_name), content=body, headers=plain).status_code == 200
+    ends = [limits(client, topic, partition)["log_end_offset"] for partition in (0, 1)]
+    assert sum(ends) == 2
 
 
 @pytest.mark.parametrize(
