@@ -198,7 +198,7 @@ class Session:
 
 
 @contextmanager
-def open_session(server: str, api_key: str | None = None) -> Iterator[Session]:
+def open_session(server: str, api_key: str | None) -> Iterator[Session]:
     """A session with the service at ``server``; its connections close at the end.
 
     Raises:

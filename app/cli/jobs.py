@@ -32,6 +32,7 @@ def list_jobs(
         str, typer.Option("--application", metavar="ID", help="Only jobs of this application.")
     ] = "",
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """List load jobs, the newest first.
@@ -43,7 +44,7 @@ def list_jobs(
     """
     found: list[dict[str, Any]] = []
     cursor = ""
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         while True:
             params: dict[str, str | int] = {"limit": PAGE_LIMIT, "state": state}
             params |= {"start_after": cursor} if cursor else {}
@@ -80,6 +81,7 @@ def list_jobs(
 def describe_job(
     job_id: JobId,
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show how far a load job is, and what it has written to each partition.
@@ -88,7 +90,7 @@ def describe_job(
     Examples:
       rollway jobs describe 9f86d081884c7d65
     """
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         found = session.get(_path(job_id))
     if as_json:
         print_json(found)
@@ -108,6 +110,7 @@ def describe_job(
 def abort_job(
     job_id: JobId,
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Abort an open load job; one that is committed stays so.
@@ -116,7 +119,7 @@ def abort_job(
     Examples:
       rollway jobs abort 9f86d081884c7d65
     """
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         ended = session.send("POST", _path(job_id, "abort"), None)
     if as_json:
         print_json(ended)

@@ -32,6 +32,7 @@ def _rows(document: dict[str, Any]) -> list[tuple[str, int, int]]:
 def show_positions(
     group_id: GroupId,
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show where a group starts.
@@ -40,7 +41,7 @@ def show_positions(
     Examples:
       rollway positions show flights-dashboard
     """
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         found = session.get(_path(group_id))
     if as_json:
         print_json(found)
@@ -55,6 +56,7 @@ def delete_positions(
     group_id: GroupId,
     topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Only those in this topic.")] = "",
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Forget where a group starts: the next time it is pinned anew.
@@ -64,7 +66,7 @@ def delete_positions(
       rollway positions delete flights-dashboard --topic flights
     """
     query = f"?{urlencode({'topic': topic})}" if topic else ""
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         gone = session.send("DELETE", f"{_path(group_id)}{query}", None)
     if as_json:
         print_json(gone)

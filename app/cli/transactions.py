@@ -29,6 +29,7 @@ def list_transactions(
         str, typer.Option("--state", metavar="STATE", help="open, all, or one state, such as ongoing.")
     ] = "open",
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """List the transactions that are open.
@@ -40,7 +41,7 @@ def list_transactions(
     """
     found: list[dict[str, Any]] = []
     cursor = ""
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         while True:
             params: dict[str, str | int] = {"limit": PAGE_LIMIT, "state": state}
             page = session.get("/v1/transactions", params | ({"start_after": cursor} if cursor else {}))
@@ -73,6 +74,7 @@ def list_transactions(
 def describe_transaction(
     transactional_id: TransactionalId,
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show one transaction, its partitions, and what it waits for.
@@ -81,7 +83,7 @@ def describe_transaction(
     Examples:
       rollway transactions describe orders-loader
     """
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         found = session.get(_path(transactional_id))
     if as_json:
         print_json(found)
@@ -99,6 +101,7 @@ def describe_transaction(
 def abort_transaction(
     transactional_id: TransactionalId,
     server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Abort an open transaction, as its producer would.
@@ -107,7 +110,7 @@ def abort_transaction(
     Examples:
       rollway transactions abort orders-loader
     """
-    with open_session(server) as session:
+    with open_session(server, api_key) as session:
         found = session.get(_path(transactional_id))
         producer = {name: found[name] for name in ("producer_id", "producer_epoch")}
         ended = session.send("POST", _path(transactional_id, "abort"), producer)

@@ -455,6 +455,12 @@ def test_the_first_key_is_made_offline_and_the_rest_by_commands(
         (tmp_path / "lines").write_text("one\ntwo\n")
         printed("produce", "orders", str(tmp_path / "lines"), "--api-key", other["api_key"])
         assert "orders" in printed("acls", "list", "--principal", "User:x")
+        # Each of the commands that came later: as who ROLLWAY_API_KEY says, and as who the option says.
+        assert "No transaction is open" in printed("transactions", "list")
+        assert "no such load job" in printed("jobs", "list")
+        assert "Nothing is pinned" in printed("positions", "show", "readers")
+        for command in (["positions", "show", "readers"], ["transactions", "abort", "loader"]):
+            assert "User:x" in _refused(capsys, *command, "--api-key", other["api_key"])
         token = printed(
             *("tokens", "create", "--operation", "READ", "--topic", "orders", "--expires", "2027-06-01T00:00:00Z"),
             *("--api-key", other["api_key"]),

@@ -43,6 +43,12 @@ def test_every_command_can_answer_in_json(words: tuple[str, ...]) -> None:
     assert "--json" in CliRunner().invoke(make_application(), [*words, "--help"]).output
 
 
+@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+def test_every_command_that_names_a_service_can_say_who_asks(words: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(make_application(), [*words, "--help"]).output
+    assert ("--server" in shown) == ("--api-key" in shown)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
