@@ -195,8 +195,8 @@ OFFSET_HEADERS = {
         "example": "4711/38, 4712/40",
     },
     "Cache-Control": {
-        "description": "A closed range from a numbered offset is immutable, another closed one is to be revalidated, "
-        "anything else is not to be stored.",
+        "description": "no-cache for a closed range that is durable: it may be kept, and asked for again with its "
+        "ETag. no-store for anything else.",
         "schema": {"type": "string"},
     },
     "ETag": {
@@ -401,7 +401,6 @@ def _respond(
         answer.snapshot,
         answer.wanted,
         prepared.next_offset,
-        parameters,
         _form(media_type, parameters),
         prepared.headers,
         is_exact=media_type == RECORD_BATCHES,

@@ -13,7 +13,7 @@ from app.answers import json_answer
 from app.broker import Broker
 from app.dependencies import BrokerOf, LogOf, OffsetInPath, within_fetch_quota
 from app.documented_problems import READ, problems
-from app.fetch_headers import IMMUTABLE, NO_STORE, is_durable
+from app.fetch_headers import NO_STORE, REVALIDATE, is_durable
 from app.fetch_range import ISOLATIONS, read_record, read_value
 from app.http import request_context
 from app.http.problems import Problem
@@ -49,9 +49,12 @@ def _request_header(name: str, description: str, example: str) -> dict[str, Any]
     }
 
 
+_CACHE_CONTROL = _text_header("no-cache once it is durable: ask again with If-None-Match; no-store before.")
+_RECORD_HEADERS = {"ETag": _text_header("Names the record, once it is durable."), "Cache-Control": _CACHE_CONTROL}
+_IF_NONE_MATCH = _request_header("If-None-Match", "ETags of answers that are known: 304 for one of them.", '"..."')
 _VALUE_HEADERS = {
     "ETag": _text_header("Names the value."),
-    "Cache-Control": _text_header("immutable once it is durable, no-store before."),
+    "Cache-Control": _CACHE_CONTROL,
     "Accept-Ranges": _text_header("bytes."),
     "Record-Timestamp": {
         "description": "The record's timestamp in ms; -1: none.",
@@ -66,11 +69,17 @@ _ONE_RECORD = (*READ, "record_not_found")
     operation_id="getRecord",
     summary="Get one record",
     response_model=FetchedRecord,
-    responses=problems(*_ONE_RECORD),
+    responses={
+        200: {"headers": _RECORD_HEADERS},
+        304: {"description": "The record is as If-None-Match says.", "headers": _RECORD_HEADERS},
+        **problems(*_ONE_RECORD),
+    },
+    openapi_extra={"parameters": [_IF_NONE_MATCH]},
     dependencies=[Depends(within_fetch_quota)],
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def get_record(
+    request: Request,
     log: LogOf,
     offset: OffsetInPath,
     broker: BrokerOf,
@@ -87,10 +96,15 @@ async def get_record(
     record = await broker.read(read)
     if record is None:
         raise _no_record(offset)
-    caching = IMMUTABLE if is_durable(log, offset + 1) else NO_STORE
+    headers = {"Cache-Control": NO_STORE}
+    if is_durable(log, offset + 1):
+        etag = f'"{log.topic_id}-{log.name.partition}-{offset}-record;{encoding}"'
+        headers = {"ETag": etag, "Cache-Control": REVALIDATE}
+        if is_match(request, etag):
+            return Response(status_code=304, headers={**headers, "Vary": "Accept-Encoding"})
     content = encode_document(record)
     _charge(broker, len(content))
-    return json_answer(content, headers={"Cache-Control": caching})
+    return json_answer(content, headers=headers)
 
 
 @router.get(
@@ -117,7 +131,7 @@ async def get_record(
         "parameters": [
             _request_header("Range", "One range of bytes.", "bytes=0-1023"),
             _request_header("If-Range", "The ETag Range is meant for; the whole value when it is another.", '"..."'),
-            _request_header("If-None-Match", "ETags of values that are known: 304 for one of them.", '"..."'),
+            _IF_NONE_MATCH,
         ]
     },
     dependencies=[Depends(within_fetch_quota)],
@@ -141,7 +155,7 @@ async def get_record_value(
     etag = f'"{log.topic_id}-{log.name.partition}-{offset}-value"'
     headers = {
         "ETag": etag,
-        "Cache-Control": IMMUTABLE if is_durable(log, offset + 1) else NO_STORE,
+        "Cache-Control": REVALIDATE if is_durable(log, offset + 1) else NO_STORE,
         "Accept-Ranges": "bytes",
         "Record-Timestamp": str(timestamp),
     }
