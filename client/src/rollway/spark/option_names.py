@@ -130,6 +130,19 @@ def canonical(name: str) -> str:
     return _CANONICAL.get(name.lower(), name)
 
 
+def divided(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Options that were given for a read and a write together, as those of the read and those of the write.
+
+    What is only for one of them is not the other's; an option that neither knows is left to both, to be refused.
+    """
+    return _without(given, WRITE), _without(given, READ)
+
+
+def _without(given: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    lowered = {name.lower() for name in names}
+    return {name: value for name, value in given.items() if name.lower() not in lowered}
+
+
 def ignored_names(given: Mapping[str, str], known: tuple[str, ...]) -> tuple[str, ...]:
     """Of options in lower case, those that do nothing in a read (``READ``) or a write (``WRITE``), in order."""
     used = {name.lower() for name in (*CONNECTION, *known)} - {"groupidprefix"}

@@ -294,7 +294,7 @@ def _copy(
       rollway-spark --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 copy orders orders --from-kafka
       host:9092
     """
-    given, given_to = format_options, to_format_options if to_format_options is not None else format_options
+    given, given_to = options.options_of_both(format_options, to_format_options)
     request = CopyRequest(
         source=options.topic_address(source, url, from_kafka, given),
         target=options.topic_address(target, to_url or url, to_kafka, given_to),
@@ -417,10 +417,10 @@ def _replay(
     """
     if timestamps not in ("keep", "now"):
         raise JobUsageError(f"--timestamps {timestamps!r} is neither keep nor now.")
-    given_to = to_format_options if to_format_options is not None else format_options
+    given, given_to = options.options_of_both(format_options, to_format_options)
     request = ReplayRequest(
-        source=options.address(source, url, format_options),
-        target=options.address(target, to_url or url, given_to),
+        source=options.topic_address(source, url, None, given),
+        target=options.topic_address(target, to_url or url, None, given_to),
         start=parse_place(start),
         end=parse_place(end),
         speed=speed,

@@ -13,7 +13,7 @@ from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place
 from rollway.spark.jobs.progress import Progress, SilentProgress
 from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate
-from rollway.spark.jobs.targets import find_target, make_target
+from rollway.spark.jobs.targets import find_target, make_target, open_target
 from rollway.spark.jobs.topics import (
     OnDataLoss,
     TopicAddress,
@@ -87,7 +87,7 @@ def copy(
             return _plan(request, wanted, rows, started)
         written = write_kafka(chosen.drop("timestamp"), request.target, progress)
     else:
-        with open_client(request.target) as client:
+        with open_target(request.target) as client:
             kept = topic.partition_count if topic is not None and request.keep_partitions else None
             goal = find_target(client, request.target, request.source, kept)
             if goal is None and topic is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
 
 from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.topics import OnDataLoss, TopicAddress
+from rollway.spark.option_names import divided
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -53,7 +54,12 @@ OnLoss = Annotated[
 ]
 FormatOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="KEY=VALUE", help='Option of format("rollway") or Kafka; repeatable.'),
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="KEY=VALUE",
+        help='Option of format("rollway") or Kafka, such as transactionTimeout or fetchMaxBytes; repeatable.',
+    ),
 ]
 ToFormatOptions = Annotated[
     list[str] | None,
@@ -87,11 +93,20 @@ def address(topic: str, url: str, format_options: Sequence[str] | None) -> Topic
     return TopicAddress(topic=topic, url=url, options=pairs("--option", format_options))
 
 
-def topic_address(topic: str, url: str, kafka: str | None, format_options: Sequence[str] | None) -> TopicAddress:
+def topic_address(topic: str, url: str, kafka: str | None, given: Mapping[str, str]) -> TopicAddress:
     """A topic of Kafka if its servers are given, else one of a Rollway service."""
     if kafka is None:
-        return address(topic, url, format_options)
-    return TopicAddress(topic=topic, url=kafka, format="kafka", options=pairs("--option", format_options))
+        return TopicAddress(topic=topic, url=url, options=given)
+    return TopicAddress(topic=topic, url=kafka, format="kafka", options=given)
+
+
+def options_of_both(
+    format_options: Sequence[str] | None, to_format_options: Sequence[str] | None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Those of the topic that is read and of the one that is written: of ``--option`` each has what is for it, unless
+    ``--to-option`` says what the other has."""
+    given = pairs("--option", format_options)
+    return divided(given) if to_format_options is None else (given, pairs("--to-option", to_format_options))
 
 
 def on_data_loss(text: str) -> OnDataLoss:

@@ -16,8 +16,9 @@ from rollway.spark.jobs.file_sources import FileSource, read_files
 from rollway.spark.jobs.load_rows import Census, JudgedRows, told_of_rows
 from rollway.spark.jobs.progress import Progress, SilentProgress, tasks_done
 from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate
+from rollway.spark.jobs.targets import open_target
 from rollway.spark.jobs.topic_limits import DEFAULTS, topic_limits
-from rollway.spark.jobs.topics import TopicAddress, open_client
+from rollway.spark.jobs.topics import TopicAddress
 from rollway.spark.jobs.writing import COMMITTED_STATES, LoadIdentity, Written, write_records
 
 SAMPLE_ROWS = 3
@@ -91,7 +92,7 @@ def load(
     """
     progress = progress or SilentProgress()
     started = time.monotonic()
-    with open_client(request.target) as client:
+    with open_target(request.target) as client:
         topic = _find_topic(client, request)
         loaded = _find_loaded(client, request.identity)
         if loaded is not None:

@@ -16,7 +16,7 @@ from rollway.spark.jobs.progress import Progress, SilentProgress, tasks_done
 from rollway.spark.jobs.replay_positions import ReplayPositions
 from rollway.spark.jobs.replay_steps import ReplayStep, plan_steps
 from rollway.spark.jobs.reports import JobReport, Outcome, counted, format_bytes
-from rollway.spark.jobs.targets import find_target, make_target
+from rollway.spark.jobs.targets import find_target, make_target, open_target
 from rollway.spark.jobs.topics import OnDataLoss, TopicAddress, TopicRange, open_client, read_range, resolve_range
 from rollway.spark.jobs.writing import LoadIdentity, Written, write_records
 
@@ -80,7 +80,7 @@ def replay(
     """
     progress = progress or SilentProgress()
     began = time.monotonic()
-    with open_client(request.source) as source, open_client(request.target) as target:
+    with open_client(request.source) as source, open_target(request.target) as target:
         topic = source.describe_topic(request.source.topic)
         kept = topic.partition_count if request.keep_partitions else None
         goal = find_target(target, request.target, request.source, kept)

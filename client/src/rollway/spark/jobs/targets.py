@@ -5,11 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rollway.client import RollwayClient, Topic, TopicNotFoundError
-from rollway.spark.jobs.errors import JobError
+from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.reports import counted
-from rollway.spark.jobs.topics import TopicAddress
+from rollway.spark.jobs.topics import TopicAddress, refuse_options
+from rollway.spark.options import WriteOptions
 
+_DECIDED_IN_WRITES = (
+    "topic",
+    "deliveryMode",
+    "txnAppId",
+    "txnVersion",
+    "jobId",
+    "onReject",
+    "rejectTopic",
+    "maxRejected",
+)
 _OF_TIMES = "message.timestamp."
+
+
+def write_options(target: TopicAddress) -> WriteOptions:
+    """What is asked for of a write to the topic: compression, timeout, connection.
+
+    Raises:
+        JobUsageError: the topic is Kafka's, or an option is one that jobs decide.
+        OptionError: an option is unknown or cannot be.
+    """
+    if target.format != "rollway":
+        raise JobUsageError(f"{target} is not a topic of a Rollway service.")
+    refuse_options(target, _DECIDED_IN_WRITES)
+    return WriteOptions.parse({**target.all_options(), "topic": target.topic})
+
+
+def open_target(target: TopicAddress) -> RollwayClient:
+    """A client of the service that has a topic that is written to; the caller closes it.
+
+    Raises: as ``write_options``.
+    """
+    return RollwayClient(write_options(target).client)
 
 
 def find_target(

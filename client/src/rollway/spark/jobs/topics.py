@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -22,6 +22,21 @@ from rollway.spark.options import ReadOptions
 ISOLATION = "read_committed"
 KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 _KAFKA_MARKS = ("org.apache.kafka.", "org.apache.spark.sql.kafka010.")
+
+# What a job says of its own accord: another value would be overruled, or overrule it.
+_DECIDED_IN_READS = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "isolationLevel",
+    "includeHeaders",
+)
 
 TopicFormat = Literal["rollway", "kafka"]
 OnDataLoss = Literal["fail", "skip"]
@@ -56,15 +71,29 @@ class TopicAddress:
 
 
 def open_client(address: TopicAddress) -> RollwayClient:
-    """A client of the service that has the topic; the caller closes it.
+    """A client of the service that has a topic that is read; the caller closes it.
 
     Raises:
-        JobUsageError: the topic is Kafka's.
+        JobUsageError: the topic is Kafka's, or an option is one that jobs decide.
+        OptionError: an option is unknown or cannot be.
     """
     if address.format != "rollway":
         raise JobUsageError(f"{address} is not a topic of a Rollway service.")
+    refuse_options(address, _DECIDED_IN_READS)
     options = {**address.all_options(), "subscribe": address.topic}
     return RollwayClient(ReadOptions.parse(options, streaming=False).client)
+
+
+def refuse_options(address: TopicAddress, names: Collection[str]) -> None:
+    """Return unless one of these options is given.
+
+    Raises:
+        JobUsageError: it is.
+    """
+    lowered = {name.lower() for name in names}
+    for name in address.options:
+        if name.lower() in lowered:
+            raise JobUsageError(f"{name} cannot be given as an option of {address}: the job decides it.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -13,15 +14,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
 
-from rollway.client import RollwayClient, RollwayError
+from rollway.client import Job, JobConflictError, JobNotFoundError, RollwayClient, RollwayError
 from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.progress import Progress, tasks_done
 from rollway.spark.jobs.reports import counted, format_bytes
+from rollway.spark.jobs.targets import write_options
 from rollway.spark.jobs.topics import TopicAddress, kafka_error
 
-JOB_TIMEOUT_MS = 600_000
 _OLDER_INTERFACE = "spark.sql.sources.useV1SourceList"
 COMMITTED_STATES = ("committing", "committed")
+RENEWALS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ def write_records(
         application,
         identity.version or 0,
         mode="transactional",
-        timeout_ms=JOB_TIMEOUT_MS,
+        timeout_ms=write_options(target).transaction_timeout_ms,
         topics=(target.topic,),
     )
     if job.state in COMMITTED_STATES:
@@ -88,7 +90,7 @@ def write_records(
     writer = rows.write.format("rollway").options(**target.all_options())
     writer = writer.option("topic", target.topic).option("jobId", job.job_id).mode("append")
     try:
-        with progress.during(f"writing to {target}", how_far):
+        with _kept_open(client, job), progress.during(f"writing to {target}", how_far):
             writer.save()
     except BaseException:
         with suppress(RollwayError):
@@ -102,6 +104,38 @@ def write_records(
         job_id=job.job_id,
         partitions={each.partition: each.rows for each in getattr(done, "partitions", ())},
     )
+
+
+@contextmanager
+def _kept_open(client: RollwayClient, job: Job) -> Iterator[None]:
+    """Keep the job from timing out while no task has written anything: executors may be long in coming.
+
+    Until then no reader waits for it. Ends with the block, and with this process.
+    """
+    ended = threading.Event()
+    keeper = threading.Thread(target=_keep_open, args=(client, job, ended), name="keeping a load job open", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        keeper.join()
+
+
+def _keep_open(client: RollwayClient, job: Job, ended: threading.Event) -> None:
+    for attempt in range(RENEWALS_MAX):
+        if ended.wait(job.timeout_ms / 3_000):
+            return
+        try:
+            if client.find_job(job.job_id).rows:
+                return
+            # Nothing is ever written by this attempt; that it has enlisted is what the service goes by.
+            client.enlist(job.job_id, 0, attempt)
+        except (JobConflictError, JobNotFoundError):
+            return
+        except RollwayError:
+            # It may be back in time, and what the tasks find says more.
+            continue
 
 
 def write_kafka(rows: DataFrame, target: TopicAddress, progress: Progress) -> Written:
