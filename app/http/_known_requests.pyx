@@ -48,8 +48,6 @@ cdef extern from "<time.h>" nogil:
     int CLOCK_MONOTONIC
 
 cdef enum:
-    # More than this is not read behind a request that waits for the end of its turn.
-    STASH_BYTES_MAX = 64 * 1024
     # Larger requests have a sink for what is missing.
     WHOLE_BYTES_MAX = 128 * 1024
 
@@ -133,7 +131,7 @@ cdef class Ticket:
     cdef double began
 
     def __init__(self, turn, body, config, options):
-        """``turn.end()``, of whatever it waits for, settles it before its time."""
+        """``turn.end()``, of whatever it waits for, settles it before its time, or lets it wait for something else."""
         self.turn, self.body, self.config, self.options = turn, body, config, options
 
 
@@ -142,7 +140,7 @@ cdef class KnownRequests:
 
     # What the way looks at for each request, where it costs nothing to look; the bases in Python use them as their own.
     cdef public object cycle, flow, transport, server_state, loop
-    cdef public object _active, _known, _body, _waits_for, _stage
+    cdef public object _active, _known, _body, _waits_for, _stage, _stash
     cdef public bint _deaf, _ends
     cdef public long _message_number
     cdef public double _deadline, _timer_at
@@ -151,10 +149,8 @@ cdef class KnownRequests:
     cdef int64_t unsent_bytes_each
     cdef Seen seen
     cdef double keep_alive_seconds
-    # A request that waits for the end of this turn of the loop, and what came behind it; whether no more is read.
+    # A request that waits for the end of this turn of the loop; what comes behind it is kept.
     cdef Ticket ticket
-    cdef bytes stash
-    cdef bint is_stash_full
 
     def __cinit__(self, *_, **__):
         self.descriptor = -1
@@ -169,23 +165,24 @@ cdef class KnownRequests:
 
     def data_received(self, data):
         if self.ticket is not None:
-            self.keep(data if self.stash is None else self.stash + data)
+            self._keep(data)
             return None
-        if (
-            self._known is not None
-            and self.descriptor >= 0
-            and self._waits_for is NEXT_REQUEST
-            and self._stage is IDLE
-            and self._body is None
-            and not (self._deaf or self._ends)
-            and type(data) is bytes
-            and (self._active is None or self._active.response_complete)
-            and not self.flow.write_paused
-        ):
+        if self._known is not None and self.descriptor >= 0 and type(data) is bytes and self.may_answer():
             data = self.answer_known(data)
             if data is None:
                 return None
         return twin(self, data)
+
+    cdef bint may_answer(self) except -1:
+        """Whether the next request may be answered here: all others are, and their answers are taken."""
+        return (
+            self._waits_for is NEXT_REQUEST
+            and self._stage is IDLE
+            and self._body is None
+            and not (self._deaf or self._ends)
+            and (self._active is None or self._active.response_complete)
+            and not self.flow.write_paused
+        )
 
     cdef object answer_known(self, bytes data):
         """Answer what can be answered here; what is left is returned, ``None`` for nothing."""
@@ -239,7 +236,7 @@ cdef class KnownRequests:
             if type(answer) is Ticket:
                 self.wait_for(<Ticket>answer, head, number, began)
                 if end < size:
-                    self.keep(data[end:])
+                    self._keep(data[end:])
                 return None
             self._message_number += 1
             self.tier.answered_count += 1
@@ -250,7 +247,7 @@ cdef class KnownRequests:
             start = end
             if start == size:
                 return None
-            if self._deaf:
+            if not self.may_answer():
                 break
         return data[start:] if start else data
 
@@ -285,23 +282,9 @@ cdef class KnownRequests:
         self._message_number += 1
         return 0
 
-    cdef int keep(self, bytes stash) except -1:
-        """Let what came wait behind the ticket; a client that sends more than is answered has to wait, too."""
-        self.stash = stash
-        if PyBytes_GET_SIZE(stash) >= STASH_BYTES_MAX and not self.is_stash_full:
-            self.is_stash_full = True
-            self.flow.pause_reading()
-        return 0
-
-    @property
-    def stash_bytes(self):
-        """How much waits behind a request that waits for the end of its turn."""
-        return 0 if self.stash is None else PyBytes_GET_SIZE(self.stash)
-
     def settle(self, Ticket ticket):
         """Answer the request that waits, and go on with what came meanwhile."""
-        cdef bytes stash = self.stash
-        self.ticket = self.stash = ticket.connection = None
+        self.ticket = ticket.connection = None
         answer = ticket.answer
         if self._deaf:
             # Whoever sent it is gone.
@@ -315,12 +298,8 @@ cdef class KnownRequests:
             self._waits_for = NEXT_REQUEST
             if self.send_answer(ticket.head, ticket.number, ticket.body, answer, ticket.began):
                 self.note_answered(ticket.head, answer, ticket.began)
-        if self.is_stash_full:
-            # Others may have reasons of their own not to read on, which they find with what waits here.
-            self.is_stash_full = False
-            self.flow.resume_reading()
-        if stash is not None:
-            self.data_received(stash)
+        if self._stash:
+            self._look_at_stash()
 
     def eof_received(self):
         if self.ticket is not None:
@@ -330,7 +309,7 @@ cdef class KnownRequests:
     def connection_lost(self, exc):
         if self.ticket is not None:
             # It is carried out all the same.
-            self.ticket.connection = self.ticket = self.stash = None
+            self.ticket.connection = self.ticket = None
         PlainRequests.connection_lost(self, exc)
 
     def shutdown(self):

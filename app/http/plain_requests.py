@@ -41,6 +41,9 @@ _IDLE = Stage.IDLE
 # A body that came with its head is copied out of the bytes around it; one that is so large is not.
 SLICED_BYTES_MIN = 8 * 1024
 
+STASH_BYTES_MAX = 64 * 1024
+"""With more that waits to be looked at, nothing is read."""
+
 KNOWN_HEADS_MAX = 32
 """Of one connection; that of the path which was new longest ago goes first."""
 
@@ -98,34 +101,58 @@ class PlainRequests(EdgeProtocol):
         self._ends = False
         # What a large body counts among those of all requests, until its answer.
         self._room: Hold | None = None
+        # What came while the client had not taken its answers; whether nothing is read because of it.
+        self._stash = b""
+        self._is_stash_full = False
 
     # The short way
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
-            return
-        known = self._known
-        if known is not None and self._body is None and self._is_between_requests():
-            data = self._take_known(known, data)
-            if not data or self._deaf:
+        while data and not self._deaf:
+            is_next = self._is_between_requests()
+            if self._stash or (is_next and self.flow.write_paused):
+                self._keep(data)
                 return
-        if self._waits_for is _NEXT_REQUEST:
-            self._waits_for = Waits.NOTHING
-        if self._body is not None:
-            data = self._collect(self._body, data)
-            if known is not None and data and self._is_between_requests():
-                data = self._take_known(known, data)
-        if data and not self._deaf:
-            self._feed_and_learn(data)
+            left = data
+            if self._body is not None:
+                data = self._collect(self._body, data)
+            elif is_next and self._known is not None:
+                data = self._take_known(self._known, data)
+            if data is left:
+                if self._waits_for is _NEXT_REQUEST:
+                    self._waits_for = Waits.NOTHING
+                self._feed_and_learn(data)
+                return
 
     def _is_between_requests(self) -> bool:
-        """Whether all that was asked is answered, and a request that begins now may be answered here."""
+        """Whether all that was asked is answered."""
         return (
             (self._waits_for is _NEXT_REQUEST or self.cycle is None or self.cycle.response_complete)
             and self._stage is _IDLE
-            and not self.flow.write_paused
             and (self._active is None or self._active.response_complete)
         )
+
+    def _keep(self, data: bytes) -> None:
+        """Let what came wait to be looked at; a client that sends on has to wait, too."""
+        self._stash += data
+        if len(self._stash) >= STASH_BYTES_MAX and not self._is_stash_full:
+            self._is_stash_full = True
+            self.flow.pause_reading()
+
+    def _look_at_stash(self) -> None:
+        """Go on with what came meanwhile."""
+        stash, self._stash = self._stash, b""
+        if self._is_stash_full:
+            # Others may have reasons of their own not to read on, which they find with what waits here.
+            self._is_stash_full = False
+            self.flow.resume_reading()
+        self.data_received(stash)
+
+    def resume_writing(self) -> None:
+        """The client has taken its answers, or nearly: those that it has asked for since may be made."""
+        super().resume_writing()
+        if self._stash:
+            self._look_at_stash()
 
     def _take_known(self, known: KnownHead, data: bytes) -> bytes:
         """Answer the requests at the beginning of ``data`` whose heads are known; what is left is for the parser."""
@@ -157,7 +184,7 @@ class PlainRequests(EdgeProtocol):
             if end == size:
                 return b""
             start = end
-            if self._deaf or not self._is_between_requests():
+            if self._deaf or self.flow.write_paused or not self._is_between_requests():
                 break
         return data[start:] if start else data
 
@@ -504,6 +531,7 @@ class PlainRequests(EdgeProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, or we have closed."""
         self._forget_collected()
+        self._stash = b""
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
