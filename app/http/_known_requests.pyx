@@ -301,9 +301,19 @@ cdef class KnownRequests:
         if self._stash:
             self._look_at_stash()
 
+    cdef int end_tickets(self) except -1:
+        """Let what waits be answered now, or have an exchange, which can wait on; and so what has come behind it."""
+        while self.ticket is not None:
+            ticket, turn = self.ticket, self.ticket.turn
+            turn.end()
+            # The end of a turn may leave it to that of an fsync in a thread.
+            if self.ticket is ticket and ticket.turn is turn:
+                # Only a defect would leave one behind: that must not hold up a stop.
+                break
+        return 0
+
     def eof_received(self):
-        if self.ticket is not None:
-            self.ticket.turn.end()
+        self.end_tickets()
         return PlainRequests.eof_received(self)
 
     def connection_lost(self, exc):
@@ -313,8 +323,7 @@ cdef class KnownRequests:
         PlainRequests.connection_lost(self, exc)
 
     def shutdown(self):
-        if self.ticket is not None:
-            self.ticket.turn.end()
+        self.end_tickets()
         PlainRequests.shutdown(self)
 
     cdef int note_answered(self, head, answer, double began) except -1:

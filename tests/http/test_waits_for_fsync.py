@@ -164,3 +164,28 @@ def test_who_waits_at_a_stop_is_answered(server: ThreadedServer) -> None:
         assert {answer.status for answer in answers} <= {200, 503}
         stopping.join(60)
         assert not stopping.is_alive()
+
+
+def test_a_stop_between_a_request_and_its_write_lets_it_be_answered(server: ThreadedServer) -> None:
+    """Two things are waited for one behind the other then: the end of the turn, and an fsync in a thread."""
+    loop = server.service.loop
+    assert loop is not None
+
+    def stop() -> None:
+        server.service.release()
+        for connection in list(server.connections):
+            connection.shutdown()
+
+    with clients(server, "group", COUNT) as opened:
+        server.service.broker._flush_pace._hopeful_count = 0
+        log = server.service.broker.partition("group", 0)
+        end = log.snapshot.log_end_offset
+        with one_turn(server):
+            for place, connection in enumerate(opened):
+                connection.send(post("group", batch(b"%d" % place)))
+            loop.call_soon_threadsafe(stop)
+        statuses = [connection.read_answer().status for connection in opened]
+        assert set(statuses) <= {200, 503}
+        written = log.snapshot.log_end_offset - end
+    # Whoever is told that it is not applied finds it so.
+    assert written == 2 * statuses.count(200)
