@@ -24,6 +24,9 @@ from storage.errors import StorageError
 from storage.offsets import NO_TIMESTAMP
 from storage.partition_log import AppendResult, PartitionLog
 
+_PREPARED_AT_ONCE = 4
+"""Partitions of one request whose records are encoded at the same time, in threads that others want, too."""
+
 
 class ProduceResultDocument(msgspec.Struct, gc=False):
     """Where the records of one partition went; see ``schemas.records.ProduceResult``."""
@@ -176,7 +179,7 @@ async def produce(
 async def produce_to_topic(
     broker: Broker, name: str, parsed: ParsedRecords, options: ProduceOptions
 ) -> list[ProduceOutcome]:
-    """Spread records over a topic's partitions; one outcome each, in their order. A failure of one stops no other.
+    """Spread records over a topic's partitions; one outcome each, in order. None waits for another, or fails with it.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.
@@ -184,7 +187,10 @@ async def produce_to_topic(
     topic = broker.topic(name)
     online = [log.name.partition for log in topic.partitions if log.offline_reason is None]
     spread = rows_by_partition(parsed, name, len(topic.partitions), online, broker.sticky)
-    begun = [await _begin(broker, name, number, parsed, rows, options) for number, rows in spread.items()]
+    slots = asyncio.Semaphore(_PREPARED_AT_ONCE)
+    begun = await asyncio.gather(
+        *(_begin(broker, name, number, parsed, rows, options, slots) for number, rows in spread.items())
+    )
     if options.acks == "0":
         broker.metrics.dropped_appends.inc(sum(isinstance(outcome, ProduceOutcome) for outcome in begun))
         return [
@@ -201,11 +207,18 @@ class _Begun:
 
 
 async def _begin(
-    broker: Broker, name: str, number: int, parsed: ParsedRecords, rows: list[int], options: ProduceOptions
+    broker: Broker,
+    name: str,
+    number: int,
+    parsed: ParsedRecords,
+    rows: list[int],
+    options: ProduceOptions,
+    slots: asyncio.Semaphore,
 ) -> _Begun | ProduceOutcome:
     try:
         log = broker.partition(name, number)
-        batches = await batches_of(broker, log, parsed, None if len(rows) == len(parsed) else rows)
+        async with slots:
+            batches = await batches_of(broker, log, parsed, None if len(rows) == len(parsed) else rows)
         return _Begun(log, broker.submit(log, batches, options))
     except (StorageError, Problem) as error:
         return ProduceOutcome(number, None, problem_for(error))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
+from app import producing
 from app.broker import Broker, ProduceOptions
 from app.fetch_range import FetchRange, FetchRequest
 from app.fetching import FetchAnswer
 from app.http.problems import Problem
+from app.translate import ParsedRecords, parse_record_list
+from storage.config import TopicConfig
 from storage.errors import ShuttingDownError, StorageError, UnknownTopicOrPartitionError
 from storage.log_snapshot import LogSnapshot
 from storage.partition_log import PartitionLog
@@ -200,5 +205,42 @@ def test_a_fetch_does_not_wait_for_a_topic_that_was_deleted_before_it_could() ->
         with pytest.raises(UnknownTopicOrPartitionError):
             await made.broker.fetching.begin(log, request)
         assert len(made.broker.waiters) == 0
+
+    on_stand(scenario)
+
+
+@pytest.mark.parametrize("held_by", ["writer", "encoder"])
+def test_partitions_of_one_request_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch, held_by: str) -> None:
+    """The first partition is held up: what goes to the second is in its log meanwhile."""
+    go_on = threading.Event()
+    encode = producing.validated_batches
+
+    def held_encode(parsed: ParsedRecords, config: TopicConfig, now_ms: int, rows: list[int], **more: Any) -> Any:
+        if rows == [0]:
+            assert go_on.wait(30)
+        return encode(parsed, config, now_ms, rows, **more)
+
+    async def scenario(made: Stand) -> None:
+        # Compressed in threads.
+        first, second = await made.topic("t", 2, compression_type="gzip")
+        parsed = parse_record_list(
+            b'{"records":[{"value":"a","partition":0},{"value":"b","partition":1}]}',
+            "utf8",
+            now_ms=made.broker.now_ms(),
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            if held_by == "writer":
+                await stack.enter_async_context(made.broker.writer_of(first).held())
+            else:
+                stack.callback(go_on.set)
+                monkeypatch.setattr(producing, "validated_batches", held_encode)
+            answer = asyncio.ensure_future(
+                producing.produce_to_topic(made.broker, "t", parsed, ProduceOptions(acks="1"))
+            )
+            await eventually(lambda: second.snapshot.log_end_offset == 1)
+            assert (first.snapshot.log_end_offset, answer.done()) == (0, False)
+        outcomes = await answer
+        assert [outcome.partition for outcome in outcomes if outcome.problem is None] == [0, 1]
+        assert first.snapshot.log_end_offset == 1
 
     on_stand(scenario)
