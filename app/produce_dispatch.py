@@ -268,7 +268,7 @@ def _require(access: Access, resource: Any) -> None:
 
 async def _batches(broker: Broker, log: PartitionLog, part: PartRequest) -> list[ValidBatch]:
     if part.record_batches is not None:
-        batches = await broker.validate(log, bytearray(part.record_batches))
+        batches = await broker.validate(log, part.record_batches)
         refuse_reserved(batches)
         return batches
     assert part.records is not None
