@@ -6,6 +6,10 @@ SETUP_STAMP := $(VENV)/.setup-stamp
 DEMO_STAMP := $(VENV)/.demo-stamp
 BENCH_STAMP := $(VENV)/.bench-stamp
 JAVA_STAMP := $(VENV)/.java-stamp
+# The oldest Spark that the library allows, beside that of .venv.
+OLDEST_SPARK := $(VENV)/oldest-spark
+OLDEST_SPARK_STAMP := $(VENV)/.oldest-spark-stamp
+ON_OLDEST_SPARK := PYTHONPATH="$(CURDIR)/$(OLDEST_SPARK)" SPARK_WANTED=$(shell sed -n 's/^pyspark==\([0-9.]*\).*/\1/p' requirements/oldest-spark.lock)
 # What is compiled when there is a compiler.
 COMPILED := client/src/rollway/records/_sections.pyx app/_distributions.pyx app/_plain_records.pyx app/_record_texts.pyx app/hot/_quick_answers.pyx app/http/_known_requests.pyx storage/_batch_search.pyx storage/_plain_append.pyx
 
@@ -27,7 +31,7 @@ HISTORY_SECONDS ?= 600
 SOAK_SECONDS ?= 600
 RETRY_ROUNDS ?= 100
 ROUNDS ?= 20
-# Where Spark's packages for Kafka and Avro are kept, with their Spark and a Kafka.
+# Where Spark's packages for Kafka and Avro are kept, with a Kafka.
 PACKAGES_DIR ?= $(VENV)/spark-packages
 
 # What is run a second time as where there is no compiler; the library's own tests look at both ways themselves.
@@ -41,7 +45,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test spark-fault-test spark-packages-test crash-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
+.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test spark-fault-test spark-oldest-test spark-packages-test crash-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -98,10 +102,18 @@ retry-test: setup ## send every request several times over breaking connections,
 spark-fault-test: setup $(JAVA_STAMP) ## Spark loads while tasks, drivers, workers and services die, each scenario 20 times (ROUNDS=...)
 	SPARK_FAULT_ROUNDS=$(ROUNDS) $(PYTEST) tests/spark_faults -s -m slow
 
-spark-packages-test: setup ## rollway-spark with Spark's packages for Kafka and Avro, on their Spark and on ours (needs mvn)
+$(OLDEST_SPARK_STAMP): requirements/oldest-spark.lock $(SETUP_STAMP)
+	rm -rf $(OLDEST_SPARK)
+	DIST_EXTRA_CONFIG="$(CURDIR)/requirements/wheels.cfg" $(BIN)/python -m pip install --quiet --require-hashes --no-deps \
+		--no-build-isolation --target $(OLDEST_SPARK) -r requirements/oldest-spark.lock
+	@touch $@
+
+spark-oldest-test: setup $(OLDEST_SPARK_STAMP) ## the tests with Spark again, on the oldest Spark that the library allows
+	$(ON_OLDEST_SPARK) $(PYTEST) $(PARALLEL) -m "not slow" tests/spark
+
+spark-packages-test: setup $(OLDEST_SPARK_STAMP) ## rollway-spark with Spark's packages for Kafka and Avro, on the oldest Spark and on ours (needs mvn)
 	$(BIN)/python -m tests.spark_packages.fetching $(PACKAGES_DIR)
-	SPARK_PACKAGES_DIR=$(PACKAGES_DIR) SPARK_PACKAGES_SPARK=4.2.0 \
-	PYTHONPATH=$(abspath $(PACKAGES_DIR))/pyspark-4.2.0 $(PYTEST) tests/spark_packages -m slow
+	$(ON_OLDEST_SPARK) SPARK_PACKAGES_DIR=$(PACKAGES_DIR) $(PYTEST) tests/spark_packages -m slow
 	SPARK_PACKAGES_DIR=$(PACKAGES_DIR) $(PYTEST) tests/spark_packages -m slow
 
 history-test: setup ## ten minutes of load and kill -9, judged as Jepsen judges (HISTORY_SECONDS=...)
@@ -160,6 +172,7 @@ lock: setup ## resolve the dependencies anew (UPGRADE=--upgrade takes the newest
 	$(LOCK) pyproject.toml --group dev -o requirements/dev.lock
 	$(LOCK) --group build -o requirements/build.lock
 	$(LOCK) --group demo --no-deps -o requirements/demo.lock
+	$(LOCK) --group oldest-spark --no-deps -o requirements/oldest-spark.lock
 	$(LOCK) --group bench --constraints requirements/dev.lock -o requirements/bench.lock
 
 clean: ## remove .venv, caches and what builds leave; data directories stay

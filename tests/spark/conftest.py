@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -61,6 +62,12 @@ def start_session(directory: Path) -> SparkSession:
     return builder.getOrCreate()
 
 
+def check_version(session: SparkSession) -> None:
+    """It is the Spark that the Makefile wants, if it wants one: another may have been found first."""
+    wanted = os.environ.get("SPARK_WANTED", pyspark.__version__)
+    assert session.version == wanted, f"this is Spark {session.version}, and {wanted} was to be tested"
+
+
 def end_session(session: SparkSession) -> None:
     """Stop it, and wait until its JVM has ended."""
     gateway = SparkContext._gateway
@@ -79,6 +86,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         for name, value in spark_environment().items():
             patch.setenv(name, value)
         session = start_session(directory)
+        check_version(session)
         yield session
         end_session(session)
 

@@ -1,12 +1,10 @@
-"""Gets Spark's packages for Kafka and Avro, and the Spark they fit: ``python -m tests.spark_packages.fetching``.
+"""Gets Spark's packages for Kafka and Avro: ``python -m tests.spark_packages.fetching``.
 
 They are behind the Spark that the other tests use: what is published decides which versions are tested.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,13 +13,10 @@ from bench.peers.peer import CannotRunError
 from rollway.spark.jobs.file_sources import AVRO_PACKAGE
 from rollway.spark.jobs.topics import KAFKA_PACKAGE
 
-SPARK_VERSION = "4.2.0"
-"""The Makefile has it too."""
 KAFKA_VERSION = "4.2.0"
 AVRO_VERSION = "4.1.1"
 """There is none of 4.2, and this one works there."""
 
-ROOT = Path(__file__).parents[2]
 _OWN_JARS = ("spark-sql-kafka", "spark-token-provider-kafka", "spark-avro", "kafka-clients", "commons-pool2")
 """What Spark itself does not have: another Scala or Hadoop beside its own breaks it."""
 
@@ -43,26 +38,15 @@ def jars_in(cache: Path) -> dict[str, str]:
     return found
 
 
-def _fetch_spark(cache: Path) -> None:
-    folder = cache / f"pyspark-{SPARK_VERSION}"
-    if (folder / "pyspark" / "jars").is_dir():
-        return
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-    environment = {**os.environ, "DIST_EXTRA_CONFIG": str(ROOT / "requirements/wheels.cfg")}
-    subprocess.run([*command, "--target", str(folder), f"pyspark=={SPARK_VERSION}"], check=True, env=environment)
-
-
 def main(arguments: list[str]) -> int:
-    """Fetch into the directory that is given, and print where that Spark is."""
+    """Fetch into the directory that is given."""
     cache = Path(arguments[0]).resolve()
     cache.mkdir(parents=True, exist_ok=True)
     try:
         jars_in(cache)
-        _fetch_spark(cache)
-    except (CannotRunError, subprocess.CalledProcessError) as error:
+    except CannotRunError as error:
         print(f"Spark's packages cannot be had: {error}", file=sys.stderr)
         return 1
-    print(cache / f"pyspark-{SPARK_VERSION}")
     return 0
 
 

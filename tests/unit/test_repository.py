@@ -210,6 +210,7 @@ def test_locks_agree_with_the_declared_dependencies() -> None:
         "dev": run_time + groups["build"] + [entry for entry in groups["dev"] if isinstance(entry, str)],
         "demo": groups["demo"],
         "bench": groups["bench"],
+        "oldest-spark": groups["oldest-spark"],
     }
     for name, requirements in declared.items():
         pins = locked(name)
@@ -224,6 +225,13 @@ def test_locks_agree_with_the_declared_dependencies() -> None:
 def test_what_benches_add_changes_nothing_that_is_tested() -> None:
     dev, bench = locked("dev"), locked("bench")
     assert {name: bench[name] for name in dev if name in bench} == {name: dev[name] for name in dev if name in bench}
+
+
+def test_the_oldest_spark_that_is_tested_is_the_oldest_that_is_allowed() -> None:
+    library = tomllib.loads((ROOT / "client/pyproject.toml").read_text("utf-8"))
+    extra = {each.name: each for each in map(Requirement, library["project"]["optional-dependencies"]["spark"])}
+    oldest = locked("oldest-spark")["pyspark"]
+    assert f">={oldest}" in map(str, extra["pyspark"].specifier)
 
 
 def test_service_lock_is_part_of_the_dev_lock() -> None:
