@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from rollway.spark.jobs.digests import partition_digests, whole_digest
+from rollway.spark.jobs.digests import digests_by, whole_digest
 
 Rows = list[tuple[str | None, str | None]]
 BASE: Rows = [("a", "1"), ("b", "2"), (None, ""), ("a", "1")]
@@ -39,7 +39,7 @@ def test_everything_else_counts(spark: SparkSession, other: Rows) -> None:
 
 def test_each_partition_has_its_own(spark: SparkSession) -> None:
     rows = spark.sql("SELECT cast(id % 2 as int) AS partition, id AS value FROM range(10)")
-    found = partition_digests(rows, ["value"])
+    found = digests_by("partition", rows, ["value"])
     assert {number: count for number, (count, _) in found.items()} == {0: 5, 1: 5}
     assert found[0][1] != found[1][1]
     assert all(len(digest) == 32 for _, digest in found.values())

@@ -334,6 +334,7 @@ def _compare(
     ignore: Annotated[
         list[str] | None, typer.Option("--ignore", metavar="PART", help="key, value, headers or timestamp; repeatable.")
     ] = None,
+    skip_rejects: options.SkipRejects = False,
     format_options: options.FormatOptions = None,
     to_format_options: options.ToFormatOptions = None,
     dry_run: options.DryRun = False,
@@ -342,7 +343,8 @@ def _compare(
     """Compare two topics, or a topic and files; exit status 3 and the first difference if they differ.
 
     Two topics must have the same records in the same order in each partition; offsets may differ. Files are read and
-    turned into records as load does it, and must have the same records in any order.
+    turned into records as load does it, and must have the same records in any order; rows that cannot be records are a
+    difference, too, unless they are skipped.
 
     \b
     Examples:
@@ -369,6 +371,7 @@ def _compare(
         expressions=RecordExpressions(key=key, value=value, headers=headers, timestamp=timestamp),
         any_order=any_order,
         ignored=tuple(ignore or ()),
+        skip_rejects=skip_rejects,
     )
     _carry_out(context, compare, request, dry_run=dry_run, as_json=as_json)
 

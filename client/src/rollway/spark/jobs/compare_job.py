@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
 
-from rollway.spark.jobs.digests import partition_digests, row_hash, whole_digest
+from rollway.spark.jobs.digests import NOTHING, digests_by, row_hash, whole_digest
 from rollway.spark.jobs.errors import JobUsageError
-from rollway.spark.jobs.expressions import REASON, RecordExpressions, record_rows
+from rollway.spark.jobs.expressions import REASON, RecordExpressions, record_rows, told_reasons
 from rollway.spark.jobs.file_sources import FileSource, read_files
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place
 from rollway.spark.jobs.progress import Progress, SilentProgress, tasks_done
@@ -28,7 +28,8 @@ class CompareRequest:
 
     Two topics are compared record by record in each partition, files and a topic as bags: how often each record is
     there. ``any_order`` compares topics as bags too, whatever their partitions. ``ignored`` are parts of records that
-    may differ. Offsets may always differ.
+    may differ. Offsets may always differ. Rows of files that cannot become records are a difference, unless
+    ``skip_rejects``.
     """
 
     left: TopicAddress
@@ -38,6 +39,7 @@ class CompareRequest:
     expressions: RecordExpressions = field(default_factory=RecordExpressions)
     any_order: bool = False
     ignored: tuple[str, ...] = ()
+    skip_rejects: bool = False
 
     def __post_init__(self) -> None:
         unknown = [each for each in self.ignored if each not in PARTS]
@@ -65,11 +67,16 @@ class CompareRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side: what it is called, its range if it is a topic, its rows."""
+    """One side: what it is called, its range if it is a topic, its rows; those of files with their ``REASON``."""
 
     name: str
     rows: DataFrame
     range: TopicRange | None = None
+
+    @property
+    def records(self) -> DataFrame:
+        """The rows that are records."""
+        return self.rows.where(F.col(REASON).isNull()) if REASON in self.rows.columns else self.rows
 
 
 def compare(
@@ -95,10 +102,19 @@ def compare(
         return _plan(request, left, right, started)
     compared = _compare_in_order if request.is_ordered else _compare_as_bags
     with progress.during(f"comparing {left.name} and {right.name}", lambda: tasks_done(spark)):
-        rows, details, difference = compared(left, right, request)
+        rows, details, difference, rejected = compared(left, right, request)
     details = {**details, "compared": list(request.compared), "in_order": request.is_ordered, **_ranges(left, right)}
     seconds = time.monotonic() - started
     what = ", ".join(request.compared)
+    lines: tuple[str, ...] = ()
+    if isinstance(request.right, FileSource):
+        details["rejected"] = rejected
+    if rejected:
+        number = sum(rejected.values())
+        told = f"{counted(number, 'row')} of {right.name} cannot become {'a record' if number == 1 else 'records'}"
+        lines = (f"{told}: {told_reasons(rejected)}",)
+        if difference is None and not request.skip_rejects:
+            difference = _Difference(f"the same {counted(rows, 'record')}, but {told}.", {"rejected": rejected}, ())
     if difference is None:
         return JobReport(
             job="compare",
@@ -107,6 +123,7 @@ def compare(
             rows=rows,
             seconds=seconds,
             details=details,
+            lines=lines,
         )
     return JobReport(
         job="compare",
@@ -115,7 +132,7 @@ def compare(
         rows=rows,
         seconds=seconds,
         details={**details, "first_difference": difference.facts},
-        lines=difference.lines,
+        lines=(*difference.lines, *lines),
     )
 
 
@@ -143,7 +160,7 @@ def _topic_side(spark: SparkSession, address: TopicAddress, request: CompareRequ
 def _file_side(spark: SparkSession, source: FileSource, request: CompareRequest) -> _Side:
     rows, corrupt = read_files(spark, source)
     records = record_rows(rows, request.expressions, corrupt=corrupt)
-    return _Side(str(source), _comparable(records.where(F.col(REASON).isNull()), request, ()))
+    return _Side(str(source), _comparable(records, request, (REASON,)))
 
 
 def _comparable(rows: DataFrame, request: CompareRequest, kept: tuple[str, ...]) -> DataFrame:
@@ -159,12 +176,14 @@ def _comparable(rows: DataFrame, request: CompareRequest, kept: tuple[str, ...])
     return rows.select(*kept, *parts)
 
 
-def _compare_in_order(
-    left: _Side, right: _Side, request: CompareRequest
-) -> tuple[int, dict[str, object], _Difference | None]:
+_Found = tuple[int, dict[str, object], _Difference | None, dict[str, int]]
+"""Records of the left side, details, the difference if there is one, and rows that cannot be records by reason."""
+
+
+def _compare_in_order(left: _Side, right: _Side, request: CompareRequest) -> _Found:
     columns = ["position", *request.compared]
     placed = [_with_positions(side.rows) for side in (left, right)]
-    ours, theirs = (partition_digests(rows, columns) for rows in placed)
+    ours, theirs = (digests_by("partition", rows, columns) for rows in placed)
     total = sum(count for count, _ in ours.values())
     details: dict[str, object] = {
         "left": {str(number): {"rows": count, "digest": digest} for number, (count, digest) in sorted(ours.items())},
@@ -172,7 +191,7 @@ def _compare_in_order(
     }
     differing = sorted(number for number in ours.keys() | theirs.keys() if ours.get(number) != theirs.get(number))
     if not differing:
-        return total, details, None
+        return total, details, None, {}
     first = _first_in_order(placed[0], placed[1], differing[0], columns)
     number, position = int(first["number"]), int(first["position"])
     sides = {"left": _shown(first["left"]), "right": _shown(first["right"])}
@@ -183,7 +202,7 @@ def _compare_in_order(
         facts={"partition": number, "position": position, **sides},
         lines=(f"{left.name}: {_told(sides['left'])}", f"{right.name}: {_told(sides['right'])}"),
     )
-    return total, details, difference
+    return total, details, difference, {}
 
 
 def _with_positions(rows: DataFrame) -> DataFrame:
@@ -208,17 +227,16 @@ def _first_in_order(left: DataFrame, right: DataFrame, number: int, columns: lis
     return first
 
 
-def _compare_as_bags(
-    left: _Side, right: _Side, request: CompareRequest
-) -> tuple[int, dict[str, object], _Difference | None]:
+def _compare_as_bags(left: _Side, right: _Side, request: CompareRequest) -> _Found:
     columns = list(request.compared)
-    ours, theirs = (whole_digest(side.rows, columns) for side in (left, right))
+    ours = whole_digest(left.rows, columns)
+    theirs, rejected = _digest_of_records(right, columns)
     details: dict[str, object] = {
         "left": {"rows": ours[0], "digest": ours[1]},
         "right": {"rows": theirs[0], "digest": theirs[1]},
     }
     if ours == theirs:
-        return ours[0], details, None
+        return ours[0], details, None, rejected
     first, only_left, only_right = _first_of_bags(left, right, columns)
     shown = _shown(first)
     more = int(first["more"])
@@ -230,14 +248,23 @@ def _compare_as_bags(
         facts={"only_in": "left" if more > 0 else "right", "times": abs(more), "record": shown},
         lines=(f"e.g. {abs(more):,} more of this in {where}: {_told(shown)}",),
     )
-    return ours[0], details, difference
+    return ours[0], details, difference, rejected
+
+
+def _digest_of_records(side: _Side, columns: list[str]) -> tuple[tuple[int, str], dict[str, int]]:
+    """Count and digest of the side's records, and how many rows are none by reason, in one reading."""
+    if REASON not in side.rows.columns:
+        return whole_digest(side.rows, columns), {}
+    found = digests_by(REASON, side.rows, columns)
+    records = found.pop(None, NOTHING)
+    return records, {reason: found[reason][0] for reason in sorted(found)}
 
 
 def _first_of_bags(left: _Side, right: _Side, columns: list[str]) -> tuple[Row, int, int]:
     """A record that one side has more of, the first by partition and offset if the left has it; and how many more."""
     ours = left.rows.select("partition", "offset", *columns, F.lit(1).alias("more"))
     nowhere = [F.lit(None).cast("int").alias("partition"), F.lit(None).cast("bigint").alias("offset")]
-    theirs = right.rows.select(*nowhere, *columns, F.lit(-1).alias("more"))
+    theirs = right.records.select(*nowhere, *columns, F.lit(-1).alias("more"))
     grouped = (
         ours.unionByName(theirs)
         .groupBy(*columns)

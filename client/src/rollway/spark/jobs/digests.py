@@ -8,12 +8,16 @@ With the place of a row in its partition among the parts, order counts too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
 
 DIGEST_COLUMNS = ("rows", "first_sum", "second_sum")
 _MODULUS = 1 << 64
+
+NOTHING = (0, "0" * 32)
+"""Count and digest of no rows."""
 
 
 def row_hash(columns: Sequence[str], salt: int) -> Column:
@@ -39,10 +43,10 @@ def digest_of(row: Row) -> str:
     return "".join(f"{int(row[name] or 0) % _MODULUS:016x}" for name in DIGEST_COLUMNS[1:])
 
 
-def partition_digests(rows: DataFrame, columns: Sequence[str]) -> dict[int, tuple[int, str]]:
-    """Count and digest of each partition that has rows, by the column ``partition``. Runs a Spark job."""
-    found = rows.groupBy("partition").agg(*digest_columns(columns)).collect()
-    return {int(each["partition"]): (int(each["rows"]), digest_of(each)) for each in found}
+def digests_by(name: str, rows: DataFrame, columns: Sequence[str]) -> dict[Any, tuple[int, str]]:
+    """Count and digest of the rows of each value of the column ``name``; few are expected. Runs a Spark job."""
+    found = rows.groupBy(name).agg(*digest_columns(columns)).collect()
+    return {each[name]: (int(each["rows"]), digest_of(each)) for each in found}
 
 
 def whole_digest(rows: DataFrame, columns: Sequence[str]) -> tuple[int, str]:

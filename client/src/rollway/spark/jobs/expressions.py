@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError
@@ -245,6 +245,11 @@ def _headers(pairs: Column, names: tuple[str, str], value_type: DataType) -> Col
             pair[names[0]].cast("string").alias("key"), _as_bytes(pair[names[1]], value_type).alias("value")
         ),
     )
+
+
+def told_reasons(rejected: Mapping[str, int]) -> str:
+    """How many rows have which ``REASON``, for people."""
+    return "; ".join(f"{count:,} times {reason}" for reason, count in rejected.items())
 
 
 def first_sentence(error: BaseException) -> str:

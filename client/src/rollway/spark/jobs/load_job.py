@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes S
 
 from rollway.client import Job, RollwayClient, Topic, TopicNotFoundError
 from rollway.spark.jobs.errors import JobError, JobUsageError, RejectedRowsError
-from rollway.spark.jobs.expressions import REASON, SOURCE, RecordExpressions, record_rows
+from rollway.spark.jobs.expressions import REASON, SOURCE, RecordExpressions, record_rows, told_reasons
 from rollway.spark.jobs.file_sources import FileSource, read_files
 from rollway.spark.jobs.load_rows import Census, JudgedRows, told_of_rows
 from rollway.spark.jobs.progress import Progress, SilentProgress, tasks_done
@@ -188,7 +188,7 @@ def _look(judged: JudgedRows, request: LoadRequest, progress: Progress) -> dict[
     if limit is not None and total > limit:
         raise RejectedRowsError(
             f"{counted(total, 'row')} cannot become records, and --max-rejects is {limit:,}: "
-            f"{_listed(census.rejected)}. Nothing was loaded."
+            f"{told_reasons(census.rejected)}. Nothing was loaded."
         )
     judged.check_age(census)
     return census.rejected
@@ -216,10 +216,6 @@ def _keep_rejects_apart(rows: DataFrame, client: RollwayClient, request: LoadReq
         write_records(records, target, client, request.identity.named("rejects"), progress)
 
 
-def _listed(rejected: Mapping[str, int]) -> str:
-    return "; ".join(f"{count:,} times {reason}" for reason, count in rejected.items())
-
-
 def _try(judged: JudgedRows, request: LoadRequest, progress: Progress, started: float) -> JobReport:
     census = _take_census(judged, request, progress)
     judged.check_age(census)
@@ -236,7 +232,7 @@ def _try(judged: JudgedRows, request: LoadRequest, progress: Progress, started: 
         size_bytes=census.size_bytes,
         seconds=time.monotonic() - started,
         details={"rejected": census.rejected, "topic_exists": judged.topic_exists, "sample": shown},
-        lines=(f"rejected: {_listed(census.rejected) or 'none'}", *(f"e.g. {each}" for each in shown)),
+        lines=(f"rejected: {told_reasons(census.rejected) or 'none'}", *(f"e.g. {each}" for each in shown)),
     )
 
 
@@ -268,7 +264,7 @@ def _report(request: LoadRequest, written: Written, rejected: Mapping[str, int],
     lines = [f"partition {number}: {counted(rows, 'record')}" for number, rows in sorted(written.partitions.items())]
     if total:
         place = request.rejects.files or request.rejects.topic or "nowhere"
-        lines.append(f"{counted(total, 'row')} rejected, kept in {place}: {_listed(rejected)}")
+        lines.append(f"{counted(total, 'row')} rejected, kept in {place}: {told_reasons(rejected)}")
     return JobReport(
         job="load",
         outcome="done",
