@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from rollway.client import RollwayClient
@@ -160,3 +160,16 @@ def test_a_udf_that_sends_is_as_unsafe_as_it_says(spark: SparkSession, client: R
     for _ in range(2):
         assert sent.agg({"sent": "sum"}).collect()[0][0] == 100
     assert len(committed_values(client, topic)) == 200
+
+
+def test_a_udf_takes_no_numbers_and_says_so_in_a_sentence(
+    spark: SparkSession, client: RollwayClient, topic: str
+) -> None:
+    with pytest.warns(UnsafeLoadWarning):
+        send = load_udf(client.settings.url, topic)
+    numbers = spark.range(10).select(send("id", "id").alias("sent"))
+    with pytest.raises(PythonException, match="column key is bigint, but must be string or binary; cast it") as raised:
+        numbers.agg({"sent": "sum"}).collect()
+    assert "run_task" not in str(raised.value)
+    assert "pyarrow" not in str(raised.value)
+    assert committed_values(client, topic) == []

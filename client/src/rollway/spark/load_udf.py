@@ -9,11 +9,14 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its stubs lag behind
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from rollway.client import RollwayClient
+from rollway.client import RollwayClient, RollwayError
 from rollway.spark.batch_writer import run_task
+from rollway.spark.errors import OptionError
 from rollway.spark.load_jobs import LoadPlan, plan_load
 from rollway.spark.options import WriteOptions
+from rollway.spark.schemas import check_write_schema
 
 WARNING = (
     "a UDF that sends is at least once at best: Spark leaves it out where nobody looks at its result, as count() does, "
@@ -48,7 +51,13 @@ def load_udf(url: str, topic: str, **options: object) -> Callable[[Any, Any], Co
 
 def _sender(plan: LoadPlan) -> Callable[[pa.Array, pa.Array], pa.Array]:
     def send(key: pa.Array, value: pa.Array) -> pa.Array:
-        run_task(plan, iter([pa.record_batch([key, value], names=["key", "value"])]))
+        rows = pa.record_batch([key, value], names=["key", "value"])
+        try:
+            check_write_schema(from_arrow_schema(rows.schema), topic=plan.options.topic)
+            run_task(plan, iter([rows]))
+        except (RollwayError, OptionError) as error:
+            # Spark shows the way it took, which says nothing to whoever wrote the query.
+            raise error.with_traceback(None) from None
         return pa.repeat(pa.scalar(1, pa.int64()), len(value))
 
     return send
