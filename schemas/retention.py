@@ -11,17 +11,17 @@ from schemas.names import Offset, Partition
 
 
 class RetentionPolicy(Schema):
-    """What is kept of a topic. In a PUT, a field that is absent goes back to the service's default."""
+    """What shall be kept of a topic, as a whole: null stands for the service's default, and nothing is left out."""
 
     retention_ms: Annotated[
         Long | None, Field(description="Age at which a segment is deleted; -1: never.", examples=[604800000])
-    ] = None
+    ]
     retention_bytes: Annotated[
         Long | None, Field(description="Size a partition is kept above when deleting; -1: no limit.", examples=[-1])
-    ] = None
+    ]
     cleanup_policy: Annotated[
         str | None, Field(description="delete, compact or delete,compact.", examples=["delete"], max_length=100)
-    ] = None
+    ]
 
 
 class RetentionPolicyInForce(Schema):

@@ -20,6 +20,7 @@ from schemas.retention import DeletedSegment, RetentionPlan, RetentionPolicy, Re
 router = APIRouter(tags=["retention"])
 
 _NO_BODY_BYTES_MAX = 65_536
+_POLICY = {"retention_ms": 86400000, "retention_bytes": 1073741824, "cleanup_policy": None}
 
 
 @router.get(
@@ -36,13 +37,16 @@ async def get_retention_policy(topic: TopicName, broker: BrokerOf) -> RetentionP
     operation_id="setRetentionPolicy",
     summary="Set the retention policy",
     responses=problems(*CONTROL),
-    openapi_extra=request_body(RetentionPolicy, example={"retention_ms": 86400000, "retention_bytes": 1073741824}),
+    openapi_extra=request_body(RetentionPolicy, example=_POLICY),
 )
 @needs(Operation.ALTER_CONFIGS, ResourceKind.TOPIC)
 async def set_retention_policy(
     topic: TopicName, broker: BrokerOf, policy: Annotated[RetentionPolicy, Depends(json_body(RetentionPolicy))]
 ) -> RetentionPolicyInForce:
-    """Replaces the policy. A field that is absent or null goes back to the service's default."""
+    """Replaces the policy: null stands for the service's default, and a field that is missing is refused.
+
+    alterTopic changes one setting and leaves the others as they are.
+    """
     changed = await broker.alter_topic(
         topic,
         config={

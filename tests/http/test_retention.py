@@ -25,6 +25,12 @@ def log_files(data_dir: Path, topic: str) -> list[str]:
     return sorted(path.name for path in (data_dir / "logs" / f"{topic.rpartition('/')[2]}-0").glob("*.log*"))
 
 
+def keep(client: httpx.Client, topic: str, **policy: Any) -> httpx.Response:
+    """Set the policy of a topic, and what is not given to the service's default."""
+    members = ("retention_ms", "retention_bytes", "cleanup_policy")
+    return client.put(f"{topic}/retention", json={name: policy.get(name) for name in members})
+
+
 def test_the_policy_is_read_and_replaced(client: httpx.Client, topic: str) -> None:
     default = {"retention_ms": 604800000, "retention_bytes": -1, "cleanup_policy": "delete"}
     assert client.get(f"{topic}/retention").json() == default
@@ -32,10 +38,20 @@ def test_the_policy_is_read_and_replaced(client: httpx.Client, topic: str) -> No
     assert client.put(f"{topic}/retention", json=changed).json()["retention_ms"] == 1000
     assert client.get(f"{topic}/retention").json()["retention_bytes"] == 5000
     assert client.get(topic).json()["config"]["retention.ms"] == {"value": 1000, "source": "topic"}
-    assert client.put(f"{topic}/retention", json={"retention_bytes": 7}).json() == {**default, "retention_bytes": 7}
-    assert client.put(f"{topic}/retention", json={}).json() == default
-    refused = client.put(f"{topic}/retention", json={"cleanup_policy": "shred"})
+    assert keep(client, topic, retention_bytes=7).json() == {**default, "retention_bytes": 7}
+    assert keep(client, topic).json() == default
+    refused = keep(client, topic, cleanup_policy="shred")
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_config")
+
+
+def test_a_policy_is_replaced_as_a_whole(client: httpx.Client, topic: str) -> None:
+    """What is left out would go back to its default: to seven days where it was for ever."""
+    assert keep(client, topic, retention_ms=-1).status_code == 200
+    refused = client.put(f"{topic}/retention", json={"retention_bytes": 5000})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+    missing = [(fault["pointer"], fault["code"]) for fault in refused.json()["errors"]]
+    assert missing == [("/retention_ms", "missing"), ("/cleanup_policy", "missing")]
+    assert client.get(f"{topic}/retention").json()["retention_ms"] == -1
 
 
 def test_rt_1_size_retention_is_planned_then_run(client: httpx.Client, data_dir: Path, topic: str) -> None:
@@ -45,7 +61,7 @@ def test_rt_1_size_retention_is_planned_then_run(client: httpx.Client, data_dir:
     fill(client, path, [now_ms + number for number in range(5)])
     segments = client.get(f"{path}/segments").json()["segments"]
     assert len(segments) == 5
-    client.put(f"{topic}/retention", json={"retention_bytes": sum(s["size_bytes"] for s in segments[-2:])})
+    keep(client, topic, retention_bytes=sum(s["size_bytes"] for s in segments[-2:]))
     plan = client.get(f"{topic}/retention/plan").json()["partitions"]
     assert [entry["partition"] for entry in plan] == [0, 1]
     planned = plan[0]["segments"]
@@ -146,7 +162,7 @@ def test_a_clock_that_jumps_deletes_nothing(tmp_path_factory: pytest.TempPathFac
 
 def test_a_run_with_a_body_deletes_nothing(client: httpx.Client, topic: str) -> None:
     """Who sends dry_run here must not lose data for it."""
-    assert client.put(f"{topic}/retention", json={"retention_bytes": 0}).status_code == 200
+    assert keep(client, topic, retention_bytes=0).status_code == 200
     assert client.post(f"{topic}/partitions/0/records", json={"records": [{"value": "x"}]}).status_code == 200
     refused = client.post(f"{topic}/retention/run", json={"dry_run": True})
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")

@@ -318,7 +318,7 @@ def test_the_internal_topic_is_shown_and_left_alone(client: httpx.Client, name: 
         client.post(f"{path}/records", json={"records": [{"value": "x"}]}),
         client.post(f"{path}/partitions/0/records", json={"records": [{"value": "x"}]}),
         client.post(f"{path}/partitions/0/delete-records", json={"offset": 0}),
-        client.put(f"{path}/retention", json={"retention_ms": 1}),
+        client.put(f"{path}/retention", json={"retention_ms": 1, "retention_bytes": None, "cleanup_policy": None}),
     ]
     assert [problem(answer)[1:] for answer in refusals] == [("invalid_topic", 17)] * len(refusals)
 
