@@ -62,7 +62,7 @@ async def topic_name(
         str,
         Path(
             description='ASCII letters, digits, ".", "_" and "-"; at most 249; not "." and not "..".',
-            examples=["flights"],
+            examples=["readings"],
             json_schema_extra={
                 "pattern": TOPIC_NAME_PATTERN,
                 "minLength": 1,
@@ -109,7 +109,7 @@ async def group_id(
         str,
         Path(
             description="Id of a group of readers: printable characters without a slash, at most 249.",
-            examples=["flights-dashboard"],
+            examples=["readings-dashboard"],
             json_schema_extra={"minLength": 1, "maxLength": GROUP_ID_LENGTH_MAX},
         ),
     ],
@@ -130,8 +130,9 @@ async def transactional_id_header(
     transactional_id: Annotated[
         str | None,
         Header(
+            alias="Transactional-Id",
             description="Makes the records part of this producer's transaction; with Producer-Id, Producer-Epoch and "
-            "Base-Sequence. Transactional record batches need no header; with it, 409 if they are of another producer."
+            "Base-Sequence. Transactional record batches need no header; with it, 409 if they are of another producer.",
         ),
     ] = None,
 ) -> str | None:

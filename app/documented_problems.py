@@ -99,7 +99,7 @@ _OWN_MEMBERS: dict[tuple[int, str], dict[str, dict[str, Any]]] = {
 _MEMBER_EXAMPLES = {
     "log_start_offset": 40,
     "log_end_offset": 60,
-    "log_start_moved_ms": 1372923600000,
+    "log_start_moved_ms": 1714564800000,
     "log_start_moved_by": "retention",
     "expected_offset": 59,
 }
@@ -117,7 +117,8 @@ def problems(*codes: str, progress: type[Schema] | None = None) -> dict[int | st
             continue
         content: dict[str, Any] = {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": {}}
         response = responses.setdefault(status, {"description": "", "content": {MEDIA_TYPE: content}})
-        response["description"] = "; ".join(filter(None, (response["description"], title_of(code))))
+        titles = dict.fromkeys(filter(None, (*response["description"].split("; "), title_of(code))))
+        response["description"] = "; ".join(titles)
         example = problem_example(
             TYPE_PREFIX + code,
             status,
@@ -138,8 +139,4 @@ def problems(*codes: str, progress: type[Schema] | None = None) -> dict[int | st
             shared: dict[str, Any] = {"$ref": "#/components/schemas/Problem"}
             response["content"][MEDIA_TYPE]["schema"] = {"allOf": [shared, {"type": "object", "properties": members}]}
         response["content"][MEDIA_TYPE]["examples"][code] = {"summary": when, "value": example}
-        if status == 503:
-            response["headers"] = {
-                "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 0}}
-            }
     return responses

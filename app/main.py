@@ -73,7 +73,8 @@ SUMMARY = "Kafka's log over HTTP"
 DESCRIPTION = """Topics of partitions, each an append-only log of records in Kafka's own format on disk.
 
 Every end is exclusive, offsets and sizes are 64-bit numbers, times are milliseconds since the epoch. Every error is a
-problem document (RFC 9457); decide on a retry from `retryable` and `applied` alone."""
+problem document (RFC 9457); decide on a retry from `retryable` and `applied` alone. HEAD works wherever
+GET does, and is answered with the headers of GET."""
 
 
 def create_app(

@@ -17,6 +17,7 @@ from pydantic.json_schema import models_json_schema
 
 from app.access.needs import Declaration, declaration_of
 from app.access.operations import ResourceKind
+from app.documented_answers import HEADERS, complete_answers
 from app.documented_problems import problems
 from app.http.problems import MEDIA_TYPE
 from schemas.access import KeySpecification, NewAcls, TokenSpecification
@@ -147,6 +148,10 @@ def make_document(app: FastAPI, routers: Iterable[APIRouter]) -> dict[str, Any]:
             _restore_examples(route, document["paths"][route.path])
             for method in route.methods or ():
                 _add_access(document["paths"][route.path][method.lower()], declaration_of(route.endpoint))
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            complete_answers(path, operation, components)
+    document["components"]["headers"] = HEADERS
     document["components"]["securitySchemes"] = _SECURITY_SCHEMES
     return document
 
@@ -167,7 +172,8 @@ def _add_access(operation: dict[str, Any], declared: Declaration | None) -> None
             shown = operation["responses"].setdefault(str(status), refused)
             if shown is not refused:
                 content, more = (each["content"][MEDIA_TYPE]["examples"] for each in (shown, refused))
-                shown["description"] = "; ".join(dict.fromkeys([shown["description"], refused["description"]]))
+                titles = "; ".join([shown["description"], refused["description"]]).split("; ")
+                shown["description"] = "; ".join(dict.fromkeys(titles))
                 content.update(more)
     operation["responses"] = dict(sorted(operation["responses"].items()))
 

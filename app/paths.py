@@ -36,10 +36,10 @@ RETENTION_PLAN = f"{RETENTION}/plan"
 RETENTION_RUN = f"{RETENTION}/run"
 
 KEYS = f"{API}/keys"
-KEY = f"{KEYS}/{{number}}"
+KEY = f"{KEYS}/{{key_id}}"
 ACLS = f"{API}/acls"
 TOKENS = f"{API}/tokens"
-TOKEN = f"{TOKENS}/{{number}}"
+TOKEN = f"{TOKENS}/{{token_id}}"
 
 HEALTH = "/healthz"
 READINESS = "/readyz"

@@ -16,6 +16,7 @@ from typing import Any
 import typer.main
 
 from app.cli import make_application
+from app.documented_answers import REQUEST_HEADERS
 from app.http.problems import documented_problems
 from app.settings import Settings
 from storage.config import TopicConfig
@@ -117,14 +118,20 @@ def http_page() -> list[str]:
         ("method", "path", "what"),
         ((method, code(path), operation["summary"]) for method, path, operation in operations(document)),
     )
+    rows = ((code(each["name"]), each["description"]) for each in REQUEST_HEADERS)
+    lines += ["", "## Headers of every request", "", *table(("name", "what"), rows)]
     for method, path, operation in operations(document):
-        parameters = [each for each in operation.get("parameters", []) if each["in"] in {"query", "header"}]
+        parameters = [
+            each
+            for each in operation.get("parameters", [])
+            if each["in"] in {"query", "header"} and each not in REQUEST_HEADERS
+        ]
         if parameters and method != "HEAD":
             lines += ["", f"## Parameters of `{method} {path}`", ""]
-            rows = (
+            shown = (
                 (code(each["name"]), code(each["schema"].get("default")), each["description"]) for each in parameters
             )
-            lines += table(("name", "default", "what"), rows)
+            lines += table(("name", "default", "what"), shown)
     return lines
 
 

@@ -35,8 +35,8 @@ Principal = Annotated[
     ),
 ]
 Description = Annotated[str, Field(max_length=200, description="What it is for.", examples=["the order service"])]
-Created = Annotated[Count, Field(description="When it was made, in ms.", examples=[1372923600000])]
-Expires = Annotated[Count | None, Field(description="When it ends, in ms; null: never.", examples=[1404459600000])]
+Created = Annotated[Count, Field(description="When it was made, in ms.", examples=[1714564800000])]
+Expires = Annotated[Count | None, Field(description="When it ends, in ms; null: never.", examples=[1746100800000])]
 ResourceName = Annotated[
     str,
     Field(
@@ -60,7 +60,12 @@ class KeySpecification(Schema):
 class KeyDescription(Schema):
     """An API key, without its secret."""
 
-    key_id: Annotated[str, Field(examples=["3f9c1e6b5a7d8042"])]
+    key_id: Annotated[
+        str,
+        Field(
+            description="The public half of the key: it names the key, and is no secret.", examples=["3f9c1e6b5a7d8042"]
+        ),
+    ]
     principal: Principal
     description: Description
     created_at: Created
@@ -78,7 +83,7 @@ class NewKey(KeyDescription):
 class KeyList(Schema):
     """All API keys, without their secrets."""
 
-    data: list[KeyDescription]
+    data: Annotated[list[KeyDescription], Field(description="The keys, the oldest first.")]
 
 
 class AclEntry(Schema):
@@ -93,38 +98,58 @@ class AclEntry(Schema):
             examples=["User:orders"],
         ),
     ]
-    permission: AclPermission = "allow"
-    operation: Annotated[AclOperation, Field(examples=["WRITE"])]
-    resource_type: AclResourceType
+    permission: Annotated[AclPermission, Field(description="Whether the entry allows or denies.")] = "allow"
+    operation: Annotated[
+        AclOperation,
+        Field(description="What is done, as Kafka's ACLs name it; ALL is every operation.", examples=["WRITE"]),
+    ]
+    resource_type: Annotated[AclResourceType, Field(description="What it is done to.", examples=["topic"])]
     resource_name: ResourceName
-    pattern_type: AclPatternType = "literal"
+    pattern_type: Annotated[
+        AclPatternType, Field(description="literal: resource_name is the whole name; prefixed: its beginning.")
+    ] = "literal"
 
 
 class AclList(Schema):
     """Entries."""
 
-    data: Annotated[list[AclEntry], Field(max_length=10_000)]
+    data: Annotated[list[AclEntry], Field(description="The entries, in no order.", max_length=10_000)]
 
 
 class NewAcls(Schema):
     """Entries to add, all of them or none."""
 
-    acls: Annotated[list[AclEntry], Field(min_length=1, max_length=1_000)]
+    acls: Annotated[list[AclEntry], Field(description="The entries to add.", min_length=1, max_length=1_000)]
 
 
 class TokenGrant(Schema):
     """What a token may be used for."""
 
-    operations: Annotated[list[AclOperation], Field(min_length=1, max_length=20, examples=[["READ"]])]
-    resource_type: Literal["topic", "group", "transactional_id"] = "topic"
+    operations: Annotated[
+        list[AclOperation],
+        Field(
+            description="What may be done, as Kafka's ACLs name it; ALL is every operation.",
+            min_length=1,
+            max_length=20,
+            examples=[["READ"]],
+        ),
+    ]
+    resource_type: Annotated[
+        Literal["topic", "group", "transactional_id"], Field(description="What it may be done to.")
+    ] = "topic"
     resource_name: ResourceName
-    pattern_type: AclPatternType = "literal"
+    pattern_type: Annotated[
+        AclPatternType, Field(description="literal: resource_name is the whole name; prefixed: its beginning.")
+    ] = "literal"
 
 
 class TokenSpecification(Schema):
     """What a new token shall be: some of what its issuer may do, for a time."""
 
-    grants: Annotated[list[TokenGrant], Field(min_length=1, max_length=100)]
+    grants: Annotated[
+        list[TokenGrant],
+        Field(description="What the token may be used for; nothing else.", min_length=1, max_length=100),
+    ]
     expires_at: Annotated[Timestamp, Field(description="When it ends; within a year.")]
     description: Description = ""
 
@@ -132,12 +157,18 @@ class TokenSpecification(Schema):
 class TokenDescription(Schema):
     """A token, without its secret."""
 
-    token_id: Annotated[str, Field(examples=["b07a4d2c91e35f68"])]
+    token_id: Annotated[
+        str,
+        Field(
+            description="The public half of the token: it names the token, and is no secret.",
+            examples=["b07a4d2c91e35f68"],
+        ),
+    ]
     principal: Annotated[str, Field(description="Whoever made it; the token acts for them.", examples=["User:orders"])]
     description: Description
     created_at: Created
     expires_at: Expires
-    grants: list[TokenGrant]
+    grants: Annotated[list[TokenGrant], Field(description="What the token may be used for; nothing else.")]
 
 
 class NewToken(TokenDescription):
@@ -151,4 +182,4 @@ class NewToken(TokenDescription):
 class TokenList(Schema):
     """Tokens, without their secrets."""
 
-    data: list[TokenDescription]
+    data: Annotated[list[TokenDescription], Field(description="The tokens, the oldest first.")]

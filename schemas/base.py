@@ -115,7 +115,7 @@ def timestamp_schema(description: str, *others: dict[str, Any], minimum: int = 0
             *others,
         ],
         "description": description,
-        "examples": [1372923600000, "2013-07-04T00:00:00-04:00"],
+        "examples": [1714564800000, "2024-05-01T14:00:00+02:00"],
     }
 
 

@@ -14,17 +14,20 @@ class Epoch(Schema):
     """One leader epoch: the offsets written in it, the end exclusive."""
 
     epoch: LeaderEpoch
-    start_offset: Offset
-    end_offset: Offset
+    start_offset: Annotated[Offset, Field(description="Offset of its first record.", examples=[0])]
+    end_offset: Annotated[Offset, Field(description="The offset after its last record.", examples=[3])]
 
 
 class EpochEnd(Schema):
     """Where the records of an epoch end; nulls when it is not known."""
 
     epoch: Annotated[
-        LeaderEpoch | None, Field(description="The greatest epoch not above the one asked for that has records.")
+        LeaderEpoch | None,
+        Field(description="The greatest epoch not above the one asked for that has records.", examples=[0]),
     ]
-    end_offset: Offset | None
+    end_offset: Annotated[
+        Offset | None, Field(description="The offset after the last record of the epoch; null when it is not known.")
+    ]
 
 
 class EpochHistory(Schema):
@@ -32,7 +35,7 @@ class EpochHistory(Schema):
 
     partition: Partition
     leader_epoch: Annotated[LeaderEpoch, Field(description="The current one.")]
-    epochs: list[Epoch]
+    epochs: Annotated[list[Epoch], Field(description="The epochs that have records, oldest first.")]
     asked: Annotated[EpochEnd | None, Field(description="The answer for `epoch`; null when none was asked for.")]
 
 
@@ -41,4 +44,4 @@ class EpochStart(Schema):
 
     partition: Partition
     epoch: LeaderEpoch
-    start_offset: Offset
+    start_offset: Annotated[Offset, Field(description="The offset that its first record gets.", examples=[3])]

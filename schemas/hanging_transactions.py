@@ -16,7 +16,7 @@ class OpenTransaction(Schema):
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    first_offset: Annotated[Offset, Field(description="Where it begins in this partition.")]
+    first_offset: Annotated[Offset, Field(description="Where it begins in this partition.", examples=[17])]
     transactional_id: Annotated[
         str | None,
         Field(
@@ -24,14 +24,16 @@ class OpenTransaction(Schema):
             examples=["orders-loader-1"],
         ),
     ]
-    hanging: Annotated[bool, Field(description="Whether the coordinator does not know it: nobody will end it.")]
+    hanging: Annotated[
+        bool, Field(description="Whether the coordinator does not know it: nobody will end it.", examples=[False])
+    ]
 
 
 class OpenTransactions(Schema):
     """The open transactions of a partition, the longest open first."""
 
     partition: Partition
-    data: list[OpenTransaction]
+    data: Annotated[list[OpenTransaction], Field(description="The transactions, the longest open first.")]
     has_more: Annotated[bool, Field(description="Whether there are more than are shown.")]
 
 
@@ -39,12 +41,15 @@ class AbortHanging(Schema):
     """Which transaction: as the list of open ones shows it."""
 
     producer_id: ProducerId
-    producer_epoch: ProducerEpoch | None = None
-    first_offset: Annotated[Offset, Field(description="Where the transaction begins in this partition.")]
+    producer_epoch: Annotated[
+        ProducerEpoch | None,
+        Field(description="The producer's epoch in the transaction; absent: that of the open transaction."),
+    ] = None
+    first_offset: Annotated[Offset, Field(description="Where the transaction begins in this partition.", examples=[17])]
 
 
 class AbortMarker(Schema):
     """A transaction was ended."""
 
     partition: Partition
-    marker_offset: Annotated[Offset, Field(description="Where its abort marker is.")]
+    marker_offset: Annotated[Offset, Field(description="Where its abort marker is.", examples=[20])]

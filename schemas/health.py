@@ -12,13 +12,13 @@ from schemas.base import Count, Schema
 class Health(Schema):
     """The process runs and answers."""
 
-    status: Literal["ok"] = "ok"
+    status: Annotated[Literal["ok"], Field(description="Always ok.")] = "ok"
 
 
 class Readiness(Schema):
     """Recovery is done and every route answers."""
 
-    status: Literal["ready"] = "ready"
+    status: Annotated[Literal["ready"], Field(description="Always ready.")] = "ready"
     partitions: Annotated[
         Count | None, Field(description="Partitions that are open; null for who may not know.", examples=[6])
     ] = None

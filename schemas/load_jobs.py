@@ -21,7 +21,7 @@ AbortReason = Literal["asked", "fenced", "timed_out"]
 
 _Number = Annotated[int, Field(ge=0, le=LONG_MAX, json_schema_extra={"format": "int64"})]
 _JobId = Annotated[str, Field(description="Id of the job, given by the service.", examples=["9f86d081884c7d65"])]
-_ApplicationId = Annotated[str, Field(description="Whose job it is.", examples=["flights-nightly"])]
+_ApplicationId = Annotated[str, Field(description="Whose job it is.", examples=["readings-nightly"])]
 _DriverId = Annotated[
     str | None,
     Field(
@@ -32,7 +32,7 @@ _DriverId = Annotated[
         examples=["nightly-driver-7"],
     ),
 ]
-_Version = Annotated[_Number, Field(description="Which of the application's loads it is.", examples=[20130704])]
+_Version = Annotated[_Number, Field(description="Which of the application's loads it is.", examples=[20240501])]
 
 
 class JobSpecification(Schema):
@@ -85,8 +85,8 @@ class JobAttempt(Schema):
     """The identity to produce with. Sequences begin at 0 in each partition."""
 
     job_id: _JobId
-    task: _Number
-    attempt: _Number
+    task: Annotated[_Number, Field(description="Number of the task.", examples=[3])]
+    attempt: Annotated[_Number, Field(description="Number of the attempt, for people.", examples=[0])]
     producer_id: ProducerId
     producer_epoch: Annotated[int, Field(ge=0, le=0, description="Always 0.")] = 0
     transactional: Annotated[bool, Field(description="Whether its batches must have the transactional bit.")]
@@ -104,7 +104,9 @@ class JobWinner(Schema):
 class JobCommit(Schema):
     """Whose records count: at most one attempt of each task."""
 
-    winners: Annotated[list[JobWinner], Field(max_length=WINNER_COUNT_MAX)]
+    winners: Annotated[
+        list[JobWinner], Field(description="The producers whose records count.", max_length=WINNER_COUNT_MAX)
+    ]
 
 
 class JobPartition(Schema):
@@ -112,8 +114,8 @@ class JobPartition(Schema):
 
     topic: TopicName
     partition: Partition
-    rows: Count
-    size_bytes: Count
+    rows: Annotated[Count, Field(description="Records written to it.", examples=[100000])]
+    size_bytes: Annotated[Count, Field(description="Bytes of their batches.", examples=[2097152])]
 
 
 class Job(Schema):
@@ -123,7 +125,10 @@ class Job(Schema):
     application_id: _ApplicationId
     version: _Version
     driver_id: _DriverId = None
-    mode: JobMode
+    mode: Annotated[
+        JobMode,
+        Field(description="transactional: only what winners wrote is seen. idempotent: whatever was written stays."),
+    ]
     state: Annotated[
         JobState,
         Field(
@@ -133,30 +138,44 @@ class Job(Schema):
     ]
     reason: Annotated[
         AbortReason | None,
-        Field(description="Why it was aborted: somebody asked, a newer job of the application began, or its timeout."),
+        Field(
+            description="Why it was aborted: somebody asked, a newer job of the application began, or its timeout.",
+            examples=[None],
+        ),
     ] = None
-    timeout_ms: Count
-    begin_timestamp: Annotated[Long, Field(description="When it began.", examples=[1372923600000])]
-    last_update_timestamp: Annotated[Long, Field(description="When its state last changed.", examples=[1372923600000])]
+    timeout_ms: Annotated[
+        Count,
+        Field(description="It is aborted when nothing was enlisted or written in it for this long.", examples=[600000]),
+    ]
+    begin_timestamp: Annotated[Long, Field(description="When it began.", examples=[1714564800000])]
+    last_update_timestamp: Annotated[Long, Field(description="When its state last changed.", examples=[1714564800000])]
     task_count: Annotated[Count, Field(description="Tasks that have enlisted.", examples=[64])]
-    attempt_count: Annotated[Count, Field(description="Attempts that have enlisted; 0 once it is over.")]
-    winner_count: Annotated[Count, Field(description="Attempts whose records count; 0 before the commit.")]
-    rows: Annotated[Count, Field(description="Records written: by all attempts while open, then by the winners.")]
-    size_bytes: Annotated[Count, Field(description="Bytes of their batches, since the service last started.")]
-    elapsed_ms: Annotated[Count, Field(description="From its beginning to its decision, or until now.")]
-    rows_per_second: Annotated[Count, Field(description="On average.")]
-    bytes_per_second: Annotated[Count, Field(description="On average.")]
+    attempt_count: Annotated[Count, Field(description="Attempts that have enlisted; 0 once it is over.", examples=[64])]
+    winner_count: Annotated[
+        Count, Field(description="Attempts whose records count; 0 before the commit.", examples=[0])
+    ]
+    rows: Annotated[
+        Count, Field(description="Records written: by all attempts while open, then by the winners.", examples=[100000])
+    ]
+    size_bytes: Annotated[
+        Count, Field(description="Bytes of their batches, since the service last started.", examples=[2097152])
+    ]
+    elapsed_ms: Annotated[
+        Count, Field(description="From its beginning to its decision, or until now.", examples=[4000])
+    ]
+    rows_per_second: Annotated[Count, Field(description="On average.", examples=[25000])]
+    bytes_per_second: Annotated[Count, Field(description="On average.", examples=[524288])]
 
 
 class JobDescription(Job):
     """A load job, with what it has written to each partition."""
 
-    partitions: list[JobPartition]
+    partitions: Annotated[list[JobPartition], Field(description="What it has written, by partition.")]
 
 
 class JobPage(Schema):
     """One page of jobs, the newest first."""
 
-    data: list[Job]
-    has_more: bool
+    data: Annotated[list[Job], Field(description="The jobs of this page.")]
+    has_more: Annotated[bool, Field(description="Whether there are more: next_cursor leads to them.")]
     next_cursor: Annotated[str | None, Field(description="Give it as start_after to go on.", examples=[None])]

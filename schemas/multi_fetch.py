@@ -27,7 +27,7 @@ TopicId = Annotated[
     Field(
         pattern=TOPIC_ID_PATTERN,
         description="Identity of a topic: another topic of the same name has another one.",
-        examples=["Vv1Yw1c8TTSYK6gI3nqqQw"],
+        examples=["vbX5CGHpTq2OyL3cZhW1Uw"],
     ),
 ]
 Epoch = Annotated[int, Field(ge=-1, le=INT_MAX)]
@@ -37,8 +37,10 @@ Bytes = Annotated[int, Field(ge=0, le=INT_MAX)]
 class FetchPartition(Schema):
     """One partition to fetch, by the topic's name, by its id, or by the name of which the id must be right."""
 
-    topic: TopicName | None = None
-    topic_id: TopicId | None = None
+    topic: Annotated[TopicName | None, Field(description="Name of the topic; absent: topic_id says which.")] = None
+    topic_id: Annotated[
+        TopicId | None, Field(description="Identity of the topic, 22 characters; absent: topic says which.")
+    ] = None
     partition: Partition
     fetch_offset: Annotated[Offset, Field(description="Fetch from here.")]
     max_bytes: Annotated[Bytes, Field(description="At most so many bytes of this partition.")] = (
@@ -60,8 +62,10 @@ class FetchPartition(Schema):
 class ForgottenPartition(Schema):
     """A partition that leaves the session."""
 
-    topic: TopicName | None = None
-    topic_id: TopicId | None = None
+    topic: Annotated[TopicName | None, Field(description="Name of the topic; absent: topic_id says which.")] = None
+    topic_id: Annotated[
+        TopicId | None, Field(description="Identity of the topic, 22 characters; absent: topic says which.")
+    ] = None
     partition: Partition
 
 
@@ -78,7 +82,10 @@ class MultiFetch(Schema):
             "session: 1, 2, 3, ..., and after the largest 1 again.",
         ),
     ] = -1
-    isolation: Isolation = "read_uncommitted"
+    isolation: Annotated[
+        Isolation,
+        Field(description="read_committed: up to the last stable offset, without records of aborted transactions."),
+    ] = "read_uncommitted"
     max_wait_ms: Annotated[int, Field(ge=0, le=WAIT_MS_MAX, description="How long to wait for min_bytes.")] = 0
     min_bytes: Annotated[Bytes, Field(description="Wait for so many bytes of batches in all partitions.")] = 1
     max_bytes: Annotated[
@@ -93,45 +100,69 @@ class MultiFetch(Schema):
             description="Those that come first have the first claim to max_bytes. In a session: changes.",
         ),
     ] = Field(default=[])
-    forgotten: Annotated[list[ForgottenPartition], Field(max_length=PARTITIONS_MAX)] = Field(default=[])
+    forgotten: Annotated[
+        list[ForgottenPartition], Field(description="Partitions that leave the session.", max_length=PARTITIONS_MAX)
+    ] = Field(default=[])
 
 
 class AbortedTransaction(Schema):
     """A transaction whose records no read_committed consumer may see."""
 
-    producer_id: Count
-    first_offset: Offset
+    producer_id: Annotated[Count, Field(description="Whose transaction it is.", examples=[4000])]
+    first_offset: Annotated[Offset, Field(description="Where the transaction begins in this partition.", examples=[0])]
 
 
 class DivergingEpoch(Schema):
     """The client's log is not this one's: from ``end_offset`` on, where ``epoch`` ends here, it holds other records."""
 
-    epoch: Annotated[int, Field(ge=0)]
-    end_offset: Offset
+    epoch: Annotated[
+        int,
+        Field(description="The greatest leader epoch here that is not above last_fetched_epoch.", examples=[0], ge=0),
+    ]
+    end_offset: Annotated[
+        Offset, Field(description="The offset after the last record of that epoch here.", examples=[3])
+    ]
 
 
 class FetchedPartition(Schema):
     """One partition's answer. Offsets are -1 beside an error."""
 
-    topic: Annotated[str | None, Field(description="null when nothing is known of the topic_id.")]
-    topic_id: Annotated[str | None, Field(description="null when there is no such topic.")]
+    topic: Annotated[
+        str | None, Field(description="null when nothing is known of the topic_id.", examples=["readings"])
+    ]
+    topic_id: Annotated[
+        str | None, Field(description="null when there is no such topic.", examples=["vbX5CGHpTq2OyL3cZhW1Uw"])
+    ]
     partition: Partition
-    error: Problem | None
-    log_start_offset: Long
-    high_watermark: Long
-    last_stable_offset: Long
-    log_end_offset: Long
-    next_offset: Annotated[Long, Field(description="Fetch here next.")]
-    records: list[FetchedRecord]
+    error: Annotated[
+        Problem | None, Field(description="Why nothing was read of it; null when it was.", examples=[None])
+    ]
+    log_start_offset: Annotated[Long, Field(description="First readable offset.", examples=[0])]
+    high_watermark: Annotated[Long, Field(description="End of what consumers may read.", examples=[3])]
+    last_stable_offset: Annotated[
+        Long, Field(description="End of what read_committed consumers may read.", examples=[3])
+    ]
+    log_end_offset: Annotated[Long, Field(description="Offset the next record will get.", examples=[3])]
+    next_offset: Annotated[Long, Field(description="Fetch here next.", examples=[3])]
+    records: Annotated[list[FetchedRecord], Field(description="The records, in the order of their offsets.")]
     aborted_transactions: Annotated[
         list[AbortedTransaction], Field(description="With read_committed: whose records were left out.")
     ] = Field(default=[])
-    diverging_epoch: DivergingEpoch | None = None
+    diverging_epoch: Annotated[
+        DivergingEpoch | None,
+        Field(description="Set when the client's log is not this one's, by last_fetched_epoch.", examples=[None]),
+    ] = None
 
 
 class MultiFetchResult(Schema):
     """The partitions that were asked for; in a session those with something new."""
 
-    session_id: Annotated[int, Field(description="The session to go on with; 0: there is none.")]
-    throttle_time_ms: Count
-    partitions: list[FetchedPartition]
+    session_id: Annotated[int, Field(description="The session to go on with; 0: there is none.", examples=[0])]
+    throttle_time_ms: Annotated[
+        Count,
+        Field(
+            description="How long the client is to wait, as it broke a quota; requests before are answered 429.",
+            examples=[0],
+        ),
+    ]
+    partitions: Annotated[list[FetchedPartition], Field(description="The partitions, in the order they were read.")]

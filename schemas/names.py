@@ -27,7 +27,7 @@ TopicName = Annotated[
         max_length=TOPIC_NAME_LENGTH_MAX,
         pattern=TOPIC_NAME_PATTERN,
         description='ASCII letters, digits, ".", "_" and "-"; at most 249 of them; not "." and not "..".',
-        examples=["flights"],
+        examples=["readings"],
     ),
 ]
 """A topic's name in a body."""
@@ -96,7 +96,7 @@ PartitionParameter = Annotated[int, WholeNumber(0, PARTITION_MAX)]
 OffsetParameter = Annotated[int, WholeNumber()]
 """An offset in a path or a query."""
 
-Offset = Annotated[Count, Field(description="Number of a record in its partition.", examples=[42])]
+Offset = Annotated[Count, Field(description="Number of a record in its partition.", examples=[2])]
 """An offset in a body."""
 
 LEADER_EPOCH_MAX = 2**31 - 1

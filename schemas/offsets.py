@@ -95,16 +95,22 @@ class OffsetQuery(Schema):
 class OffsetQueries(Schema):
     """Many questions, one answer each, in order."""
 
-    queries: Annotated[list[OffsetQuery], Field(min_length=1, max_length=10_000)]
-    isolation: Isolation = "read_uncommitted"
+    queries: Annotated[list[OffsetQuery], Field(description="The questions.", min_length=1, max_length=10_000)]
+    isolation: Annotated[
+        Isolation, Field(description="The end is the last stable offset (read_committed) or the high watermark.")
+    ] = "read_uncommitted"
 
 
 class OffsetAnswer(Schema):
     """The place asked for; ``offset`` and ``timestamp`` are null when no visible record is that late."""
 
     partition: Partition
-    offset: Offset | None
-    timestamp: Annotated[Count | None, Field(description="Of the record found; null for earliest and latest.")]
+    offset: Annotated[
+        Offset | None, Field(description="Offset of the place; null when no visible record is that late.", examples=[1])
+    ]
+    timestamp: Annotated[
+        Count | None, Field(description="Of the record found; null for earliest and latest.", examples=[1714565400000])
+    ]
     leader_epoch: Annotated[LeaderEpoch | None, Field(description="Of the place found, where it is known.")]
 
 
@@ -119,13 +125,15 @@ class OffsetFailure(Schema):
 
     topic: TopicName
     partition: Partition
-    error: Problem
+    error: Annotated[Problem, Field(description="Why it has no answer.")]
 
 
 class OffsetResults(Schema):
     """One answer or error for each question, in their order."""
 
-    results: list[OffsetResult | OffsetFailure]
+    results: Annotated[
+        list[OffsetResult | OffsetFailure], Field(description="The answers, in the order of the questions.")
+    ]
 
 
 class DeleteRecords(Schema):
@@ -150,4 +158,4 @@ class DeleteRecords(Schema):
 class LogStart(Schema):
     """Where the log starts now, or would."""
 
-    log_start_offset: Offset
+    log_start_offset: Annotated[Offset, Field(description="First readable offset.", examples=[7])]

@@ -16,7 +16,7 @@ from schemas.records import Base64Text, JsonProducedRecord, ProducedRecord, Prod
 
 PRODUCER_ID_MAX = 2**62 - 1
 
-TopicNameInBody = Annotated[str, Field(description="Name of the topic.", examples=["flights"])]
+TopicNameInBody = Annotated[str, Field(description="Name of the topic.", examples=["readings"])]
 ProducerId = Annotated[
     Annotated[int, Field(ge=0, le=PRODUCER_ID_MAX, json_schema_extra={"format": "int64"})] | None,
     Field(description="The producer of all `records`; record batches carry theirs themselves."),
@@ -75,13 +75,13 @@ class _PartsToProduce(Schema):
 class PartsToProduce(_PartsToProduce):
     """Records for many partitions. One may occur again: its records are appended in the order of the request."""
 
-    partitions: list[PartToProduce]
+    partitions: Annotated[list[PartToProduce], Field(description="What to append, by topic and partition.")]
 
 
 class JsonPartsToProduce(_PartsToProduce):
     """Records for many partitions with ``encoding=json``."""
 
-    partitions: list[JsonPartToProduce]
+    partitions: Annotated[list[JsonPartToProduce], Field(description="What to append, by topic and partition.")]
 
 
 class PartProduceResult(ProduceResult):
@@ -93,8 +93,10 @@ class PartProduceResult(ProduceResult):
 class RecordErrorOfBatch(Schema):
     """Why one record was refused; the others of its partition were as well."""
 
-    batch_index: Annotated[Count, Field(description="Place of the record in its part of the request, from 0.")]
-    message: str
+    batch_index: Annotated[
+        Count, Field(description="Place of the record in its part of the request, from 0.", examples=[0])
+    ]
+    message: Annotated[str, Field(description="What is wrong with it.", examples=["the timestamp is before 1970"])]
 
 
 class PartProduceFailure(Schema):
@@ -109,11 +111,20 @@ class PartProduceFailure(Schema):
         Long, Field(description="First readable offset; -1 where the error keeps it from being told.", examples=[-1])
     ]
     record_errors: Annotated[list[RecordErrorOfBatch], Field(description="The records at fault, if single ones are.")]
-    error: Problem
+    error: Annotated[Problem, Field(description="Why the records were not taken, or that it is not known.")]
 
 
 class PartsProduceResult(Schema):
     """One result or error for each part of the request, in its order."""
 
-    results: list[PartProduceResult | PartProduceFailure]
-    throttle_time_ms: Count = 0
+    results: Annotated[
+        list[PartProduceResult | PartProduceFailure],
+        Field(description="One result or error each, in the order of the request."),
+    ]
+    throttle_time_ms: Annotated[
+        Count,
+        Field(
+            description="How long the client is to wait, as it broke a quota; requests before are answered 429.",
+            examples=[0],
+        ),
+    ] = 0

@@ -30,7 +30,10 @@ ProducerEpoch = Annotated[
 class ProducerRequest(Schema):
     """What a producer needs: an identity of its own, or the next instance of a transactional one."""
 
-    transactional_id: TransactionalId | None = None
+    transactional_id: Annotated[
+        TransactionalId | None,
+        Field(description="Name of the transactional producer; absent: a producer id that nobody had before."),
+    ] = None
     transaction_timeout_ms: Annotated[
         int | None,
         Field(

@@ -61,4 +61,4 @@ class Quota(QuotaLimits, QuotaHolder):
 class QuotaList(Schema):
     """All quotas."""
 
-    data: list[Quota]
+    data: Annotated[list[Quota], Field(description="The quotas, by user and client id.")]

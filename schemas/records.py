@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
@@ -40,8 +40,11 @@ class Base64Bytes(Schema):
 class RecordHeader(Schema):
     """One header of a record. Names may repeat; their order is kept."""
 
-    name: Annotated[str, Field(examples=["trace"])]
-    value: Annotated[str | Base64Bytes | None, Field(examples=["a1b2"])]
+    name: Annotated[str, Field(description="Name of the header; it may occur again.", examples=["trace"])]
+    value: Annotated[
+        str | Base64Bytes | None,
+        Field(description="Text, or bytes that are not text; null: no value.", examples=["a1b2"]),
+    ]
 
 
 class _AppendedRecord(Schema):
@@ -58,8 +61,8 @@ class _AppendedRecord(Schema):
 class ProducedRecord(_AppendedRecord):
     """A record to append."""
 
-    key: Annotated[str | Base64Bytes | None, Field(description="Absent and null: no key.", examples=["AA"])] = None
-    value: Annotated[str | Base64Bytes | None, Field(description="null: a tombstone.", examples=["flight 1141 to MIA"])]
+    key: Annotated[str | Base64Bytes | None, Field(description="Absent and null: no key.", examples=["kitchen"])] = None
+    value: Annotated[str | Base64Bytes | None, Field(description="null: a tombstone.", examples=["21.5"])]
     partition: Annotated[Partition | None, Field(description="If given, the partition that the request is for.")] = None
 
 
@@ -75,7 +78,9 @@ class JsonProducedRecord(_AppendedRecord):
     """A record to append with ``encoding=json``: key and value are any JSON, stored as its text."""
 
     key: Annotated[JsonValue, Field(description="Absent and null: no key.", examples=[7])] = None
-    value: Annotated[JsonValue, Field(description="null: a tombstone.", examples=[{"flight": 1141, "to": "MIA"}])]
+    value: Annotated[
+        JsonValue, Field(description="null: a tombstone.", examples=[{"sensor": "kitchen", "value": 21.5}])
+    ]
     partition: Annotated[Partition | None, Field(description="If given, the partition that the request is for.")] = None
 
 
@@ -90,37 +95,37 @@ class JsonRoutedRecord(JsonProducedRecord):
 class JsonRecordList(Schema):
     """Records to append to one partition with ``encoding=json``."""
 
-    records: list[JsonProducedRecord]
+    records: Annotated[list[JsonProducedRecord], Field(description="The records, in order.")]
 
 
 class JsonRoutedRecordList(Schema):
     """Records to append to a topic with ``encoding=json``."""
 
-    records: list[JsonRoutedRecord]
+    records: Annotated[list[JsonRoutedRecord], Field(description="The records, in order.")]
 
 
 class RecordList(Schema):
     """Records to append to one partition."""
 
-    records: list[ProducedRecord]
+    records: Annotated[list[ProducedRecord], Field(description="The records, in order.")]
 
 
 class RoutedRecordList(Schema):
     """Records to append to a topic."""
 
-    records: list[RoutedRecord]
+    records: Annotated[list[RoutedRecord], Field(description="The records, in order.")]
 
 
 class ProduceResult(Schema):
     """Where the records of one partition went. ``base_offset`` and ``last_offset`` are -1 when there were none."""
 
     partition: Partition
-    base_offset: Annotated[Long, Field(description="Offset of the first record.", examples=[42])]
-    last_offset: Annotated[Long, Field(description="Offset of the last record, inclusive.", examples=[44])]
-    record_count: Annotated[Count, Field(examples=[3])]
+    base_offset: Annotated[Long, Field(description="Offset of the first record.", examples=[0])]
+    last_offset: Annotated[Long, Field(description="Offset of the last record, inclusive.", examples=[2])]
+    record_count: Annotated[Count, Field(description="How many records were appended.", examples=[3])]
     log_append_time: Annotated[Long, Field(description="-1 unless the topic stamps records itself.", examples=[-1])]
     log_start_offset: Annotated[Offset, Field(description="First readable offset.", examples=[0])]
-    durable_offset: Annotated[Offset, Field(description="Everything below survives a power cut.", examples=[45])]
+    durable_offset: Annotated[Offset, Field(description="Everything below survives a power cut.", examples=[3])]
     duplicate: Annotated[bool, Field(description="Whether these are the offsets of an earlier, equal request.")]
     throttle_time_ms: Annotated[
         Count,
@@ -135,34 +140,54 @@ class ProduceFailure(Schema):
     """The records of one partition were not taken, or it is not known."""
 
     partition: Annotated[Partition | None, Field(description="null when no partition could be chosen.")]
-    error: Problem
+    error: Annotated[Problem, Field(description="Why the records were not taken, or that it is not known.")]
 
 
 class TopicProduceResult(Schema):
     """One result or error for each partition that was given records."""
 
-    results: list[ProduceResult | ProduceFailure]
-    throttle_time_ms: Count = 0
+    results: Annotated[
+        list[ProduceResult | ProduceFailure],
+        Field(description="One result or error for each partition that was given records."),
+    ]
+    throttle_time_ms: Annotated[
+        Count,
+        Field(
+            description="How long the client is to wait, as it broke a quota; requests before are answered 429.",
+            examples=[0],
+        ),
+    ] = 0
+
+
+_Shown = str | Base64Bytes | None | dict[str, JsonValue] | list[JsonValue] | int | float | bool
 
 
 class FetchedRecord(Schema):
     """A record as it is stored. What is not UTF-8 comes as ``{"base64": "..."}``."""
 
     offset: Offset
-    timestamp: Annotated[Long, Field(description="Milliseconds since the epoch; -1: none.", examples=[1372923600000])]
-    timestamp_type: TimestampType
-    key: Annotated[Any, Field(description="Text, base64, with encoding=json any JSON; null: none.", examples=["AA"])]
-    value: Annotated[Any, Field(description="As key; null: a tombstone.", examples=["flight 1141 to MIA"])]
-    headers: list[RecordHeader]
+    timestamp: Annotated[Long, Field(description="Milliseconds since the epoch; -1: none.", examples=[1714566000000])]
+    timestamp_type: Annotated[
+        TimestampType,
+        Field(description="Who gave the timestamp: the producer (CreateTime), or the log (LogAppendTime)."),
+    ]
+    key: Annotated[
+        _Shown,
+        Field(description="Text; bytes as base64; with encoding=json any JSON. null: none.", examples=["kitchen"]),
+    ]
+    value: Annotated[_Shown, Field(description="As key; null: a tombstone.", examples=["22.1"])]
+    headers: Annotated[list[RecordHeader], Field(description="In order, repeated names included.", examples=[[]])]
     partition: Partition
 
 
 class FetchResult(Schema):
     """Records of one partition, and where to go on."""
 
-    records: list[FetchedRecord]
-    next_offset: Annotated[Offset, Field(description="Fetch here next.", examples=[43])]
-    log_start_offset: Offset
-    high_watermark: Offset
-    last_stable_offset: Offset
-    log_end_offset: Offset
+    records: Annotated[list[FetchedRecord], Field(description="The records, in the order of their offsets.")]
+    next_offset: Annotated[Offset, Field(description="Fetch here next.", examples=[3])]
+    log_start_offset: Annotated[Offset, Field(description="First readable offset.", examples=[0])]
+    high_watermark: Annotated[Offset, Field(description="End of what consumers may read.", examples=[3])]
+    last_stable_offset: Annotated[
+        Offset, Field(description="End of what read_committed consumers may read.", examples=[3])
+    ]
+    log_end_offset: Annotated[Offset, Field(description="Offset the next record will get.", examples=[3])]

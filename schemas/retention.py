@@ -27,25 +27,33 @@ class RetentionPolicy(Schema):
 class RetentionPolicyInForce(Schema):
     """What is kept of a topic, as it is in force."""
 
-    retention_ms: Annotated[Long, Field(examples=[604800000])]
-    retention_bytes: Annotated[Long, Field(examples=[-1])]
-    cleanup_policy: Annotated[str, Field(examples=["delete"])]
+    retention_ms: Annotated[
+        Long, Field(description="Age at which a segment is deleted; -1: never.", examples=[604800000])
+    ]
+    retention_bytes: Annotated[
+        Long, Field(description="Size a partition is kept above when deleting; -1: no limit.", examples=[-1])
+    ]
+    cleanup_policy: Annotated[str, Field(description="delete, compact or delete,compact.", examples=["delete"])]
 
 
 class PlannedSegment(Schema):
     """What retention would do with one segment if it ran now."""
 
-    base_offset: Offset
-    end_offset: Annotated[Offset, Field(description="End of the segment, exclusive.")]
-    size_bytes: Count
-    largest_timestamp: Annotated[Long, Field(examples=[1372996800000])]
-    deleted: Annotated[bool, Field(description="Whether a run now would delete it.")]
+    base_offset: Annotated[Offset, Field(description="Offset of its first record.", examples=[0])]
+    end_offset: Annotated[Offset, Field(description="End of the segment, exclusive.", examples=[3])]
+    size_bytes: Annotated[Count, Field(description="Bytes of its record batches.", examples=[12846])]
+    largest_timestamp: Annotated[Long, Field(description="Of its records; -1: none.", examples=[1714566000000])]
+    deleted: Annotated[bool, Field(description="Whether a run now would delete it.", examples=[True])]
     reason: Annotated[
         str | None, Field(description="The rule by which it goes: null when it stays.", examples=["retention.ms"])
     ]
     held_by: Annotated[str | None, Field(description="What holds it: null when it goes.", examples=[None])]
     due_ms: Annotated[
-        int | None, Field(description="When it falls due by its age, in ms since the epoch; null: not by age.")
+        int | None,
+        Field(
+            description="When it falls due by its age, in ms since the epoch; null: not by age.",
+            examples=[1715170800000],
+        ),
     ]
 
 
@@ -53,25 +61,27 @@ class PartitionPlan(Schema):
     """The plan for one partition, oldest segment first."""
 
     partition: Partition
-    segments: list[PlannedSegment]
+    segments: Annotated[list[PlannedSegment], Field(description="Its segments, oldest first.")]
 
 
 class RetentionPlan(Schema):
     """What a retention run would do now; nothing is changed by asking."""
 
-    partitions: list[PartitionPlan]
+    partitions: Annotated[list[PartitionPlan], Field(description="The plan of each partition.")]
 
 
 class DeletedSegment(Schema):
     """One segment that retention deleted."""
 
     partition: Partition
-    base_offset: Offset
-    size_bytes: Count
-    reason: Annotated[str, Field(examples=["retention.bytes"])]
+    base_offset: Annotated[Offset, Field(description="Offset of its first record.", examples=[0])]
+    size_bytes: Annotated[Count, Field(description="Bytes of its record batches.", examples=[12846])]
+    reason: Annotated[str, Field(description="The rule by which it went.", examples=["retention.bytes"])]
 
 
 class RetentionRun(Schema):
     """What a retention run deleted."""
 
-    deleted: list[DeletedSegment]
+    deleted: Annotated[
+        list[DeletedSegment], Field(description="The segments that are gone, by partition, oldest first.")
+    ]

@@ -83,7 +83,9 @@ class SplitRequest(SplitBounds):
         int | None,
         Field(ge=1, le=LONG_MAX, description="Most offsets in a split, unless a single batch has more."),
     ] = None
-    isolation: Isolation = "read_uncommitted"
+    isolation: Annotated[
+        Isolation, Field(description="The end is the last stable offset (read_committed) or the high watermark.")
+    ] = "read_uncommitted"
     on_truncated: Annotated[
         Literal["error", "earliest"],
         Field(description="A start_offset below the log start is an error, or means the earliest offset."),
@@ -105,7 +107,7 @@ class SplitRange(Schema):
     """The offsets ``[start_offset, end_offset)`` of one partition."""
 
     partition: Partition
-    start_offset: Offset
+    start_offset: Annotated[Offset, Field(description="First offset.", examples=[0])]
     end_offset: Annotated[Count, Field(description="Exclusive; it does not move.", examples=[1042])]
     size_bytes: Annotated[Count, Field(description="Bytes of its batches as stored.", examples=[1_048_576])]
 
@@ -113,18 +115,25 @@ class SplitRange(Schema):
 class SplitPartition(SplitRange):
     """All that is split of one partition, and the limits it had then."""
 
-    log_start_offset: Offset
-    high_watermark: Offset
-    last_stable_offset: Offset
-    skipped_count: Annotated[
-        Count, Field(description="Offsets asked for that are below the log start; only with on_truncated=earliest.")
+    log_start_offset: Annotated[Offset, Field(description="First readable offset.", examples=[0])]
+    high_watermark: Annotated[Offset, Field(description="End of what consumers may read.", examples=[1042])]
+    last_stable_offset: Annotated[
+        Offset, Field(description="End of what read_committed consumers may read.", examples=[1042])
     ]
-    start_is_late: Annotated[bool, Field(description="No record that can be read is at or after start_timestamp.")]
+    skipped_count: Annotated[
+        Count,
+        Field(
+            description="Offsets asked for that are below the log start; only with on_truncated=earliest.", examples=[0]
+        ),
+    ]
+    start_is_late: Annotated[
+        bool, Field(description="No record that can be read is at or after start_timestamp.", examples=[False])
+    ]
 
 
 class Splits(Schema):
     """Ranges that begin and end between batches and have every offset once. Empty partitions have none."""
 
-    splits: list[SplitRange]
-    partitions: list[SplitPartition]
+    splits: Annotated[list[SplitRange], Field(description="The ranges, by partition and offset.")]
+    partitions: Annotated[list[SplitPartition], Field(description="What is split of each partition.")]
     size_bytes: Annotated[Count, Field(description="Bytes of all splits.", examples=[67_108_864])]

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from schemas.base import LONG_MAX, Schema
 from schemas.names import PARTITION_MAX, TopicName
 
-_EXAMPLE = {"flights": {"0": 123, "1": 0}}
+_EXAMPLE = {"readings": {"0": 123, "1": 0}}
 
 
 def _in_range(number: str) -> str:
@@ -39,5 +39,5 @@ class StartPositions(Schema):
 class GroupPositions(Schema):
     """Where a group starts."""
 
-    group_id: Annotated[str, Field(description="Id of the group.", examples=["flights-dashboard"])]
+    group_id: Annotated[str, Field(description="Id of the group.", examples=["readings-dashboard"])]
     positions: _Positions

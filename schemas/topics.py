@@ -55,7 +55,10 @@ class TopicSpecification(Schema):
 class TopicChange(Schema):
     """What shall change about a topic. Partitions can only be added."""
 
-    partitions: PartitionCount | None = None
+    partitions: Annotated[
+        PartitionCount | None,
+        Field(description="How many partitions the topic shall have, no fewer than now; absent: as many as now."),
+    ] = None
     config: Annotated[
         dict[str, ConfigChange],
         Field(
@@ -68,7 +71,7 @@ class TopicChange(Schema):
 class ConfigValue(Schema):
     """A setting as it is in force."""
 
-    value: Annotated[ConfigSetting, Field(examples=[604800000])]
+    value: Annotated[ConfigSetting, Field(description="The value in force.", examples=[-1])]
     source: Annotated[
         Literal["topic", "service", "default"],
         Field(description="Who set it: this topic, the service's defaults, or nobody."),
@@ -80,11 +83,13 @@ class PartitionDescription(Schema):
 
     partition: Partition
     leader_epoch: Annotated[int, Field(ge=-1, description="Generation of the partition's leader.", examples=[0])]
-    log_start_offset: Annotated[Offset, Field(description="First readable offset.")]
-    high_watermark: Annotated[Offset, Field(description="End of what consumers may read.")]
-    last_stable_offset: Annotated[Offset, Field(description="End of what read_committed consumers may read.")]
-    log_end_offset: Annotated[Offset, Field(description="Offset the next record will get.")]
-    recovery_point: Annotated[Offset, Field(description="Everything below survives a power cut.")]
+    log_start_offset: Annotated[Offset, Field(description="First readable offset.", examples=[0])]
+    high_watermark: Annotated[Offset, Field(description="End of what consumers may read.", examples=[3])]
+    last_stable_offset: Annotated[
+        Offset, Field(description="End of what read_committed consumers may read.", examples=[3])
+    ]
+    log_end_offset: Annotated[Offset, Field(description="Offset the next record will get.", examples=[3])]
+    recovery_point: Annotated[Offset, Field(description="Everything below survives a power cut.", examples=[3])]
     size_bytes: Annotated[Count, Field(description="Bytes of record batches.", examples=[12846])]
     segments: Annotated[Count, Field(description="Number of segments.", examples=[1])]
     replicas: Annotated[list[int], Field(description="Nodes that hold a copy.", examples=[[1]])]
@@ -105,34 +110,40 @@ class TopicDescription(Schema):
         bool,
         Field(description="Whether it is the service's own: it can be read and described, not written or changed."),
     ] = False
-    partitions: list[PartitionDescription]
-    config: dict[str, ConfigValue]
+    partitions: Annotated[list[PartitionDescription], Field(description="Its partitions, by number.")]
+    config: Annotated[
+        dict[str, ConfigValue],
+        Field(
+            description="Its settings by their Kafka names.",
+            examples=[{"retention.ms": {"value": -1, "source": "topic"}}],
+        ),
+    ]
 
 
 class TopicPage(Schema):
     """One page of topics, sorted by name."""
 
-    data: list[TopicDescription]
-    has_more: bool
+    data: Annotated[list[TopicDescription], Field(description="The topics of this page.")]
+    has_more: Annotated[bool, Field(description="Whether there are more: next_cursor leads to them.")]
     next_cursor: Annotated[str | None, Field(description="Give it as start_after to go on.", examples=[None])]
 
 
 class PartitionList(Schema):
     """All partitions of a topic."""
 
-    partitions: list[PartitionDescription]
+    partitions: Annotated[list[PartitionDescription], Field(description="The partitions, by number.")]
 
 
 class SegmentDescription(Schema):
     """One segment of a partition, oldest first."""
 
-    base_offset: Offset
-    next_offset: Annotated[Offset, Field(description="End of the segment, exclusive.")]
-    size_bytes: Count
-    first_timestamp: Annotated[Long, Field(description="Of the first batch; -1: none.", examples=[1372910400000])]
-    largest_timestamp: Annotated[Long, Field(description="-1: none.", examples=[1372996800000])]
-    offset_index_entries: Count
-    time_index_entries: Count
+    base_offset: Annotated[Offset, Field(description="Offset of its first record.", examples=[0])]
+    next_offset: Annotated[Offset, Field(description="End of the segment, exclusive.", examples=[3])]
+    size_bytes: Annotated[Count, Field(description="Bytes of its record batches.", examples=[12846])]
+    first_timestamp: Annotated[Long, Field(description="Of the first batch; -1: none.", examples=[1714564800000])]
+    largest_timestamp: Annotated[Long, Field(description="-1: none.", examples=[1714566000000])]
+    offset_index_entries: Annotated[Count, Field(description="Entries of its offset index.", examples=[3])]
+    time_index_entries: Annotated[Count, Field(description="Entries of its time index.", examples=[3])]
     state: Annotated[str, Field(description="active, sealed, or what else the segment is.", examples=["active"])]
 
 
@@ -140,4 +151,4 @@ class SegmentList(Schema):
     """All segments of a partition."""
 
     partition: Partition
-    segments: list[SegmentDescription]
+    segments: Annotated[list[SegmentDescription], Field(description="The segments, oldest first.")]

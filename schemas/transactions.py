@@ -33,15 +33,16 @@ class TransactionSummary(Schema):
         State,
         Field(
             description="empty: there was none since the producer came. ongoing: it takes records. prepare_commit, "
-            "prepare_abort: it is decided and is being ended. complete_commit, complete_abort: it has ended."
+            "prepare_abort: it is decided and is being ended. complete_commit, complete_abort: it has ended.",
+            examples=["ongoing"],
         ),
     ]
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     transaction_timeout_ms: Annotated[Count, Field(description="Age at which it is aborted.", examples=[60_000])]
-    start_timestamp: Annotated[Long, Field(description="When it began; -1: there was none.", examples=[1372923600000])]
-    last_update_timestamp: Annotated[Long, Field(description="When its state last changed.", examples=[1372923600000])]
-    partition_count: Annotated[Count, Field(description="Partitions it writes to; 0 once it has ended.", examples=[2])]
+    start_timestamp: Annotated[Long, Field(description="When it began; -1: there was none.", examples=[1714564800000])]
+    last_update_timestamp: Annotated[Long, Field(description="When its state last changed.", examples=[1714564800000])]
+    partition_count: Annotated[Count, Field(description="Partitions it writes to; 0 once it has ended.", examples=[1])]
 
 
 class TransactionPartition(Schema):
@@ -62,12 +63,14 @@ class TransactionPartition(Schema):
 class TransactionDescription(TransactionSummary):
     """One transactional id, with the partitions of its open transaction."""
 
-    partitions: list[TransactionPartition]
+    partitions: Annotated[
+        list[TransactionPartition], Field(description="What its open transaction writes to; empty once it has ended.")
+    ]
 
 
 class TransactionPage(Schema):
     """One page of transactional ids, sorted."""
 
-    data: list[TransactionSummary]
-    has_more: bool
+    data: Annotated[list[TransactionSummary], Field(description="The transactional ids of this page.")]
+    has_more: Annotated[bool, Field(description="Whether there are more: next_cursor leads to them.")]
     next_cursor: Annotated[str | None, Field(description="Give it as start_after to go on.", examples=[None])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -37,11 +37,20 @@ from schemas.access import (
 )
 
 _SECRET = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+_NEW_SECRET: dict[int | str, dict[str, Any]] = {
+    201: {
+        "headers": {
+            name: {"description": f"{value}: it has a secret.", "schema": {"type": "string"}}
+            for name, value in _SECRET.items()
+        }
+    }
+}
 _CHANGE = ("overloaded", "disk_full")
 
 router = APIRouter(tags=["access"])
 
-Number = Annotated[str, Path(description="The public half of a key or token.", max_length=64)]
+KeyId = Annotated[str, Path(description="The key_id of the key.", max_length=64, examples=["3f9c1e6b5a7d8042"])]
+TokenId = Annotated[str, Path(description="The token_id of the token.", max_length=64, examples=["b07a4d2c91e35f68"])]
 
 
 async def control_of(service: ServiceOf) -> AccessControl:
@@ -62,7 +71,7 @@ ControlOf = Annotated[AccessControl, Depends(control_of)]
     summary="Make an API key",
     status_code=201,
     response_description="The key, with its secret: shown once.",
-    responses=problems(*BODY, *_CHANGE),
+    responses={**_NEW_SECRET, **problems(*BODY, *_CHANGE)},
     openapi_extra=request_body(KeySpecification, example={"principal": "User:orders", "description": "order service"}),
 )
 @needs(Operation.ALTER, ResourceKind.CLUSTER)
@@ -99,9 +108,9 @@ async def list_keys(control: ControlOf) -> KeyList:
     responses=problems("credential_not_found", *_CHANGE),
 )
 @needs(Operation.ALTER, ResourceKind.CLUSTER)
-async def revoke_key(number: Number, access: AccessOf, control: ControlOf) -> Response:
+async def revoke_key(key_id: KeyId, access: AccessOf, control: ControlOf) -> Response:
     """Ends a key at once, and with it the tokens that were made with it."""
-    key = await control.change(functools.partial(control.registry.revoke_key, number))
+    key = await control.change(functools.partial(control.registry.revoke_key, key_id))
     if key is None:
         raise _not_found("key")
     control.note(access.principal, f"revoked key {KEY_PREFIX}{key.number} of {key.principal}")
@@ -187,7 +196,7 @@ async def remove_acls(access: AccessOf, control: ControlOf, wanted: Annotated[Ac
     summary="Make a scoped token",
     status_code=201,
     response_description="The token, with its secret: shown once.",
-    responses=problems(*BODY, *_CHANGE, "cluster_authorization_failed"),
+    responses={**_NEW_SECRET, **problems(*BODY, *_CHANGE, "cluster_authorization_failed")},
     openapi_extra=request_body(
         TokenSpecification,
         example={
@@ -243,13 +252,13 @@ async def list_tokens(access: AccessOf, control: ControlOf) -> TokenList:
 )
 @needs_authentication
 @asks(Operation.ALTER, ResourceKind.CLUSTER)
-async def revoke_token(number: Number, access: AccessOf, control: ControlOf) -> Response:
+async def revoke_token(token_id: TokenId, access: AccessOf, control: ControlOf) -> Response:
     """Ends a token at once: one's own, or with ALTER on the cluster anybody's."""
-    token = control.registry.tokens.get(number)
+    token = control.registry.tokens.get(token_id)
     if token is None or not (_is_own(access, token) or access.allows(Operation.ALTER, CLUSTER)):
         raise _not_found("token")
-    await control.change(functools.partial(control.registry.revoke_token, number))
-    control.note(access.principal, f"revoked token {TOKEN_PREFIX}{number} of {token.principal}")
+    await control.change(functools.partial(control.registry.revoke_token, token_id))
+    control.note(access.principal, f"revoked token {TOKEN_PREFIX}{token_id} of {token.principal}")
     return Response(status_code=204)
 
 

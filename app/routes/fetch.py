@@ -204,6 +204,14 @@ OFFSET_HEADERS = {
         "schema": {"type": "string"},
     },
 }
+_IF_NONE_MATCH = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "ETags of answers that are known: 304 for one of them.",
+    "schema": {"type": "string"},
+    "example": '"..."',
+}
 _FETCHED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Records, or none when there are none in time.",
@@ -242,6 +250,7 @@ _FETCHED: dict[int | str, dict[str, Any]] = {
     summary="Fetch records",
     response_model=FetchResult,
     responses={**_FETCHED, **problems(*READ)},
+    openapi_extra={"parameters": [_IF_NONE_MATCH]},
     dependencies=[Depends(within_fetch_quota)],
 )
 @hot(fetch_batches, accepts=[RECORD_BATCHES.encode()], varying="offset", sends_files=True)
@@ -284,11 +293,13 @@ async def fetch_records(
     RECORDS,
     operation_id="headRecords",
     summary="Look where records are",
+    response_class=Response,
     responses={
         200: {"description": "The headers of fetchRecords.", "headers": OFFSET_HEADERS},
         304: _FETCHED[304],
         **problems(*READ),
     },
+    openapi_extra={"parameters": [_IF_NONE_MATCH]},
     dependencies=[Depends(within_fetch_quota)],
 )
 @needs(Operation.READ, ResourceKind.TOPIC)

@@ -69,7 +69,7 @@ def _job(broker: Broker, access: Access, operation: Operation, job_id: str) -> L
         },
         **problems(*PRODUCER, "job_version_forgotten"),
     },
-    openapi_extra=request_body(JobSpecification, example={"application_id": "flights-nightly", "version": 20130704}),
+    openapi_extra=request_body(JobSpecification, example={"application_id": "readings-nightly", "version": 20240501}),
 )
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def begin_job(

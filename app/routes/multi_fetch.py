@@ -57,16 +57,16 @@ _HEADERS = {
         "Of frames: for each, in order, topic (topic_id if the request has only that), partition, next offset, high "
         "watermark, last stable offset and log start offset. At most 16 KiB: if there are more, those without records "
         "are left out, then those at the end.",
-        "flights/0/42/50/50/0, flights/1/7/7/7/0",
+        "readings/0/3/3/3/0, readings/1/7/7/7/0",
     ),
     DIVERGING_EPOCHS: _text_header(
         "Of frames: topic, partition, leader epoch and its end offset, where the client's log is not this one.",
-        "flights/0/3/41",
+        "readings/0/3/41",
     ),
     ABORTED_TRANSACTIONS: _text_header(
         "Of frames, with read_committed: topic, partition, producer id and first offset of each aborted transaction "
         "whose records may be in the frame. It reaches to its producer's next control batch.",
-        "flights/0/4711/38",
+        "readings/0/4711/38",
     ),
 }
 _FETCHED: dict[str, Any] = {
@@ -101,7 +101,7 @@ _FETCHED: dict[str, Any] = {
     },
     openapi_extra=request_body(
         MultiFetch,
-        example={"max_wait_ms": 500, "partitions": [{"topic": "flights", "partition": 0, "fetch_offset": 0}]},
+        example={"max_wait_ms": 500, "partitions": [{"topic": "readings", "partition": 0, "fetch_offset": 0}]},
     ),
     dependencies=[Depends(within_fetch_quota)],
 )

@@ -49,7 +49,7 @@ async def get_offset(
         **problems(*BODY, *NAMED, *EPOCH, "offset_not_available", "stored_data_corrupt"),
     },
     openapi_extra=request_body(
-        OffsetQueries, example={"queries": [{"topic": "flights", "partition": 0, "timestamp": "2013-07-04T00:00:00Z"}]}
+        OffsetQueries, example={"queries": [{"topic": "readings", "partition": 0, "timestamp": "2024-05-01T12:05:00Z"}]}
     ),
 )
 @asks(Operation.DESCRIBE, ResourceKind.TOPIC)

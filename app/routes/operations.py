@@ -21,6 +21,12 @@ from schemas.health import Health, OpeningProgress, Readiness
 
 router = APIRouter(tags=["operations"])
 
+_EXAMPLE = (
+    "# HELP rollway_recovery_truncated_bytes Torn bytes the last start cut off.\n"
+    "# TYPE rollway_recovery_truncated_bytes gauge\n"
+    "rollway_recovery_truncated_bytes 0.0\n"
+)
+
 
 @router.get(HEALTH, operation_id="getHealth", summary="Is the process alive", responses=problems())
 @hot(answer_health, needs_broker=False)
@@ -54,7 +60,10 @@ async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
     summary="Get the metrics",
     response_class=Response,
     responses={
-        200: {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        200: {
+            "description": "Prometheus' text format.",
+            "content": {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+        },
         **problems(),
     },
 )

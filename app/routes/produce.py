@@ -54,8 +54,8 @@ class PartsProduceParameters(ProduceParameters):
 
 _EXAMPLE = {
     "partitions": [
-        {"topic": "flights", "partition": 0, "records": [{"key": "AA", "value": "flight 1141 to MIA"}]},
-        {"topic": "flights", "partition": 1, "records": [{"key": "UA", "value": "flight 1545 to IAH"}]},
+        {"topic": "readings", "partition": 0, "records": [{"key": "kitchen", "value": "21.5"}]},
+        {"topic": "readings", "partition": 1, "records": [{"key": "cellar", "value": "14.0"}]},
     ]
 }
 _BODY: dict[str, Any] = {

@@ -82,6 +82,7 @@ async def set_quota(
     operation_id="deleteQuota",
     summary="Remove a quota",
     status_code=204,
+    response_description="There is no such quota any more.",
     response_class=Response,
     responses=problems("disk_full"),
 )

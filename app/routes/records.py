@@ -130,7 +130,7 @@ def _record_body(list_schema: str, record_schema: str, *, raw: bool) -> dict[str
     content: dict[str, Any] = {
         JSON: {
             "schema": either(list_schema),
-            "example": {"records": [{"key": "AA", "value": "flight 1141 to MIA", "timestamp": 1372923600000}]},
+            "example": {"records": [{"key": "kitchen", "value": "21.5", "timestamp": 1714564800000}]},
         },
         NDJSON: {
             "schema": {
@@ -138,7 +138,7 @@ def _record_body(list_schema: str, record_schema: str, *, raw: bool) -> dict[str
                 "description": f"One {record_schema} per line; read as a stream of any length.",
                 "x-line-schema": either(record_schema),
             },
-            "example": '{"key":"AA","value":"flight 1141 to MIA"}\n{"value":null}\n',
+            "example": '{"key":"kitchen","value":"21.5"}\n{"value":null}\n',
         },
     }
     if raw:

@@ -61,6 +61,7 @@ _VALUE_HEADERS = {
         "schema": {"type": "integer", "format": "int64", "minimum": -1},
     },
 }
+_BYTES = {"type": "string", "format": "binary"}
 _ONE_RECORD = (*READ, "record_not_found")
 
 
@@ -70,7 +71,7 @@ _ONE_RECORD = (*READ, "record_not_found")
     summary="Get one record",
     response_model=FetchedRecord,
     responses={
-        200: {"headers": _RECORD_HEADERS},
+        200: {"description": "The record.", "headers": _RECORD_HEADERS},
         304: {"description": "The record is as If-None-Match says.", "headers": _RECORD_HEADERS},
         **problems(*_ONE_RECORD),
     },
@@ -116,13 +117,13 @@ async def get_record(
         200: {
             "description": "The value's bytes.",
             "headers": _VALUE_HEADERS,
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+            "content": {"application/octet-stream": {"schema": _BYTES, "example": "21.5"}},
         },
         204: {"description": "The value is null: a tombstone.", "headers": _VALUE_HEADERS},
         206: {
             "description": "The part that Range asks for.",
             "headers": {**_VALUE_HEADERS, "Content-Range": _text_header("Which bytes, of how many.")},
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+            "content": {"application/octet-stream": {"schema": _BYTES, "example": "21"}},
         },
         304: {"description": "The value is as If-None-Match says.", "headers": _VALUE_HEADERS},
         **problems(*_ONE_RECORD, "range_not_satisfiable"),

@@ -18,7 +18,7 @@ from schemas.start_positions import GroupPositions, StartPositions
 
 router = APIRouter(tags=["start positions"])
 
-_EXAMPLE = {"positions": {"flights": {"0": 123, "1": 0}}}
+_EXAMPLE = {"positions": {"readings": {"0": 123, "1": 0}}}
 
 
 def _answer(group_id: str, positions: Positions) -> GroupPositions:

@@ -32,7 +32,7 @@ PAGE_SIZE_MAX = 1_000
 router = APIRouter(tags=["topics"])
 
 _Cursor = Query(
-    description="Only topics whose names begin with this.", max_length=TOPIC_NAME_LENGTH_MAX, examples=["fl"]
+    description="Only topics whose names begin with this.", max_length=TOPIC_NAME_LENGTH_MAX, examples=["read"]
 )
 
 
@@ -48,7 +48,7 @@ _Cursor = Query(
     openapi_extra=request_body(
         TopicSpecification,
         required=False,
-        example={"partitions": 6, "config": {"retention.ms": 86400000, "segment.bytes": 1048576}},
+        example={"partitions": 1, "config": {"retention.ms": -1}},
     ),
 )
 @asks(Operation.CREATE, ResourceKind.TOPIC)

@@ -332,7 +332,8 @@ def test_the_table_has_every_route() -> None:
 @pytest.mark.parametrize("operation", sorted(NEEDS))
 def test_every_caller_gets_what_the_table_says(stand: Stand, operation: str) -> None:
     method, path = OPERATIONS[operation]
-    names = {"job_id": stand.job_id, "transactional_id": LOADER, "group_id": READERS, "number": "nobody"}
+    names = {"job_id": stand.job_id, "transactional_id": LOADER, "group_id": READERS}
+    names |= {"key_id": "nobody", "token_id": "nobody"}
     place = path.format(topic=TOPIC, partition=0, offset=0, **names)
     unexpected = []
     with http_client(stand.url) as client:

@@ -32,7 +32,13 @@ def over(operations: list[tuple[str, str, dict[str, Any]]]) -> pytest.MarkDecora
 
 
 def filled(path: str, topic: str = "nowhere", partition: str = "0", offset: str = "0") -> str:
-    names = {"transactional_id": "nobody", "number": "nowhere", "job_id": "nothing", "group_id": "nobody"}
+    names = {
+        "transactional_id": "nobody",
+        "key_id": "nowhere",
+        "token_id": "nowhere",
+        "job_id": "nothing",
+        "group_id": "nobody",
+    }
     return path.format(topic=topic, partition=partition, offset=offset, **names)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import pytest
 import requests
 import schemathesis
@@ -20,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from app.documented_answers import example_of
 from app.openapi import PATH, main
 from tests.servers import ThreadedServer
 
@@ -30,10 +32,10 @@ ROUTES = {
     "DELETE /v1/acls",
     "GET /v1/keys",
     "POST /v1/keys",
-    "DELETE /v1/keys/{number}",
+    "DELETE /v1/keys/{key_id}",
     "GET /v1/tokens",
     "POST /v1/tokens",
-    "DELETE /v1/tokens/{number}",
+    "DELETE /v1/tokens/{token_id}",
     "GET /v1/quotas",
     "PUT /v1/quotas",
     "DELETE /v1/quotas",
@@ -130,6 +132,41 @@ def test_every_operation_is_complete(name: str) -> None:
     assert {"500", "503"} <= set(operation["responses"])
 
 
+@pytest.mark.parametrize("name", sorted(ROUTES))
+def test_every_success_says_what_it_is_and_has_an_example_of_its_schema(name: str) -> None:
+    for status, answer in operations()[name]["responses"].items():
+        assert answer["description"] != "Successful Response"
+        for content in answer.get("content", {}).values() if status < "400" else ():
+            lines = content["schema"].get("x-line-schema")
+            # Bytes cannot be shown in JSON.
+            assert "example" in content or content["schema"].get("format") == "binary"
+            shown = (
+                [json.loads(line) for line in content["example"].splitlines()] if lines else [content.get("example")]
+            )
+            for example in shown if "example" in content else ():
+                # The document's other schemas, by their own places in it.
+                document = {**DOCUMENT, **(lines or content["schema"])}
+                jsonschema_rs.Draft202012Validator(document, validate_formats=True).validate(example)
+
+
+def test_every_property_of_every_schema_is_described() -> None:
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        for member, part in schema.get("properties", {}).items():
+            assert part.get("description"), f"{name}.{member}"
+
+
+def test_a_schema_without_an_example_is_told() -> None:
+    with pytest.raises(ValueError, match=r'no example of \{"type": "integer"\}'):
+        example_of({"type": "object", "properties": {"partition": {"type": "integer"}}}, {})
+
+
+def test_titles_of_one_status_are_said_once() -> None:
+    for name, operation in operations().items():
+        for status, answer in operation["responses"].items():
+            titles = answer["description"].split("; ")
+            assert len(set(titles)) == len(titles), (name, status)
+
+
 def test_operation_ids_are_unique() -> None:
     ids = [operation["operationId"] for operation in operations().values()]
     assert len(set(ids)) == len(ids)
@@ -151,7 +188,7 @@ def test_examples_of_bodies_are_accepted(client: httpx.Client, topic: str) -> No
             if "example" not in content or re.search("delete|transaction|job_id", path) or method in ("PUT", "PATCH"):
                 continue
             example = content["example"]
-            body = example if isinstance(example, str) else json.dumps(example).replace("flights", name)
+            body = example if isinstance(example, str) else json.dumps(example).replace("readings", name)
             answer = client.request(
                 method,
                 path.format(topic=name, partition=0, group_id=name),
@@ -175,6 +212,8 @@ def as_it_is(context: schemathesis.SerializationContext, value: Any) -> bytes:
     return value if isinstance(value, bytes) else json.dumps(value).encode()
 
 
+# What OpenAPI leaves to HTTP itself, and what only says how an answer is sent.
+OF_HTTP = {"connection", "content-encoding", "content-length", "content-type", "date", "transfer-encoding", "vary"}
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 CHECKS = (status_code_conformance, content_type_conformance, response_schema_conformance, response_headers_conformance)
 
@@ -226,3 +265,8 @@ def check(case: schemathesis.Case, url: str, session: requests.Session) -> None:
         httpx.delete(f"{url}{case.path}", params=case.query)
     assert response.status_code != 500, response.text
     case.validate_response(response, checks=list(CHECKS))
+    documented = case.operation.definition.raw["responses"].get(str(response.status_code))
+    # A method that the path does not have is not of this operation.
+    if documented is not None:
+        sent = {name.lower() for name in response.headers} - OF_HTTP
+        assert sent <= {name.lower() for name in documented.get("headers", {})}, case.operation.label
