@@ -12,7 +12,7 @@ from rollway.spark.jobs.errors import JobError
 from rollway.spark.jobs.hadoop_files import HadoopFiles
 
 CHECKPOINT = ExportCheckpoint(topic="orders", topic_id="t1", run=3, offsets={0: 10, 11: 0}, rows=7)
-INTENT = RunIntent(run=4, topic_id="t1", starts={0: 10, 11: 0}, ends={0: 15, 11: 2})
+INTENT = RunIntent(run=4, topic_id="t1", starts={0: 10, 11: 0}, ends={0: 15, 11: 2}, run_id="r4")
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def test_nothing_was_exported_yet(folder: CheckpointFolder) -> None:
 def test_a_run_is_announced_staged_and_finished(folder: CheckpointFolder, tmp_path: Path) -> None:
     folder.begin(INTENT)
     assert folder.read_intent() == INTENT
-    complete = folder.staged(INTENT, 6)
+    complete = folder.staged(INTENT, 6, ["date=2013-07-04/a.parquet"])
     assert folder.read_intent() == complete
-    assert (complete.staged, complete.rows) == (True, 6)
+    assert (complete.staged, complete.rows, complete.files) == (True, 6, ("date=2013-07-04/a.parquet",))
     folder.finish(CHECKPOINT)
     assert folder.read() == CHECKPOINT
     assert folder.read_intent() is None
@@ -68,6 +68,9 @@ def test_a_file_is_replaced_as_a_whole_and_moved_once(spark: SparkSession, tmp_p
     files.move(old, new)
     assert files.read_text(new) == "two"
     assert not files.exists(old)
+    assert files.create_text(old, "first")
+    assert not files.create_text(old, "second")
+    assert files.read_text(old) == "first"
     assert files.files_below(str(tmp_path / "b")) == [("c/new.json", 3)]
     files.delete(new)
     files.delete(new)

@@ -187,7 +187,7 @@ def test_export_that_was_killed_exports_nothing_twice(
     folder = CheckpointFolder(HadoopFiles(spark), str(destination), topic)
     # What a run leaves that ended at that moment: its announcement, and what it had staged and moved by then.
     wanted = resolve_range(client, request.source, request.start, request.end)
-    intent = RunIntent(run=1, topic_id=wanted.topic_id, starts=wanted.starts, ends=wanted.ends)
+    intent = RunIntent(run=1, topic_id=wanted.topic_id, starts=wanted.starts, ends=wanted.ends, run_id=folder.run_id)
     folder.begin(intent)
     whole = ExportRequest(source=request.source, destination=str(tmp_path / "whole"))
     export(spark, whole)
@@ -199,7 +199,8 @@ def test_export_that_was_killed_exports_nothing_twice(
         staged.parent.mkdir(parents=True, exist_ok=True)
         staged.write_bytes(path.read_bytes())
     if moment != "while reading":
-        folder.staged(intent, 60)
+        staged = [str(path.relative_to(folder.staging)) for path in Path(folder.staging).rglob("*.parquet")]
+        folder.staged(intent, 60, staged)
     if moment == "after publishing":
         for path in Path(folder.staging).rglob("*.parquet"):
             relative = path.relative_to(folder.staging)
@@ -264,8 +265,7 @@ def test_export_notices_another_topic_of_the_same_name(
     request = ExportRequest(source=address(server, name), destination=str(tmp_path / "out"))
     export(spark, request)
     topic = client.describe_topic(name)
-    folder = CheckpointFolder(HadoopFiles(spark), str(tmp_path / "out"), name)
-    path = Path(folder.staging).parent / "checkpoint.json"
+    path = tmp_path / "out/_rollway" / name / "checkpoint.json"
     text = path.read_text()
     (path.parent / ".checkpoint.json.crc").unlink()
     path.write_text(text.replace(topic.topic_id, "another"))

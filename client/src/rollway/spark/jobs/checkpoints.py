@@ -1,20 +1,24 @@
 """How far an export is, in files beside what it exports, so that every record is exported once.
 
 ``checkpoint.json`` says up to where the finished runs have come; ``run.json`` is there while a run is under way and
-says what it is about to do. A run writes to ``staging``, then moves its files to their folders by names that say
-which run they are of, then replaces the checkpoint, then removes ``run.json``. Whoever comes after a run that was
-killed finds ``run.json``: with ``"staged": true`` the moving goes on (a file that is moved already stays), else it
-begins anew.
+says what it is about to do. A run writes to a folder of its own in ``staging``, then moves its files to their folders
+by names that say which run they are of, then replaces the checkpoint, then removes ``run.json``. Whoever comes after a
+run that was killed finds ``run.json``: with ``"staged": true`` the moving goes on (a file that is moved already stays),
+else it begins anew.
+
+``lock.json`` is there while a run is at work: see ``export_lock``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rollway.spark.jobs.errors import JobError
+from rollway.spark.jobs.export_lock import ExportLock
 from rollway.spark.jobs.hadoop_files import HadoopFiles
 
 FOLDER = "_rollway"
@@ -42,18 +46,32 @@ class RunIntent:
     topic_id: str
     starts: Mapping[int, int]
     ends: Mapping[int, int]
+    run_id: str
+    """Where its files are in staging."""
     staged: bool = False
     rows: int = 0
+    files: tuple[str, ...] = ()
+    """All that it has staged, relative to its folder there."""
 
 
 class CheckpointFolder:
-    """The two files and the staging folder of one topic's export to one place."""
+    """The files and the staging folder of one topic's export to one place, as one run sees them."""
 
     def __init__(self, files: HadoopFiles, destination: str, topic: str) -> None:
         self._files = files
         self._topic = topic
         self._folder = f"{destination.rstrip('/')}/{FOLDER}/{topic}"
-        self.staging = f"{self._folder}/staging"
+        self.run_id = uuid.uuid4().hex
+        self.lock = ExportLock(files, f"{self._folder}/lock.json", topic, self.run_id)
+
+    def staging_of(self, run_id: str) -> str:
+        """Where a run puts its files."""
+        return f"{self._folder}/staging/{run_id}"
+
+    @property
+    def staging(self) -> str:
+        """Where this run puts its files."""
+        return self.staging_of(self.run_id)
 
     def read(self) -> ExportCheckpoint | None:
         """The checkpoint, or ``None`` before the first run ended.
@@ -90,20 +108,22 @@ class CheckpointFolder:
                 topic_id=str(document["topic_id"]),
                 starts=_offsets(document["starts"]),
                 ends=_offsets(document["ends"]),
+                run_id=str(document["run_id"]),
                 staged=bool(document["staged"]),
                 rows=int(document["rows"]),
+                files=tuple(map(str, document["files"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise self._broken("run.json") from None
 
     def begin(self, intent: RunIntent) -> None:
         """Say what is about to happen; what an earlier run left in staging is deleted first."""
-        self._files.delete(self.staging)
+        self._files.delete(f"{self._folder}/staging")
         self._write_intent(intent)
 
-    def staged(self, intent: RunIntent, rows: int) -> RunIntent:
-        """Say that staging is complete: from here on the run will be finished, by whoever comes."""
-        complete = replace(intent, staged=True, rows=rows)
+    def staged(self, intent: RunIntent, rows: int, files: Sequence[str]) -> RunIntent:
+        """Say that staging is complete, with these files: from here on the run will be finished, by whoever comes."""
+        complete = replace(intent, staged=True, rows=rows, files=tuple(files))
         self._write_intent(complete)
         return complete
 
@@ -123,7 +143,7 @@ class CheckpointFolder:
     def clear(self) -> None:
         """Forget the run that is under way."""
         self._files.delete(f"{self._folder}/run.json")
-        self._files.delete(self.staging)
+        self._files.delete(f"{self._folder}/staging")
 
     def _write_intent(self, intent: RunIntent) -> None:
         document = {
@@ -132,8 +152,10 @@ class CheckpointFolder:
             "topic_id": intent.topic_id,
             "starts": _written(intent.starts),
             "ends": _written(intent.ends),
+            "run_id": intent.run_id,
             "staged": intent.staged,
             "rows": intent.rows,
+            "files": list(intent.files),
         }
         self._files.replace_text(f"{self._folder}/run.json", f"{json.dumps(document)}\n")
 

@@ -228,6 +228,9 @@ def _export(
     ] = None,
     codec: Annotated[str, typer.Option("--codec", metavar="NAME", help="Compression of the files.")] = "zstd",
     on_data_loss: options.OnLoss = "fail",
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="The run that has the folder is dead: go on from what it left.")
+    ] = False,
     format_options: options.FormatOptions = None,
     dry_run: options.DryRun = False,
     as_json: options.AsJson = False,
@@ -237,6 +240,9 @@ def _export(
     Files go to FOLDER/date=.../hour=..., by the records' timestamps in UTC. How far it is stands in FOLDER/_rollway,
     which readers leave out. A run that is killed leaves nothing twice: the next one finishes or repeats it. --from is
     for the first run. EXPR are SQL over key, value, headers, topic, partition, offset, timestamp.
+
+    One run of a topic and a folder at a time: it has a lock there. After a run that was killed on another host, the
+    next one must be told with --take-over that it is dead.
 
     \b
     Examples:
@@ -252,6 +258,7 @@ def _export(
         columns=tuple(select or ()),
         codec=codec,
         on_data_loss=options.on_data_loss(on_data_loss),
+        take_over=take_over,
     )
     _carry_out(context, export, request, dry_run=dry_run, as_json=as_json)
 

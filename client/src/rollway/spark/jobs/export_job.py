@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyspark.errors import PySparkException
@@ -48,6 +49,8 @@ class ExportRequest:
     columns: tuple[str, ...] = ()
     codec: str = "zstd"
     on_data_loss: OnDataLoss = "fail"
+    take_over: bool = False
+    """The run that has the folder's lock is dead."""
 
     def __post_init__(self) -> None:
         if not self.destination:
@@ -73,29 +76,48 @@ class ExportRequest:
 def export(
     spark: SparkSession, request: ExportRequest, *, progress: Progress | None = None, dry_run: bool = False
 ) -> JobReport:
-    """Export what has come since the last run. One run at a time for a topic and a folder.
+    """Export what has come since the last run. One run at a time for a topic and a folder, which a lock there sees to.
 
     A run that was killed leaves nothing that readers see twice: the next one finishes or repeats it first.
 
     Raises:
-        JobError: the folder, its checkpoint or an expression; the topic is another one than before; records are lost;
-            what executors wrote is not in the folder.
+        JobError: the folder, its checkpoint or an expression; another run is under way; the topic is another one than
+            before; records are lost; what executors wrote is not in the folder.
         PySparkException: Spark failed.
         RollwayError: the service refused or cannot be reached.
     """
     progress = progress or SilentProgress()
-    started = time.monotonic()
     files = HadoopFiles(spark)
     folder = CheckpointFolder(files, request.destination, request.source.topic)
+    if dry_run:
+        return _export(spark, request, files, folder, progress, dry_run=True)
+    folder.lock.acquire(take_over=request.take_over)
+    try:
+        return _export(spark, request, files, folder, progress, dry_run=False)
+    finally:
+        # A folder that cannot be reached any more has been said before.
+        with suppress(JobError):
+            folder.lock.release()
+
+
+def _export(
+    spark: SparkSession,
+    request: ExportRequest,
+    files: HadoopFiles,
+    folder: CheckpointFolder,
+    progress: Progress,
+    *,
+    dry_run: bool,
+) -> JobReport:
+    started = time.monotonic()
     checkpoint = folder.read()
     intent = folder.read_intent()
     finished: tuple[str, ...] = ()
     if intent is not None and intent.staged and not dry_run:
         progress.say(f"Finishing run {intent.run}, which was interrupted after it had read everything.")
-        checkpoint, count = _publish(files, folder, request, checkpoint, intent)
-        finished = (
-            f"finished run {intent.run} first, which was interrupted: {counted(intent.rows, 'record')}, {count} files",
-        )
+        checkpoint = _publish(files, folder, request, checkpoint, intent)
+        amount = f"{counted(intent.rows, 'record')}, {counted(len(intent.files), 'file')}"
+        finished = (f"finished run {intent.run} first, which was interrupted: {amount}",)
     with open_client(request.source) as client:
         wanted = resolve_range(
             client, request.source, _start_of(request, checkpoint), request.end, request.on_data_loss
@@ -125,12 +147,15 @@ def export(
         topic_id=wanted.topic_id,
         starts=wanted.starts,
         ends=wanted.ends,
+        run_id=folder.run_id,
     )
     folder.begin(run)
     written_rows = _stage(spark, rows, folder, request, progress)
-    run = folder.staged(run, written_rows)
-    _, count = _publish(files, folder, request, checkpoint, run)
-    return _report(request, wanted, run, count, finished, time.monotonic() - started)
+    staged = [path for path, _ in files.files_below(folder.staging) if path.endswith(".parquet")]
+    folder.lock.check()
+    run = folder.staged(run, written_rows, staged)
+    _publish(files, folder, request, checkpoint, run)
+    return _report(request, wanted, run, finished, time.monotonic() - started)
 
 
 def _start_of(request: ExportRequest, checkpoint: ExportCheckpoint | None) -> Place:
@@ -174,26 +199,40 @@ def _publish(
     request: ExportRequest,
     checkpoint: ExportCheckpoint | None,
     intent: RunIntent,
-) -> tuple[ExportCheckpoint, int]:
-    """Move what is staged to its place and replace the checkpoint. May be done again from any point of it."""
-    staged = files.files_below(folder.staging) if files.exists(folder.staging) else []
-    data = [path for path, _ in staged if path.endswith(".parquet")]
-    for path in data:
+) -> ExportCheckpoint:
+    """Move what is staged to its place and replace the checkpoint. May be done again from any point of it.
+
+    Raises:
+        JobError: another run has taken over, or a file is in neither place.
+    """
+    if checkpoint is not None and checkpoint.run >= intent.run:
+        folder.clear()
+        return checkpoint
+    staging, destination = folder.staging_of(intent.run_id), request.destination.rstrip("/")
+    moves: dict[str, str] = {}
+    for path in intent.files:
         parent, _, name = path.rpartition("/")
-        target = f"{request.destination.rstrip('/')}/{parent}/{request.source.topic}-run-{intent.run:06}-{name}"
-        files.move(f"{folder.staging}/{path}", target)
+        target = f"{destination}/{parent}/{request.source.topic}-run-{intent.run:06}-{name}"
+        moves[f"{staging}/{path}"] = target
+    folder.lock.check()
+    gone = [source for source, target in moves.items() if not files.exists(source) and not files.exists(target)]
+    if gone:
+        for target in moves.values():
+            files.delete(target)
+        folder.clear()
+        raise JobError(f"{gone[0]} was staged and is gone: nothing of run {intent.run} is published; run export again.")
+    for source, target in moves.items():
+        files.move(source, target)
+    folder.lock.check()
     done = ExportCheckpoint(
         topic=request.source.topic,
         topic_id=intent.topic_id,
         run=intent.run,
         offsets=dict(intent.ends),
-        rows=(checkpoint.rows if checkpoint and checkpoint.run < intent.run else 0) + intent.rows,
+        rows=(checkpoint.rows if checkpoint else 0) + intent.rows,
     )
-    if checkpoint is not None and checkpoint.run >= intent.run:
-        folder.clear()
-        return checkpoint, len(data)
     folder.finish(done)
-    return done, len(data)
+    return done
 
 
 def _plan(request: ExportRequest, wanted: TopicRange, checkpoint: ExportCheckpoint | None, started: float) -> JobReport:
@@ -215,7 +254,6 @@ def _report(
     request: ExportRequest,
     wanted: TopicRange,
     run: RunIntent,
-    file_count: int,
     finished: tuple[str, ...],
     seconds: float,
 ) -> JobReport:
@@ -227,12 +265,12 @@ def _report(
     return JobReport(
         job="export",
         outcome="done",
-        summary=f"Exported {counted(run.rows, 'record')} of {request.source} to {counted(file_count, 'file')} in "
+        summary=f"Exported {counted(run.rows, 'record')} of {request.source} to {counted(len(run.files), 'file')} in "
         f"{request.destination} {rate(run.rows, seconds)} (run {run.run}).",
         rows=run.rows,
         size_bytes=wanted.size_bytes,
         seconds=seconds,
-        details={"range": wanted.as_json(), "run": run.run, "files": file_count, "lost": wanted.lost_count},
+        details={"range": wanted.as_json(), "run": run.run, "files": len(run.files), "lost": wanted.lost_count},
         lines=(*finished, *lost, *_range_lines(run.starts, run.ends)),
     )
 

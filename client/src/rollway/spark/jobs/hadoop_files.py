@@ -43,6 +43,21 @@ class HadoopFiles:
         except Py4JJavaError as error:
             raise _file_error(path, "read", error) from None
 
+    def create_text(self, path: str, text: str) -> bool:
+        """Make a file that holds ``text``; whether there was none. Of several who do so at once one succeeds, as far as
+        the file system knows of such a thing."""
+        try:
+            stream = self._system(path).create(self._path(path), False)
+            try:
+                stream.write(text.encode("utf-8"))
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() == "FileAlreadyExistsException":
+                return False
+            raise _file_error(path, "written", error) from None
+        return True
+
     def replace_text(self, path: str, text: str) -> None:
         """Make ``path`` hold ``text``: whoever reads it finds the old text or the new one, never a part."""
         unfinished = f"{path}.unfinished"

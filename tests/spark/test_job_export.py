@@ -1,0 +1,126 @@
+"""One ``export`` at a time: who may write to a folder, who notices that another did, and what a dead run leaves."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrameWriter, SparkSession
+
+from rollway.spark.jobs import ExportRequest, JobError, export
+from rollway.spark.jobs.checkpoints import CheckpointFolder
+from rollway.spark.jobs.hadoop_files import HadoopFiles
+from tests.servers import ServerProcess
+from tests.spark.orders import address, load_orders
+
+
+def exported_ids(spark: SparkSession, folder: Path) -> list[int]:
+    return sorted(int(row[0]) for row in spark.read.parquet(str(folder)).selectExpr("cast(value as string)").collect())
+
+
+def request_of(server: ServerProcess, name: str, folder: Path, *, take_over: bool = False) -> ExportRequest:
+    return ExportRequest(source=address(server, name), destination=str(folder), take_over=take_over)
+
+
+@pytest.mark.parametrize("take_over", [False, True])
+def test_exports_at_the_same_time_lose_nothing(
+    spark: SparkSession,
+    server: ServerProcess,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    take_over: bool,
+) -> None:
+    """Another run begins while one has written its files, and moves none: refused, or told that the first is dead."""
+    topic = f"{name}-{take_over}"
+    load_orders(spark, server, topic, tmp_path / "in", 60)
+    out = tmp_path / "out"
+    staged = CheckpointFolder.staged
+    refused: list[JobError] = []
+
+    def meanwhile(folder: CheckpointFolder, *arguments: object) -> object:
+        patch.undo()
+        try:
+            export(spark, request_of(server, topic, out, take_over=take_over))
+        except JobError as error:
+            refused.append(error)
+        return staged(folder, *arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointFolder, "staged", meanwhile)
+        if take_over:
+            with pytest.raises(JobError, match=r"Another run has taken over .* publishes nothing"):
+                export(spark, request_of(server, topic, out))
+        else:
+            assert export(spark, request_of(server, topic, out)).rows == 60
+            assert "--take-over" in str(refused[0])
+    assert exported_ids(spark, out) == list(range(60))
+    assert export(spark, request_of(server, topic, out)).outcome == "nothing_to_do"
+
+
+def test_files_that_are_gone_before_they_are_published_are_noticed(
+    spark: SparkSession, server: ServerProcess, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_orders(spark, server, name, tmp_path / "in", 60)
+    staged = CheckpointFolder.staged
+
+    def losing(folder: CheckpointFolder, *arguments: object) -> object:
+        complete = staged(folder, *arguments)  # type: ignore[arg-type]
+        next(Path(folder.staging).rglob("*.parquet")).unlink()
+        return complete
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointFolder, "staged", losing)
+        with pytest.raises(JobError, match="was staged and is gone"):
+            export(spark, request_of(server, name, tmp_path / "out"))
+    assert CheckpointFolder(HadoopFiles(spark), str(tmp_path / "out"), name).read() is None
+    assert export(spark, request_of(server, name, tmp_path / "out")).rows == 60
+    assert exported_ids(spark, tmp_path / "out") == list(range(60))
+
+
+def test_a_run_that_fails_lets_the_next_one_begin(
+    spark: SparkSession, server: ServerProcess, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_orders(spark, server, name, tmp_path / "in", 30)
+
+    def failing(*_: object) -> None:
+        raise JobError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DataFrameWriter, "parquet", failing)
+        with pytest.raises(JobError, match="no room"):
+            export(spark, request_of(server, name, tmp_path / "out"))
+    assert export(spark, request_of(server, name, tmp_path / "out")).rows == 30
+
+
+def test_the_lock_of_a_dead_process_of_this_machine_is_no_lock(spark: SparkSession, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        dead.wait()
+    files = HadoopFiles(spark)
+    lock = f"{tmp_path}/_rollway/orders/lock.json"
+    for host, process, is_free in (
+        (socket.gethostname(), dead.pid, True),
+        (socket.gethostname(), os.getppid(), False),
+        ("elsewhere", dead.pid, False),
+    ):
+        files.replace_text(lock, f'{{"run_id": "r1", "host": "{host}", "process": {process}, "begun": "then"}}\n')
+        folder = CheckpointFolder(files, str(tmp_path), "orders")
+        if is_free:
+            folder.lock.acquire(take_over=False)
+            folder.lock.release()
+        else:
+            with pytest.raises(JobError, match=rf"on {host} \(process {process}\) since then.*--take-over"):
+                folder.lock.acquire(take_over=False)
+    folder.lock.acquire(take_over=True)
+    assert '"r1"' not in str(files.read_text(lock))
+
+
+def test_a_lock_that_says_nothing_is_one(spark: SparkSession, tmp_path: Path) -> None:
+    """It may have been made a moment ago."""
+    HadoopFiles(spark).replace_text(f"{tmp_path}/_rollway/orders/lock.json", "")
+    with pytest.raises(JobError, match="--take-over"):
+        CheckpointFolder(HadoopFiles(spark), str(tmp_path), "orders").lock.acquire(take_over=False)
