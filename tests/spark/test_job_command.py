@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from rollway.client import AuthenticationError
 from rollway.spark.jobs import cli
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place, parse_place
@@ -125,6 +127,48 @@ def test_a_wrong_spark_home_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="SPARK_HOME is wrong"):
         find_spark_submit({"SPARK_HOME": str(tmp_path)})
     assert Path(find_spark_submit({})).is_file()
+
+
+def submitted_to_a_cluster(line: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What spark-submit is told, where this process would become it."""
+    told: list[list[str]] = []
+
+    def become(_: str, arguments: list[str]) -> NoReturn:
+        told.append(arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "execv", become)
+    cli.run(["--deploy-mode", "cluster", *line.split()], is_beside_driver=False)
+    return told[0]
+
+
+def test_the_address_goes_to_the_cluster_and_the_key_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the environment of this process is not in that of a driver in a cluster."""
+    monkeypatch.setenv("ROLLWAY_SERVER", "http://rollway:8080")
+    monkeypatch.setenv("ROLLWAY_API_KEY", "secret-key")
+    told = submitted_to_a_cluster("export orders --to /lake", monkeypatch)
+    assert told[told.index(str(SCRIPT)) + 1 :] == ["export", "--url", "http://rollway:8080", "orders", "--to", "/lake"]
+    assert "secret-key" not in " ".join(told)
+    told = submitted_to_a_cluster("export orders --to /lake --url http://other:8080", monkeypatch)
+    seen: list[str] = []
+    monkeypatch.setattr(cli, "_carry_out", lambda _context, _job, request, **_: seen.append(request.source.url))
+    cli.run_here(told[told.index(str(SCRIPT)) + 1 :])
+    assert seen == ["http://other:8080"]
+
+
+def test_a_driver_without_a_key_says_how_it_gets_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = AuthenticationError("http://rollway:8080", 401, {"detail": "nobody knows who asks", "code": "no_token"})
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise refused
+
+    monkeypatch.setattr(cli, "_carry_out", refuse)
+    assert cli.run_here(["export", "orders", "--to", "/lake"]) == 1
+    assert "ROLLWAY_API_KEY in the driver's environment" in capsys.readouterr().err
+    cli.run(["export", "orders", "--to", "/lake"], is_beside_driver=False)
+    assert "ROLLWAY_API_KEY in the driver's environment" in capsys.readouterr().err
 
 
 def test_the_command_ends_with_the_exit_status_of_the_job(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from rollway.client import RollwayClient
 from rollway.records import Record
-from rollway.spark.jobs import JobError, LoadIdentity, ReplayRequest, parse_place, replay
+from rollway.spark.jobs import JobError, LoadIdentity, ReplayRequest, cli, parse_place, replay
 from rollway.spark.jobs.replay_steps import plan_steps
 from rollway.spark.jobs.topics import resolve_range
 from tests.servers import ServerProcess
@@ -86,6 +87,21 @@ def test_replay_has_every_record_in_one_step(
     now = ReplayRequest(source=request.source, target=request.target, speed=0, timestamps="now", keep_partitions=False)
     assert replay(spark, now).rows == len(times)
     assert all(at > BEGIN_MS + DAY_MS for *_, at in rows_of(spark, server, f"{name}-2"))
+
+
+def test_progress_goes_to_stderr_and_the_report_to_stdout(
+    spark: SparkSession,
+    server: ServerProcess,
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    load_orders(spark, server, name, tmp_path / "in", 30)
+    line = ["replay", name, f"{name}-2", "--url", server.url, "--speed", "0", "--json"]
+    assert cli.run_here(line) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["rows"] == 30
+    assert "30 records (step 1, 1 step in this run)" in printed.err
 
 
 # A replay that is begun again

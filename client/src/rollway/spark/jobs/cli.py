@@ -1,7 +1,7 @@
 """The command ``rollway-spark``: what is asked for is checked, then spark-submit starts Spark, and the job is done.
 
 Exit status: 0 done or equal, 1 failed (one sentence says why), 2 a wrong command line, 3 a comparison that found a
-difference, 130 Ctrl-C. The report goes to stdout, progress and errors to stderr.
+difference, 130 Ctrl-C. The report goes to stdout; progress goes to stderr, and an error as its last line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from rollway.client import RollwayError
+from rollway.client import AuthenticationError, RollwayError
 from rollway.spark.errors import OptionError
 from rollway.spark.jobs import job_options as options
 from rollway.spark.jobs.compare_job import CompareRequest, compare
@@ -31,7 +31,7 @@ from rollway.spark.jobs.expressions import RecordExpressions
 from rollway.spark.jobs.file_sources import FileSource
 from rollway.spark.jobs.load_job import LoadRequest, Rejects, load
 from rollway.spark.jobs.places import parse_place
-from rollway.spark.jobs.progress import ConsoleProgress, SilentProgress
+from rollway.spark.jobs.progress import ConsoleProgress
 from rollway.spark.jobs.replay_job import ReplayRequest, replay
 from rollway.spark.jobs.reports import JobReport
 from rollway.spark.jobs.submitting import DEFAULT_MASTER, Submission, submit
@@ -91,7 +91,14 @@ def _root(
     """Load, export, copy, compare and replay topics with Spark.
 
     Options of Spark stand before the job, those of the job after it. Every job takes --dry-run, which writes nothing,
-    and --json, which prints its report for programs.
+    and --json, which prints its report for programs. Reports go to stdout; progress goes to stderr, and an error as its
+    last line.
+
+    The API key, token or JWT is taken from ROLLWAY_API_KEY in the driver's environment. With --deploy-mode cluster the
+    driver has another environment than this command, and nothing hands the key on, as others can read command lines.
+    On YARN it comes to the driver as spark.yarn.appMasterEnv.ROLLWAY_API_KEY in a --properties-file, on Kubernetes from
+    a secret with --conf spark.kubernetes.driver.secretKeyRef.ROLLWAY_API_KEY=SECRET:KEY. --url and ROLLWAY_SERVER are
+    handed on.
 
     \b
     Examples:
@@ -119,10 +126,12 @@ def _carry_out(
     run: _Run = context.obj
     if not run.is_beside_driver:
         name = str(context.info_name)
-        submit(run.submission, [name, *arguments_of_job(run.arguments, name)])
+        # As it was found here, perhaps in the environment, which a driver in a cluster does not have. One that stands
+        # on the line comes behind it, and wins.
+        address = ["--url", str(context.params["url"])]
+        submit(run.submission, [name, *address, *arguments_of_job(run.arguments, name)])
     spark = SparkSession.builder.appName(f"rollway-spark {context.info_name}").getOrCreate()
-    progress = SilentProgress() if as_json else ConsoleProgress()
-    report = job(spark, request, progress=progress, dry_run=dry_run)
+    report = job(spark, request, progress=ConsoleProgress(), dry_run=dry_run)
     typer.echo(json.dumps(report.document()) if as_json else report.text())
     raise typer.Exit(report.exit_status)
 
@@ -455,6 +464,9 @@ def run(arguments: Sequence[str], *, is_beside_driver: bool) -> int:
         return _fail(str(error), error.exit_status, as_json=as_json)
     except OptionError as error:
         return _fail(str(error), EXIT_USAGE, as_json=as_json)
+    except AuthenticationError as error:
+        hint = "the key is taken from ROLLWAY_API_KEY in the driver's environment: see rollway-spark --help"
+        return _fail(f"{error}; {hint}", EXIT_FAILED, as_json=as_json)
     except RollwayError as error:
         return _fail(str(error), EXIT_FAILED, as_json=as_json)
     except (PySparkException, Py4JError) as error:
