@@ -39,6 +39,8 @@ JOBS = ("load", "export", "copy", "compare", "replay")
         ("compare t u --files x.csv", "either a second topic or --files"),
         ("compare t u --ignore offset", "'offset' is not a part of records"),
         ("compare t --files x.csv --ignore value", "nothing is left to compare"),
+        ("copy t u -o minPartitions=8", "minPartitions cannot be given as an option of t"),
+        ("replay t u -o maxRecordsPerPartition=8", "maxRecordsPerPartition cannot be given as an option of t"),
         ("replay t t", "cannot be replayed into itself"),
         ("replay t u --speed -1", "--speed -1 makes no sense"),
         ("replay t u --interval 0", "outside 0.1 to 3600"),

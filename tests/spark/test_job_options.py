@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from rollway.client import ClientSettings, RollwayClient
+from rollway.client import ClientSettings, RollwayClient, Topic
 from rollway.records import Codec
 from rollway.spark.errors import OptionError
-from rollway.spark.jobs import CopyRequest, JobUsageError, LoadIdentity, SilentProgress, TopicAddress, copy
+from rollway.spark.jobs import CopyRequest, JobError, JobUsageError, LoadIdentity, SilentProgress, TopicAddress, copy
 from rollway.spark.jobs.job_options import options_of_both
-from rollway.spark.jobs.targets import open_target
+from rollway.spark.jobs.targets import make_target, open_target
 from rollway.spark.jobs.topics import open_client
 from rollway.spark.jobs.writing import write_records
 from tests.servers import ServerProcess
@@ -48,6 +48,14 @@ def test_an_option_of_the_other_side_is_refused() -> None:
         open_client(TopicAddress(topic="t", url="http://127.0.0.1:9", options={"compression": "zstd"}))
     with pytest.raises(OptionError, match="fetchMaxBytes is an option of a read"):
         open_target(TopicAddress(topic="t", url="http://127.0.0.1:9", options={"fetchMaxBytes": "8m"}))
+
+
+def test_a_topic_whose_settings_may_not_be_seen_is_not_copied_into_one_with_others(client: RollwayClient) -> None:
+    target = TopicAddress(topic="not-made", url="http://127.0.0.1:9")
+    hidden = Topic("hidden", "id", 2, config={}, own_config={})
+    with pytest.raises(JobError, match="the settings of hidden, which it would take over, may not be seen"):
+        make_target(client, target, hidden, {})
+    assert make_target(client, target, hidden, KEEP).own_config == KEEP
 
 
 def test_copy_takes_options_of_reads_and_writes(

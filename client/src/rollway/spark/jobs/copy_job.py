@@ -15,6 +15,7 @@ from rollway.spark.jobs.progress import Progress, SilentProgress
 from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate
 from rollway.spark.jobs.targets import find_target, make_target, open_target
 from rollway.spark.jobs.topics import (
+    SPLITTING,
     OnDataLoss,
     TopicAddress,
     TopicRange,
@@ -22,6 +23,7 @@ from rollway.spark.jobs.topics import (
     open_client,
     read_kafka,
     read_range,
+    refuse_options,
     resolve_range,
 )
 from rollway.spark.jobs.writing import LoadIdentity, Written, write_kafka, write_records
@@ -47,6 +49,7 @@ class CopyRequest:
     on_data_loss: OnDataLoss = "fail"
 
     def __post_init__(self) -> None:
+        refuse_options(self.source, SPLITTING)
         if (self.source.format, self.source.url, self.source.topic) == (
             self.target.format,
             self.target.url,

@@ -17,7 +17,16 @@ from rollway.spark.jobs.replay_positions import ReplayPositions
 from rollway.spark.jobs.replay_steps import ReplayStep, plan_steps
 from rollway.spark.jobs.reports import JobReport, Outcome, counted, format_bytes
 from rollway.spark.jobs.targets import find_target, make_target, open_target
-from rollway.spark.jobs.topics import OnDataLoss, TopicAddress, TopicRange, open_client, read_range, resolve_range
+from rollway.spark.jobs.topics import (
+    SPLITTING,
+    OnDataLoss,
+    TopicAddress,
+    TopicRange,
+    open_client,
+    read_range,
+    refuse_options,
+    resolve_range,
+)
 from rollway.spark.jobs.writing import LoadIdentity, Written, write_records
 
 Timestamps = Literal["keep", "now"]
@@ -47,6 +56,7 @@ class ReplayRequest:
     on_data_loss: OnDataLoss = "fail"
 
     def __post_init__(self) -> None:
+        refuse_options(self.source, SPLITTING)
         if self.source.format != "rollway" or self.target.format != "rollway":
             raise JobUsageError("Replay reads and writes topics of Rollway services.")
         if (self.source.url, self.source.topic) == (self.target.url, self.target.topic):

@@ -37,6 +37,8 @@ _DECIDED_IN_READS = (
     "isolationLevel",
     "includeHeaders",
 )
+SPLITTING = ("minPartitions", "maxRecordsPerPartition")
+"""What has several tasks read a partition, so that jobs which write records in their order cannot have it."""
 
 TopicFormat = Literal["rollway", "kafka"]
 OnDataLoss = Literal["fail", "skip"]
