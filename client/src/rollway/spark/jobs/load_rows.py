@@ -13,7 +13,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes S
 
 from rollway.spark.jobs.errors import JobError, RejectedRowsError
 from rollway.spark.jobs.expressions import REASON, SOURCE
-from rollway.spark.jobs.reports import counted
 from rollway.spark.jobs.topic_limits import TopicLimits
 
 # What a row raises in a task comes back in the midst of Java's words.
@@ -90,8 +89,7 @@ class JudgedRows:
         """
         if census.expired:
             raise JobError(
-                f"{census.expired:,} of {counted(census.rows, 'row')}, the oldest of {census.oldest}, are "
-                f"{self._too_old}"
+                f"Rows ({census.expired:,} of {census.rows:,}, the oldest of {census.oldest}) are {self._too_old}"
             )
 
     @property
