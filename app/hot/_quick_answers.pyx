@@ -371,23 +371,22 @@ cdef class AppendTurn:
                 return 0
         try:
             results = self.append(writer, log, [ticket.body for ticket in tickets], size_bytes, config)
+            if results is None:
+                return 0
+            for place in range(len(results)):
+                ticket, result = tickets[place], results[place]
+                if result is None:
+                    continue
+                if ticket.options is None:
+                    ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
+                else:
+                    waiting.append((ticket, result))
         except Exception as error:
             now_ms = self.now_ms()
             for ticket in tickets:
-                # The others have never been on their way.
-                if find_plain_batch(ticket.body, config, now_ms) is not None:
+                # Those that are not plain have never been on their way.
+                if ticket.answer is None and find_plain_batch(ticket.body, config, now_ms) is not None:
                     ticket.answer = error
-            return 0
-        if results is None:
-            return 0
-        for place in range(len(results)):
-            ticket, result = tickets[place], results[place]
-            if result is None:
-                continue
-            if ticket.options is None:
-                ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
-            else:
-                waiting.append((ticket, result))
         return 0
 
     cdef int flush(self, writer, list waiting) except -1:
@@ -403,7 +402,8 @@ cdef class AppendTurn:
             FsyncWait(self, waiting).begin(writer)
         except Exception as error:
             for ticket, _ in waiting:
-                ticket.answer = error
+                if ticket.answer is None:
+                    ticket.answer = error
         return 0
 
 
