@@ -65,9 +65,7 @@ def cases(share: float) -> Iterator[Case]:
     )
     text = base64.b64encode(raw(size_bytes // _SPREAD_PARTITIONS)).decode()
     parts = [{"topic": "plain", "partition": number, "record_batches": text} for number in range(_SPREAD_PARTITIONS)]
-    yield Case(
-        "batches in JSON, four parts of 256 KiB", "/v1/produce", JSON, json.dumps({"partitions": parts}).encode()
-    )
+    yield Case("raw in JSON, four parts of 256 KiB", "/v1/produce", JSON, json.dumps({"partitions": parts}).encode())
 
 
 def measure(server: ThreadedServer, case: Case) -> list[float]:
