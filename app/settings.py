@@ -24,6 +24,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from app.access.acls import principal_problem
 from rollway.records.compiled import PURE_PYTHON_VARIABLE
 from storage.config import TopicConfig
 from storage.errors import InvalidConfigError
@@ -365,6 +366,9 @@ def access_problem(settings: Settings) -> str | None:
     unfit = [name for name in settings.jwt_algorithms if name not in JWT_ALGORITHMS]
     if unfit or not settings.jwt_algorithms:
         return f"jwt_algorithms may be {', '.join(JWT_ALGORITHMS)}, not {', '.join(unfit) or 'none at all'}"
+    for principal in settings.super_users:
+        if (problem := principal_problem(principal)) is not None:
+            return f"super_users: {problem}; several are separated by ; in the environment"
     for proxy in settings.trusted_proxies:
         try:
             ipaddress.ip_network(proxy)

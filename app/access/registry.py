@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app.access.access import ANONYMOUS
 from app.access.access_files import AccessFiles
-from app.access.acls import Acl, Acls
+from app.access.acls import KEY_PRINCIPAL, Acl, Acls
 from app.access.credentials import (
     KEY_PREFIX,
     TOKEN_PREFIX,
@@ -40,7 +40,6 @@ GRANTS_MAX = 100
 TOKEN_LIFETIME_MS_MAX = 366 * 86_400_000
 DESCRIPTION_LENGTH_MAX = 200
 
-_KEY_PRINCIPAL = re.compile(r"User:[A-Za-z0-9._@+=-]{1,200}", re.ASCII)
 _ACL_PRINCIPAL = re.compile(r"\*|(?:User|Jwt|Certificate):.{1,500}")
 _RESOURCE_NAME_LENGTH_MAX = 249
 
@@ -84,7 +83,7 @@ class AccessRegistry:
             AccessChangeError: the principal cannot have keys, it expires in the past, or there are too many.
             OSError: the disk refused.
         """
-        if _KEY_PRINCIPAL.fullmatch(principal) is None or principal == ANONYMOUS:
+        if KEY_PRINCIPAL.fullmatch(principal) is None or principal == ANONYMOUS:
             raise AccessChangeError("the principal of a key is User:name, with letters, digits and . _ @ + = - in name")
         self._check_times(description, expires_ms)
         if len(self.keys) >= KEYS_MAX:

@@ -110,6 +110,10 @@ def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
         ({"ROLLWAY_JWT_ALGORITHMS": "HS256"}, "HS256"),
         ({"ROLLWAY_JWT_ALGORITHMS": "none"}, "none"),
         ({"ROLLWAY_TRUSTED_PROXIES": "proxy.example"}, "trusted_proxies"),
+        ({"ROLLWAY_SUPER_USERS": "admin"}, "'admin'"),
+        ({"ROLLWAY_SUPER_USERS": "user:admin"}, "User:name"),
+        ({"ROLLWAY_SUPER_USERS": "User:a,User:b"}, "separated by ;"),
+        ({"ROLLWAY_SUPER_USERS": "User:*"}, "'User:*'"),
     ],
 )
 def test_settings_that_would_be_unsafe_are_a_sentence(tmp_path: Path, environment: dict[str, str], part: str) -> None:
