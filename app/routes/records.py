@@ -91,7 +91,10 @@ class ProduceParameters(BaseModel):
     ] = "all"
     durability: Annotated[
         Literal["written", "fsynced"] | None,
-        Field(description="written survives a killed process, fsynced also a power cut. Absent: what acks says."),
+        Field(
+            description="written survives a killed process, fsynced also a power cut and is not for acks=0. Absent: what "
+            "acks says."
+        ),
     ] = None
     timeout_ms: Annotated[
         int,
@@ -106,8 +109,12 @@ class ProduceParameters(BaseModel):
         """What is asked for.
 
         Raises:
-            Problem: acks is none of those allowed (spec A4).
+            Problem: acks is none of those allowed (spec A4), or 0 and does not go with durability.
         """
+        if self.acks == "0" and self.durability == "fsynced":
+            detail = "with acks=0 the answer waits for nothing, so it cannot say that an fsync covers the records"
+            fault = {"pointer": "durability", "code": "invalid_value", "detail": detail}
+            raise Problem(422, "invalid_request", f"durability: {detail}", errors=[fault])
         for acks in ("0", "1", "all"):
             if self.acks == acks:
                 return ProduceOptions(acks, self.durability, self.timeout_ms, expected_offset)

@@ -217,6 +217,22 @@ def test_acks_and_durability_are_taken(client: httpx.Client, topic: str, query: 
         assert answer.json()["durable_offset"] == 1
 
 
+def test_a_promise_that_no_answer_could_give_is_refused(client: httpx.Client, topic: str) -> None:
+    """202 says nothing of the disk."""
+    records = {"records": [{"value": "x"}]}
+    part = {"topic": topic.rpartition("/")[2], "partition": 0, **records}
+    for path, body in (
+        (f"{topic}/partitions/0/records", records),
+        (f"{topic}/records", records),
+        ("/v1/produce", {"partitions": [part]}),
+    ):
+        for _ in range(2):
+            refused = client.post(f"{path}?acks=0&durability=fsynced", json=body)
+            assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+            assert [fault["pointer"] for fault in refused.json()["errors"]] == ["durability"]
+        assert client.post(f"{path}?acks=0&durability=written", json=body).status_code == 202
+
+
 def test_an_interval_topic_acknowledges_before_the_fsync(client: httpx.Client) -> None:
     client.put("/v1/topics/interval", json={"config": {"flush.policy": "interval"}})
     path = "/v1/topics/interval/partitions/0"
