@@ -92,8 +92,8 @@ class ProduceParameters(BaseModel):
     durability: Annotated[
         Literal["written", "fsynced"] | None,
         Field(
-            description="written survives a killed process, fsynced also a power cut and is not for acks=0. Absent: what "
-            "acks says."
+            description="written survives a killed process, fsynced also a power cut and is not for acks=0. Absent: "
+            "what acks says."
         ),
     ] = None
     timeout_ms: Annotated[
