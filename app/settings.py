@@ -24,8 +24,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from app.access.acls import principal_problem
 from rollway.records.compiled import PURE_PYTHON_VARIABLE
+from schemas.names import principal_problem
 from storage.config import TopicConfig
 from storage.errors import InvalidConfigError
 

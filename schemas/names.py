@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -33,7 +34,21 @@ TopicName = Annotated[
 """A topic's name in a body."""
 
 TRANSACTIONAL_ID_LENGTH_MAX = 249
+KEY_PRINCIPAL = re.compile(r"User:[A-Za-z0-9._@+=-]{1,200}", re.ASCII)
+"""Whom a key can be for."""
+_OTHER_PRINCIPAL = re.compile(r"(?:Jwt|Certificate):(?!\*\Z).{1,500}")
 INTERNAL_ID_PREFIX = "__rollway"
+
+
+def principal_problem(name: str) -> str | None:
+    """Why no request ever comes from ``name``, as a phrase; ``None`` when one may."""
+    is_known = KEY_PRINCIPAL.fullmatch(name) or _OTHER_PRINCIPAL.fullmatch(name)
+    if is_known and name.isprintable():
+        return None
+    return (
+        f"{name!r} is no principal: User:name, with letters, digits and . _ @ + = - in name, Jwt:subject, or "
+        "Certificate:distinguished-name"
+    )
 
 
 def transactional_id_problem(name: str) -> str | None:

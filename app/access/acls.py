@@ -5,16 +5,12 @@ A deny wins over every allow; what no ACL allows is denied; super users may do e
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
 from app.access.operations import WILDCARD, Operation, Pattern, PatternKind, Resource, ResourceKind, implied_by
 
-KEY_PRINCIPAL = re.compile(r"User:[A-Za-z0-9._@+=-]{1,200}", re.ASCII)
-"""Whom a key can be for."""
-_OTHER_PRINCIPAL = re.compile(r"(?:Jwt|Certificate):(?!\*\Z).{1,500}")
 _DECISIONS_MAX = 20_000
 
 
@@ -38,17 +34,6 @@ def names_of(principal: str) -> tuple[str, str, str]:
     """The names under which an ACL may speak of a principal."""
     kind = principal.partition(":")[0]
     return principal, f"{kind}:{WILDCARD}", WILDCARD
-
-
-def principal_problem(name: str) -> str | None:
-    """Why no request ever comes from ``name``, as a phrase; ``None`` when one may."""
-    is_known = KEY_PRINCIPAL.fullmatch(name) or _OTHER_PRINCIPAL.fullmatch(name)
-    if is_known and name.isprintable():
-        return None
-    return (
-        f"{name!r} is no principal: User:name, with letters, digits and . _ @ + = - in name, Jwt:subject, or "
-        "Certificate:distinguished-name"
-    )
 
 
 class Acls:

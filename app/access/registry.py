@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app.access.access import ANONYMOUS
 from app.access.access_files import AccessFiles
-from app.access.acls import KEY_PRINCIPAL, Acl, Acls
+from app.access.acls import Acl, Acls
 from app.access.credentials import (
     KEY_PREFIX,
     TOKEN_PREFIX,
@@ -30,6 +30,7 @@ from app.access.operations import (
     ResourceKind,
     implied_by,
 )
+from schemas.names import KEY_PRINCIPAL
 from storage.file_system import FileSystem
 
 ACCESS_DIRECTORY = "access"
