@@ -126,7 +126,7 @@ def cannot_open(settings: Settings, error: Exception) -> CannotServeError:
     message = str(error).rstrip(".")
     match error:
         case DirectoryLockedError():
-            return CannotServeError(f"{message}.", EXIT_LOCKED)
+            return _locked(settings)
         case StorageError():
             return CannotServeError(f"The data directory {settings.data_dir} cannot be opened: {message}.")
         case OSError():
@@ -259,13 +259,18 @@ def _cannot_bind(settings: Settings, error: OSError) -> CannotServeError:
     with contextlib.suppress(OSError):
         is_locked = LocalFileSystem().is_locked(logs / LOCK)
     if is_locked:
-        return CannotServeError(
-            f"The data directory {settings.data_dir} is in use by another process; "
-            "stop it or choose another directory and port.",
-            EXIT_LOCKED,
-        )
+        return _locked(settings)
     return CannotServeError(
         f"Port {settings.port} of {settings.host} is taken by another program; choose another with --port."
+    )
+
+
+def _locked(settings: Settings) -> CannotServeError:
+    """The refusal to share a directory, which is named as it was given."""
+    return CannotServeError(
+        f"The data directory {settings.data_dir} is in use by another process; "
+        "stop it or choose another directory and port.",
+        EXIT_LOCKED,
     )
 
 

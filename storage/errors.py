@@ -151,7 +151,7 @@ class TopicExistsError(RefusedError):
 
 
 class InvalidConfigError(RefusedError):
-    """A topic configuration has unknown names or impossible values; ``problems`` lists all of them."""
+    """A topic configuration has unknown names or impossible values; all of them are listed."""
 
     code = "invalid_config"
     kafka_code = 40
@@ -250,7 +250,7 @@ class ExpectedOffsetMismatchError(RefusedError):
 
 
 class UnexpectedAppendOffsetError(RefusedError):
-    """Batches copied from a leader do not go on where this log ends (spec E18)."""
+    """Batches copied from a leader do not go on where this log ends."""
 
     code = "unexpected_append_offset"
 

@@ -41,7 +41,9 @@ async def get_health() -> Health:
 )
 @open_to_all
 async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
-    """200 once all logs are recovered; 503 with the progress until then, and when the service is stopping.
+    """200 once all logs are recovered; 503 with the progress until then.
+
+    When the service stops, connections that are open are told 503, and new ones are refused: count those as not ready.
 
     With authentication the numbers are shown only to who may DESCRIBE the cluster.
     """
