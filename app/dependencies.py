@@ -31,6 +31,7 @@ from schemas.names import (
 )
 from schemas.offsets import Isolation
 from storage.file_names import topic_name_problem
+from storage.nearest_name import nearest_or_all
 from storage.partition_log import PartitionLog
 
 JSON = "application/json"
@@ -78,7 +79,8 @@ async def topic_name(
     """
     reason = topic_name_problem(topic)
     if reason is not None:
-        raise Problem(422, "invalid_topic", reason, kafka_code=17)
+        fault = {"pointer": "topic", "code": "invalid_value", "detail": reason}
+        raise Problem(422, "invalid_topic", reason, kafka_code=17, errors=[fault])
     return topic
 
 
@@ -187,15 +189,14 @@ async def only_known_parameters(request: Request) -> None:
     known = _known_parameters.get(route.endpoint)
     if known is None:
         known = _known_parameters[route.endpoint] = _parameters_of(route)
-    faults = [
-        {"pointer": name[:_NAME_SHOWN_MAX], "code": code, "detail": detail}
-        for name in dict.fromkeys(names)
-        for code, detail, is_wrong in (
-            ("unknown_parameter", "there is no such parameter", name not in known),
-            ("duplicate_parameter", "this parameter occurs twice", names.count(name) > 1),
-        )
-        if is_wrong
-    ]
+    faults = []
+    for name in list(dict.fromkeys(names))[:_FAULTS_SHOWN_MAX]:
+        pointer = name[:_NAME_SHOWN_MAX]
+        if name not in known:
+            detail = f"there is no such parameter; {nearest_or_all(name, known)}"
+            faults.append({"pointer": pointer, "code": "unknown_parameter", "detail": detail})
+        if names.count(name) > 1:
+            faults.append({"pointer": pointer, "code": "duplicate_parameter", "detail": "this parameter occurs twice"})
     if faults:
         first = faults[0]
         detail = f"{first['pointer']}: {first['detail']}"

@@ -46,7 +46,8 @@ def refuse_unacknowledged(options: ProduceOptions) -> None:
     """
     if options.acks == "0":
         detail = "records of a transaction need acks=1 or all: with 0 one that failed would not stop the commit"
-        raise Problem(422, "invalid_required_acks", detail, kafka_code=21)
+        fault = {"pointer": "acks", "code": "invalid_value", "detail": detail}
+        raise Problem(422, "invalid_required_acks", detail, kafka_code=21, errors=[fault])
 
 
 class PartitionAppend(NamedTuple):

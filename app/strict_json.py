@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
+from app.fault_words import coder_words, model_words, unknown_field
 from app.http.problems import Problem
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -67,9 +68,9 @@ def decode(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise invalid([fault_of(error)]) from None
+        raise invalid([fault_of(error, decoder.type)]) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(reason_of(error)) from None
+        raise malformed(reason_of(error, body)) from None
 
 
 def check(body: bytes | bytearray) -> None:
@@ -123,22 +124,28 @@ def read_model(model: type[Model], body: bytes | bytearray) -> Model:
     try:
         return model.model_validate_json(bytes(body))
     except ValidationError as error:
-        raise invalid(faults_of_model(error)) from None
+        raise invalid(faults_of_model(error, model)) from None
 
 
-def faults_of_model(error: ValidationError) -> list[Fault]:
-    """The faults pydantic found, in our terms."""
+def faults_of_model(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
+    """The faults pydantic found in what was to be a ``model``, in our terms: the first of them."""
     faults = []
-    for found in error.errors(include_url=False, include_context=False, include_input=False):
+    for found in error.errors(include_url=False, include_input=False)[:_FAULTS_SHOWN_MAX]:
         code = _PYDANTIC_CODES.get(
             found["type"], "invalid_type" if found["type"].endswith("_type") else "invalid_value"
         )
-        faults.append(Fault(_pointer(found["loc"]), code, found["msg"].removeprefix("Value error, ")))
+        steps = found["loc"]
+        if steps[-1:] == ("[key]",):
+            # A name that is wrong is at the place of its value.
+            steps = steps[:-1]
+        is_unknown = code == "unknown_field"
+        detail = unknown_field(str(steps[-1]), model, steps[:-1]) if is_unknown else model_words(found)
+        faults.append(Fault(_pointer(steps), code, detail))
     return faults
 
 
-def fault_of(error: msgspec.ValidationError) -> Fault:
-    """The fault msgspec found, in our terms."""
+def fault_of(error: msgspec.ValidationError, kind: Any = None) -> Fault:
+    """The fault msgspec found in what was to be a ``kind``, in our terms."""
     message = str(error)
     place = _PLACE.search(message)
     detail = message[: place.start()] if place else message
@@ -146,22 +153,33 @@ def fault_of(error: msgspec.ValidationError) -> Fault:
     if "..." in steps:
         steps = steps[: steps.index("...")]
     if unknown := _UNKNOWN_FIELD.fullmatch(detail):
-        return Fault(_pointer([*steps, unknown[1]]), "unknown_field", "there is no such field")
+        return Fault(_pointer([*steps, unknown[1]]), "unknown_field", unknown_field(unknown[1], kind, steps))
     if missing := _MISSING_FIELD.fullmatch(detail):
         return Fault(_pointer([*steps, missing[1]]), "missing", "this field is required")
     code = "invalid_type" if detail.startswith("Expected `") and ", got `" in detail else "invalid_value"
-    return Fault(_pointer(steps), code, detail)
+    return Fault(_pointer(steps), code, coder_words(detail, kind, steps))
 
 
-def reason_of(error: Exception) -> str:
-    """Why a body is no JSON, for people; never a piece of the body."""
+def reason_of(error: Exception, body: bytes | bytearray | None = None) -> str:
+    """Why ``body`` is no JSON, for people; never a piece of it."""
     if isinstance(error, UnicodeDecodeError):
         return "the body is not UTF-8"
     if isinstance(error, RecursionError):
         return "the body is nested too deeply"
     if isinstance(error, msgspec.DecodeError):
-        return str(error)
+        return _reason_of_end(body) if str(error) == _TRUNCATED and body is not None else str(error)
     return "the body is not JSON"
+
+
+def _reason_of_end(body: bytes | bytearray) -> str:
+    """What the coder means when it says that its input was truncated."""
+    if not body.strip():
+        return "the body is empty"
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return "the body ends in the middle"
+    return "a text has an unpaired surrogate"
 
 
 class _Duplicated(dict[str, Any]):
@@ -204,4 +222,9 @@ def _pointer(steps: Iterable[str | int]) -> str:
 
 _ENCODER = msgspec.json.Encoder()
 _ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
-_PYDANTIC_CODES = {"missing": "missing", "extra_forbidden": "unknown_field"}
+_TRUNCATED = "Input data was truncated"
+_PYDANTIC_CODES = {
+    "missing": "missing",
+    "extra_forbidden": "unknown_field",
+    "duplicate_partition": "duplicate_partition",
+}

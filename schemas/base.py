@@ -159,11 +159,12 @@ class WholeNumber:
         Raises:
             ValueError: it is none, or outside the limits.
         """
-        number = parse_whole_number(value)
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise ValueError("must be a whole number")
-        if not self.low <= number <= self.high:
-            raise ValueError(f"must be from {self.low} to {self.high}")
+        try:
+            number = parse_whole_number(value)
+        except ValueError:
+            number = None
+        if isinstance(number, bool) or not isinstance(number, int) or not self.low <= number <= self.high:
+            raise ValueError(f"must be a whole number from {self.low} to {self.high}")
         return number
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:

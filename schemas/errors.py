@@ -10,7 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 class ProblemError(BaseModel):
     """One fault of a request: where it is and what it is."""
 
-    pointer: Annotated[str, Field(description="JSON pointer into the body, or the name of the parameter.")]
+    pointer: Annotated[
+        str,
+        Field(
+            description="Empty or with a slash in front: a JSON pointer into the body (RFC 6901). Otherwise the name "
+            "of a parameter of the query or the path, or of a header.",
+            examples=["/partitions"],
+        ),
+    ]
     code: Annotated[str, Field(description="Stable name of the fault.", examples=["invalid_type"])]
     detail: Annotated[str, Field(description="One sentence for people.")]
 

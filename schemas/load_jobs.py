@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from schemas.base import LONG_MAX, Count, Long, Schema
-from schemas.names import Partition, TopicName, TransactionalId
+from schemas.names import ApplicationId, Partition, TopicName
 from schemas.producers import ProducerId
 
 JOB_TIMEOUT_MS_DEFAULT = 600_000
@@ -38,7 +38,7 @@ _Version = Annotated[_Number, Field(description="Which of the application's load
 class JobSpecification(Schema):
     """A job to begin. One version of an application's data is loaded once, however often it is tried."""
 
-    application_id: TransactionalId
+    application_id: ApplicationId
     version: _Version
     mode: Annotated[
         JobMode,

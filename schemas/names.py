@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -51,24 +52,27 @@ def principal_problem(name: str) -> str | None:
     )
 
 
-def transactional_id_problem(name: str) -> str | None:
-    """Say in a sentence why ``name`` cannot be a transactional id, or return ``None`` when it can."""
+def transactional_id_problem(name: str, what: str = "a transactional id") -> str | None:
+    """Say in a sentence why ``name`` cannot be ``what``, which is one, or return ``None`` when it can."""
     if not 1 <= len(name) <= TRANSACTIONAL_ID_LENGTH_MAX:
-        return f"a transactional id has 1 to {TRANSACTIONAL_ID_LENGTH_MAX} characters"
+        return f"{what} has 1 to {TRANSACTIONAL_ID_LENGTH_MAX} characters"
     if name in {".", ".."}:
-        return 'a transactional id cannot be "." or "..": it is part of a path'
+        return f'{what} cannot be "." or "..": it is part of a path'
     if not name.isprintable() or "/" in name:
-        return "a transactional id has printable characters only, and no slash: it is part of a path"
+        return f"{what} has printable characters only, and no slash: it is part of a path"
     if name.startswith(INTERNAL_ID_PREFIX):
-        return f"transactional ids that begin with {INTERNAL_ID_PREFIX} are the service's own"
+        return f"{what} does not begin with {INTERNAL_ID_PREFIX}: those are the service's own"
     return None
 
 
-def _usable(name: str) -> str:
-    problem = transactional_id_problem(name)
-    if problem is not None:
-        raise ValueError(problem)
-    return name
+def _usable(what: str) -> Callable[[str], str]:
+    def check(name: str) -> str:
+        problem = transactional_id_problem(name, what)
+        if problem is not None:
+            raise ValueError(problem)
+        return name
+
+    return check
 
 
 _TRANSACTIONAL_ID_TEXT = (
@@ -76,17 +80,24 @@ _TRANSACTIONAL_ID_TEXT = (
     "those that begin with __rollway are the service's own."
 )
 
+_LENGTH = {"minLength": 1, "maxLength": TRANSACTIONAL_ID_LENGTH_MAX}
 TransactionalId = Annotated[
     str,
-    AfterValidator(_usable),
-    Field(
-        min_length=1,
-        max_length=TRANSACTIONAL_ID_LENGTH_MAX,
-        description=_TRANSACTIONAL_ID_TEXT,
-        examples=["orders-loader-1"],
-    ),
+    AfterValidator(_usable("a transactional id")),
+    Field(description=_TRANSACTIONAL_ID_TEXT, examples=["orders-loader-1"], json_schema_extra=_LENGTH),
 ]
 """A transactional id in a body."""
+
+ApplicationId = Annotated[
+    str,
+    AfterValidator(_usable("an application id")),
+    Field(
+        description="Whose job it is: printable characters without a slash, at most 249, as a transactional id.",
+        examples=["readings-nightly"],
+        json_schema_extra=_LENGTH,
+    ),
+]
+"""The id of an application that loads, in a body."""
 
 GROUP_ID_LENGTH_MAX = 249
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
@@ -34,13 +35,21 @@ _PLACE_SCHEMA = timestamp_schema(
 
 
 def _parse_place(value: object) -> int | SpecialTimestamp:
-    special = _SPECIAL.get(value) if isinstance(value, str) else None
-    return special or parse_timestamp(value)
+    return _place_or_time(value, parse_timestamp)
 
 
 def _parse_parameter_place(value: object) -> int | SpecialTimestamp:
+    return _place_or_time(value, parse_parameter_timestamp)
+
+
+def _place_or_time(value: object, parse: Callable[[object], int]) -> int | SpecialTimestamp:
     special = _SPECIAL.get(value) if isinstance(value, str) else None
-    return special or parse_parameter_timestamp(value)
+    if special is not None:
+        return special
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; or one of {', '.join(map(str, _SPECIAL))}") from None
 
 
 TimeOrPlace = Annotated[int | SpecialTimestamp, PlainValidator(_parse_place), WithJsonSchema(_PLACE_SCHEMA)]

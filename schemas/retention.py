@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,13 +14,15 @@ class RetentionPolicy(Schema):
     """What shall be kept of a topic, as a whole: null stands for the service's default, and nothing is left out."""
 
     retention_ms: Annotated[
-        Long | None, Field(description="Age at which a segment is deleted; -1: never.", examples=[604800000])
+        Long | None, Field(description="Age at which a segment is deleted; -1: never.", examples=[604800000], ge=-1)
     ]
     retention_bytes: Annotated[
-        Long | None, Field(description="Size a partition is kept above when deleting; -1: no limit.", examples=[-1])
+        Long | None,
+        Field(description="Size a partition is kept above when deleting; -1: no limit.", examples=[-1], ge=-1),
     ]
     cleanup_policy: Annotated[
-        str | None, Field(description="delete, compact or delete,compact.", examples=["delete"], max_length=100)
+        Literal["delete", "compact", "delete,compact", "compact,delete"] | None,
+        Field(description="What becomes of old segments.", examples=["delete"]),
     ]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from schemas.base import LONG_MAX, Count, Schema, Timestamp
 from schemas.names import Offset, Partition
@@ -97,9 +98,13 @@ class SplitRequest(SplitBounds):
 
     @model_validator(mode="after")
     def _each_once(self) -> SplitRequest:
-        numbers = [each.partition for each in self.partitions or ()]
-        if len(set(numbers)) < len(numbers):
-            raise ValueError("a partition occurs twice")
+        seen: set[int] = set()
+        for place, each in enumerate(self.partitions or ()):
+            if each.partition in seen:
+                fault = PydanticCustomError("duplicate_partition", "this partition occurs twice")
+                where = InitErrorDetails(type=fault, loc=("partitions", place), input=each.partition)
+                raise ValidationError.from_exception_data("SplitRequest", [where])
+            seen.add(each.partition)
         return self
 
 

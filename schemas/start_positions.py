@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -9,19 +10,23 @@ from pydantic import AfterValidator, Field
 from schemas.base import LONG_MAX, Schema
 from schemas.names import PARTITION_MAX, TopicName
 
+_NUMBER = re.compile(r"(0|[1-9][0-9]{0,9})", re.ASCII)
 _EXAMPLE = {"readings": {"0": 123, "1": 0}}
 
 
-def _in_range(number: str) -> str:
-    if int(number) > PARTITION_MAX:
-        raise ValueError(f"a partition's number is at most {PARTITION_MAX}")
-    return number
+def _number(name: str) -> str:
+    if _NUMBER.fullmatch(name) is None or int(name) > PARTITION_MAX:
+        raise ValueError(f"must be a partition number, from 0 to {PARTITION_MAX}")
+    return name
 
 
 _PartitionName = Annotated[
     str,
-    AfterValidator(_in_range),
-    Field(min_length=1, max_length=10, pattern=r"^(0|[1-9][0-9]*)$", description="Number of a partition."),
+    AfterValidator(_number),
+    Field(
+        description="Number of a partition.",
+        json_schema_extra={"minLength": 1, "maxLength": 10, "pattern": f"^{_NUMBER.pattern}$"},
+    ),
 ]
 _Offset = Annotated[int, Field(ge=0, le=LONG_MAX, json_schema_extra={"format": "int64"})]
 _Positions = Annotated[

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from storage.errors import InvalidConfigError
+from storage.nearest_name import nearest_or_all
 
 LONG_MAX = 2**63 - 1
 _ANY_TIME_MS = 2**62
@@ -20,6 +21,7 @@ PRODUCER_EXPIRATION_MS = 86_400_000
 PRODUCER_COUNT_MAX = 100_000
 """Producers remembered per partition; the longest idle ones are forgotten first."""
 
+_HINTS_MAX = 20
 _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,20}\s*", re.ASCII)
 
 
@@ -268,7 +270,9 @@ class TopicConfig(_WorkedOut):
         for name, value in values.items():
             option = _OPTIONS.get(name)
             if option is None:
-                problems.append((name, "is not a topic setting of Rollway"))
+                # A body may have very many of them, and each look costs a millisecond.
+                hint = f"; {nearest_or_all(name, _OPTIONS)}" if len(problems) < _HINTS_MAX else ""
+                problems.append((name, f"is not a topic setting of Rollway{hint}"))
                 continue
             try:
                 attributes[option.attribute] = option.parse(value)

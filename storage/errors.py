@@ -142,12 +142,22 @@ class InvalidTopicError(RefusedError):
     code = "invalid_topic"
     kafka_code = 17
 
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+        """What of the topic's specification is wrong: ``partitions``, or ``None`` for its name."""
+
 
 class TopicExistsError(RefusedError):
     """A topic of that name exists with other partitions or another configuration."""
 
     code = "topic_exists"
     kafka_code = 36
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+        """What differs: ``partitions`` or ``config``; ``None`` for a directory that is in the way."""
 
 
 class InvalidConfigError(RefusedError):

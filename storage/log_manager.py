@@ -283,13 +283,13 @@ class LogManager:
     def _same_or_refuse(self, existing: Topic, partition_count: int, wanted: TopicConfig) -> Topic:
         if len(existing.partitions) != partition_count:
             raise TopicExistsError(
-                f"topic {existing.name} exists with {len(existing.partitions)} partitions, not {partition_count}"
+                f"topic {existing.name} exists with {len(existing.partitions)} partitions, not {partition_count}",
+                field="partitions",
             )
         if existing.config != wanted:
-            different = [
-                name for name in TopicConfig.options() if existing.config.value_of(name) != wanted.value_of(name)
-            ]
-            raise TopicExistsError(f"topic {existing.name} exists with another value of {', '.join(different)}")
+            values = [(name, existing.config.value_of(name), wanted.value_of(name)) for name in TopicConfig.options()]
+            different = [f"{name} {has}, not {asked}" for name, has, asked in values if has != asked]
+            raise TopicExistsError(f"topic {existing.name} exists with {'; '.join(different)}", field="config")
         return existing
 
     def _refuse_colliding_name(self, name: str) -> None:
@@ -359,7 +359,9 @@ class LogManager:
             count = len(topic.partitions) if partition_count is None else partition_count
             _check_partition_count(count)
             if count < len(topic.partitions):
-                raise InvalidTopicError(f"topic {name} has {len(topic.partitions)} partitions; there cannot be fewer")
+                raise InvalidTopicError(
+                    f"topic {name} has {len(topic.partitions)} partitions; there cannot be fewer", field="partitions"
+                )
             before = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
             record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY, len(topic.partitions))
             self._refuse_existing_directories(record.partition_names()[len(topic.partitions) :])
@@ -532,4 +534,4 @@ class LogManager:
 
 def _check_partition_count(count: int) -> None:
     if not 1 <= count <= PARTITION_COUNT_MAX:
-        raise InvalidTopicError(f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}")
+        raise InvalidTopicError(f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}", field="partitions")

@@ -16,7 +16,7 @@ from app.access.authentication import Authenticator
 from app.access.failures import FailureLimit
 from app.access.jwt_verifier import JwtVerifier
 from app.access.registry import AccessChangeError, AccessRegistry
-from app.http.problems import Problem
+from app.http.problems import Problem, json_pointer
 from app.settings import Settings
 from storage.clock import Clock
 from storage.errors import DiskFullError
@@ -78,7 +78,7 @@ class AccessControl:
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._pool, call)
             except AccessChangeError as error:
-                fault = {"pointer": "", "code": "invalid_value", "detail": str(error)}
+                fault = {"pointer": json_pointer(error.place), "code": "invalid_value", "detail": str(error)}
                 raise Problem(422, "invalid_request", str(error), errors=[fault]) from None
             except OSError as error:
                 if error.errno not in _FULL:

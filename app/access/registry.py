@@ -46,7 +46,14 @@ _RESOURCE_NAME_LENGTH_MAX = 249
 
 
 class AccessChangeError(ValueError):
-    """A change that makes no sense or does not fit; the message is for people. Nothing was changed."""
+    """A change that makes no sense or does not fit; the message is for people. Nothing was changed.
+
+    ``place`` leads to what of the change is at fault, in the names of ``schemas.access``; empty: all of it.
+    """
+
+    def __init__(self, message: str, *place: str | int) -> None:
+        super().__init__(message)
+        self.place = place
 
 
 class AccessRegistry:
@@ -85,7 +92,9 @@ class AccessRegistry:
             OSError: the disk refused.
         """
         if KEY_PRINCIPAL.fullmatch(principal) is None or principal == ANONYMOUS:
-            raise AccessChangeError("the principal of a key is User:name, with letters, digits and . _ @ + = - in name")
+            raise AccessChangeError(
+                "the principal of a key is User:name, with letters, digits and . _ @ + = - in name", "principal"
+            )
         self._check_times(description, expires_ms)
         if len(self.keys) >= KEYS_MAX:
             raise AccessChangeError(f"there are {KEYS_MAX} keys already; revoke some")
@@ -140,15 +149,20 @@ class AccessRegistry:
         """
         self._check_times(description, expires_ms)
         if expires_ms - self.now_ms() > TOKEN_LIFETIME_MS_MAX:
-            raise AccessChangeError("a token lives for a year at most")
+            raise AccessChangeError("a token lives for a year at most", "expires_at")
         if not 1 <= len(grants) <= GRANTS_MAX:
-            raise AccessChangeError(f"a token has 1 to {GRANTS_MAX} grants")
+            raise AccessChangeError(f"a token has 1 to {GRANTS_MAX} grants", "grants")
         for grant in grants:
             if grant.pattern.kind is ResourceKind.CLUSTER:
-                raise AccessChangeError("a token is for topics, groups and transactional ids, never for the cluster")
-            check_pattern(grant.operation, grant.pattern)
+                detail = "a token is for topics, groups and transactional ids, never for the cluster"
+                raise AccessChangeError(detail, "grants")
+            try:
+                check_pattern(grant.operation, grant.pattern)
+            except AccessChangeError as error:
+                raise AccessChangeError(str(error), "grants") from None
             if not self.acls.covers(principal, grant.operation, grant.pattern):
-                raise AccessChangeError(f"{principal} may not {grant.operation} {grant.pattern}, so its token may not")
+                detail = f"{principal} may not {grant.operation} {grant.pattern}, so its token may not"
+                raise AccessChangeError(detail, "grants")
         now_ms = self.now_ms()
         alive = {number: token for number, token in self.tokens.items() if not token.is_expired(now_ms)}
         if len(alive) >= TOKENS_MAX:
@@ -184,9 +198,13 @@ class AccessRegistry:
             AccessChangeError: one makes no sense, or there are too many; none was added.
             OSError: the disk refused; none was added.
         """
+        acls = list(acls)
+        for number, acl in enumerate(acls):
+            try:
+                check_acl(acl)
+            except AccessChangeError as error:
+                raise AccessChangeError(str(error), "acls", number, *error.place) from None
         wanted = list(dict.fromkeys(acls))
-        for acl in wanted:
-            check_acl(acl)
         added = [acl for acl in wanted if acl not in self.acls.acls]
         if len(self.acls.acls) + len(added) > ACLS_MAX:
             raise AccessChangeError(f"there may be {ACLS_MAX} ACLs; a prefix or * does the work of many")
@@ -211,9 +229,11 @@ class AccessRegistry:
 
     def _check_times(self, description: str, expires_ms: int | None) -> None:
         if len(description) > DESCRIPTION_LENGTH_MAX or not description.isprintable():
-            raise AccessChangeError(f"a description has at most {DESCRIPTION_LENGTH_MAX} printable characters")
+            raise AccessChangeError(
+                f"a description has at most {DESCRIPTION_LENGTH_MAX} printable characters", "description"
+            )
         if expires_ms is not None and expires_ms <= self.now_ms():
-            raise AccessChangeError("it would have expired already")
+            raise AccessChangeError("it would have expired already", "expires_at")
 
 
 def check_acl(acl: Acl) -> None:
@@ -225,7 +245,8 @@ def check_acl(acl: Acl) -> None:
     if _ACL_PRINCIPAL.fullmatch(acl.principal) is None or not acl.principal.isprintable():
         raise AccessChangeError(
             "the principal of an ACL is User:name, Jwt:subject, Certificate:distinguished-name, one of these with * "
-            "for all of them, or * for everybody"
+            "for all of them, or * for everybody",
+            "principal",
         )
     check_pattern(acl.operation, acl.pattern)
 
@@ -238,15 +259,19 @@ def check_pattern(operation: Operation, pattern: Pattern) -> None:
     """
     if operation not in OFFERED[pattern.kind]:
         offered = ", ".join(sorted(OFFERED[pattern.kind]))
-        raise AccessChangeError(f"a {pattern.kind} knows {offered}, not {operation}")
+        raise AccessChangeError(f"a {pattern.kind} knows {offered}, not {operation}", "operation")
     if not 1 <= len(pattern.name) <= _RESOURCE_NAME_LENGTH_MAX or not pattern.name.isprintable():
-        raise AccessChangeError(f"a resource's name has 1 to {_RESOURCE_NAME_LENGTH_MAX} printable characters")
+        raise AccessChangeError(
+            f"a resource's name has 1 to {_RESOURCE_NAME_LENGTH_MAX} printable characters", "resource_name"
+        )
     if pattern.pattern is PatternKind.PREFIXED and pattern.name == WILDCARD:
-        raise AccessChangeError("* with prefixed would be a name that begins with *; use literal for everything")
+        raise AccessChangeError(
+            "* with prefixed would be a name that begins with *; use literal for everything", "pattern_type"
+        )
     if pattern.kind is ResourceKind.CLUSTER and (
         pattern.name not in ("kafka-cluster", WILDCARD) or pattern.pattern is PatternKind.PREFIXED
     ):
-        raise AccessChangeError("the cluster's name is kafka-cluster")
+        raise AccessChangeError("the cluster's name is kafka-cluster", "resource_name")
 
 
 class PrincipalRights:

@@ -99,7 +99,7 @@ def run(arguments: Sequence[str]) -> int:
     except CommandError as error:
         return _fail(str(error), error.exit_status, as_json=as_json, problem=error.problem)
     except typer.TyperException as error:
-        return _fail(error.format_message(), error.exit_code, as_json=as_json)
+        return _fail(error.format_message().replace("Value error, ", ""), error.exit_code, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except BrokenPipeError:

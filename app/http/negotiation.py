@@ -79,11 +79,11 @@ def content_type(request: Request, accepted: Sequence[str]) -> str:
     media_type, *parameters = (part.strip() for part in (headers[0] if len(headers) == 1 else "").split(";"))
     if media_type.lower() in accepted and all(_is_utf8(parameter) for parameter in parameters):
         return media_type.lower()
-    sent = ", ".join(headers)[:200] if headers else "no Content-Type"
+    wanted = f"send {' or '.join(accepted)}"
     raise Problem(
         415,
         "unsupported_media_type",
-        f"send {' or '.join(accepted)}, not {sent}",
+        f"{wanted}, not {', '.join(headers)[:200]}" if headers else f"Content-Type is missing: {wanted}",
         headers={"Accept": ", ".join(accepted)},
     )
 

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.fault_words import model_words
 from app.http import request_context
 from app.http.methods import methods_of_path
 from rollway.records.errors import (
@@ -215,6 +216,10 @@ def _storage_problem(error: StorageError) -> Problem:
                 {"pointer": json_pointer(("config", name)), "code": error.code, "detail": reason}
                 for name, reason in error.problems[:ERRORS_MAX]
             ]
+        case storage_errors.InvalidTopicError(field=str(field)) | storage_errors.TopicExistsError(field=str(field)):
+            faults = [{"pointer": json_pointer((field,)), "code": error.code, "detail": detail}]
+        case storage_errors.InvalidTransactionTimeoutError():
+            faults = [{"pointer": "/transaction_timeout_ms", "code": error.code, "detail": detail}]
         case storage_errors.InvalidRecordError():
             faults = _record_faults(error.record_errors, error.code)
     return Problem(
@@ -301,7 +306,11 @@ def validation_problem(error: RequestValidationError) -> Problem:
         if fault["type"] == "json_invalid":
             return Problem(400, "malformed_body", "the body is no JSON")
     faults = [
-        {"pointer": _pointer(fault["loc"]), "code": _fault_code(fault["type"]), "detail": fault["msg"]}
+        {
+            "pointer": _pointer(fault["loc"]),
+            "code": _fault_code(fault["type"]),
+            "detail": model_words(fault),
+        }
         for fault in found[:ERRORS_MAX]
     ]
     first = faults[0]

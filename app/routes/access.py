@@ -183,7 +183,9 @@ async def list_acls(control: ControlOf, wanted: Annotated[AclFilter, Query()]) -
 async def remove_acls(access: AccessOf, control: ControlOf, wanted: Annotated[AclFilter, Query()]) -> AclList:
     """Removes the entries that have all that is asked for, and answers them. Without a filter nothing is removed."""
     if not wanted.model_dump(exclude_none=True):
-        raise Problem(422, "invalid_request", "say which entries: without a filter all of them would go")
+        detail = f"give at least one of {', '.join(AclFilter.model_fields)}: without a filter all of them would go"
+        fault = {"pointer": "principal", "code": "missing", "detail": detail}
+        raise Problem(422, "invalid_request", detail, errors=[fault])
     removed = await control.change(functools.partial(control.registry.remove_acls, wanted.takes))
     for acl in removed:
         control.note(access.principal, f"removed acl {_text(acl)}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
+from pydantic import AfterValidator
 
 from app.access.access import Access
 from app.access.needs import AccessOf, asks
@@ -34,7 +36,14 @@ from schemas.names import TRANSACTIONAL_ID_LENGTH_MAX
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1_000
-_CURSOR = r"^([0-9]{1,18}\.[0-9a-zA-Z_-]{1,64})?$"
+_CURSOR = re.compile(r"^([0-9]{1,18}\.[0-9a-zA-Z_-]{1,64})?$", re.ASCII)
+
+
+def _cursor(text: str) -> str:
+    if _CURSOR.fullmatch(text) is None:
+        raise ValueError("must be the next_cursor of a page")
+    return text
+
 
 router = APIRouter(tags=["load jobs"])
 
@@ -113,7 +122,11 @@ async def list_jobs(
         str | None, Query(max_length=DRIVER_ID_LENGTH_MAX, description="Only jobs of this driver.")
     ] = None,
     state: Annotated[JobStateFilter, Query(description="Only jobs in this state.")] = "all",
-    start_after: Annotated[str, Query(pattern=_CURSOR, description="The last page's next_cursor.")] = "",
+    start_after: Annotated[
+        str,
+        AfterValidator(_cursor),
+        Query(description="The last page's next_cursor.", json_schema_extra={"pattern": _CURSOR.pattern}),
+    ] = "",
     limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Per page.")] = PAGE_SIZE_DEFAULT,
 ) -> JobPage:
     """Jobs that the caller may describe, the newest first, a page at a time."""

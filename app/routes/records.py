@@ -118,7 +118,9 @@ class ProduceParameters(BaseModel):
         for acks in ("0", "1", "all"):
             if self.acks == acks:
                 return ProduceOptions(acks, self.durability, self.timeout_ms, expected_offset)
-        raise Problem(422, "invalid_required_acks", "acks must be 0, 1 or all", kafka_code=21)
+        detail = "acks must be 0, 1 or all"
+        fault = {"pointer": "acks", "code": "invalid_value", "detail": detail}
+        raise Problem(422, "invalid_required_acks", detail, kafka_code=21, errors=[fault])
 
 
 class PartitionProduceParameters(ProduceParameters):

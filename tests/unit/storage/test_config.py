@@ -130,7 +130,13 @@ def test_choices(name, good, bad):
 def test_all_problems_are_listed_at_once():
     problems = problems_of({"retention.ms": "soon", "segment.bytes": 1, "retention": 5, "flush.ms": 10})
     assert list(problems) == ["retention.ms", "segment.bytes", "retention"]
-    assert problems["retention"] == "is not a topic setting of Rollway"
+    assert problems["retention"] == "is not a topic setting of Rollway; did you mean retention.ms?"
+
+
+def test_few_of_very_many_names_are_looked_up():
+    problems = list(problems_of({f"segment.byte{number}": 1 for number in range(1_000)}).values())
+    assert problems[0] == "is not a topic setting of Rollway; did you mean segment.bytes?"
+    assert problems[-1] == "is not a topic setting of Rollway"
 
 
 def test_the_message_names_every_problem():

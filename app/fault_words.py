@@ -1,0 +1,108 @@
+"""What a coder found wrong with a document, in JSON's words, and with what is allowed there instead."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+
+from schemas.multi_fetch import TOPIC_ID_PATTERN
+from schemas.names import TOPIC_NAME_PATTERN
+from storage.nearest_name import nearest_or_all
+
+_EXPECTED = re.compile(r"Expected `([^`]*)`(?:, got `([^`]*)`)?(.*)", re.DOTALL)
+_KINDS = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "an object",
+    "array": "an array",
+    "null": "null",
+}
+_GIVEN = {**_KINDS, "float": "a number with a fraction"}
+_PATTERNS = {
+    TOPIC_ID_PATTERN: "must be 22 characters of base64url",
+    TOPIC_NAME_PATTERN: 'must be 1 to 249 ASCII letters, digits, ".", "_" and "-"',
+}
+_PYDANTIC = {
+    "missing": "this field is required",
+    "string_type": "must be a string",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "list_type": "must be an array",
+}
+
+
+def coder_words(detail: str, kind: Any, steps: Sequence[str]) -> str:
+    """msgspec's sentence ``detail`` about the place ``steps`` of a document that is to be a ``kind``."""
+    for pattern, words in _PATTERNS.items():
+        if detail.endswith(f"matching regex {pattern!r}"):
+            return words
+    if detail.startswith("Invalid enum value"):
+        allowed = [str(value) for part in _parts(_schema_of(kind), steps) for value in part.get("enum", ())]
+        return f"must be one of {', '.join(allowed)}" if allowed else detail
+    expected = _EXPECTED.fullmatch(detail)
+    if expected is None:
+        return detail
+    *others, last = (_KINDS.get(each, each) for each in expected[1].split(" | "))
+    sentence = f"must be {', '.join(others)} or {last}" if others else f"must be {last}"
+    if expected[2]:
+        sentence += f", not {_GIVEN.get(expected[2], expected[2])}"
+    return sentence + expected[3]
+
+
+def model_words(fault: Mapping[str, Any]) -> str:
+    """What pydantic says of a fault: our own sentences as they are, its own in JSON's words where they have others."""
+    if fault["type"] == "string_pattern_mismatch":
+        message: str = _PATTERNS.get(fault["ctx"]["pattern"], fault["msg"])
+    else:
+        message = _PYDANTIC.get(fault["type"], fault["msg"])
+    return message.removeprefix("Value error, ").replace("Input should be", "must be")
+
+
+def unknown_field(name: str, kind: Any, steps: Sequence[str | int]) -> str:
+    """That the object at the place ``steps`` of a ``kind`` has no field ``name``, and which it may have."""
+    known = {each for part in _parts(_schema_of(kind), steps) for each in part.get("properties", ())}
+    return f"there is no such field; {nearest_or_all(name, known)}" if known else "there is no such field"
+
+
+@functools.lru_cache(maxsize=256)
+def _schema_of(kind: Any) -> dict[str, Any]:
+    """The JSON schema of a pydantic model or of a type that msgspec reads; empty when there is none."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind.model_json_schema()
+    try:
+        return msgspec.json.schema(kind)
+    except TypeError:
+        return {}
+
+
+def _parts(document: dict[str, Any], steps: Sequence[str | int]) -> list[dict[str, Any]]:
+    """The schemas that what is at ``steps`` may have."""
+    parts = list(_choices(document, document))
+    for step in steps:
+        below: list[dict[str, Any]] = []
+        for part in parts:
+            more = part.get("additionalProperties")
+            found = part.get("properties", {}).get(step, part.get("items", more if isinstance(more, dict) else None))
+            below += _choices(document, found) if isinstance(found, dict) else ()
+        parts = below
+    return parts
+
+
+def _choices(document: dict[str, Any], schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if "$ref" in schema:
+        yield from _choices(document, document["$defs"][schema["$ref"].rpartition("/")[2]])
+        return
+    yield schema
+    for choice in schema.get("anyOf", ()):
+        yield from _choices(document, choice)

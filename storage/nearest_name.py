@@ -1,0 +1,16 @@
+"""What may have been meant by a name that there is not."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest_or_all(name: str, known: Iterable[str]) -> str:
+    """The name of ``known`` that is nearest to ``name``, as a question; all of them when none is near."""
+    names = sorted(known)
+    # difflib's time grows with the length.
+    nearest = difflib.get_close_matches(name[:100], names, n=1, cutoff=0.6)
+    if nearest:
+        return f"did you mean {nearest[0]}?"
+    return f"there are {', '.join(names)}" if names else "there are none"

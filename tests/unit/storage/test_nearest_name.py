@@ -1,0 +1,20 @@
+"""What may have been meant by a name that there is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.nearest_name import nearest_or_all
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "said"),
+    [
+        ("limitt", ["prefix", "limit"], "did you mean limit?"),
+        ("zzz", ["prefix", "limit"], "there are limit, prefix"),
+        ("zzz", [], "there are none"),
+        ("limit" * 100_000, ["limit"], "there are limit"),
+    ],
+)
+def test_the_nearest_name_or_all_of_them(name: str, known: list[str], said: str) -> None:
+    assert nearest_or_all(name, known) == said
