@@ -33,6 +33,7 @@ from app.multi_fetch_body import parse_multi_fetch
 from app.paths import FETCH
 from app.quotas.throttling import Client
 from app.routes.fetch import DECODED_BYTES_MAX
+from schemas.errors import problem_example
 from schemas.multi_fetch import MultiFetch, MultiFetchResult
 from schemas.records import Encoding
 
@@ -83,6 +84,31 @@ _FETCHED: dict[str, Any] = {
         }
     },
 }
+_SOME_FAILED = {
+    "session_id": 0,
+    "throttle_time_ms": 0,
+    "partitions": [
+        {
+            "topic": "readings",
+            "topic_id": "vbX5CGHpTq2OyL3cZhW1Uw",
+            "partition": 7,
+            "error": problem_example(
+                "urn:rollway:problem:unknown_topic_or_partition",
+                404,
+                "unknown_topic_or_partition",
+                "Unknown topic or partition",
+                "topic 'readings' has partitions 0 to 0, not 7",
+                kafka_code=3,
+                instance=FETCH,
+            ),
+            **dict.fromkeys(("log_start_offset", "high_watermark", "last_stable_offset"), -1),
+            **dict.fromkeys(("log_end_offset", "next_offset"), -1),
+            "records": [],
+            "aborted_transactions": [],
+            "diverging_epoch": None,
+        }
+    ],
+}
 
 
 @router.post(
@@ -95,7 +121,8 @@ _FETCHED: dict[str, Any] = {
         207: {
             "model": MultiFetchResult,
             "description": "Some partitions have an error instead of records.",
-            **_FETCHED,
+            "headers": _HEADERS,
+            "content": {JSON: {"example": _SOME_FAILED}, **_FETCHED["content"]},
         },
         **problems(*MULTI_FETCH),
     },
