@@ -1,4 +1,4 @@
-"""Compressed answers: gzip or zstd for JSON and NDJSON, when the client takes it and the answer is worth it."""
+"""Compressed answers: gzip or zstd for JSON, NDJSON and text, when the client takes it and the answer is worth it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORTH_BYTES_MIN = 1024
 INLINE_BYTES_MAX = 64 * 1024
 _GZIP_LEVEL = 1
 _ZSTD_LEVEL = 1
-_COMPRESSIBLE = ("application/json", "application/x-ndjson", "application/problem+json")
+_COMPRESSIBLE = ("application/json", "application/x-ndjson", "application/problem+json", "text/plain", "text/html")
 
 
 def chosen_encoding(accept_encoding: str) -> str | None:
@@ -51,7 +51,7 @@ def _compress(content: bytes, encoding: str) -> bytes:
 
 
 class AnswerCompression:
-    """ASGI middleware. Leaves alone what is sent in pieces, is encoded already, is small, or is no JSON."""
+    """ASGI middleware. Leaves alone what is sent in pieces, is encoded already, is small, or is no text."""
 
     def __init__(self, app: ASGIApp, pool: Executor) -> None:
         self._app = app

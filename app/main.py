@@ -100,6 +100,7 @@ def create_app(
         finally:
             await service.close()
 
+    service.metrics.show_version(VERSION)
     app = FastAPI(
         title=TITLE,
         version=VERSION,

@@ -5,12 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http.parking import CONTINUATION, Parked
-from app.plain_metrics import PlainCollector, PlainCounter, PlainCounters, PlainHistogram, RouteCounts
+from app.plain_metrics import (
+    PlainCollector,
+    PlainCounter,
+    PlainCounters,
+    PlainHistogram,
+    RouteCounts,
+    WatchedCounter,
+)
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -81,6 +88,16 @@ class Metrics:
         self.truncated_bytes = Gauge(
             "rollway_recovery_truncated_bytes", "Torn bytes the last start cut off.", registry=self.registry
         )
+
+        ProcessCollector(registry=self.registry)
+
+    def show_version(self, version: str) -> None:
+        """Say which release runs, as others do: a gauge that is always 1."""
+        Gauge("rollway_build_info", "What runs here.", ("version",), registry=self.registry).labels(version).set(1)
+
+    def watch_count(self, name: str, text: str, value: Callable[[], int]) -> None:
+        """A counter, named as one, whose value is asked for when the metrics are."""
+        self.registry.register(WatchedCounter(name, text, value))
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """A gauge whose value is asked for when the metrics are."""

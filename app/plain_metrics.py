@@ -7,7 +7,7 @@ in any.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -33,6 +33,19 @@ class PlainCounter:
     def collect(self) -> Iterable[Metric]:
         """As Prometheus shows it."""
         return [CounterMetricFamily(self.name, self.text, value=self.value)]
+
+
+class WatchedCounter(Collector):
+    """A number that grows and is counted elsewhere: it is asked for when the metrics are."""
+
+    def __init__(self, name: str, text: str, value: Callable[[], int]) -> None:
+        self._name = name
+        self._text = text
+        self._value = value
+
+    def collect(self) -> Iterable[Metric]:
+        """As Prometheus shows it."""
+        return [CounterMetricFamily(self._name, self._text, value=self._value())]
 
 
 class PlainCounters:

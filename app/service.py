@@ -197,8 +197,8 @@ class Service:
         sessions = broker.fetch_sessions
         watch("rollway_fetch_sessions", "Fetch sessions.", lambda: len(sessions))
         watch("rollway_fetch_session_partitions", "Partitions in fetch sessions.", lambda: sessions.partition_count)
-        watch(
-            "rollway_fetch_session_evictions",
+        self.metrics.watch_count(
+            "rollway_fetch_session_evictions_total",
             "Fetch sessions that lost their place to another since the start.",
             lambda: sessions.eviction_count,
         )

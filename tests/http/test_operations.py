@@ -64,6 +64,24 @@ def test_metrics_count_by_route(client: httpx.Client, topic: str) -> None:
     assert after["rollway_partitions",] >= 2
 
 
+def test_metrics_tell_of_the_process_and_its_release(client: httpx.Client) -> None:
+    text = client.get("/metrics").text
+    samples = {sample.name: sample for family in text_string_to_metric_families(text) for sample in family.samples}
+    assert samples["rollway_build_info"].labels == {"version": client.get("/openapi.json").json()["info"]["version"]}
+    assert samples["process_open_fds"].value > 0
+    assert samples["process_resident_memory_bytes"].value > 0
+    assert "# TYPE rollway_fetch_session_evictions_total counter" in text
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/docs", "/openapi.json"])
+def test_long_texts_are_compressed_on_request(client: httpx.Client, path: str) -> None:
+    for encoding in ("gzip", "zstd"):
+        answer = client.get(path, headers={"Accept-Encoding": encoding})
+        assert (answer.headers["content-encoding"], answer.headers["vary"]) == (encoding, "Accept-Encoding")
+    plain = client.get(path, headers={"Accept-Encoding": "identity"})
+    assert ("content-encoding" in plain.headers, plain.headers["vary"]) == (False, "Accept-Encoding")
+
+
 def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
     intervals = {
         f"{name}_interval_ms": 20
