@@ -35,6 +35,7 @@ class OpenTransactions(Schema):
     partition: Partition
     data: Annotated[list[OpenTransaction], Field(description="The transactions, the longest open first.")]
     has_more: Annotated[bool, Field(description="Whether there are more than are shown.")]
+    next_cursor: Annotated[str | None, Field(description="Give it as start_after to go on.", examples=[None])]
 
 
 class AbortHanging(Schema):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Query
 
 from app.access.needs import AccessOf, asks, needs
 from app.access.operations import Operation, ResourceKind, transactional_id_resource
@@ -13,9 +13,12 @@ from app.dependencies import BrokerOf, LogOf, json_body
 from app.documented_problems import BODY, NAMED, WRITE, problems
 from app.paths import ABORT_HANGING, PARTITION_TRANSACTIONS
 from app.transactions.hanging import abort_hanging, list_open
+from schemas.base import WholeNumber
 from schemas.hanging_transactions import AbortHanging, AbortMarker, OpenTransaction, OpenTransactions
+from schemas.names import OffsetParameter
 
-OPEN_SHOWN_MAX = 1_000
+PAGE_SIZE_DEFAULT = 100
+PAGE_SIZE_MAX = 1_000
 
 router = APIRouter(tags=["transactions"])
 
@@ -28,14 +31,22 @@ router = APIRouter(tags=["transactions"])
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 @asks(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
-async def list_open_transactions(log: LogOf, broker: BrokerOf, access: AccessOf) -> OpenTransactions:
-    """What readers of committed records wait for in this partition, the longest open first, at most 1,000.
+async def list_open_transactions(
+    log: LogOf,
+    broker: BrokerOf,
+    access: AccessOf,
+    start_after: Annotated[OffsetParameter | None, Query(description="The last page's next_cursor.")] = None,
+    limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Per page.")] = PAGE_SIZE_DEFAULT,
+) -> OpenTransactions:
+    """What readers of committed records wait for in this partition, the longest open first, a page at a time.
 
     One that is `hanging` is not known to the coordinator, and ends only when an operator aborts it.
     """
     found = await list_open(broker.transactions, log)
+    if start_after is not None:
+        found = [each for each in found if each.first_offset > start_after]
     data = []
-    for each in found[:OPEN_SHOWN_MAX]:
+    for each in found[:limit]:
         owner = each.transactional_id
         is_shown = owner is not None and access.allows(Operation.DESCRIBE, transactional_id_resource(owner))
         data.append(
@@ -47,7 +58,9 @@ async def list_open_transactions(log: LogOf, broker: BrokerOf, access: AccessOf)
                 hanging=owner is None,
             )
         )
-    return OpenTransactions(partition=log.name.partition, data=data, has_more=len(found) > len(data))
+    has_more = len(found) > len(data)
+    cursor = str(data[-1].first_offset) if has_more else None
+    return OpenTransactions(partition=log.name.partition, data=data, has_more=has_more, next_cursor=cursor)
 
 
 @router.post(

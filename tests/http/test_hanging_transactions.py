@@ -39,7 +39,7 @@ def test_a_hanging_transaction_is_listed_and_aborted(client: httpx.Client, topic
     assert client.get(place).json()["last_stable_offset"] == 1
     shown = client.get(f"{place}/transactions").json()
     found = {**producer._asdict(), "first_offset": 1, "transactional_id": None, "hanging": True}
-    assert shown == {"partition": 0, "data": [found], "has_more": False}
+    assert shown == {"partition": 0, "data": [found], "has_more": False, "next_cursor": None}
 
     body = {**producer._asdict(), "first_offset": 1}
     for wrong in ({"first_offset": 0}, {"producer_epoch": 1}, {"producer_id": producer.producer_id + 1_000_000}):
@@ -55,6 +55,22 @@ def test_a_hanging_transaction_is_listed_and_aborted(client: httpx.Client, topic
     assert committed_values(log.snapshot) == [b"before", b"behind"]
     again = client.post(f"{place}/transactions/abort", json=body)
     assert (again.status_code, again.json()["code"]) == (409, "invalid_txn_state")
+
+
+def test_the_open_transactions_are_paged(client: httpx.Client, topic: str) -> None:
+    place = f"{topic}/partitions/0"
+    for name in ("one", "two", "three"):
+        producer = ProducerIdentity(**client.post("/v1/producers", json={"transactional_id": f"paged-{name}"}).json())
+        client.post(f"{place}/records", content=transactional_batch(producer, 0, b"a"), headers=RAW)
+    found, cursor = [], None
+    for has_more in (True, True, False):
+        params: dict[str, str | int] = {"limit": 1} | ({} if cursor is None else {"start_after": cursor})
+        page = client.get(f"{place}/transactions", params=params).json()
+        found += [each["transactional_id"] for each in page["data"]]
+        cursor = page["next_cursor"]
+        assert (page["has_more"], cursor is not None) == (has_more, has_more)
+    assert found == ["paged-one", "paged-two", "paged-three"]
+    assert client.get(f"{place}/transactions", params={"start_after": "one"}).status_code == 422
 
 
 def test_a_known_transaction_is_not_aborted_in_one_partition(client: httpx.Client, topic: str) -> None:
