@@ -42,9 +42,10 @@ class Fault(NamedTuple):
         return self._replace(pointer=prefix + self.pointer)
 
 
-def malformed(detail: str) -> Problem:
-    """The 400 for a body that is no JSON at all."""
-    return Problem(400, "malformed_body", detail)
+def malformed(detail: str, pointer: str = "") -> Problem:
+    """The 400 for a body that is no JSON at all, or has no JSON at ``pointer``: in a line of NDJSON."""
+    errors = [{"pointer": pointer, "code": "malformed_body", "detail": detail}] if pointer else []
+    return Problem(400, "malformed_body", f"{pointer}: {detail}" if pointer else detail, errors=errors)
 
 
 def invalid(faults: Iterable[Fault]) -> Problem:
@@ -160,25 +161,25 @@ def fault_of(error: msgspec.ValidationError, kind: Any = None) -> Fault:
     return Fault(_pointer(steps), code, coder_words(detail, kind, steps))
 
 
-def reason_of(error: Exception, body: bytes | bytearray | None = None) -> str:
-    """Why ``body`` is no JSON, for people; never a piece of it."""
+def reason_of(error: Exception, body: bytes | bytearray | None = None, what: str = "the body") -> str:
+    """Why ``body``, called ``what``, is no JSON, for people; never a piece of it."""
     if isinstance(error, UnicodeDecodeError):
-        return "the body is not UTF-8"
+        return f"{what} is not UTF-8"
     if isinstance(error, RecursionError):
-        return "the body is nested too deeply"
+        return f"{what} is nested too deeply"
     if isinstance(error, msgspec.DecodeError):
-        return _reason_of_end(body) if str(error) == _TRUNCATED and body is not None else str(error)
-    return "the body is not JSON"
+        return _reason_of_end(body, what) if str(error) == _TRUNCATED and body is not None else str(error)
+    return f"{what} is not JSON"
 
 
-def _reason_of_end(body: bytes | bytearray) -> str:
+def _reason_of_end(body: bytes | bytearray, what: str) -> str:
     """What the coder means when it says that its input was truncated."""
     if not body.strip():
-        return "the body is empty"
+        return f"{what} is empty"
     try:
         json.loads(body)
     except (ValueError, RecursionError):
-        return "the body ends in the middle"
+        return f"{what} ends in the middle"
     return "a text has an unpaired surrogate"
 
 

@@ -172,16 +172,17 @@ def parse_record_lines(
     """
     lines = [line for line in block.split(b"\n") if line.strip(b" \t\r")]
     records: list[Any] = []
-    decode_line = _LINE_DECODERS[encoding].decode
+    decoder = _LINE_DECODERS[encoding]
+    line: bytes | bytearray = b""
     try:
         for line in lines:
             if encoding == "json":
                 msgspec.json.decode(line)
-            records.append(decode_line(line))
+            records.append(decoder.decode(line))
     except msgspec.ValidationError as error:
-        raise invalid([fault_of(error).below(f"/{first_line + len(records)}")]) from None
+        raise invalid([fault_of(error, decoder.type).below(f"/{first_line + len(records)}")]) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"line {first_line + len(records)}: {reason_of(error)}") from None
+        raise malformed(reason_of(error, line, "the line"), f"/{first_line + len(records)}") from None
 
     def pointer(row: int) -> str:
         return f"/{first_line + row}"

@@ -86,7 +86,13 @@ def test_a_parameter(client: httpx.Client, topic: str, method: str, path: str, p
         ),
         ("PATCH", "{topic}", {"partitions": 1}, "/partitions", "there cannot be fewer"),
         ("PUT", "{topic}", {"partitions": 7}, "/partitions", "partitions, not 7"),
-        ("PUT", "{topic}/retention", {"cleanup_policy": "x"}, "/cleanup_policy", "must be"),
+        (
+            "PUT",
+            "{topic}/retention",
+            {"retention_ms": None, "retention_bytes": None, "cleanup_policy": "x"},
+            "/cleanup_policy",
+            "must be",
+        ),
         (
             "POST",
             "{topic}/splits",

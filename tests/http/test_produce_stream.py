@@ -177,12 +177,13 @@ def test_what_is_wrong_at_once_is_an_error_of_its_own(client: httpx.Client, topi
     for body, status, pointer in [
         (b'{"value":1}\n', 422, "/0/value"),
         (lines({"value": "a"}) + b'{"value":1}\n', 422, "/1/value"),
-        (b"not json\n", 400, None),
-        (b'{"value":"\xff"}\n', 400, None),
+        (b"not json\n", 400, "/0"),
+        (b'{"value":"\xff"}\n', 400, "/0"),
+        (lines(*[{"value": "a"}] * 20) + b"xx\n", 400, "/20"),
     ]:
         refused = client.post(f"{path}/records", content=body, headers=NDJSON)
         assert (refused.status_code, refused.headers["content-type"]) == (status, "application/problem+json")
-        assert [fault["pointer"] for fault in refused.json()["errors"]] == ([pointer] if pointer else [])
+        assert [fault["pointer"] for fault in refused.json()["errors"]] == [pointer]
     assert log_end(client, path) == 0
     unknown = client.post(f"{topic}/partitions/7/records", content=lines({"value": "a"}), headers=NDJSON)
     assert unknown.status_code == 404

@@ -41,7 +41,8 @@ def test_the_policy_is_read_and_replaced(client: httpx.Client, topic: str) -> No
     assert keep(client, topic, retention_bytes=7).json() == {**default, "retention_bytes": 7}
     assert keep(client, topic).json() == default
     refused = keep(client, topic, cleanup_policy="shred")
-    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_config")
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+    assert [fault["pointer"] for fault in refused.json()["errors"]] == ["/cleanup_policy"]
 
 
 def test_a_policy_is_replaced_as_a_whole(client: httpx.Client, topic: str) -> None:

@@ -102,8 +102,16 @@ def test_json_is_accepted(body: bytes) -> None:
         (TopicSpecification, b'{"config":{"retention.ms":[1]}}', [("/config/retention.ms", "invalid_value")]),
         (TopicSpecification, b'{"config":{"retention.ms":1.5}}', [("/config/retention.ms", "invalid_value")]),
         (TopicSpecification, b"[]", [("", "invalid_type")]),
-        (RetentionPolicy, b'{"retention_ms":-2}', [("/retention_ms", "invalid_value")]),
-        (RetentionPolicy, b'{"retention_ms":9223372036854775808}', [("/retention_ms", "invalid_value")]),
+        (
+            RetentionPolicy,
+            b'{"retention_ms":-2,"retention_bytes":null,"cleanup_policy":null}',
+            [("/retention_ms", "invalid_value")],
+        ),
+        (
+            RetentionPolicy,
+            b'{"retention_ms":9223372036854775808,"retention_bytes":-1,"cleanup_policy":"delete"}',
+            [("/retention_ms", "invalid_value")],
+        ),
         (DeleteRecords, b"{}", [("", "invalid_value")]),
         (DeleteRecords, b'{"offset":1,"before_timestamp":2}', [("", "invalid_value")]),
         (DeleteRecords, b'{"before_timestamp":"yesterday"}', [("/before_timestamp", "invalid_value")]),
