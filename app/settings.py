@@ -395,7 +395,8 @@ def _refuse_unknown_variables(known: Mapping[str, object]) -> None:
         name for name in os.environ if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in names
     )
     if unknown:
-        raise SettingsError(f"The environment has {', '.join(unknown)}, which is no setting of Rollway.")
+        verdict = "which is no setting" if len(unknown) == 1 else "which are no settings"
+        raise SettingsError(f"The environment has {', '.join(unknown)}, {verdict} of Rollway.")
 
 
 def is_loopback(host: str) -> bool:

@@ -167,7 +167,7 @@ class InvalidConfigError(RefusedError):
     kafka_code = 40
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{name}: {detail}" for name, detail in problems))
+        super().__init__("; ".join(f"{name}: {detail}" if name else detail for name, detail in problems))
         self.problems = tuple(problems)
 
 

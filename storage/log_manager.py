@@ -224,9 +224,9 @@ class LogManager:
         """
         topic = self.topic(name)
         if not 0 <= number < len(topic.partitions):
-            raise UnknownTopicOrPartitionError(
-                f"topic {name!r} has partitions 0 to {len(topic.partitions) - 1}, not {number}"
-            )
+            last = len(topic.partitions) - 1
+            has = f"partitions 0 to {last}" if last else "partition 0 alone"
+            raise UnknownTopicOrPartitionError(f"topic {name!r} has {has}, not {number}")
         return topic.partitions[number]
 
     # Topics

@@ -290,13 +290,22 @@ def http_problem(error: HTTPException, scope: Scope) -> Problem:
     detail = str(error.detail)
     if detail == phrase:
         detail = {
-            404: f"there is nothing at {instance_of(scope)}",
+            404: _nothing_at(scope),
             405: f"{scope.get('method')} is not possible here",
         }.get(error.status_code, detail)
     headers = dict(error.headers or {})
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and "app" in scope:
         headers["Allow"] = ", ".join(methods_of_path(scope))
     return Problem(error.status_code, code, detail, headers=headers)
+
+
+def _nothing_at(scope: Scope) -> str:
+    detail = f"there is nothing at {instance_of(scope)}"
+    if scope["path"] == "/":
+        return f"{detail}: the interface is below /v1, and /docs shows it"
+    if b"%2f" in scope.get("raw_path", b"").lower():
+        return f"{detail}: a name in a path cannot have a slash, %2F neither"
+    return detail
 
 
 def validation_problem(error: RequestValidationError) -> Problem:

@@ -191,3 +191,15 @@ def test_documented_examples_have_the_shape() -> None:
     assert len(shown) > 100
     for status, example in shown:
         assert Problem.model_validate(example).status == int(status)
+
+
+def test_a_404_says_where_to_look(client: httpx.Client, topic: str) -> None:
+    assert "/docs" in client.get("/").json()["detail"]
+    for path in ("/v1/topics/a%2Fb", "/v1/transactions/a%2fb"):
+        assert "cannot have a slash" in client.get(path).json()["detail"]
+    assert client.get("/v1/nothing").json()["detail"] == "there is nothing at /v1/nothing"
+    assert "has partitions 0 to 1, not 9" in client.get(f"{topic}/partitions/9").json()["detail"]
+    assert client.put("/v1/topics/of-one", json={"partitions": 1}).status_code == 201
+    assert "has partition 0 alone, not 9" in client.get("/v1/topics/of-one/partitions/9").json()["detail"]
+    refused = client.patch(topic, json={"config": {"": 1}}).json()
+    assert refused["detail"] == "a setting needs a name"

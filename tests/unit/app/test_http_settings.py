@@ -128,3 +128,10 @@ def test_every_setting_is_documented_with_its_variable() -> None:
     assert rows["port"].default == 8080
     for row in rows.values():
         assert row.description.endswith(".")
+
+
+def test_unknown_variables_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLWAY_ONE", "1")
+    assert sentence_about() == "The environment has ROLLWAY_ONE, which is no setting of Rollway."
+    monkeypatch.setenv("ROLLWAY_TWO", "2")
+    assert sentence_about() == "The environment has ROLLWAY_ONE, ROLLWAY_TWO, which are no settings of Rollway."
