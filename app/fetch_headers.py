@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from app.fetch_range import FetchRange
 from app.fetching import offset_headers
@@ -10,9 +11,21 @@ from storage.log_snapshot import FetchData, LogSnapshot
 from storage.offsets import Offset
 from storage.partition_log import PartitionLog
 
+IMMUTABLE = "max-age=60, immutable"
+"""Nothing changes what is stored, but a topic made anew has the same URLs, and records are deleted: after a minute
+caches ask again, with its ETag."""
 REVALIDATE = "no-cache"
-"""May be kept, and is asked for with its ETag: a topic made anew has the same URLs, and records are deleted."""
 NO_STORE = "no-store"
+
+
+class Asked(Protocol):
+    """Of the parameters of a fetch, those that say whether its range is fixed."""
+
+    @property
+    def offset(self) -> object: ...
+
+    @property
+    def until(self) -> int | None: ...
 
 
 def fetched_headers(
@@ -20,6 +33,7 @@ def fetched_headers(
     snapshot: LogSnapshot,
     wanted: FetchRange,
     next_offset: Offset,
+    asked: Asked,
     form: str,
     others: Mapping[str, str],
     *,
@@ -43,7 +57,8 @@ def fetched_headers(
         if not is_exact:
             # The same records, but the watermarks beside them may have moved.
             etag = f"W/{etag}"
-        headers |= {"ETag": etag, "Cache-Control": REVALIDATE}
+        is_fixed = isinstance(asked.offset, int) and asked.until is None and not log.config.compacts
+        headers |= {"ETag": etag, "Cache-Control": IMMUTABLE if is_fixed else REVALIDATE}
     return headers
 
 

@@ -272,7 +272,9 @@ class TopicConfig(_WorkedOut):
             if option is None:
                 # A body may have very many of them, and each look costs a millisecond.
                 hint = f"; {nearest_or_all(name, _OPTIONS)}" if len(problems) < _HINTS_MAX else ""
-                problems.append((name, f"is not a topic setting of Rollway{hint}" if name else "a setting needs a name"))
+                problems.append(
+                    (name, f"is not a topic setting of Rollway{hint}" if name else "a setting needs a name")
+                )
                 continue
             try:
                 attributes[option.attribute] = option.parse(value)

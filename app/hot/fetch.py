@@ -175,7 +175,9 @@ async def _read_in_thread(
     size_bytes = data.size_bytes
     form = f"{_MEDIA_TYPE};committed" if asked.isolation == "read_committed" else _MEDIA_TYPE
     headers = [
-        *fetched_headers(log, snapshot, wanted, data.next_offset, form, aborted_header(data), is_exact=True).items(),
+        *fetched_headers(
+            log, snapshot, wanted, data.next_offset, asked, form, aborted_header(data), is_exact=True
+        ).items(),
         ("content-length", str(size_bytes)),
         ("content-type", _MEDIA_TYPE),
     ]

@@ -195,8 +195,8 @@ OFFSET_HEADERS = {
         "example": "4711/38, 4712/40",
     },
     "Cache-Control": {
-        "description": "no-cache for a closed range that is durable: it may be kept, and asked for again with its "
-        "ETag. no-store for anything else.",
+        "description": "immutable for a minute: a closed range from a numbered offset that is durable. Then, and for "
+        "other closed ranges (no-cache), ask again with the ETag. no-store: anything else.",
         "schema": {"type": "string"},
     },
     "ETag": {
@@ -412,6 +412,7 @@ def _respond(
         answer.snapshot,
         answer.wanted,
         prepared.next_offset,
+        parameters,
         _form(media_type, parameters),
         prepared.headers,
         is_exact=media_type == RECORD_BATCHES,

@@ -13,7 +13,7 @@ from app.answers import json_answer
 from app.broker import Broker
 from app.dependencies import BrokerOf, LogOf, OffsetInPath, within_fetch_quota
 from app.documented_problems import READ, problems
-from app.fetch_headers import NO_STORE, REVALIDATE, is_durable
+from app.fetch_headers import IMMUTABLE, NO_STORE, is_durable
 from app.fetch_range import ISOLATIONS, read_record, read_value
 from app.http import request_context
 from app.http.problems import Problem
@@ -49,7 +49,9 @@ def _request_header(name: str, description: str, example: str) -> dict[str, Any]
     }
 
 
-_CACHE_CONTROL = _text_header("no-cache once it is durable: ask again with If-None-Match; no-store before.")
+_CACHE_CONTROL = _text_header(
+    "immutable for a minute once it is durable, then ask again with If-None-Match; no-store before."
+)
 _RECORD_HEADERS = {"ETag": _text_header("Names the record, once it is durable."), "Cache-Control": _CACHE_CONTROL}
 _IF_NONE_MATCH = _request_header("If-None-Match", "ETags of answers that are known: 304 for one of them.", '"..."')
 _VALUE_HEADERS = {
@@ -100,7 +102,7 @@ async def get_record(
     headers = {"Cache-Control": NO_STORE}
     if is_durable(log, offset + 1):
         etag = f'"{log.topic_id}-{log.name.partition}-{offset}-record;{encoding}"'
-        headers = {"ETag": etag, "Cache-Control": REVALIDATE}
+        headers = {"ETag": etag, "Cache-Control": IMMUTABLE}
         if is_match(request, etag):
             return Response(status_code=304, headers={**headers, "Vary": "Accept-Encoding"})
     content = encode_document(record)
@@ -156,7 +158,7 @@ async def get_record_value(
     etag = f'"{log.topic_id}-{log.name.partition}-{offset}-value"'
     headers = {
         "ETag": etag,
-        "Cache-Control": REVALIDATE if is_durable(log, offset + 1) else NO_STORE,
+        "Cache-Control": IMMUTABLE if is_durable(log, offset + 1) else NO_STORE,
         "Accept-Ranges": "bytes",
         "Record-Timestamp": str(timestamp),
     }

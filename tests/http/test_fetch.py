@@ -136,7 +136,7 @@ def test_head_answers_the_headers_alone(client: httpx.Client, path: str) -> None
 def test_a_closed_range_is_cached(client: httpx.Client, path: str) -> None:
     for accept in ("application/json", NDJSON, RAW):
         closed = fetch(client, path, accept, offset=2, end_offset=6)
-        assert closed.headers["cache-control"] == "no-cache"
+        assert closed.headers["cache-control"] == "max-age=60, immutable"
         etag = closed.headers["etag"]
         assert etag.startswith('"' if accept == RAW else 'W/"')
         client.post(f"{path}/records", json={"records": [{"value": "more"}]})
@@ -156,7 +156,7 @@ def test_a_closed_range_is_cached(client: httpx.Client, path: str) -> None:
 
 
 def test_a_topic_made_anew_is_not_answered_from_a_cache(client: httpx.Client) -> None:
-    """The same URLs are other records then: every answer that may be kept has to be asked for again."""
+    """The same URLs are other records then: an answer that may be kept is asked for again, after a minute."""
     asked = [
         ("records?offset=0&end_offset=1", "application/json"),
         ("records?offset=0&end_offset=1", NDJSON),
@@ -175,7 +175,7 @@ def test_a_topic_made_anew_is_not_answered_from_a_cache(client: httpx.Client) ->
                 headers["If-None-Match"] = kept[number].headers["etag"]
             answer = client.get(f"{path}/{url}", headers=headers)
             assert (answer.status_code, life.encode() in answer.content) == (200, True)
-            assert answer.headers["cache-control"] == "no-cache"
+            assert answer.headers["cache-control"] == "max-age=60, immutable"
             kept.append(answer)
         client.delete("/v1/topics/made-anew")
 
@@ -202,7 +202,7 @@ def test_what_is_not_durable_is_not_cached(client: httpx.Client) -> None:
     assert client.get(f"{path}/records/0/value").headers["cache-control"] == "no-store"
     client.post(f"{path}/records?durability=fsynced", json={"records": [{"value": "b"}]})
     closed = fetch(client, path, offset=0, end_offset=1)
-    assert (closed.headers["cache-control"], "etag" in closed.headers) == ("no-cache", True)
+    assert (closed.headers["cache-control"], "etag" in closed.headers) == ("max-age=60, immutable", True)
 
 
 def test_json_answers_are_compressed_on_request(client: httpx.Client, topic: str) -> None:
@@ -313,7 +313,7 @@ def test_one_record(client: httpx.Client, path: str) -> None:
     record = client.get(f"{path}/records/5")
     assert record.json() == fetch(client, path, offset=5, max_records=1).json()["records"][0]
     etag = record.headers["etag"]
-    assert (record.headers["cache-control"], etag[0]) == ("no-cache", '"')
+    assert (record.headers["cache-control"], etag[0]) == ("max-age=60, immutable", '"')
     known = client.get(f"{path}/records/5", headers={"If-None-Match": etag})
     assert (known.status_code, known.content, known.headers["etag"]) == (304, b"", etag)
     other = client.get(f"{path}/records/5", params={"encoding": "base64"}, headers={"If-None-Match": etag})

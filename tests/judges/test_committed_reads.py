@@ -189,7 +189,7 @@ def test_a_closed_committed_range_stays_what_it_is(client: httpx.Client, server:
     uncommitted = client.get(RECORDS, params=closed)
     assert (values(committed), values(uncommitted)) == (["plain"], ["plain", "a"])
     assert committed.headers["etag"] != uncommitted.headers["etag"]
-    assert committed.headers["cache-control"] == "no-cache"
+    assert committed.headers["cache-control"] == "max-age=60, immutable"
 
 
 @pytest.mark.parametrize("seed", range(3))
