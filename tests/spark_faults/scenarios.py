@@ -186,9 +186,11 @@ def an_orphan_is_aborted(stand: Stand) -> None:
     with stand.reader() as client:
         while held_up(client, topic):
             pass
-        (job,) = jobs_of(client, orphan)
-    assert (job["state"], job["reason"]) == ("aborted", "timed_out")
-    stand.note(f"the orphan was aborted {job['elapsed_ms']} ms after it began, its timeout is {ORPHAN_TIMEOUT_MS} ms")
+        # One whose tasks came later than its timeout, on a busy machine, was aborted and begun again.
+        jobs = jobs_of(client, orphan)
+    assert {(job["state"], job["reason"]) for job in jobs} == {("aborted", "timed_out")}
+    took_ms = jobs[0]["elapsed_ms"]
+    stand.note(f"the orphan was aborted {took_ms} ms after it began, its timeout is {ORPHAN_TIMEOUT_MS} ms")
     judge(stand, topic)
 
 
