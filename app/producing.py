@@ -188,9 +188,18 @@ async def produce_to_topic(
     online = [log.name.partition for log in topic.partitions if log.offline_reason is None]
     spread = rows_by_partition(parsed, name, len(topic.partitions), online, broker.sticky)
     slots = asyncio.Semaphore(_PREPARED_AT_ONCE)
-    begun = await asyncio.gather(
-        *(_begin(broker, name, number, parsed, rows, options, slots) for number, rows in spread.items())
-    )
+    outcomes: dict[int, _Begun | ProduceOutcome] = {}
+    async with asyncio.TaskGroup() as group:
+        encoding = [
+            group.create_task(_encode(broker, name, number, parsed, rows, slots)) for number, rows in spread.items()
+        ]
+        for ready in asyncio.as_completed(encoding):
+            encoded = await ready
+            # Here and not in the task: what the quotas say belongs to the request.
+            outcomes[encoded.partition] = (
+                encoded if isinstance(encoded, ProduceOutcome) else _begin(broker, encoded, options)
+            )
+    begun = [outcomes[number] for number in spread]
     if options.acks == "0":
         broker.metrics.dropped_appends.inc(sum(isinstance(outcome, ProduceOutcome) for outcome in begun))
         return [
@@ -201,27 +210,38 @@ async def produce_to_topic(
 
 
 @dataclass(frozen=True, slots=True)
+class _Encoded:
+    log: PartitionLog
+    batches: list[ValidBatch]
+
+    @property
+    def partition(self) -> int:
+        return self.log.name.partition
+
+
+@dataclass(frozen=True, slots=True)
 class _Begun:
     log: PartitionLog
     pending: PendingAppend
 
 
-async def _begin(
-    broker: Broker,
-    name: str,
-    number: int,
-    parsed: ParsedRecords,
-    rows: list[int],
-    options: ProduceOptions,
-    slots: asyncio.Semaphore,
-) -> _Begun | ProduceOutcome:
+async def _encode(
+    broker: Broker, name: str, number: int, parsed: ParsedRecords, rows: list[int], slots: asyncio.Semaphore
+) -> _Encoded | ProduceOutcome:
     try:
         log = broker.partition(name, number)
         async with slots:
             batches = await batches_of(broker, log, parsed, None if len(rows) == len(parsed) else rows)
-        return _Begun(log, broker.submit(log, batches, options))
     except (StorageError, Problem) as error:
         return ProduceOutcome(number, None, problem_for(error))
+    return _Encoded(log, batches)
+
+
+def _begin(broker: Broker, encoded: _Encoded, options: ProduceOptions) -> _Begun | ProduceOutcome:
+    try:
+        return _Begun(encoded.log, broker.submit(encoded.log, encoded.batches, options))
+    except (StorageError, Problem) as error:
+        return ProduceOutcome(encoded.partition, None, problem_for(error))
 
 
 async def _end(broker: Broker, begun: _Begun | ProduceOutcome, options: ProduceOptions) -> ProduceOutcome:

@@ -173,16 +173,10 @@ def _load(
         list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Setting of the topic that is made.")
     ] = None,
     skip_rejects: options.SkipRejects = False,
-    rejects_topic: Annotated[
-        str | None, typer.Option("--rejects-topic", metavar="TOPIC", help="Topic for rows that cannot be records.")
-    ] = None,
-    rejects_to: Annotated[
-        str | None, typer.Option("--rejects-to", metavar="FOLDER", help="Folder for rows that cannot be records.")
-    ] = None,
+    rejects_topic: options.RejectsTopic = None,
+    rejects_to: options.RejectsTo = None,
     max_rejects: options.MaxRejects = None,
-    allow_expired: Annotated[
-        bool, typer.Option("--allow-expired", help="Load rows too that are older than the topic keeps records.")
-    ] = False,
+    allow_expired: options.AllowExpired = False,
     app_id: options.AppId = None,
     app_version: options.AppVersion = None,
     format_options: options.FormatOptions = None,

@@ -1,4 +1,4 @@
-"""Options that several jobs share."""
+"""Options of jobs, and what is made of them."""
 
 from __future__ import annotations
 
@@ -66,6 +66,15 @@ ToFormatOptions = Annotated[
     typer.Option("--to-option", metavar="KEY=VALUE", help="The same for the other topic; else those of --option."),
 ]
 SkipRejects = Annotated[bool, typer.Option("--skip-rejects", help="Leave out rows that cannot be records.")]
+RejectsTopic = Annotated[
+    str | None, typer.Option("--rejects-topic", metavar="TOPIC", help="Topic for rows that cannot be records.")
+]
+RejectsTo = Annotated[
+    str | None, typer.Option("--rejects-to", metavar="FOLDER", help="Folder for rows that cannot be records.")
+]
+AllowExpired = Annotated[
+    bool, typer.Option("--allow-expired", help="Load rows too that are older than the topic keeps records.")
+]
 MaxRejects = Annotated[
     int | None, typer.Option("--max-rejects", metavar="N", help="With more of them nothing is loaded.")
 ]
