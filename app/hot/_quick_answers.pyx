@@ -224,6 +224,11 @@ cdef class AppendTurn:
     cdef object records, bytes, observe_group, observe_seconds
     cdef object writer
     cdef list tickets
+    # How many there were when the end was put off, and since when it is.
+    cdef Py_ssize_t seen_count
+    cdef double put_off_at
+    # An end is put off for no longer: for less than the fsync of a quick disk takes.
+    cdef public double put_off_seconds_max
     cdef bint is_system_clock, is_crowded
     cdef int64_t partition, lonely_count, asked_count, asked_before
     cdef double stall_seconds
@@ -248,6 +253,7 @@ cdef class AppendTurn:
         self.begun, self.pieces = begun, result_format.split(b"%d")
         assert len(self.pieces) == 8 and len(result_format) + 7 * DIGITS_MAX <= ANSWER_BYTES_MAX
         self.tickets = []
+        self.put_off_seconds_max = 0.0002
 
     cdef list append(self, writer, log, list bodies, int64_t size_bytes, config):
         """As ``PartitionWriter.append_alone``, several of them; ``None`` leaves all as if nobody had asked."""
@@ -329,10 +335,27 @@ cdef class AppendTurn:
         """Let a batch wait for the end of the turn."""
         ticket = Ticket(self, body, config, options)
         if not self.tickets:
-            self.writer = writer
-            self.loop.call_soon(self.end)
+            self.writer, self.seen_count = writer, 0
+            self.loop.call_soon(self.end_unless_more_come)
         self.tickets.append(ticket)
         return ticket
+
+    def end_unless_more_come(self):
+        """End the turn; where an fsync is waited for, not before a look at the sockets has brought no more.
+
+        Those whose fsync was the last one are about to ask again, and would wait for another one of their own.
+        """
+        cdef Py_ssize_t count = len(self.tickets)
+        cdef double now
+        if self.seen_count < count < GROUP_MAX and self.tickets[0].options is not None:
+            now = elapsed()
+            if not self.seen_count:
+                self.put_off_at = now
+            if now - self.put_off_at < self.put_off_seconds_max:
+                self.seen_count = count
+                self.loop.call_soon(self.end_unless_more_come)
+                return
+        self.end()
 
     def end(self):
         """Write what has come, with as few writes as can take it, and answer: after an fsync for all, where it is waited for.

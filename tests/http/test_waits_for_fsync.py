@@ -18,6 +18,7 @@ from tests.http.test_known_requests import (
     batch,
     clients,
     connect,
+    group_sizes,
     offset_of,
     one_turn,
     post,
@@ -86,6 +87,33 @@ def test_all_of_a_turn_are_answered_by_one_fsync(server: ThreadedServer) -> None
         sent_bytes = COUNT * (len(batch(b"0")) + len(batch(b"behind")))
         assert produced(server) == (before[0] + 4 * COUNT, before[1] + sent_bytes)
     assert sorted(stored(server, "group")) == list(range(2 * (ANSWERED + 2 * COUNT)))
+
+
+def test_those_that_come_while_others_still_come_share_their_fsync(server: ThreadedServer, way: str) -> None:
+    """Each look at the sockets brings some more: they are one group, as the end of the turn is put off."""
+    loop = server.service.loop
+    assert loop is not None
+    with clients(server, "group", COUNT) as opened:
+        broker = server.service.broker
+        turn = broker.writer_of(broker.partition("group", 0)).turn
+        if way == "compiled":
+            turn.put_off_seconds_max = 30.0
+
+        def send(some: list[Connection]) -> None:
+            for connection in some:
+                connection.send(post("group", batch(b"v")))
+
+        before = group_sizes(server)
+        with one_turn(server):
+            send(opened[: COUNT // 2])
+            # Before the next look at the sockets but one.
+            loop.call_soon_threadsafe(send, opened[COUNT // 2 :])
+        places = [offset_of(connection.read_answer()) for connection in opened]
+        assert sorted(places) == list(range(2 * ANSWERED, 2 * (ANSWERED + COUNT), 2))
+        after = group_sizes(server)
+        assert after[0] - before[0] == COUNT
+        if way == "compiled":
+            assert after[1] - before[1] == 1
 
 
 def test_an_fsync_that_fails_in_a_thread_is_told_to_all(server: ThreadedServer) -> None:
