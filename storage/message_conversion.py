@@ -21,7 +21,6 @@ from rollway.records import (
 from storage.batch_validation import DECOMPRESSED_BYTES_MAX, RECORD_ERRORS_MAX, ValidBatch, refusal, validate_batches
 from storage.config import TopicConfig
 from storage.errors import (
-    CorruptBatchError,
     InvalidRecordError,
     InvalidTimestampError,
     MessageTooLargeError,
@@ -36,11 +35,10 @@ def convert_message_set(buffer: bytes | bytearray | memoryview, config: TopicCon
 
     Plain messages in a row become one batch, or as many as ``max.message.bytes`` needs; each wrapper becomes a batch of
     its own with its codec, unless ``compression.type`` says otherwise. Timestamps are kept; messages of magic 0 have
-    none (-1). Offsets are the log's to give. A partial last message is left out, and an empty body is no batches.
+    none (-1). Offsets are the log's to give. A partial last message is left out, and no messages are no batches.
 
     Raises:
-        CorruptBatchError: a wrong size, CRC or compressed stream, or bytes without one whole message (stricter than
-            Kafka: they are most likely something else, and would be taken for sent).
+        CorruptBatchError: a wrong size, CRC or compressed stream.
         InvalidRecordError: another magic, or messages that break a rule; names them by their place in the body.
         InvalidTimestampError: a timestamp out of range, or log append time claimed on a topic with create time.
         UnsupportedCodecError: a codec that these formats do not know, such as zstd (case V-25).
@@ -98,16 +96,12 @@ def check_fits_segment(batches: Sequence[ValidBatch], config: TopicConfig) -> No
 
 def _checked(view: memoryview, config: TopicConfig) -> Iterator[DecodedMessages]:
     try:
-        has_message = False
         for entry in walk_entries(view):
-            has_message = True
             if entry.size_bytes > config.max_message_bytes:
                 raise MessageTooLargeError(
                     f"the message at byte {entry.position} has {entry.size_bytes} bytes; "
                     f"max.message.bytes is {config.max_message_bytes}"
                 )
-        if view.nbytes and not has_message:
-            raise CorruptBatchError(f"no whole message in {view.nbytes} bytes; is it a message set of magic 0 or 1?")
         yield from decode_message_set(view, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
     except RecordFormatError as error:
         raise refusal(error, str(error)) from error
