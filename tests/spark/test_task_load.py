@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from rollway.client import ClientSettings, JobConflictError, ProducerFencedError, RollwayClient
+from rollway.client import ClientSettings, JobConflictError, ProducerFencedError, RollwayClient, RollwayError
 from rollway.records import partition_for_key
 from rollway.spark.batch_writer import RollwayBatchWriter
 from rollway.spark.errors import AttemptNotRecognisedError
-from rollway.spark.load_jobs import LoadPlan, commit, plan_load
+from rollway.spark.load_jobs import LoadPlan, abort, commit, job_of, plan_load
 from rollway.spark.loading import TaskLoad
 from rollway.spark.messages import TaskMessage
 from rollway.spark.options import WriteOptions
@@ -32,7 +32,7 @@ KEYED = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedServer]:
     # Records of these tests are old, and nothing may delete them while the tests run.
-    settings = {"retention_check_interval_ms": 86_400_000}
+    settings = {"retention_check_interval_ms": 86_400_000, "load_job_check_interval_ms": 50}
     with ThreadedServer(tmp_path_factory.mktemp("service") / "data", **settings) as running:
         yield running
 
@@ -192,6 +192,47 @@ def test_a_write_that_wrote_nothing_is_a_warning(
     (record,) = caplog.records
     told = f"version 3 of '{topic}' was loaded before: nothing was written"
     assert (record.levelname, record.getMessage()) == ("WARNING", told)
+
+
+def wait_timed_out(client: RollwayClient, job_id: str) -> None:
+    while (job := client.find_job(job_id)).state != "aborted":
+        pass
+    assert job.reason == "timed_out"
+
+
+def jobs_of(client: RollwayClient, application_id: str) -> list[str]:
+    """The states of its jobs, the newest first."""
+    return [job.state for job in client.list_jobs(application_id=application_id)]
+
+
+def test_a_job_that_timed_out_before_its_first_row_is_begun_again(client: RollwayClient, topic: str) -> None:
+    """Spark may take longer to start its workers than the timeout; all tasks then share the second job."""
+    options = options_of(client, topic=topic, txnAppId=topic, txnVersion=1, transactionTimeout=200)
+    plan = plan_load(client, options)
+    assert plan.job is not None
+    wait_timed_out(client, plan.job.job_id)
+    lasting = replace(plan, options=replace(options, transaction_timeout_ms=60_000))
+    messages = [TaskLoad(lasting, client, task, 0).run(iter([keyed_batch(0, 50)])) for task in range(2)]
+    job_id = job_of(messages)
+    assert job_id not in (None, plan.job.job_id)
+    commit(client, options, job_id, messages)
+    assert jobs_of(client, topic) == ["committed", "aborted"]
+    assert sum(len(read(client, topic, partition)) for partition in range(3)) == 100
+
+
+def test_a_job_that_timed_out_between_two_tasks_is_not_committed_in_part(client: RollwayClient, topic: str) -> None:
+    options = options_of(client, topic=topic, txnAppId=topic, txnVersion=1, transactionTimeout=200)
+    plan = plan_load(client, options)
+    assert plan.job is not None
+    first = TaskLoad(plan, client, 0, 0).run(iter([keyed_batch(0, 50)]))
+    wait_timed_out(client, plan.job.job_id)
+    lasting = replace(plan, options=replace(options, transaction_timeout_ms=60_000))
+    second = TaskLoad(lasting, client, 1, 0).run(iter([keyed_batch(50, 60)]))
+    with pytest.raises(RollwayError, match="a longer transactionTimeout helps"):
+        job_of([first, second])
+    abort(client, plan, [first, second])
+    assert jobs_of(client, topic) == ["aborted", "aborted"]
+    assert sum(len(read(client, topic, partition)) for partition in range(3)) == 0
 
 
 def test_of_two_attempts_one_counts(client: RollwayClient, topic: str) -> None:
