@@ -53,11 +53,14 @@ class Loading:
             lines = ["a,b,t", *(",".join("" if each is None else str(each) for each in row) for row in rows)]
         self.path.write_text("\n".join(lines) + "\n")
 
+    def source(self, **others: Any) -> FileSource:
+        """The file."""
+        kind = "json" if self.is_json else "csv"
+        return FileSource(paths=(str(self.path),), format=kind, schema="a STRING, b INT, t BIGINT", **others)
+
     def run(self, *, dry_run: bool = False, **others: Any) -> JobReport:
         given: dict[str, Any] = {
-            "source": FileSource(
-                paths=(str(self.path),), format="json" if self.is_json else "csv", schema="a STRING, b INT, t BIGINT"
-            ),
+            "source": self.source(),
             "target": TopicAddress(topic=self.topic, url=self.url),
             "expressions": RecordExpressions(value="a", timestamp="t"),
             "partitions": 2,
@@ -110,7 +113,26 @@ def test_numbers_that_are_too_large_are_left_out(loading: Loading) -> None:
     assert loading.values() == ["x"]
 
 
+def test_lines_that_do_not_fit_are_rejected_whatever_is_chosen(loading: Loading) -> None:
+    """Of such a line a condition may tell nothing; where it does tell, it is as of every row."""
+    loading.write(("x", 1, OLD_MS), ("y", "one", OLD_MS), ("z", 3, OLD_MS))
+    for where, rows, rejected in [("b < 3", 1, 1), ("b < 3 AND a <> 'y'", 1, 0), ("_corrupt_record IS NULL", 2, 0)]:
+        report = loading.run(
+            source=loading.source(where=where), rejects=Rejects(skip=True), topic_config=KEEP, dry_run=True
+        )
+        assert (report.rows, sum(report.details["rejected"].values())) == (rows, rejected), where
+
+
 # What is made, and when
+
+
+def test_a_topic_that_exists_must_have_the_settings_asked_for(loading: Loading) -> None:
+    loading.write(("x", 1, OLD_MS))
+    loading.run(topic_config=KEEP)
+    with pytest.raises(JobError, match=r"exists with retention.ms=-1: .*alter .* --config retention.ms=1000` changes"):
+        loading.run(topic_config={"retention.ms": 1000, "cleanup.policy": "delete"})
+    loading.run(topic_config={"retention.ms": "-1", "cleanup.policy": "delete"})
+    assert loading.values() == ["x", "x"]
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,10 @@ def _load(
         int | None, typer.Option("--partitions", min=1, metavar="N", help="Make the topic, with so many partitions.")
     ] = None,
     config: Annotated[
-        list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Setting of the topic that is made.")
+        list[str] | None,
+        typer.Option(
+            "--config", metavar="KEY=VALUE", help="Setting of the topic that is made; one that exists must have it."
+        ),
     ] = None,
     skip_rejects: options.SkipRejects = False,
     rejects_topic: options.RejectsTopic = None,

@@ -41,7 +41,7 @@ class FileSource:
 
     ``format`` unless given is told by the ending. ``schema`` is DDL such as ``"id BIGINT, at TIMESTAMP"``; without it
     CSV and JSON are read once more to find it. ``options`` are those of Spark's reader. ``where`` keeps some of the
-    rows.
+    rows; lines that do not fit the columns and of which it therefore tells nothing (null) are kept, and rejected.
 
     Raises:
         JobUsageError: there is no path, or the format is unknown or cannot be told.
@@ -102,10 +102,17 @@ def read_files(spark: SparkSession, source: FileSource) -> tuple[DataFrame, str 
         rows = _needing_all_columns(rows)
     if source.where is not None:
         try:
-            rows = rows.where(source.where)
+            rows = _chosen(rows, source.where, corrupt)
         except PySparkException as error:
             raise JobUsageError(f"--where {source.where!r} cannot be used: {first_sentence(error)}") from None
     return rows, corrupt if corrupt in rows.columns else None
+
+
+def _chosen(rows: DataFrame, condition: str, corrupt: str | None) -> DataFrame:
+    chosen = rows.where(condition)
+    if corrupt not in rows.columns:
+        return chosen
+    return rows.where(F.coalesce(F.expr(condition), F.col(f"`{corrupt}`").isNotNull()))
 
 
 def _load(spark: SparkSession, source: FileSource, options: dict[str, str], corrupt: str | None) -> DataFrame:

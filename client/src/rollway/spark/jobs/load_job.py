@@ -54,7 +54,8 @@ class Rejects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """Files, and the topic they go to. A topic that does not exist is made if ``partitions`` says how large.
+    """Files, and the topic they go to. A topic that does not exist is made if ``partitions`` says how large, with
+    ``topic_config``; one that exists must have both already.
 
     Rows so old that the topic's retention deletes them when the service looks next are refused, all of the load with
     them, unless ``allow_expired``.
@@ -129,6 +130,15 @@ def _find_topic(client: RollwayClient, request: LoadRequest) -> Topic | None:
     if request.partitions not in (None, topic.partition_count):
         raise JobError(
             f"{request.target} exists with {counted(topic.partition_count, 'partition')}, not {request.partitions}."
+        )
+    asked = {name: str(value) for name, value in request.topic_config.items() if name in topic.config}
+    others = {name: str(topic.config[name]) for name in asked if str(topic.config[name]).lower() != asked[name].lower()}
+    if others:
+        settings = " ".join(f"--config {name}={asked[name]}" for name in others)
+        raise JobError(
+            f"{request.target} exists with {', '.join(f'{name}={value}' for name, value in others.items())}: "
+            f"`rollway topics alter {request.target.topic} {settings}` changes that, --config is for a topic that is "
+            "made."
         )
     return topic
 
