@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, cast
 
 from app.http.problems import record_problem
 from app.translate import Encoding, ParsedRecords
-from rollway.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, Codec, RecordSection, encode_batches, encode_lists
+from rollway.records import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    Codec,
+    RecordSection,
+    encode_batches,
+    encode_lists,
+    parse_header,
+)
 from rollway.records.compiled import load
 from storage.batch_validation import ValidBatch, allows_range, allows_records, own_batch, own_section
 from storage.config import TopicConfig
-from storage.errors import InvalidRecordError
+from storage.errors import InvalidRecordError, MessageTooLargeError, RecordError
 from storage.message_conversion import check_fits_segment, validate_each
 from storage.recompression import level_of, stored_codec
 
@@ -107,11 +115,22 @@ def _batches(
     )
     try:
         batches = validate_each(encoded, config, now_ms)
-    except InvalidRecordError as error:
-        raise record_problem(error, lambda place: parsed.pointer(place if rows is None else rows[place])) from error
+    except (InvalidRecordError, MessageTooLargeError) as error:
+        faults = error.record_errors if isinstance(error, InvalidRecordError) else _too_large(encoded, config)
+        raise record_problem(error, faults, lambda row: parsed.pointer(row if rows is None else rows[row])) from error
     if together:
         check_fits_segment(batches, config)
     return batches
+
+
+def _too_large(encoded: Sequence[bytes], config: TopicConfig) -> Iterator[RecordError]:
+    """The records that do not even fit into a batch of their own."""
+    place = 0
+    for batch in encoded:
+        if len(batch) > config.max_message_bytes:
+            sizes = f"{len(batch)} bytes in a batch of its own; max.message.bytes is {config.max_message_bytes}"
+            yield RecordError(place, f"the record takes {sizes}")
+        place += parse_header(batch).record_count
 
 
 def _one_batch(parsed: ParsedRecords, config: TopicConfig, now_ms: int) -> ValidBatch | None:

@@ -250,10 +250,17 @@ def _record_faults(
     return [{"pointer": pointer(index), "code": code, "detail": message} for index, message in listed]
 
 
-def record_problem(error: storage_errors.InvalidRecordError, pointer: Callable[[int], str]) -> Problem:
-    """The answer to records that the log refuses, each named by ``pointer`` of its place."""
+def record_problem(
+    error: StorageError, record_errors: Iterable[tuple[int, str]], pointer: Callable[[int], str]
+) -> Problem:
+    """The answer to records that the log refuses, each named by ``pointer`` of its place.
+
+    Who sent records knows of no batch at a byte: what is said first is what is wrong with the first of them.
+    """
     problem = problem_for(error)
-    problem.errors = _record_faults(error.record_errors, error.code, pointer)
+    problem.errors = _record_faults(record_errors, error.code, pointer)
+    if problem.errors:
+        problem.detail = "{pointer}: {detail}".format_map(problem.errors[0])
     return problem
 
 

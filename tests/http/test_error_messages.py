@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from typing import Any
 
@@ -168,3 +170,32 @@ def test_a_command_says_it_too(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().err
     assert "'xml' is not one of 'json', 'value', 'raw'" in told
     assert not LEAKS.search(told)
+
+
+@pytest.mark.parametrize("compression", ["producer", "gzip"])
+def test_a_record_that_the_topic_does_not_take(client: httpx.Client, topic: str, compression: str) -> None:
+    """Whoever sent records knows nothing of batches: the record is named, and what is allowed."""
+    config = {"max.message.bytes": 1000, "message.timestamp.before.max.ms": 1000, "compression.type": compression}
+    assert client.patch(topic, json={"config": config}).status_code == 200
+    noise = os.urandom(1500).hex()
+    documents: list[tuple[dict[str, Any], str]] = [
+        ({"value": noise}, r"the record takes \d+ bytes in a batch of its own; max.message.bytes is 1000"),
+        ({"value": "b", "timestamp": 5}, r"the timestamp is outside \d+ to \d+, the range the topic accepts now"),
+    ]
+    for wrong, detail in documents:
+        problem = refused(client, "POST", f"{topic}/partitions/0/records", json={"records": [{"value": "a"}, wrong]})
+        assert places(problem) == ["/records/1"]
+        assert re.fullmatch(detail, problem["errors"][0]["detail"])
+        assert problem["detail"] == f"/records/1: {problem['errors'][0]['detail']}"
+        lines = "".join(f"{json.dumps(each)}\n" for each in ({"value": "a"}, wrong))
+        problem = refused(
+            client,
+            "POST",
+            f"{topic}/partitions/0/records",
+            content=lines,
+            headers={"Content-Type": "application/x-ndjson"},
+        )
+        assert places(problem) == ["/1"]
+        parts = [{"topic": topic.rpartition("/")[2], "partition": 0, "records": [{"value": "a"}, wrong]}]
+        problem = refused(client, "POST", "/v1/produce", json={"partitions": parts})
+        assert places(problem) == ["/partitions/0/records/1"]
