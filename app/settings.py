@@ -32,7 +32,7 @@ from storage.errors import InvalidConfigError
 ENVIRONMENT_PREFIX = "ROLLWAY_"
 FILE_VARIABLE = "ROLLWAY_CONFIG"
 # Of the commands that talk to a service, and of the library; not of the service.
-_VARIABLES_OF_OTHERS = frozenset({"ROLLWAY_SERVER", "ROLLWAY_API_KEY", PURE_PYTHON_VARIABLE})
+_VARIABLES_OF_OTHERS = frozenset({"ROLLWAY_SERVER", "ROLLWAY_API_KEY", "ROLLWAY_SPARK_MASTER", PURE_PYTHON_VARIABLE})
 
 _KIB = 1024
 _MIB = 1024 * _KIB

@@ -19,6 +19,7 @@ from app.cli import make_application
 from app.documented_answers import REQUEST_HEADERS
 from app.http.problems import documented_problems
 from app.settings import Settings
+from rollway.spark.jobs.cli import application as rollway_spark
 from storage.config import TopicConfig
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -105,6 +106,10 @@ def command_line_page() -> list[str]:
     return list(command_sections(typer.main.get_command(make_application()), "rollway"))[1:]
 
 
+def spark_command_line_page() -> list[str]:
+    return list(command_sections(typer.main.get_command(rollway_spark), "rollway-spark"))[1:]
+
+
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -141,6 +146,7 @@ PAGES: dict[str, Callable[[], list[str]]] = {
     "topic-configuration.md": topic_configuration_page,
     "errors.md": errors_page,
     "command-line.md": command_line_page,
+    "spark-command-line.md": spark_command_line_page,
 }
 
 

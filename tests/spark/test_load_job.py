@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rollway.client import RollwayClient
+from app.access.access_documents import acl_from
+from app.cli.offline_access import open_registry
+from rollway.client import ClientSettings, RollwayClient
 from rollway.spark.jobs import (
     FileSource,
     JobError,
@@ -25,7 +27,7 @@ from rollway.spark.jobs import (
 from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.reports import JobReport
 from rollway.spark.jobs.topic_limits import DEFAULTS, topic_limits
-from tests.servers import ServerProcess
+from tests.servers import ServerProcess, ThreadedServer
 
 DAY_MS = 86_400_000
 OLD_MS = 1_372_896_000_000
@@ -41,7 +43,7 @@ def name(request: pytest.FixtureRequest) -> str:
 class Loading:
     """Loads one file into one topic of the service."""
 
-    def __init__(self, spark: SparkSession, server: ServerProcess, topic: str, path: Path) -> None:
+    def __init__(self, spark: SparkSession, server: ServerProcess | ThreadedServer, topic: str, path: Path) -> None:
         self.spark, self.url, self.topic, self.path = spark, server.url, topic, path
         self.is_json = False
 
@@ -228,6 +230,27 @@ def test_defaults_of_the_service_are_heeded_once_the_topic_is_made(
             with pytest.raises(JobError, match=r"retention\.ms=3600000"):
                 loading.run(rejects=rejects)
         assert loading.values() == []
+
+
+def test_age_is_not_left_unchecked_where_settings_may_not_be_seen(spark: SparkSession, tmp_path: Path) -> None:
+    with open_registry(tmp_path / "data") as registry:
+        registry.acls.super_users = frozenset({"User:admin"})
+        (_, super_key), (_, key) = registry.create_key("User:admin"), registry.create_key("User:etl")
+        kinds = [("topic", "t"), ("transactional_id", "*")]
+        registry.add_acls(
+            acl_from({"principal": "User:etl", "operation": "WRITE", "resource_type": kind, "resource_name": name})
+            for kind, name in kinds
+        )
+    with ThreadedServer(tmp_path / "data", authentication=True, super_users=["User:admin"]) as server:
+        with RollwayClient(ClientSettings(server.url, token=super_key)) as client:
+            client.create_topic("t", 2)
+        loading = Loading(spark, server, "t", tmp_path / "in")
+        loading.write(("x", 1, int(time.time() * 1000)))
+        target = TopicAddress(topic="t", url=server.url, options={"token": key})
+        with pytest.raises(JobError, match=r"may not be seen with this key .*--allow-expired loads"):
+            loading.run(target=target)
+        assert loading.run(target=target, allow_expired=True).rows == 1
+        assert loading.run(target=target, expressions=RecordExpressions(value="a")).rows == 1
 
 
 def test_limits_are_those_of_the_settings() -> None:

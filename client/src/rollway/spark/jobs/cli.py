@@ -196,8 +196,7 @@ def _load(
 
     \b
     Examples:
-      rollway-spark load flights.csv --topic flights --partitions 6 --config retention.ms=-1 --key carrier
-      --timestamp time_hour
+      rollway-spark load flights.csv --topic flights --partitions 6 --key carrier --timestamp time_hour
       rollway-spark load app.log --topic lines --key "split(value, ' ')[0]" --where "value <> ''"
       rollway-spark load 'orders/*.parquet' --topic orders --key id --app-id nightly --version 20130704
       rollway-spark load in.json --topic in --schema 'id BIGINT, at TIMESTAMP' --rejects-to bad --max-rejects 100

@@ -184,9 +184,9 @@ class _Expressions:
 
     def partition_of(self, expression: str) -> Column:
         """In 64 bits: what does not fit into 32 is to be told from what does."""
-        column, kind = self._resolve("partition", expression)
+        column, kind = self._resolve("partition-by", expression)
         if not isinstance(kind, IntegralType):
-            raise JobUsageError(f"--partition {expression!r} is {kind.simpleString()}: a whole number is needed.")
+            raise JobUsageError(f"--partition-by {expression!r} is {kind.simpleString()}: a whole number is needed.")
         return column.cast("bigint")
 
     def headers_of(self, expression: str) -> Column:

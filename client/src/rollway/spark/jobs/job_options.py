@@ -58,7 +58,7 @@ FormatOptions = Annotated[
         "--option",
         "-o",
         metavar="KEY=VALUE",
-        help='Option of format("rollway") or Kafka, such as transactionTimeout or fetchMaxBytes; repeatable.',
+        help='Option of format("rollway") or Kafka, of writes where the job writes, of reads where it reads.',
     ),
 ]
 ToFormatOptions = Annotated[

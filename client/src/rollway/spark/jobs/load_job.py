@@ -76,6 +76,11 @@ class LoadRequest:
         if self.rejects.topic == self.target.topic:
             raise JobUsageError("Rejected rows cannot go to the topic that is loaded.")
 
+    @property
+    def checks_age(self) -> bool:
+        """Whether rows must not be older than the topic keeps them."""
+        return self.expressions.timestamp is not None and not self.allow_expired
+
 
 def load(
     spark: SparkSession, request: LoadRequest, *, progress: Progress | None = None, dry_run: bool = False
@@ -131,6 +136,11 @@ def _find_topic(client: RollwayClient, request: LoadRequest) -> Topic | None:
         raise JobError(
             f"{request.target} exists with {counted(topic.partition_count, 'partition')}, not {request.partitions}."
         )
+    if not topic.config and request.checks_age:
+        raise JobError(
+            f"The settings of {request.target} may not be seen with this key (DESCRIBE_CONFIGS), so nobody can tell "
+            "whether it keeps rows as old as these: --allow-expired loads them all the same."
+        )
     asked = {name: str(value) for name, value in request.topic_config.items() if name in topic.config}
     others = {name: str(topic.config[name]) for name in asked if str(topic.config[name]).lower() != asked[name].lower()}
     if others:
@@ -169,13 +179,12 @@ class _Reading:
             else topic_limits(topic.partition_count, topic.config, self.now_ms)
         )
         rows = record_rows(self.source, request.expressions, corrupt=self.corrupt, limits=limits.records)
-        checks_age = request.expressions.timestamp is not None and not request.allow_expired
         return JudgedRows(
             rows=rows,
             limits=limits,
             topic=request.target.topic,
             topic_exists=topic is not None,
-            kept_from_ms=limits.kept_from_ms if checks_age else None,
+            kept_from_ms=limits.kept_from_ms if request.checks_age else None,
         )
 
 
