@@ -227,6 +227,7 @@ class Broker:
         pending = self.writer_of(log).append(
             request, size_bytes=size_bytes, wants_fsync=options.acks != "0" and options.waits_for_fsync(log)
         )
+        self.load_jobs.note_append(batches, pending)
         # Also what the log refuses later counts: it came over the wire (spec A3).
         request_context.throttle(self.quotas.charge(QuotaKind.PRODUCE, Client.of_request(), size_bytes))
         if options.acks == "0":

@@ -146,10 +146,7 @@ def _submit(
             own = [answers.pop(0) for _ in append.batches]
             return merged(own)
     try:
-        submitted = broker.submit(append.log, append.batches, options, enlisted=enlistment is not None)
-        if enlistment is not None:
-            broker.load_jobs.note_append(append.batches[0].header.producer_id, name, submitted)
-        return submitted
+        return broker.submit(append.log, append.batches, options, enlisted=enlistment is not None)
     except (StorageError, Problem) as error:
         return error
 

@@ -27,9 +27,9 @@ class Attempt:
     sizes: dict[PartitionName, int] = field(default_factory=dict)
     """Bytes that were appended, by partition."""
 
-    def watch(self, partition: PartitionName, pending: PendingAppend) -> None:
-        """Count an append once it is in its log."""
-        pending.written.add_done_callback(functools.partial(self._count, partition, pending.size_bytes))
+    def watch(self, pending: PendingAppend, size_bytes: int) -> None:
+        """Count bytes of an append once it is in its log."""
+        pending.written.add_done_callback(functools.partial(self._count, pending.log.name, size_bytes))
 
     def _count(self, partition: PartitionName, size_bytes: int, written: asyncio.Future[AppendResult]) -> None:
         if not written.cancelled() and written.exception() is None and not written.result().duplicate:

@@ -26,6 +26,7 @@ from app.load_jobs.store import Activity, JobLimits, JobStore, newest_first
 from app.pending_append import PendingAppend
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.logs import Logs
+from storage.batch_validation import ValidBatch
 from storage.errors import (
     ConcurrentTransactionsError,
     PartitionFailedError,
@@ -205,13 +206,18 @@ class LoadJobs:
 
     # Records on their way
 
-    def note_append(self, producer_id: int, partition: PartitionName, pending: PendingAppend) -> None:
-        """Count an append of an attempt, and its job as alive. Nothing for any other producer."""
-        known = self._store.by_producer.get(producer_id)
-        if known is not None:
-            activity, attempt = known
-            activity.touched_ms = self._logs.now_ms()
-            attempt.watch(partition, pending)
+    def note_append(self, batches: Sequence[ValidBatch], pending: PendingAppend) -> None:
+        """Count an append of attempts, also one that the log refuses, as a sign of life of their jobs, and its bytes
+        once they are written. Nothing for any other producer.
+
+        Whoever puts batches of clients into a mailbox has to call it.
+        """
+        for batch in batches:
+            known = self._store.by_producer.get(batch.header.producer_id)
+            if known is not None:
+                activity, attempt = known
+                activity.touched_ms = self._logs.now_ms()
+                attempt.watch(pending, batch.size_bytes)
 
     def _check_takes_records(self, name: str) -> None:
         """What the transactions ask before an attempt takes records; see ``Attempts.guard``."""
