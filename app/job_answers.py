@@ -20,6 +20,7 @@ def describe_job(broker: Broker, job: LoadJob) -> JobDescription:
     loaded, rows, size_bytes = broker.load_jobs.loaded(job)
     return JobDescription.model_construct(
         **_members(broker, job, rows, size_bytes),
+        topics=list(job.topics),
         partitions=[
             JobPartition.model_construct(
                 topic=each.partition.topic,

@@ -61,7 +61,8 @@ class JobSpecification(Schema):
         Field(
             default_factory=list,
             max_length=1_000,
-            description="Where it writes; only for its progress when it is idempotent.",
+            description="Where it writes: a version goes to the same topics each time, and an idempotent job counts "
+            "what is written there.",
         ),
     ]
     join: Annotated[
@@ -170,6 +171,10 @@ class Job(Schema):
 class JobDescription(Job):
     """A load job, with what it has written to each partition."""
 
+    topics: Annotated[
+        list[TopicName],
+        Field(description="Where it writes, as whoever began it said; empty when nothing was said."),
+    ]
     partitions: Annotated[list[JobPartition], Field(description="What it has written, by partition.")]
 
 

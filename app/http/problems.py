@@ -453,6 +453,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
         "The load job has ended another way, or is ending so; state says how.",
     ),
     (409, "job_incomplete", -1, False, "no", "The log has not as many records of a winner as it says it wrote."),
+    (409, "job_topics_differ", -1, False, "no", "This version of the application's data goes to other topics."),
     (409, "job_version_forgotten", -1, False, "no", "The version may have been loaded, too long ago to know."),
     (409, "transaction_aborted", -1, True, "no", "Another part of the atomic request was refused: none is committed."),
     (409, "transaction_not_hanging", -1, False, "no", "The coordinator knows the transaction: abort its id."),

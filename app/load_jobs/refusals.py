@@ -9,6 +9,7 @@ from app.load_jobs.progress import Attempt
 from app.load_jobs.state import LoadJob
 
 _RETRY_AFTER_MS = 1_000
+_NAMED_MAX = 5
 
 
 def not_found(job_id: str) -> Problem:
@@ -35,6 +36,30 @@ def version_forgotten(application_id: str, version: int, forgotten: int) -> Prob
         "job_version_forgotten",
         f"version {version} of {application_id!r} may have been committed: {forgotten} was, and such are forgotten",
     )
+
+
+def check_topics(job: LoadJob, topics: Sequence[str]) -> None:
+    """Return when the job may be the answer to who begins one that writes to these topics: they are its own, or
+    one of the two names none.
+
+    Raises:
+        Problem: job_topics_differ.
+    """
+    if not job.topics or not topics or set(job.topics) == set(topics):
+        return
+    told = "was loaded" if job.commits else "is being loaded"
+    raise Problem(
+        409,
+        "job_topics_differ",
+        f"version {job.version} of {job.application_id!r} {told} into {_names(job.topics)}, not {_names(topics)}: "
+        "give each write an application of its own",
+        topics=list(job.topics),
+    )
+
+
+def _names(topics: Sequence[str]) -> str:
+    few = ", ".join(topics[:_NAMED_MAX])
+    return few if len(topics) <= _NAMED_MAX else f"{few} and {len(topics) - _NAMED_MAX} more"
 
 
 def incomplete(job_id: str, producer_id: int, expected: int, there: int) -> Problem:

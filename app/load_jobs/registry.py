@@ -252,7 +252,7 @@ class LoadJobs:
         decided in any case.
 
         Raises:
-            Problem: job_version_forgotten; overloaded; a timeout above the limit.
+            Problem: job_version_forgotten; job_topics_differ; overloaded; a timeout above the limit.
             StorageError: it could not be written down.
         """
         await self._check_ready()
@@ -277,6 +277,7 @@ class LoadJobs:
         others = self._store.table.of_application(made.application_id)
         for job in others:
             if job.version == made.version and (job.commits or (join and job.is_open and job.mode is made.mode)):
+                refusals.check_topics(job, made.topics)
                 return BegunJob(await self._handed_over(job, made.driver_id), False), []
         forgotten = self._store.table.forgotten.get(made.application_id)
         if forgotten is not None and made.version <= forgotten.version:

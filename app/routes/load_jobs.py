@@ -76,7 +76,7 @@ def _job(broker: Broker, access: Access, operation: Operation, job_id: str) -> L
             "description": "This version was loaded before: the job is committed, and there is nothing to do. Or, with "
             "join, the job was open.",
         },
-        **problems(*PRODUCER, "job_version_forgotten"),
+        **problems(*PRODUCER, "job_version_forgotten", "job_topics_differ"),
     },
     openapi_extra=request_body(JobSpecification, example={"application_id": "readings-nightly", "version": 20240501}),
 )
@@ -89,6 +89,9 @@ async def begin_job(
     timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
 ) -> JobDescription:
     """A job of a version that is committed is answered as it is: the whole load is then a no-op.
+
+    A version goes to the same topics each time: when that job names topics and they are not those of the request, it
+    is refused (409), as what the request would write is not loaded.
 
     Otherwise a new job begins, and whatever else its application has open is aborted: a load that died holds up nobody
     once it is tried again.

@@ -82,6 +82,49 @@ def test_a_version_that_was_loaded_is_told_and_not_loaded_again(
     assert Driver.begin(client, f"{application}x", 7).document["state"] == "open"
 
 
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_version_goes_to_the_same_topics_each_time(
+    client: httpx.Client, paths: tuple[str, str], topic: str, application: str, is_committed: bool
+) -> None:
+    """Two writes of one application and version are one load: the second would write nothing, and say nothing."""
+    name = topic.rpartition("/")[2]
+    job = Driver.begin(client, application, 7, topics=[name, "b"])
+    assert job.look()["topics"] == [name, "b"]
+    if is_committed:
+        writer = job.enlist(0)
+        writer.send(paths[0], b"a")
+        job.commit(writer)
+    asked = {"application_id": application, "version": 7, "join": True}
+    refused = client.post("/v1/jobs", json={**asked, "topics": ["c"]})
+    told = "was loaded" if is_committed else "is being loaded"
+    problem = refused.json()
+    assert (refused.status_code, problem["code"], problem["topics"]) == (409, "job_topics_differ", [name, "b"])
+    assert problem["detail"] == (
+        f"version 7 of '{application}' {told} into {name}, b, not c: give each write an application of its own"
+    )
+    assert client.post("/v1/jobs", json={**asked, "topics": [name]}).status_code == 409
+    for others in (["b", name], []):
+        assert client.post("/v1/jobs", json={**asked, "topics": others}).json()["job_id"] == job.document["job_id"]
+    assert job.look()["state"] == ("committed" if is_committed else "open")
+    assert Driver.begin(client, application, 8, topics=["c"]).document["state"] == "open"
+
+
+def test_a_job_that_named_no_topics_is_the_answer_whatever_topics_are_asked_for(
+    client: httpx.Client, application: str
+) -> None:
+    job = Driver.begin(client, application, 7)
+    joined = Driver.begin(client, application, 7, status=200, join=True, topics=["a"])
+    assert joined.document["job_id"] == job.document["job_id"]
+    job.commit()
+    assert Driver.begin(client, application, 7, status=200, topics=["b"]).document["state"] == "committed"
+
+
+def test_many_topics_that_differ_are_counted(client: httpx.Client, application: str) -> None:
+    Driver.begin(client, application, 7, topics=[f"a{number}" for number in range(7)]).commit()
+    refused = client.post("/v1/jobs", json={"application_id": application, "version": 7, "topics": ["b"]})
+    assert "into a0, a1, a2, a3, a4 and 2 more, not b: " in refused.json()["detail"]
+
+
 def test_a_zombie_writes_nothing_after_the_decision(
     client: httpx.Client, paths: tuple[str, str], application: str
 ) -> None:

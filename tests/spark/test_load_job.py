@@ -177,6 +177,19 @@ def test_a_version_that_is_loaded_is_not_read_again(loading: Loading, tmp_path: 
     assert loading.values() == ["x"]
 
 
+def test_a_version_that_was_loaded_into_another_topic_is_an_error(loading: Loading) -> None:
+    loading.write(("x", 1, OLD_MS))
+    others: dict[str, Any] = {
+        "identity": LoadIdentity(application_id=loading.topic, version=1),
+        "topic_config": KEEP,
+    }
+    loading.run(**others)
+    target = TopicAddress(topic=f"{loading.topic}-other", url=loading.url)
+    for dry_run in (True, False):
+        with pytest.raises(JobError, match=f"was loaded into {loading.topic}, not {loading.topic}-other: give each"):
+            loading.run(dry_run=dry_run, target=target, **others)
+
+
 # Rows that are too old
 
 

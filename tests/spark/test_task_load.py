@@ -235,6 +235,22 @@ def test_a_job_that_timed_out_between_two_tasks_is_not_committed_in_part(client:
     assert sum(len(read(client, topic, partition)) for partition in range(3)) == 0
 
 
+def test_one_application_for_two_topics_is_an_error(client: RollwayClient, topic: str) -> None:
+    """As ``foreachBatch`` that writes a batch to two topics: the second write would find the first one committed."""
+    other = f"{topic}.other"
+    client.create_topic(other, 1)
+    named = {"txnAppId": f"app.{topic}", "txnVersion": 4}
+    load(client, options_of(client, topic=topic, **named), keyed_batch(0, 10))
+    with pytest.raises(JobConflictError) as caught:
+        RollwayBatchWriter(options_of(client, topic=other, **named), StructType(), overwrite=False)
+    sentence = f"version 4 of 'app.{topic}' was loaded into {topic}, not {other}: give each write an application of its"
+    assert sentence in str(caught.value)
+    again = RollwayBatchWriter(options_of(client, topic=topic, **named), StructType(), overwrite=False)
+    assert again.write(iter([keyed_batch(0, 10)])).is_loaded
+    load(client, options_of(client, topic=other, **{**named, "txnAppId": f"app.{other}"}), keyed_batch(0, 10))
+    assert len(read(client, other, 0)) == 10
+
+
 def test_of_two_attempts_one_counts(client: RollwayClient, topic: str) -> None:
     options = options_of(client, topic=topic)
     plan = plan_load(client, options)

@@ -173,13 +173,16 @@ class Job(_Document):
     elapsed_ms: int
     rows_per_second: int
     bytes_per_second: int
+    topics: list[str]
+    """Where it writes, if whoever began it said so; empty in lists of jobs, and from services that do not tell."""
     partitions: list[JobPartition]
     """Empty in lists of jobs."""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
         partitions = [JobPartition.of(each) for each in document.get("partitions", ())]
-        return super(Job, cls).of({**document, "partitions": partitions})
+        topics = list(document.get("topics", ()))
+        return super(Job, cls).of({**document, "topics": topics, "partitions": partitions})
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,7 +257,7 @@ class RollwayClient:
         decides the job finds it by ``driver_id``. Durable.
 
         Raises:
-            JobConflictError: it is no longer known whether this version was loaded.
+            JobConflictError: it is no longer known whether this version was loaded, or it goes to other topics.
         """
         specification = {
             "application_id": application_id,

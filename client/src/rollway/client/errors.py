@@ -93,7 +93,7 @@ class JobNotFoundError(ProblemError):
 
 
 class JobConflictError(ProblemError):
-    """The load job has ended another way, or its commit is refused."""
+    """The load job has ended another way, its commit is refused, or this version of its data is another load's."""
 
     @property
     def state(self) -> str | None:
@@ -128,6 +128,7 @@ _BY_CODE: dict[str, type[ProblemError]] = {
     "invalid_job_state": JobConflictError,
     "job_incomplete": JobConflictError,
     "job_version_forgotten": JobConflictError,
+    "job_topics_differ": JobConflictError,
     "producer_fenced": ProducerFencedError,
     "invalid_producer_id_mapping": ProducerFencedError,
     "invalid_txn_state": ProducerFencedError,

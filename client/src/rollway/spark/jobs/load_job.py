@@ -100,7 +100,7 @@ def load(
     started = time.monotonic()
     with open_target(request.target) as client:
         topic = _find_topic(client, request)
-        loaded = _find_loaded(client, request.identity)
+        loaded = _find_loaded(client, request)
         if loaded is not None:
             return _already_done(request, loaded.job_id, time.monotonic() - started)
         source, corrupt = read_files(spark, request.source)
@@ -153,12 +153,25 @@ def _find_topic(client: RollwayClient, request: LoadRequest) -> Topic | None:
     return topic
 
 
-def _find_loaded(client: RollwayClient, identity: LoadIdentity) -> Job | None:
-    """The job that has loaded this version, if one has: then there is nothing to read, and no reject to write again."""
+def _find_loaded(client: RollwayClient, request: LoadRequest) -> Job | None:
+    """The job that has loaded this version, if one has: then there is nothing to read, and no reject to write again.
+
+    Raises:
+        JobError: it was loaded into another topic, so this load is another one.
+    """
+    identity = request.identity
     if identity.application_id is None:
         return None
-    jobs = client.list_jobs(identity.application_id)
-    return next((job for job in jobs if job.version == identity.version and job.state in COMMITTED_STATES), None)
+    for job in client.list_jobs(identity.application_id):
+        if job.version == identity.version and job.state in COMMITTED_STATES:
+            topics = client.find_job(job.job_id).topics
+            if topics and topics != [request.target.topic]:
+                raise JobError(
+                    f"Version {job.version} of {job.application_id!r} was loaded into {', '.join(topics)}, "
+                    f"not {request.target.topic}: give each load an application of its own."
+                )
+            return job
+    return None
 
 
 @dataclass(frozen=True, slots=True)
