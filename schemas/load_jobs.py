@@ -73,6 +73,13 @@ class JobSpecification(Schema):
         ),
     ] = False
     driver_id: _DriverId = None
+    once: Annotated[
+        bool,
+        Field(
+            description="The application is made up for this one load and nobody uses its name again: nothing is kept "
+            "of it once the job is forgotten. Otherwise its version is refused for some time after that."
+        ),
+    ] = False
 
 
 class AttemptSpecification(Schema):

@@ -6,7 +6,8 @@
     task/<job id>/<task>         {"version": 1, "producer_id"}: the producer of a task of an idempotent job
     application/<application>    {"version": 1, "forgotten_version", "forgotten_ms"}: what is left of forgotten jobs
 
-The last record of a key counts; a null value says that it is forgotten.
+The last record of a key counts; a null value says that it is forgotten. Tasks count while their job is known and not
+over: nobody has to write that one is forgotten.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def job_change(job: LoadJob) -> Change:
         "reason": job.reason,
         "task_count": job.task_count,
         "driver_id": job.driver_id,
+        "once": job.once,
     }
     return f"job/{job.job_id}".encode(), _dump(value)
 
@@ -53,10 +55,9 @@ def job_forgotten(job_id: str) -> Change:
     return f"job/{job_id}".encode(), None
 
 
-def task_change(job_id: str, task: int, producer_id: int | None) -> Change:
-    """The record that gives a task its producer, or forgets it."""
-    value = None if producer_id is None else _dump({"version": _VERSION, "producer_id": producer_id})
-    return f"task/{job_id}/{task}".encode(), value
+def task_change(job_id: str, task: int, producer_id: int) -> Change:
+    """The record that gives a task its producer."""
+    return f"task/{job_id}/{task}".encode(), _dump({"version": _VERSION, "producer_id": producer_id})
 
 
 def application_change(application_id: str, forgotten: Forgotten | None) -> Change:
@@ -92,6 +93,13 @@ def read_table(known: Mapping[bytes, bytes]) -> JobTable:
             _read(table, key.decode(), json.loads(value))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptionError(f"a record of {TOPIC} is damaged: {key[:100]!r}: {error!r}") from error
+    for job_id in tuple(table.tasks):
+        job = table.find(job_id)
+        if job is None or job.is_over:
+            table.drop_tasks(job_id)
+    # Logs of before this was their order have them in another.
+    for name, forgotten in sorted(table.forgotten.items(), key=lambda left: left[1].at_ms):
+        table.keep_forgotten(name, forgotten)
     return table
 
 
@@ -106,7 +114,8 @@ def _read(table: JobTable, key: str, value: dict[str, Any]) -> None:
             job_id, _, task = name.partition("/")
             table.tasks.setdefault(job_id, {})[int(task)] = int(value["producer_id"])
         case "application":
-            table.forgotten[name] = Forgotten(int(value["forgotten_version"]), int(value["forgotten_ms"]))
+            forgotten = Forgotten(int(value["forgotten_version"]), int(value["forgotten_ms"]))
+            table.keep_forgotten(name, forgotten)
         case _:
             raise ValueError("it is of no kind that is known")
 
@@ -129,6 +138,7 @@ def _job(job_id: str, value: dict[str, Any]) -> LoadJob:
         reason=None if value["reason"] is None else AbortReason(value["reason"]),
         task_count=int(value["task_count"]),
         driver_id=value.get("driver_id"),
+        once=bool(value.get("once", False)),
     )
 
 

@@ -244,12 +244,14 @@ class LoadJobs:
         join: bool,
         wait_ms: int,
         driver_id: str | None = None,
+        once: bool = False,
     ) -> BegunJob:
         """A job to write this version of an application's data in; or the one that has done so, committed.
 
         Whatever else the application has open is aborted first; with ``join`` its open job of this version is the
         answer instead, and is this driver's from then on. Waits at most ``wait_ms`` for the markers of those; they are
-        decided in any case.
+        decided in any case. With ``once`` nobody begins this version again after the job is forgotten: nothing of it
+        is kept then.
 
         Raises:
             Problem: job_version_forgotten; job_topics_differ; overloaded; a timeout above the limit.
@@ -268,6 +270,7 @@ class LoadJobs:
             begun_ms=self._logs.now_ms(),
             updated_ms=self._logs.now_ms(),
             driver_id=driver_id,
+            once=once,
         )
         begun, fenced = await self._store.in_turn(application_id, functools.partial(self._begin, made, join))
         await self._wait([*fenced, begun.job.job_id] if begun.job.is_ending else fenced, wait_ms)

@@ -11,6 +11,7 @@ one. Either is final, whatever happens to the process.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -80,6 +81,8 @@ class LoadJob:
     """Tasks that had enlisted when it was decided."""
     driver_id: str | None = None
     """Of whoever decides it, in words of its own: it finds its jobs by this."""
+    once: bool = False
+    """Nobody begins this version again, so that nothing is kept of it once it is forgotten."""
 
     @property
     def is_open(self) -> bool:
@@ -151,14 +154,20 @@ class JobTable:
         self._jobs: dict[str, LoadJob] = {}
         self._of_application: dict[str, dict[str, None]] = {}
         self.forgotten: dict[str, Forgotten] = {}
+        """By application, the one that was put last at the end; see ``keep_forgotten``."""
         self.tasks: dict[str, dict[int, int]] = {}
-        """Of idempotent jobs, the producer id of each task."""
+        """Of idempotent jobs that are not over, the producer id of each task."""
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     def __iter__(self) -> Iterator[LoadJob]:
         return iter(tuple(self._jobs.values()))
+
+    @property
+    def record_count(self) -> int:
+        """Records that it takes to write all of it down."""
+        return len(self._jobs) + sum(map(len, self.tasks.values())) + len(self.forgotten)
 
     def find(self, job_id: str) -> LoadJob | None:
         """What is known of a job."""
@@ -172,6 +181,20 @@ class JobTable:
         """Take note of a transition, or of a new job."""
         self._jobs[job.job_id] = job
         self._of_application.setdefault(job.application_id, {})[job.job_id] = None
+
+    def keep_forgotten(self, application_id: str, forgotten: Forgotten) -> None:
+        """Note what is left of an application's jobs. What is noted later has a later ``at_ms``, but for clocks that
+        are set back."""
+        self.forgotten.pop(application_id, None)
+        self.forgotten[application_id] = forgotten
+
+    def forgotten_until(self, at_ms: int) -> list[tuple[str, Forgotten]]:
+        """What is left since that time or longer, oldest first: as quick as there are few, however many stay."""
+        return list(itertools.takewhile(lambda left: left[1].at_ms <= at_ms, self.forgotten.items()))
+
+    def drop_tasks(self, job_id: str) -> None:
+        """The job is over: nobody asks for the producers of its tasks any more."""
+        self.tasks.pop(job_id, None)
 
     def remove(self, job_id: str) -> None:
         """Forget a job, and the producers of its tasks."""

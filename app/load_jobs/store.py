@@ -119,7 +119,8 @@ class JobStore:
     async def expire(self) -> None:
         """Forget what is old or too much, and shorten the log when most of it is old news. Raises as ``write``."""
         await self._expire()
-        if self.log.record_count > max(SHORTEN_ABOVE_COUNT, SHORTEN_ABOVE_RATIO * len(self.table)):
+        # All that would be written again counts: or a log that is as short as it can be would be shortened each time.
+        if self.log.record_count > max(SHORTEN_ABOVE_COUNT, SHORTEN_ABOVE_RATIO * self.table.record_count):
             await self.log.shorten(self._live())
 
     async def _expire(self) -> None:
@@ -132,22 +133,21 @@ class JobStore:
             is_old = now_ms - job.updated_ms >= self.limits.expiration_ms
             if is_old or place >= self.limits.count_max or kept > _VERSIONS_KEPT_MAX:
                 await self.in_turn(job.application_id, functools.partial(self._forget, job))
-        for name, forgotten in tuple(self.table.forgotten.items()):
-            if now_ms - forgotten.at_ms >= self.limits.expiration_ms:
-                await self.in_turn(name, functools.partial(self._forget_application, name, forgotten))
+        for name, forgotten in self.table.forgotten_until(now_ms - self.limits.expiration_ms):
+            await self.in_turn(name, functools.partial(self._forget_application, name, forgotten))
 
     async def _forget(self, job: LoadJob) -> None:
         changes = [job_forgotten(job.job_id)]
-        changes += [task_change(job.job_id, task, None) for task in self.table.tasks.get(job.job_id, ())]
-        forgotten = self.table.forgotten.get(job.application_id)
-        if job.state is JobState.COMMITTED:
-            version = max(job.version, -1 if forgotten is None else forgotten.version)
+        forgotten: Forgotten | None = None
+        if job.state is JobState.COMMITTED and not job.once:
+            before = self.table.forgotten.get(job.application_id)
+            version = max(job.version, -1 if before is None else before.version)
             forgotten = Forgotten(version, self.logs.now_ms())
             changes.append(application_change(job.application_id, forgotten))
         await self.write(changes)
         self.table.remove(job.job_id)
         if forgotten is not None:
-            self.table.forgotten[job.application_id] = forgotten
+            self.table.keep_forgotten(job.application_id, forgotten)
 
     async def _forget_application(self, name: str, forgotten: Forgotten) -> None:
         if self.table.forgotten.get(name) == forgotten:
@@ -196,6 +196,7 @@ class JobStore:
     def drop(self, job: LoadJob) -> None:
         """The job is over: nothing goes on in it, and who waits for that goes on."""
         activity = self.active.pop(job.job_id)
+        self.table.drop_tasks(job.job_id)
         for producer_id in activity.attempts:
             self.by_producer.pop(producer_id, None)
         activity.ended.set()

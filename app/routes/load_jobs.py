@@ -106,6 +106,7 @@ async def begin_job(
         join=body.join,
         wait_ms=timeout_ms,
         driver_id=body.driver_id,
+        once=body.once,
     )
     response.status_code = 201 if begun.is_new else 200
     return describe_job(broker, begun.job)

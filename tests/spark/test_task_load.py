@@ -302,6 +302,23 @@ def test_rows_that_were_long_in_coming_begin_the_job_anew(client: RollwayClient,
     assert commit(client, options, job_id, messages).rows == 10
 
 
+@pytest.mark.parametrize("named", [{}, {"txnAppId": "named"}])
+def test_an_application_that_was_made_up_leaves_nothing_behind(
+    server: ThreadedServer, client: RollwayClient, topic: str, named: dict[str, str]
+) -> None:
+    """The service is told that its name never comes again, also by a task that begins its job anew."""
+    options = options_of(client, topic=topic, **named)
+    plan = plan_load(client, replace(options, transaction_timeout_ms=1))
+    assert plan.job is not None
+    jobs = server.service.broker.load_jobs
+    assert jobs.find(plan.job.job_id).once is (not named)
+    wait_timed_out(client, plan.job.job_id)
+    message = TaskLoad(replace(plan, options=options), client, 0, 0).run(iter([keyed_batch(0, 5)]))
+    assert message.job_id not in (None, plan.job.job_id)
+    assert jobs.find(str(message.job_id)).once is (not named)
+    abort(client, plan, [message])
+
+
 def test_a_plan_is_picklable(client: RollwayClient, topic: str) -> None:
     plan = plan_load(client, options_of(client, topic=topic))
     copy = pickle.loads(pickle.dumps(plan))

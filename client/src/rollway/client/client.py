@@ -250,11 +250,13 @@ class RollwayClient:
         topics: Sequence[str] = (),
         join: bool = False,
         driver_id: str | None = None,
+        once: bool = False,
     ) -> Job:
         """A new job, or the job that has loaded this version: its state is committed, and there is nothing to do.
 
         Every other open job of the application is aborted, unless ``join`` finds the one of this version. Whoever
-        decides the job finds it by ``driver_id``. Durable.
+        decides the job finds it by ``driver_id``. ``once``: the application is made up for this load, and nobody will
+        use its name again. Durable.
 
         Raises:
             JobConflictError: it is no longer known whether this version was loaded, or it goes to other topics.
@@ -267,6 +269,7 @@ class RollwayClient:
             "topics": list(topics),
             "join": join,
             "driver_id": driver_id,
+            "once": once,
         }
         return Job.of(self._json("POST", "/v1/jobs", specification, wait_ms=END_TIMEOUT_MS))
 

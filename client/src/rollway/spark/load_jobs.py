@@ -28,6 +28,8 @@ class JobInUse:
     version: int
     is_loaded: bool
     """It was committed before: there is nothing to do."""
+    once: bool = False
+    """Its application was made up for this write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +100,22 @@ def begin(client: RollwayClient, plan: LoadPlan) -> JobInUse:
     version = options.txn_version
     if version is None:
         version = time.time_ns() // 1_000_000
-    return begin_version(client, plan, application_id, version)
+    return begin_version(client, plan, application_id, version, once=options.txn_app_id is None)
 
 
 def begin_version(
-    client: RollwayClient, plan: LoadPlan, application_id: str, version: int, *, join: bool = False
+    client: RollwayClient,
+    plan: LoadPlan,
+    application_id: str,
+    version: int,
+    *,
+    join: bool = False,
+    once: bool = False,
 ) -> JobInUse:
-    """Begin a job, or get the one of this version that was committed; with ``join`` also the one that is open."""
+    """Begin a job, or get the one of this version that was committed; with ``join`` also the one that is open.
+
+    ``once``: the application was made up for this write, and no other one ever has its name.
+    """
     options = plan.options
     mode: JobMode = "idempotent" if options.delivery_mode == "idempotent" else "transactional"
     topics = () if options.topic is None else (options.topic,)
@@ -116,8 +127,9 @@ def begin_version(
         topics=topics,
         join=join,
         driver_id=plan.driver_id,
+        once=once,
     )
-    return in_use(job)
+    return replace(in_use(job), once=once)
 
 
 def in_use(job: Job) -> JobInUse:

@@ -116,7 +116,7 @@ class TaskLoad:
         timed_out = error.problem.get("reason") == "timed_out" and self._options.job_id is None
         if not timed_out:
             raise error
-        return begin_version(self._client, self._plan, job.application_id, job.version, join=True)
+        return begin_version(self._client, self._plan, job.application_id, job.version, join=True, once=job.once)
 
     def _find_topic(self, name: str) -> TargetTopic | None:
         if name not in self._topics:

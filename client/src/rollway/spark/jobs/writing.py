@@ -78,6 +78,7 @@ def write_records(
         mode="transactional",
         timeout_ms=write_options(target).transaction_timeout_ms,
         topics=(target.topic,),
+        once=identity.application_id is None,
     )
     if job.state in COMMITTED_STATES:
         return Written(rows=0, seconds=time.monotonic() - started, job_id=job.job_id, is_repeated=True)
