@@ -27,9 +27,9 @@ _DriverId = Annotated[
     Field(
         min_length=1,
         max_length=DRIVER_ID_LENGTH_MAX,
-        description="An id of whoever decides it, by which that finds it again when no task could say which job it "
-        "wrote in.",
-        examples=["nightly-driver-7"],
+        description="An id of whoever decides it, a new one for each run, by which that finds it again when no task "
+        "could say which job it wrote in. Begun again with the same id, an open job is the answer.",
+        examples=["3f2b8c0e5d7a4f19"],
     ),
 ]
 _Version = Annotated[_Number, Field(description="Which of the application's loads it is.", examples=[20240501])]
@@ -69,7 +69,8 @@ class JobSpecification(Schema):
         bool,
         Field(
             description="Go on with the open job of this application, version and mode if there is one, as tasks of "
-            "one streaming batch do. Otherwise every open job of the application is aborted first."
+            "one streaming batch do. Otherwise every open job of the application is aborted first, unless this "
+            "driver_id has begun it."
         ),
     ] = False
     driver_id: _DriverId = None

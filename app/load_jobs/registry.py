@@ -249,7 +249,8 @@ class LoadJobs:
         """A job to write this version of an application's data in; or the one that has done so, committed.
 
         Whatever else the application has open is aborted first; with ``join`` its open job of this version is the
-        answer instead, and is this driver's from then on. Waits at most ``wait_ms`` for the markers of those; they are
+        answer instead, and is this driver's from then on. So is one that this ``driver_id`` has begun: a request that
+        was late, or is sent again, begins nothing. Waits at most ``wait_ms`` for the markers of those; they are
         decided in any case. With ``once`` nobody begins this version again after the job is forgotten: nothing of it
         is kept then.
 
@@ -279,7 +280,7 @@ class LoadJobs:
     async def _begin(self, made: LoadJob, join: bool) -> tuple[BegunJob, list[str]]:
         others = self._store.table.of_application(made.application_id)
         for job in others:
-            if job.version == made.version and (job.commits or (join and job.is_open and job.mode is made.mode)):
+            if state.is_begun(job, made, join=join):
                 refusals.check_topics(job, made.topics)
                 return BegunJob(await self._handed_over(job, made.driver_id), False), []
         forgotten = self._store.table.forgotten.get(made.application_id)

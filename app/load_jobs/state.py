@@ -105,6 +105,16 @@ class LoadJob:
         return self.state in (JobState.COMMITTING, JobState.COMMITTED)
 
 
+def is_begun(job: LoadJob, made: LoadJob, *, join: bool) -> bool:
+    """Whether ``job`` is the answer to who would begin ``made``, both of one application: the version is committed, or
+    open and to be joined, or open and begun by the same driver."""
+    if job.version != made.version:
+        return False
+    # A request may be overtaken by its own repetition, whose job is under way when the first one arrives at last.
+    is_own = made.driver_id is not None and job.driver_id == made.driver_id
+    return job.commits or (job.is_open and job.mode is made.mode and (join or is_own))
+
+
 def commit(job: LoadJob, winners: Iterable[int], loaded: Iterable[Loaded], task_count: int, now_ms: int) -> LoadJob:
     """Decide that the records of the winners count, and no others."""
     _check_open(job)

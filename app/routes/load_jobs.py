@@ -73,8 +73,8 @@ def _job(broker: Broker, access: Access, operation: Operation, job_id: str) -> L
     responses={
         200: {
             "model": JobDescription,
-            "description": "This version was loaded before: the job is committed, and there is nothing to do. Or, with "
-            "join, the job was open.",
+            "description": "This version was loaded before: the job is committed, and there is nothing to do. Or it is "
+            "open: with join, or begun by a request of the same driver_id.",
         },
         **problems(*PRODUCER, "job_version_forgotten", "job_topics_differ"),
     },
@@ -94,7 +94,8 @@ async def begin_job(
     is refused (409), as what the request would write is not loaded.
 
     Otherwise a new job begins, and whatever else its application has open is aborted: a load that died holds up nobody
-    once it is tried again.
+    once it is tried again. With a driver_id this is harmless to send again: an open job that this driver has begun is
+    the answer, not fenced.
     """
     access.require(Operation.WRITE, transactional_id_resource(body.application_id))
     begun = await broker.load_jobs.begin(

@@ -206,6 +206,42 @@ def test_a_driver_finds_its_jobs_by_its_own_id(client: httpx.Client, application
     assert jobs_of(successor) == []
 
 
+def test_a_begin_that_comes_after_its_own_repetition_begins_nothing(
+    client: httpx.Client, paths: tuple[str, str], application: str
+) -> None:
+    """The first request was held up on its way; its repetition has begun the job, whose tasks write."""
+    mine = f"{application}.mine"
+    job = Driver.begin(client, application, 3, driver_id=mine)
+    writer = job.enlist(0)
+    writer.send(paths[0], b"a")
+    late = Driver.begin(client, application, 3, status=200, driver_id=mine)
+    assert (late.document["job_id"], late.document["state"]) == (job.document["job_id"], "open")
+    writer.send(paths[0], b"b")
+    assert job.commit(writer)["state"] == "committed"
+    assert Driver.begin(client, application, 3, status=200, driver_id=mine).document["state"] == "committed"
+    assert committed(client, paths[0]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"driver_id": "another"}, {}, {"mode": "idempotent"}, {"version": 4}],
+    ids=["driver", "none", "mode", "version"],
+)
+def test_another_run_fences_all_the_same(client: httpx.Client, application: str, other: dict[str, Any]) -> None:
+    """So does one that says no driver, even if the job has none."""
+    mine = {"driver_id": f"{application}.mine"} if other else {}
+    job = Driver.begin(client, application, 3, **mine)
+    Driver.begin(client, application, **{"version": 3, **mine, **other})
+    assert (job.look()["state"], job.look()["reason"]) == ("aborted", "fenced")
+
+
+def test_an_aborted_job_is_begun_again_by_its_own_driver(client: httpx.Client, application: str) -> None:
+    mine = f"{application}.mine"
+    job = Driver.begin(client, application, 3, driver_id=mine)
+    job.abort()
+    assert Driver.begin(client, application, 3, driver_id=mine).document["state"] == "open"
+
+
 def test_aborted_records_are_never_visible(client: httpx.Client, paths: tuple[str, str], application: str) -> None:
     job = Driver.begin(client, application)
     writer = job.enlist(0)

@@ -255,7 +255,8 @@ class RollwayClient:
         """A new job, or the job that has loaded this version: its state is committed, and there is nothing to do.
 
         Every other open job of the application is aborted, unless ``join`` finds the one of this version. Whoever
-        decides the job finds it by ``driver_id``. ``once``: the application is made up for this load, and nobody will
+        decides the job finds it by ``driver_id``, a new one for each run: without one a request that is overtaken by
+        its own repetition aborts the job of that. ``once``: the application is made up for this load, and nobody will
         use its name again. Durable.
 
         Raises:

@@ -78,6 +78,7 @@ def write_records(
         mode="transactional",
         timeout_ms=write_options(target).transaction_timeout_ms,
         topics=(target.topic,),
+        driver_id=uuid.uuid4().hex,
         once=identity.application_id is None,
     )
     if job.state in COMMITTED_STATES:
