@@ -20,7 +20,7 @@ from typing import NamedTuple
 from app.attempt_names import AttemptName, parse_attempt
 from app.http.problems import Problem
 from app.load_jobs import refusals, state
-from app.load_jobs.progress import Attempt, loaded_by, rows_of
+from app.load_jobs.progress import Attempt, is_row_count, loaded_by, rows_of
 from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob
 from app.load_jobs.store import Activity, JobLimits, JobStore, newest_first
 from app.pending_append import PendingAppend
@@ -217,7 +217,7 @@ class LoadJobs:
             if known is not None:
                 activity, attempt = known
                 activity.touched_ms = self._logs.now_ms()
-                attempt.watch(pending, batch.size_bytes)
+                attempt.watch(pending, batch)
 
     def _check_takes_records(self, name: str) -> None:
         """What the transactions ask before an attempt takes records; see ``Attempts.guard``."""
@@ -404,8 +404,8 @@ class LoadJobs:
             if winner.rows is None:
                 continue
             partitions = self._partitions_of(job, attempt)
-            there = sum(rows_of(self._logs, attempt.producer_id, partition) for partition in partitions)
-            if there != winner.rows:
+            there = sum(rows_of(self._logs, attempt, partition) for partition in partitions)
+            if not is_row_count(there, winner.rows):
                 raise refusals.incomplete(job.job_id, winner.producer_id, winner.rows, there)
 
     async def abort(self, job_id: str, wait_ms: int, reason: AbortReason = AbortReason.ASKED) -> LoadJob:
