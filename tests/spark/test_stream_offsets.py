@@ -163,6 +163,54 @@ def test_a_group_pins_what_would_move_and_nothing_else(
         caplog.clear()
 
 
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_a_first_batch_that_is_planned_ends_where_it_was_planned_to(
+    streams: Streams, topic: FilledTopic, fail_on_data_loss: str
+) -> None:
+    """A start by time is looked up again after a failure, and then finds what came after the end that Spark keeps."""
+    options = {
+        "startingTimestamp": TIMESTAMP + 5000,
+        "startingOffsetsByTimestampStrategy": "latest",
+        "failOnDataLoss": fail_on_data_loss,
+    }
+    reader = streams.reader(topic, **options)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert end == offsets(topic, 3, 0)
+    topic.send_values(0, "early", timestamp=TIMESTAMP + 4000)
+    topic.send_values(0, "late", timestamp=TIMESTAMP + 5000)
+    restarted = streams.reader(topic, **options)
+    start = restarted.initialOffset()
+    assert start == offsets(topic, 4, -1)
+    assert values(restarted, start, end) == []
+    assert values(restarted, end, restarted.latestOffset(end, ReadAllAvailable())) == ["early", "late"]
+
+
+def test_a_start_beyond_the_log_is_an_error_or_the_end(streams: Streams, topic: FilledTopic) -> None:
+    """As in Kafka's source: it reports the loss, drops the range, and goes on at the end."""
+    beyond = {"startingOffsets": json.dumps({topic.name: {"0": 1000, "1": 0}})}
+    strict, lenient = streams.reader(topic, **beyond), streams.reader(topic, failOnDataLoss="false", **beyond)
+    with pytest.raises(DataLossError, match=f"{topic.name}-0 is to be read from offset 1000 and ends at 3"):
+        strict.latestOffset(strict.initialOffset(), ReadAllAvailable())
+    start = lenient.initialOffset()
+    end = lenient.latestOffset(start, lenient.getDefaultReadLimit())
+    assert (start, end) == (offsets(topic, 1000, 0), offsets(topic, 3, 0))
+    assert values(lenient, start, end) == []
+    topic.send_values(0, "d")
+    restarted = streams.reader(topic, failOnDataLoss="false", **beyond)
+    assert values(restarted, restarted.initialOffset(), end) == []
+    assert values(restarted, end, restarted.latestOffset(end, ReadAllAvailable())) == ["d"]
+
+
+def test_a_start_beyond_the_log_takes_no_share_of_a_trigger(streams: Streams, topic: FilledTopic) -> None:
+    beyond = {"startingOffsets": json.dumps({topic.name: {"0": 1000, "1": 0}}), "failOnDataLoss": "false"}
+    topic.send_values(1, "x", "y", "z")
+    reader = streams.reader(topic, maxOffsetsPerTrigger=2, **beyond)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert end == offsets(topic, 3, 2)
+    assert values(reader, start, end) == ["x", "y"]
+
+
 def test_batches_follow_each_other(streams: Streams, topic: FilledTopic) -> None:
     reader = streams.reader(topic, startingOffsets="earliest")
     first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())

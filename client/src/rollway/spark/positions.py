@@ -10,6 +10,7 @@ import logging
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from rollway.client import OffsetAsk, PartitionOffsets, RollwayClient, TopicNotFoundError
 from rollway.spark.errors import OptionError, StartNotFoundError
@@ -23,6 +24,8 @@ Positions = dict[str, dict[int, int]]
 
 Limits = dict[str, dict[int, PartitionOffsets]]
 """What every subscribed partition has, by topic and partition."""
+
+_NOTHING: Mapping[str, Mapping[int, int]] = MappingProxyType({})
 
 _log = logging.getLogger(__name__)
 
@@ -108,9 +111,20 @@ def ends_from(begin: Positions, limits: Limits, options: ReadOptions) -> Positio
     return ends
 
 
-def lost_before(begin: Positions, limits: Limits) -> list[str]:
+def beyond(start: Positions, limits: Limits) -> Positions:
+    """Those positions of a start that are behind the end of their log: somebody gave offsets that never were there."""
+    found: Positions = {}
+    for topic, partitions in start.items():
+        for partition, offset in partitions.items():
+            limit = limits.get(topic, {}).get(partition)
+            if limit is not None and offset > limit.high_watermark:
+                found.setdefault(topic, {})[partition] = offset
+    return found
+
+
+def lost_before(begin: Positions, limits: Limits, never_there: Mapping[str, Mapping[int, int]] = _NOTHING) -> list[str]:
     """What a reader at ``begin`` has lost: partitions, and records of those that end before it. Nothing is lost that
-    only is not committed yet."""
+    only is not committed yet. Of positions that were ``never_there`` nothing was read before."""
     lost = []
     for topic, partitions in begin.items():
         for partition, offset in partitions.items():
@@ -119,7 +133,11 @@ def lost_before(begin: Positions, limits: Limits) -> list[str]:
                 lost.append(f"{topic}-{partition} and its records from offset {offset} on")
             elif offset > limit.high_watermark:
                 end = limit.high_watermark
-                lost.append(f"{topic}-{partition} was read up to offset {offset} and now ends at {end}: records before")
+                if never_there.get(topic, {}).get(partition) == offset:
+                    told = f"is to be read from offset {offset} and ends at {end}: records between"
+                else:
+                    told = f"was read up to offset {offset} and now ends at {end}: records before"
+                lost.append(f"{topic}-{partition} {told}")
     return lost
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rollway.client import RollwayClient, TopicNotFoundError
+from rollway.client import PartitionOffsets, RollwayClient, TopicNotFoundError
 from rollway.spark.actionable import actionable
 from rollway.spark.admission import DelayedTrigger, limited, new_offsets
 from rollway.spark.fetch_rows import OffsetRange, read_range, report_loss
@@ -26,6 +26,7 @@ from rollway.spark.positions import (
     LATEST,
     Limits,
     Positions,
+    beyond,
     ends_from,
     ends_of,
     from_document,
@@ -63,6 +64,7 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._client: RollwayClient | None = None
         self._initial: Positions | None = None
+        self._beyond: Positions = {}
         self._target: Limits | None = None
         self._seen: Limits | None = None
         self._looked_at = 0.0
@@ -84,6 +86,7 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._options.group_id is not None:
                 ends = ends_of(limits, self._options)
                 start = pinned_start(self._connected(), self._options.group_id, start, ends)
+            self._beyond = beyond(start, limits)
             self._initial = start
         return to_document(self._initial)
 
@@ -110,7 +113,7 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begin = from_document(start)
         limits = self._limits_for(begin)
-        for what in lost_before(begin, limits):
+        for what in lost_before(begin, limits, self._beyond):
             report_loss(self._options, what)
         ends = ends_from(begin, limits, self._options)
         complete = self._complete(begin, ends)
@@ -195,7 +198,8 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._look()
 
     def _complete(self, begin: Positions, ends: Positions) -> Positions:
-        """Where each partition of ``ends`` begins: one that is new, or was made anew, at its first record.
+        """Where each partition of ``ends`` begins, none behind its end: one that is new, or was made anew, at its first
+        record.
 
         Raises:
             DataLossError: a new partition has lost records already, and ``failOnDataLoss`` is true.
@@ -211,8 +215,10 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if len(own) < len(partitions):
                 limits = limits_of(self._connected(), [topic], may_miss=True).get(topic, {})
                 for partition in partitions.keys() - own.keys():
+                    at_end = partition in known and self._is_of_this_log(topic, partition, known[partition], limits)
                     # The task of a partition that is gone says so.
-                    own[partition] = limits[partition].log_start_offset if partition in limits else 0
+                    first = limits[partition].log_start_offset if partition in limits else 0
+                    own[partition] = partitions[partition] if at_end else first
                     if own[partition] > 0 and partition not in known:
                         report_loss(
                             self._options,
@@ -220,6 +226,16 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         )
             complete[topic] = own
         return complete
+
+    def _is_of_this_log(self, topic: str, partition: int, offset: int, limits: dict[int, PartitionOffsets]) -> bool:
+        """Whether a position behind the end of a batch is one of the log there is, and not of one before it.
+
+        A start by time that is looked up again after a failure may have moved behind the end that Spark kept; one that
+        the user gave may never have been there. Neither makes the log another one, so nothing before the end is new.
+        """
+        if partition not in limits:
+            return False
+        return offset <= limits[partition].high_watermark or self._beyond.get(topic, {}).get(partition) == offset
 
     def _split(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """The ranges cut as the options say. What went away stays whole: its tasks say so, or go on without it."""
