@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from rollway.client import RollwayClient, ServiceUnavailableError
 from rollway.spark.bulk_load import bulk_load
+from rollway.spark.errors import JobTakenError
 from rollway.spark.load_jobs import plan_load
 from rollway.spark.loading import TaskLoad
 from rollway.spark.options import WriteOptions
@@ -87,6 +88,41 @@ def test_a_load_that_was_committed_is_no_failure(spark: SparkSession, client: Ro
         report = bulk_load(df, url, topic, retries=1, retryBackoffMs=1)
         assert report.rows == 100
         assert len(committed_values(client, topic)) == 100
+
+
+def test_a_load_whose_job_another_write_committed_is_a_failure(
+    spark: SparkSession, client: RollwayClient, topic: str
+) -> None:
+    """Both named the same job. That it is committed, as the abort says, is not this load's success."""
+    job = client.begin_job(topic, 1, mode="transactional", timeout_ms=600_000)
+
+    def other_commits(path: str) -> bool:
+        if path.endswith("/records"):
+            client.commit_job(job.job_id, [])
+        return False
+
+    with losing_answers(client.settings.url, other_commits) as url:
+        df = spark.range(0, 100, 1, 1).selectExpr("cast(id as string) as value")
+        with pytest.raises(JobTakenError, match="was committed by another write"):
+            bulk_load(df, url, topic, jobId=job.job_id)
+    assert committed_values(client, topic) == []
+
+
+def test_a_load_in_a_given_job_that_was_committed_is_no_failure(
+    spark: SparkSession, client: RollwayClient, topic: str
+) -> None:
+    """The answers to its own commit are lost, until the abort has said that the job is committed."""
+    job = client.begin_job(topic, 1, mode="transactional", timeout_ms=600_000)
+    paths: list[str] = []
+
+    def is_lost(path: str) -> bool:
+        paths.append(path)
+        return path.endswith("/commit") and not any(each.endswith("/abort") for each in paths)
+
+    with losing_answers(client.settings.url, is_lost) as url:
+        df = spark.range(0, 100, 1, 1).selectExpr("cast(id as string) as value")
+        assert bulk_load(df, url, topic, jobId=job.job_id, retries=1, retryBackoffMs=1).rows == 100
+    assert len(committed_values(client, topic)) == 100
 
 
 def test_a_load_is_aborted_when_nobody_knows(spark: SparkSession, client: RollwayClient, topic: str) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from rollway.client import ClientSettings, JobConflictError, ProducerFencedError, RollwayClient, RollwayError
 from rollway.records import partition_for_key
 from rollway.spark.batch_writer import RollwayBatchWriter
-from rollway.spark.errors import AttemptNotRecognisedError
+from rollway.spark.errors import AttemptNotRecognisedError, JobTakenError
 from rollway.spark.load_jobs import LoadPlan, abort, commit, job_of, plan_load
 from rollway.spark.loading import TaskLoad
 from rollway.spark.messages import TaskMessage
@@ -264,6 +264,31 @@ def test_of_two_attempts_one_counts(client: RollwayClient, topic: str) -> None:
     )
     with pytest.raises(JobConflictError):
         TaskLoad(plan, client, 1, 0).run(iter([keyed_batch(0, 1)]))
+
+
+def test_two_writes_that_share_a_job_do_not_both_count(client: RollwayClient, topic: str) -> None:
+    """The first to commit counts, and the other is told. The same commit again is a success, as is one of no rows."""
+    job = client.begin_job(topic, 1, mode="transactional", timeout_ms=600_000)
+    options = options_of(client, topic=topic, jobId=job.job_id)
+    plans = [plan_load(client, options) for _ in range(2)]
+    rows = (keyed_batch(0, 20), keyed_batch(20, 50))
+    first, second = (TaskLoad(plan, client, 0, 0).run(iter([each])) for plan, each in zip(plans, rows, strict=True))
+    commit(client, options, job.job_id, [first])
+    with pytest.raises(JobTakenError, match=f"{job.job_id} was committed by another write: no row of this one counts"):
+        commit(client, options, job.job_id, [second])
+    assert commit(client, options, job.job_id, [first]).rows == 20
+    assert commit(client, options, job.job_id, [TaskMessage(0, 0)]).rows == 20
+    assert sum(len(read(client, topic, partition)) for partition in range(3)) == 20
+
+
+def test_of_two_drivers_of_a_version_one_is_enough(client: RollwayClient, topic: str) -> None:
+    """What the other has written is the whole version, too."""
+    options = options_of(client, topic=topic, txnAppId=topic, txnVersion=1)
+    plan = plan_load(client, options)
+    assert plan.job is not None
+    messages = [TaskLoad(plan, client, 0, attempt).run(iter([keyed_batch(0, 20)])) for attempt in range(2)]
+    assert [commit(client, options, plan.job.job_id, [each]).rows for each in messages] == [20, 20]
+    assert sum(len(read(client, topic, partition)) for partition in range(3)) == 20
 
 
 def test_a_zombie_is_refused(client: RollwayClient, topic: str) -> None:

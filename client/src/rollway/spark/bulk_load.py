@@ -42,6 +42,7 @@ def bulk_load(df: DataFrame, url: str, topic: str | None = None, **options: obje
     Raises:
         OptionError: an option is not known, or not as it must be.
         LoadFailedError: a task failed as often as Spark tries it; no row counts.
+        JobTakenError: another write has committed the job that ``jobId`` names; no row counts.
         RollwayError: the service cannot be reached, or refuses the load.
     """
     given = {name: _text(value) for name, value in options.items() if value is not None}
@@ -95,7 +96,11 @@ def _run(client: RollwayClient, df: DataFrame, plan: LoadPlan) -> list[TaskMessa
 def _is_committed_all_the_same(client: RollwayClient, plan: LoadPlan, messages: list[TaskMessage]) -> bool:
     """Abort what failed; whether it was too late for that, as only the answer to the commit had been lost."""
     try:
-        return any(job.state in COMMITTED_STATES for job in abort(client, plan, messages))
+        committed = [job for job in abort(client, plan, messages) if job.state in COMMITTED_STATES]
+        if committed and plan.options.job_id is not None:
+            # Perhaps by another write that names the job: the same winners again are no error, others are.
+            commit(client, plan.options, plan.options.job_id, messages)
+        return bool(committed)
     except RollwayError as error:
         # What failed first says more.
         logger.warning("what failed could not be aborted: %s", error)

@@ -50,6 +50,19 @@ class AttemptNotRecognisedError(RollwayError):
         )
 
 
+class JobTakenError(RollwayError):
+    """Two writes named the same job, and the other one committed it first."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(job_id)
+
+    def __str__(self) -> str:
+        return (
+            f"load job {self.args[0]} was committed by another write: no row of this one counts; a job takes one "
+            "write, so begin another job for each, or leave out jobId"
+        )
+
+
 class StartNotFoundError(RollwayError):
     """No record of a partition is as late as the time a read is to start at, and that is to be an error."""
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rollway.client import Job, JobConflictError, JobMode, RollwayClient, RollwayError, TopicNotFoundError
+from rollway.spark.errors import JobTakenError
 from rollway.spark.messages import TaskMessage, sum_of_rejects
 from rollway.spark.options import WriteOptions
 from rollway.spark.rejects import too_many
@@ -157,6 +158,7 @@ def commit(client: RollwayClient, options: WriteOptions, job_id: str, messages: 
 
     Raises:
         RejectedRowsError: all tasks together rejected more than ``maxRejected``.
+        JobTakenError: the options name the job, and another write has committed it.
         JobConflictError: the job was aborted, or rows are missing.
         RollwayError: the service cannot be reached: it is not known whether they count.
     """
@@ -165,11 +167,14 @@ def commit(client: RollwayClient, options: WriteOptions, job_id: str, messages: 
     winners = [(each.producer_id, each.rows if is_checked else None) for each in messages if each.producer_id >= 0]
     try:
         return client.commit_job(job_id, winners)
-    except JobConflictError:
-        # Another driver of the same version may have been first: its winners are the whole load, too.
+    except JobConflictError as error:
         job = client.find_job(job_id)
         if job.state not in COMMITTED_STATES:
             raise
+        # Another driver of the same version may have been first: its winners are the whole load, too. Of a job that
+        # was named nobody knows that.
+        if options.job_id is not None and winners:
+            raise JobTakenError(job_id) from error
         return job
 
 
