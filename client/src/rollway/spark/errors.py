@@ -63,6 +63,20 @@ class JobTakenError(RollwayError):
         )
 
 
+class JobTimedOutError(RollwayError):
+    """The load job of a write was aborted since nobody gave a sign of life for its timeout."""
+
+    def __init__(self, job_id: str, application_id: str, timeout_ms: int) -> None:
+        super().__init__(job_id, application_id, timeout_ms)
+
+    def __str__(self) -> str:
+        job_id, application_id, timeout_ms = self.args
+        return (
+            f"load job {job_id} of {application_id!r} was aborted, since nothing was written for transactionTimeout, "
+            f"{timeout_ms} ms; a longer transactionTimeout helps"
+        )
+
+
 class StartNotFoundError(RollwayError):
     """No record of a partition is as late as the time a read is to start at, and that is to be an error."""
 

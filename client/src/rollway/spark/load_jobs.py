@@ -8,13 +8,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rollway.client import Job, JobConflictError, JobMode, RollwayClient, RollwayError, TopicNotFoundError
-from rollway.spark.errors import JobTakenError
+from rollway.spark.errors import JobTakenError, JobTimedOutError
 from rollway.spark.messages import TaskMessage, sum_of_rejects
 from rollway.spark.options import WriteOptions
 from rollway.spark.rejects import too_many
 from rollway.spark.routing import TargetTopic
 
 COMMITTED_STATES = ("committing", "committed")
+TIMED_OUT = "timed_out"
+"""The reason why a job is aborted that nobody gave a sign of life."""
 
 # What Kafka's topics take unless they are told otherwise.
 _BATCH_BYTES_MAX_DEFAULT = 1_048_588
@@ -29,6 +31,8 @@ class JobInUse:
     version: int
     is_loaded: bool
     """It was committed before: there is nothing to do."""
+    timeout_ms: int
+    """Without a sign of life for so long it is aborted."""
     once: bool = False
     """Its application was made up for this write."""
 
@@ -135,7 +139,16 @@ def begin_version(
 
 def in_use(job: Job) -> JobInUse:
     """A job as tasks know it."""
-    return JobInUse(job.job_id, job.application_id, job.version, job.state in COMMITTED_STATES)
+    return JobInUse(job.job_id, job.application_id, job.version, job.state in COMMITTED_STATES, job.timeout_ms)
+
+
+def why_refused(client: RollwayClient, job: JobInUse, error: RollwayError) -> RollwayError:
+    """What to tell whoever was refused something in a job: ``error``, or that the job has timed out."""
+    try:
+        now = client.find_job(job.job_id)
+    except RollwayError:
+        return error
+    return JobTimedOutError(now.job_id, now.application_id, now.timeout_ms) if now.reason == TIMED_OUT else error
 
 
 def job_of(messages: Iterable[TaskMessage]) -> str | None:
@@ -159,6 +172,7 @@ def commit(client: RollwayClient, options: WriteOptions, job_id: str, messages: 
     Raises:
         RejectedRowsError: all tasks together rejected more than ``maxRejected``.
         JobTakenError: the options name the job, and another write has committed it.
+        JobTimedOutError: nothing was written for the job's timeout before it was to be committed.
         JobConflictError: the job was aborted, or rows are missing.
         RollwayError: the service cannot be reached: it is not known whether they count.
     """
@@ -169,6 +183,8 @@ def commit(client: RollwayClient, options: WriteOptions, job_id: str, messages: 
         return client.commit_job(job_id, winners)
     except JobConflictError as error:
         job = client.find_job(job_id)
+        if job.reason == TIMED_OUT:
+            raise JobTimedOutError(job.job_id, job.application_id, job.timeout_ms) from error
         if job.state not in COMMITTED_STATES:
             raise
         # Another driver of the same version may have been first: its winners are the whole load, too. Of a job that

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from rollway.client import JobConflictError, RollwayClient, RollwayError
+from rollway.client import JobConflictError, ProducerFencedError, RollwayClient, RollwayError
 from rollway.records import RecordColumns, encode_section
 from rollway.spark.arrow_rows import Rows, rows_of, rows_without_header_names
-from rollway.spark.load_jobs import JobInUse, LoadPlan, begin_version, find_topic
+from rollway.spark.keep_alive import KeptOpen
+from rollway.spark.load_jobs import TIMED_OUT, JobInUse, LoadPlan, begin_version, find_topic, why_refused
 from rollway.spark.messages import LoadVersion, TaskMessage, Timings
 from rollway.spark.rejects import Rejects
 from rollway.spark.routing import NOWHERE, RoutedRows, Router, TargetTopic, even_batches
@@ -50,17 +51,30 @@ class TaskLoad:
         self._rejects = Rejects(self._options.on_reject, self._options.max_rejected)
         self._router = Router(self._options.topic, self._find_topic, task, self._options.batch_bytes)
         self._encoding_seconds = 0.0
+        self._kept_open = KeptOpen(client.settings, task, attempt)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Write all rows; nothing is enlisted or written when there are none.
+        """Write all rows; nothing is written when there are none. However slowly they come, the job stays open.
 
         Raises:
             RejectedRowsError: rows cannot be loaded, and may not be left out.
+            JobTimedOutError: the job was aborted, since nobody gave a sign of life for its timeout.
             RollwayError: the service cannot be reached, or refuses the job.
         """
-        started = time.perf_counter()
         if self._job is not None and self._job.is_loaded:
             return self._loaded()
+        with self._kept_open:
+            try:
+                return self._load(batches)
+            except (JobConflictError, ProducerFencedError) as error:
+                if self._job is None:
+                    raise
+                raise why_refused(self._client, self._job, error) from None
+
+    def _load(self, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
+        started = time.perf_counter()
+        if self._job is not None:
+            self._kept_open.watch(self._job)
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
@@ -69,9 +83,10 @@ class TaskLoad:
             self._job = self._find_job(self._client)
             if self._job is not None and self._job.is_loaded:
                 return self._loaded()
+            if self._job is not None:
+                self._kept_open.watch(self._job)
         producer = self._enlist()
-        options = self._options
-        with Sender(self._client, producer, self._rejects, options.max_in_flight, options.codec) as sender:
+        with self._sender(producer) as sender:
             self._send_windows(sender, first, filled)
             sender.finish()
             # What the service refused is known only now.
@@ -101,6 +116,10 @@ class TaskLoad:
             self._task, self._attempt, self._job.job_id, loaded_before=version, host=socket.gethostname()
         )
 
+    def _sender(self, producer: Producer) -> Sender:
+        options = self._options
+        return Sender(self._client, producer, self._rejects, options.max_in_flight, options.codec, self._kept_open.note)
+
     def _enlist(self) -> Producer:
         if self._job is None:
             return Producer()
@@ -108,12 +127,14 @@ class TaskLoad:
             attempt = self._client.enlist(self._job.job_id, self._task, self._attempt)
         except JobConflictError as error:
             self._job = self._job_instead(self._job, error)
+            self._kept_open.watch(self._job)
             attempt = self._client.enlist(self._job.job_id, self._task, self._attempt)
+        self._kept_open.note()
         return Producer(attempt.producer_id, attempt.transactional)
 
     def _job_instead(self, job: JobInUse, error: JobConflictError) -> JobInUse:
         """Another job of the same version, when this one was aborted because the first rows were long in coming."""
-        timed_out = error.problem.get("reason") == "timed_out" and self._options.job_id is None
+        timed_out = error.problem.get("reason") == TIMED_OUT and self._options.job_id is None
         if not timed_out:
             raise error
         return begin_version(self._client, self._plan, job.application_id, job.version, join=True, once=job.once)

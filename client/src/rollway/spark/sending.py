@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -74,16 +75,23 @@ class Sender:
     """Sends batches in order within each partition, over up to ``lane_count`` connections.
 
     A context manager: leaving it without an error returns when everything is acknowledged. Thread: one calls it; it has
-    threads of its own.
+    threads of its own, which call ``on_append`` after each batch that is acknowledged.
     """
 
     def __init__(
-        self, client: RollwayClient, producer: Producer, rejects: Rejects, lane_count: int, codec: Codec
+        self,
+        client: RollwayClient,
+        producer: Producer,
+        rejects: Rejects,
+        lane_count: int,
+        codec: Codec,
+        on_append: Callable[[], None],
     ) -> None:
         self._client = client
         self._producer = producer
         self._rejects = rejects
         self._codec = codec
+        self._on_append = on_append
         self._lanes = [_Lane() for _ in range(lane_count)]
         self._failure: BaseException | None = None
         self.waiting_seconds = 0.0
@@ -189,6 +197,7 @@ class Sender:
             if error.code == _OUT_OF_ORDER and has_identity and not producer.transactional:
                 raise AttemptNotRecognisedError(topic, partition) from error
             raise
+        self._on_append()
         target.next_sequence = (target.next_sequence + section.record_count) % _SEQUENCE_COUNT
         if target.start_offset < 0:
             target.start_offset = answer.base_offset
