@@ -428,6 +428,36 @@ def test_rejects_go_to_their_topic_with_the_same_commit(client: RollwayClient, t
     assert len(found["too large"]["value"]) == 65_536
 
 
+IMPOSSIBLE_NAMES = ["", ".", "..", "a b", "x/y", "a%2Fb", "a?b", "größe", "a\n", "\x00", "x" * 250, "y" * 100_000]
+
+
+def test_rows_for_topics_that_cannot_be_are_rejects(client: RollwayClient, topic: str) -> None:
+    """Kafka's rule for names, and nobody is asked: some of them would be another address."""
+    rejects = f"{topic}.rejects"
+    client.create_topic(rejects, 1)
+    longest = f"{topic}-".ljust(249, "x")
+    client.create_topic(longest, 1)
+    names = [*IMPOSSIBLE_NAMES, topic, longest, "nowhere", None]
+    batch = pa.record_batch(
+        [pa.array([b"%d" % place for place in range(len(names))]), pa.array(names)], names=["value", "topic"]
+    )
+    message = load(client, options_of(client, onReject="topic", rejectTopic=rejects), batch)
+    reasons = {"invalid topic name": len(IMPOSSIBLE_NAMES), "unknown topic": 1, "no topic": 1}
+    assert (message.rows, message.rejects) == (len(names), reasons)
+    found = {record["value"]: dict(record["headers"])["rollway.reject.topic"] for record in read(client, rejects, 0)}
+    cut = [name[:249] for name in IMPOSSIBLE_NAMES]
+    assert found == {
+        **{str(place): name for place, name in enumerate(cut)},
+        str(names.index("nowhere")): "nowhere",
+        str(names.index(None)): "",
+    }
+    with pytest.raises(RejectedRowsError, match=r"1 rows cannot be loaded: 'a b' cannot be the name of a topic"):
+        load(client, options_of(client), batch.slice(3, 1))
+    with pytest.raises(RejectedRowsError) as caught:
+        load(client, options_of(client), batch.slice(11, 1))
+    assert len(str(caught.value)) < 300
+
+
 def test_a_reject_is_an_error_unless_it_may_be_left_out(client: RollwayClient, topic: str) -> None:
     with pytest.raises(RejectedRowsError, match=r"cannot be loaded: .*; onReject=skip or onReject=topic loads"):
         load(client, options_of(client), bad_rows(topic))

@@ -12,7 +12,7 @@ from rollway.spark.errors import JobTakenError, JobTimedOutError
 from rollway.spark.messages import TaskMessage, sum_of_rejects
 from rollway.spark.options import WriteOptions
 from rollway.spark.rejects import too_many
-from rollway.spark.routing import TargetTopic
+from rollway.spark.routing import TargetTopic, is_topic_name
 
 COMMITTED_STATES = ("committing", "committed")
 TIMED_OUT = "timed_out"
@@ -53,7 +53,9 @@ class LoadPlan:
 
 
 def find_topic(client: RollwayClient, name: str) -> TargetTopic | None:
-    """What a writer must know of a topic; ``None`` when there is none."""
+    """What a writer must know of a topic; ``None`` when there is none, or can be none of that name."""
+    if not is_topic_name(name):
+        return None
     try:
         return target_topic(client, name)
     except TopicNotFoundError:

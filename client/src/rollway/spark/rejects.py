@@ -18,6 +18,7 @@ TIMESTAMP_HEADER = "rollway.reject.timestamp"
 SIZE_HEADER = "rollway.reject.value.bytes"
 
 _FIELD_BYTES_MAX = 65_536
+_TOPIC_LENGTH_MAX = 249
 
 
 class RejectedRowsError(RollwayError):
@@ -76,11 +77,12 @@ def too_many(total: int, limit: int, counts: Mapping[str, int], example: str = "
 
 
 def _as_reject(rows: RecordColumns, place: int, reason: str, topic: str, now_ms: int) -> Record:
-    """The row as a record of its own time, which any topic takes: what is longer than 64 KiB is cut."""
+    """The row as a record of its own time, which any topic takes: a key or value above 64 KiB is cut, and so is a name
+    that is longer than those of topics."""
     key, value = rows.keys[place], rows.values[place]
     headers: list[tuple[str, bytes | None]] = [
         (REASON_HEADER, reason.encode()),
-        (TOPIC_HEADER, topic.encode()),
+        (TOPIC_HEADER, topic[:_TOPIC_LENGTH_MAX].encode()),
         (TIMESTAMP_HEADER, str(int(rows.timestamps[place])).encode()),
     ]
     if value is not None and len(value) > _FIELD_BYTES_MAX:

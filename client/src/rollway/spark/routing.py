@@ -6,6 +6,7 @@ next is not drawn but counted, from the number of the task on, so that an attemp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,6 +20,17 @@ from rollway.spark.arrow_rows import Rows, estimated_bytes
 Partitions = npt.NDArray[np.int32]
 
 NOWHERE = -1
+
+_NAME_LENGTH_MAX = 249
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{_NAME_LENGTH_MAX}}}")
+
+# Of a name that is too long.
+_SHOWN_LENGTH_MAX = 50
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether a topic can have this name. Kafka's rule; in an address, others lead elsewhere."""
+    return _NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 class TargetTopic(NamedTuple):
@@ -78,7 +90,8 @@ class Router:
     def _route_topic(self, name: str, rows: Rows) -> Iterator[RoutedRows]:
         topic = self._find(name)
         if topic is None:
-            yield RoutedRows(name, NOWHERE, rows, "unknown topic", f"there is no topic {name!r}")
+            reason, example = _why_not(name)
+            yield RoutedRows(name, NOWHERE, rows, reason, example)
             return
         is_named = rows.partitions is not None and rows.partitions.null_count < len(rows)
         if not is_named and topic.partition_count == 1:
@@ -116,6 +129,15 @@ class Router:
         self._turns[topic.name] = turn + len(batches)
         for number, (start, end) in enumerate(batches, turn):
             yield number % topic.partition_count, start, end
+
+
+def _why_not(name: str) -> tuple[str, str]:
+    """The reason why there is no topic of this name, and the sentence."""
+    if is_topic_name(name):
+        return "unknown topic", f"there is no topic {name!r}"
+    shown = repr(name) if len(name) <= _SHOWN_LENGTH_MAX else f"{name[:_SHOWN_LENGTH_MAX]!r}..."
+    rule = f"names have 1 to {_NAME_LENGTH_MAX} letters, digits, '.', '_' and '-', and are not '.' or '..'"
+    return "invalid topic name", f"{shown} cannot be the name of a topic: {rule}"
 
 
 def even_batches(rows: Rows, batch_bytes: int) -> list[tuple[int, int]]:
