@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Self, cast
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, StructField, StructType
 
 from rollway.client import ClientSettings, JobMode, RollwayClient
+from rollway.spark.batch_writer import RollwayBatchWriter
+from rollway.spark.bulk_load import bulk_load
 from rollway.spark.errors import JobTimedOutError
 from rollway.spark.keep_alive import SignsOfLife
-from rollway.spark.load_jobs import JobInUse, begin_version, commit, plan_load, plan_stream
+from rollway.spark.load_jobs import JobInUse, begin_version, commit, decide, plan_load, plan_stream
 from rollway.spark.loading import TaskLoad
 from rollway.spark.messages import TaskMessage
 from tests.servers import ServerProcess
 from tests.spark.committed import committed_values
-from tests.spark.test_task_load import keyed_batch, options_of, wait_timed_out
+from tests.spark.test_task_load import jobs_of, keyed_batch, options_of, wait_timed_out
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +149,59 @@ def test_a_task_whose_job_timed_out_all_the_same_says_so(client: RollwayClient, 
     assert str(pickle.loads(pickle.dumps(caught.value))) == told
     with pytest.raises(JobTimedOutError):
         commit(client, deaf.options, job.job_id, [TaskMessage(0, 0, job.job_id, 7, 50)])
+
+
+def test_a_load_without_rows_that_took_too_long_is_recorded(client: RollwayClient, topic: str) -> None:
+    """No task found its job ended, since none had anything to write: the version is loaded all the same."""
+    options = options_of(client, topic=topic, txnAppId=topic, txnVersion=1, transactionTimeout=1_000)
+    writer = RollwayBatchWriter(options, StructType(), overwrite=False)
+    (job,) = client.list_jobs(application_id=topic)
+    wait_timed_out(client, job.job_id)
+    writer.commit([TaskMessage(0, 0)])
+    assert jobs_of(client, topic) == ["committed", "aborted"]
+    plan = plan_load(client, options)
+    assert plan.job is not None
+    assert plan.job.is_loaded
+    writer.commit([TaskMessage(0, 0)])
+    assert jobs_of(client, topic) == ["committed", "aborted"], "nor does it begin one for a version that is loaded"
+
+
+def test_a_given_job_that_timed_out_without_rows_is_an_error(client: RollwayClient, topic: str) -> None:
+    """Nor is another one begun when there were rows, which are gone with the job."""
+    job = client.begin_job(topic, 1, mode="transactional", timeout_ms=200)
+    given = RollwayBatchWriter(options_of(client, topic=topic, jobId=job.job_id), StructType(), overwrite=False)
+    wait_timed_out(client, job.job_id)
+    with pytest.raises(JobTimedOutError):
+        given.commit([TaskMessage(0, 0)])
+    plan = plan_load(client, options_of(client, topic=topic, transactionTimeout=1_000))
+    assert plan.job is not None
+    message = TaskLoad(plan, client, 0, 0).run(iter([keyed_batch(0, 50)]))
+    wait_timed_out(client, plan.job.job_id)
+    with pytest.raises(JobTimedOutError):
+        decide(client, plan, [message])
+    assert jobs_of(client, plan.job.application_id) == ["aborted"]
+
+
+class EmptyDataFrame:
+    """What ``bulk_load`` sees of a DataFrame that Spark takes long to find empty: it starts no task then."""
+
+    schema = StructType([StructField("value", StringType())])
+
+    def __init__(self, find_empty: Callable[[], None]) -> None:
+        self._find_empty = find_empty
+
+    def mapInArrow(self, *_: object) -> Self:  # noqa: N802 - as Spark calls it
+        return self
+
+    def collect(self) -> list[object]:
+        self._find_empty()
+        return []
+
+
+def test_a_report_of_no_rows_names_the_job_that_recorded_it(client: RollwayClient, topic: str) -> None:
+    df = EmptyDataFrame(lambda: wait_timed_out(client, client.list_jobs(application_id=topic)[0].job_id))
+    given = {"txnAppId": topic, "txnVersion": 1, "transactionTimeout": 1_000}
+    report = bulk_load(cast("DataFrame", df), client.settings.url, topic, **given)
+    assert (report.rows, report.is_loaded) == (0, False)
+    committed, aborted = client.list_jobs(application_id=topic)
+    assert (committed.job_id, committed.state, aborted.reason) == (report.job_id, "committed", "timed_out")

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from rollway.client import RollwayClient
 from rollway.spark.actionable import actionable
 from rollway.spark.errors import OptionError
-from rollway.spark.load_jobs import LoadPlan, abort, check_rejects, commit, job_of, plan_load
+from rollway.spark.load_jobs import LoadPlan, abort, check_rejects, decide, plan_load
 from rollway.spark.loading import TaskLoad
 from rollway.spark.messages import TaskMessage
 from rollway.spark.options import WriteOptions
@@ -66,7 +66,7 @@ class RollwayBatchWriter(DataSourceArrowWriter):
             check_rejects(plan.options, done)
         elif not job.is_loaded:
             with RollwayClient(plan.options.client) as client:
-                commit(client, plan.options, job_of(done) or job.job_id, done)
+                decide(client, plan, done)
         level, line = outcome(done, job)
         logger.log(level, "%s", line)
 

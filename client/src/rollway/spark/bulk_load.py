@@ -14,7 +14,16 @@ from pyspark.sql import DataFrame
 
 from rollway.client import RollwayClient, RollwayError
 from rollway.spark.batch_writer import run_task
-from rollway.spark.load_jobs import COMMITTED_STATES, LoadPlan, abort, check_rejects, commit, job_of, plan_load
+from rollway.spark.load_jobs import (
+    COMMITTED_STATES,
+    LoadPlan,
+    abort,
+    check_rejects,
+    commit,
+    decide,
+    job_of,
+    plan_load,
+)
 from rollway.spark.messages import TaskMessage
 from rollway.spark.option_names import tell_ignored
 from rollway.spark.options import WriteOptions
@@ -54,14 +63,15 @@ def bulk_load(df: DataFrame, url: str, topic: str | None = None, **options: obje
     started = time.perf_counter()
     with RollwayClient(parsed.client) as client:
         plan = plan_load(client, parsed)
-        messages: list[TaskMessage] = []
-        if plan.job is None or not plan.job.is_loaded:
-            messages = _run(client, df, plan)
         job = plan.job
+        messages: list[TaskMessage] = []
+        job_id = None if job is None else job.job_id
+        if job is None or not job.is_loaded:
+            messages, job_id = _run(client, df, plan)
         return LoadReport(
             topic=parsed.topic,
             mode=parsed.delivery_mode,
-            job_id=None if job is None else job_of(messages) or job.job_id,
+            job_id=job_id,
             application_id=None if job is None else job.application_id,
             version=None if job is None else job.version,
             is_loaded=job is not None and job.is_loaded,
@@ -70,27 +80,24 @@ def bulk_load(df: DataFrame, url: str, topic: str | None = None, **options: obje
         )
 
 
-def _run(client: RollwayClient, df: DataFrame, plan: LoadPlan) -> list[TaskMessage]:
-    """Let the tasks write, and decide."""
-    job_id = None if plan.job is None else plan.job.job_id
+def _run(client: RollwayClient, df: DataFrame, plan: LoadPlan) -> tuple[list[TaskMessage], str | None]:
+    """Let the tasks write, and decide: what they say, and the job that holds it."""
     messages: list[TaskMessage] = []
     try:
         rows = df.mapInArrow(_task_of(plan), _SCHEMA).collect()
         messages = [pickle.loads(row.message) for row in rows]  # noqa: S301 - of our own tasks
         messages.sort(key=lambda message: message.task)
-        if job_id is None:
+        if plan.job is None:
             check_rejects(plan.options, messages)
-            return messages
-        job_id = job_of(messages) or job_id
-        commit(client, plan.options, job_id, messages)
+            return messages, None
+        return messages, decide(client, plan, messages).job_id
     except BaseException as error:
-        is_committed = job_id is not None and _is_committed_all_the_same(client, plan, messages)
-        if is_committed and messages:
-            return messages
+        is_committed = plan.job is not None and _is_committed_all_the_same(client, plan, messages)
+        if plan.job is not None and is_committed and messages:
+            return messages, job_of(messages) or plan.job.job_id
         if isinstance(error, PySparkException) and (said := _OWN_ERROR.findall(str(error))):
             raise LoadFailedError(said[-1]) from None
         raise
-    return messages
 
 
 def _is_committed_all_the_same(client: RollwayClient, plan: LoadPlan, messages: list[TaskMessage]) -> bool:

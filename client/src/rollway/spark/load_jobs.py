@@ -196,6 +196,27 @@ def commit(client: RollwayClient, options: WriteOptions, job_id: str, messages: 
         return job
 
 
+def decide(client: RollwayClient, plan: LoadPlan, messages: Sequence[TaskMessage]) -> Job:
+    """``commit`` for the job of a batch write, wherever its tasks wrote. Returns the job that holds its version now.
+
+    Tasks without rows never find out that their job has timed out. When all were such there is nothing to lose: the
+    version is recorded by another job, unless the options name the one to be used.
+
+    Raises:
+        RejectedRowsError, JobTakenError, JobTimedOutError, JobConflictError, RollwayError: as ``commit``.
+    """
+    job = plan.job
+    assert job is not None
+    try:
+        return commit(client, plan.options, job_of(messages) or job.job_id, messages)
+    except JobTimedOutError:
+        has_winners = any(message.producer_id >= 0 for message in messages)
+        if has_winners or plan.options.job_id is not None:
+            raise
+    other = begin_version(client, plan, job.application_id, job.version, join=True)
+    return commit(client, plan.options, other.job_id, messages)
+
+
 def abort(
     client: RollwayClient, plan: LoadPlan, messages: Iterable[TaskMessage | None], version: int | None = None
 ) -> list[Job]:
