@@ -428,6 +428,35 @@ def test_rejects_go_to_their_topic_with_the_same_commit(client: RollwayClient, t
     assert len(found["too large"]["value"]) == 65_536
 
 
+def test_rejects_say_for_which_topic_they_were(client: RollwayClient, topic: str) -> None:
+    """Also rows with a nameless header, which are found before they are routed."""
+    rejects, other = f"{topic}.rejects", f"{topic}.other"
+    client.create_topic(rejects, 1)
+    client.create_topic(other, 1)
+    nameless, fine = [(None, b"x")], [("a", b"x")]
+    names = [topic, other, None, topic, "nowhere", other]
+    headers = [nameless, nameless, nameless, fine, nameless, nameless]
+    columns = {
+        "value": pa.array([b"%d" % place for place in range(len(names))]),
+        "headers": pa.array(headers, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        "topic": pa.array(names),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    options = options_of(client, onReject="topic", rejectTopic=rejects)
+    assert load(client, options, batch).rejects == {"header without key": 5}
+    found = {record["value"]: dict(record["headers"]) for record in read(client, rejects, 0)}
+    told = {value: each["rollway.reject.topic"] for value, each in found.items()}
+    assert told == {"0": topic, "1": other, "2": "", "4": "nowhere", "5": other}
+    options = options_of(client, topic=other, onReject="topic", rejectTopic=rejects)
+    for without_column in (batch, batch.select(["value", "headers"])):
+        load(client, options, without_column)
+    told_later = [dict(record["headers"])["rollway.reject.topic"] for record in read(client, rejects, 0)[5:]]
+    assert told_later == [other] * 10, "the option comes before the column"
+    options = options_of(client, onReject="topic", rejectTopic=rejects)
+    load(client, options, batch.select(["value", "headers"]))
+    assert [dict(record["headers"])["rollway.reject.topic"] for record in read(client, rejects, 0)[15:]] == [""] * 6
+
+
 IMPOSSIBLE_NAMES = ["", ".", "..", "a b", "x/y", "a%2Fb", "a?b", "größe", "a\n", "\x00", "x" * 250, "y" * 100_000]
 
 

@@ -6,6 +6,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from rollway.spark.keep_alive import KeptOpen
 from rollway.spark.load_jobs import TIMED_OUT, JobInUse, LoadPlan, begin_version, find_topic, why_refused
 from rollway.spark.messages import LoadVersion, TaskMessage, Timings
 from rollway.spark.rejects import Rejects
-from rollway.spark.routing import NOWHERE, RoutedRows, Router, TargetTopic, even_batches
+from rollway.spark.routing import NOWHERE, RoutedRows, Router, TargetTopic, even_batches, rows_by_topic
 from rollway.spark.sending import Batch, Producer, Sender
 
 # Rows are routed and encoded in windows, so that each partition gets batches of a fair size; memory is a few of them.
@@ -177,10 +178,10 @@ class TaskLoad:
         places = rows_without_header_names(rows.headers)
         if len(places) == 0:
             return rows
-        refused = rows.take(places)
-        without_headers = Rows(refused.values, refused.keys, None, refused.timestamps)
-        records = without_headers.records(time.time_ns() // 1_000_000)
-        self._rejects.add("header without key", "a header of a row has no key", records, self._options.topic or "")
+        now_ms = time.time_ns() // 1_000_000
+        for topic, refused in rows_by_topic(self._options.topic, rows.take(places)):
+            records = replace(refused, headers=None).records(now_ms)
+            self._rejects.add("header without key", "a header of a row has no key", records, topic or "")
         keep = np.ones(len(rows), dtype=np.bool_)
         keep[places] = False
         return rows.take(np.flatnonzero(keep))

@@ -71,21 +71,14 @@ class Router:
 
     def route(self, rows: Rows) -> Iterator[RoutedRows]:
         """The rows, in order within each partition."""
-        if self._topic is not None:
-            yield from self._route_topic(self._topic, rows)
-            return
-        if rows.topics is None:
-            yield RoutedRows("", NOWHERE, rows, "no topic", "a row has no topic, and the option 'topic' is not given")
-            return
-        names = rows.topics.dictionary_encode()
-        codes = names.indices.fill_null(NOWHERE).to_numpy(zero_copy_only=False)
-        for code, name in enumerate(names.dictionary.to_pylist()):
-            text = name.decode(errors="replace") if isinstance(name, bytes) else name
-            places = np.flatnonzero(codes == code)
-            yield from self._route_topic(text, rows if len(places) == len(rows) else rows.take(places))
-        missing = np.flatnonzero(codes == NOWHERE)
-        if len(missing):
-            yield RoutedRows("", NOWHERE, rows.take(missing), "no topic", "the topic of a row is null")
+        for name, part in rows_by_topic(self._topic, rows):
+            if name is not None:
+                yield from self._route_topic(name, part)
+            elif rows.topics is None:
+                example = "a row has no topic, and the option 'topic' is not given"
+                yield RoutedRows("", NOWHERE, part, "no topic", example)
+            else:
+                yield RoutedRows("", NOWHERE, part, "no topic", "the topic of a row is null")
 
     def _route_topic(self, name: str, rows: Rows) -> Iterator[RoutedRows]:
         topic = self._find(name)
@@ -129,6 +122,22 @@ class Router:
         self._turns[topic.name] = turn + len(batches)
         for number, (start, end) in enumerate(batches, turn):
             yield number % topic.partition_count, start, end
+
+
+def rows_by_topic(topic: str | None, rows: Rows) -> Iterator[tuple[str | None, Rows]]:
+    """The rows of each topic, in order: the one that is given, or else those that they name, ``None`` last."""
+    if topic is not None or rows.topics is None:
+        yield topic, rows
+        return
+    names = rows.topics.dictionary_encode()
+    codes = names.indices.fill_null(NOWHERE).to_numpy(zero_copy_only=False)
+    for code, name in enumerate(names.dictionary.to_pylist()):
+        text = name.decode(errors="replace") if isinstance(name, bytes) else name
+        places = np.flatnonzero(codes == code)
+        yield text, rows if len(places) == len(rows) else rows.take(places)
+    missing = np.flatnonzero(codes == NOWHERE)
+    if len(missing):
+        yield None, rows.take(missing)
 
 
 def _why_not(name: str) -> tuple[str, str]:
