@@ -43,6 +43,12 @@ _UNREADABLE_FILE = re.compile(
     r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (\S+?)\.? ", re.MULTILINE
 )
 
+_OTHER_HEADER = re.compile("CSV header does not conform to the schema|Number of column in CSV header is not equal")
+OTHER_HEADER = (
+    "its header line has other columns than the other files, or than --schema: files of the same columns can be read "
+    "together, and --read-option enforceSchema=true takes columns by position, whatever their names."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordExpressions:
@@ -271,6 +277,8 @@ def _java_sentence(trace: str) -> str:
     name, message = causes[-1]
     # Some say only what is wrong with it: InvalidTopicException: a/b.
     sentence = message if " " in message else ": ".join(filter(None, (name, message)))
+    if _OTHER_HEADER.match(message):
+        sentence = OTHER_HEADER
     file = _UNREADABLE_FILE.search(trace)
     return sentence if file is None or file[1] in sentence else f"{file[1]} cannot be read: {sentence}"
 

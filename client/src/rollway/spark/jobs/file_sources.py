@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -12,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes S
 from pyspark.sql.types import StringType, StructType
 
 from rollway.spark.jobs.errors import JobError, JobUsageError
-from rollway.spark.jobs.expressions import first_sentence
+from rollway.spark.jobs.expressions import OTHER_HEADER, first_sentence
 
 FORMATS = ("csv", "json", "parquet", "orc", "text", "avro")
 CORRUPT = "_corrupt_record"
@@ -31,6 +33,7 @@ _ENDINGS = {
     ".avro": "avro",
 }
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
+_GLOB = re.compile(r"[\\*?\[\]{}]")
 # Only what is read line by line has lines that do not fit; the others are whole or broken.
 _LINE_FORMATS = frozenset({"csv", "json"})
 
@@ -65,34 +68,33 @@ class FileSource:
 
 
 def _format_of(paths: tuple[str, ...]) -> str:
-    found = set()
-    for path in paths:
-        name = path.rstrip("/").lower()
-        for ending in _COMPRESSIONS:
-            name = name.removesuffix(ending)
-        found.add(next((kind for ending, kind in _ENDINGS.items() if name.endswith(ending)), ""))
+    found = {_ENDINGS.get(_ending_of(path), "") for path in paths}
     if len(found) == 1 and (kind := found.pop()):
         return kind
     raise JobUsageError(f"The format of {', '.join(paths)} cannot be told by the name: say it with --format.")
 
 
+def _ending_of(path: str) -> str:
+    """``.csv`` of ``a.csv.gz``; empty if it says nothing of a format."""
+    name = path.rstrip("/").lower()
+    for compression in _COMPRESSIONS:
+        name = name.removesuffix(compression)
+    return next((ending for ending in _ENDINGS if name.endswith(ending)), "")
+
+
 def read_files(spark: SparkSession, source: FileSource) -> tuple[DataFrame, str | None]:
     """The rows, and the name of the column with lines that do not fit the columns, for formats that can have them.
 
-    CSV has a header line and inferred types unless ``options`` or ``schema`` say otherwise. Which lines do not fit is
-    the same for every query over the rows.
+    Unless ``options`` or ``schema`` say otherwise, CSV has a header line, which is the same in all files, and inferred
+    types; columns of ``.tsv`` end at tabs; Parquet and ORC have the columns of all files. Which lines do not fit is the
+    same for every query over the rows.
 
     Raises:
         JobError: the files cannot be found or read.
         JobUsageError: an option, the schema or ``where`` is wrong.
     """
-    options = dict(source.options)
+    options = _reader_options(source)
     keys = {key.lower() for key in options}
-    if source.format == "csv":
-        if "header" not in keys:
-            options["header"] = "true"
-        if "inferschema" not in keys and source.schema is None:
-            options["inferSchema"] = "true"
     corrupt = CORRUPT if source.format in _LINE_FORMATS and "mode" not in keys else None
     try:
         rows = _load(spark, source, options, corrupt)
@@ -108,6 +110,32 @@ def read_files(spark: SparkSession, source: FileSource) -> tuple[DataFrame, str 
     return rows, corrupt if corrupt in rows.columns else None
 
 
+def _reader_options(source: FileSource) -> dict[str, str]:
+    """Those given, and ours where none is."""
+    keys = {key.lower() for key in source.options}
+    ours = {}
+    if source.format == "csv":
+        ours["header"] = "true"
+        if source.schema is None:
+            ours["inferSchema"] = "true"
+        if keys.isdisjoint({"sep", "delimiter"}) and _has_tabs(source.paths):
+            ours["sep"] = "\t"
+    elif source.format in ("parquet", "orc") and source.schema is None:
+        # Otherwise Spark looks at one file, and leaves out the columns that only others have.
+        ours["mergeSchema"] = "true"
+    return {**{name: value for name, value in ours.items() if name.lower() not in keys}, **source.options}
+
+
+def _has_tabs(paths: tuple[str, ...]) -> bool:
+    are_tabbed = {_ending_of(path) == ".tsv" for path in paths}
+    if len(are_tabbed) > 1:
+        raise JobUsageError(
+            f"{', '.join(paths)} cannot be read together: columns of .tsv end at tabs, of others at commas, unless "
+            "--read-option sep=... says where all of them do."
+        )
+    return are_tabbed == {True}
+
+
 def _chosen(rows: DataFrame, condition: str, corrupt: str | None) -> DataFrame:
     chosen = rows.where(condition)
     if corrupt not in rows.columns:
@@ -116,14 +144,50 @@ def _chosen(rows: DataFrame, condition: str, corrupt: str | None) -> DataFrame:
 
 
 def _load(spark: SparkSession, source: FileSource, options: dict[str, str], corrupt: str | None) -> DataFrame:
-    reader = spark.read.format(source.format).options(**options)
     paths = list(source.paths)
-    if corrupt is None:
-        return (reader.schema(_parse_schema(source.schema)) if source.schema else reader).load(paths)
-    columns = _parse_schema(source.schema) if source.schema else reader.load(paths).schema
-    if corrupt not in columns.names:
-        columns = columns.add(corrupt, StringType())
-    return reader.option("columnNameOfCorruptRecord", corrupt).schema(columns).load(paths)
+    if source.schema is not None:
+        columns = _parse_schema(source.schema)
+    else:
+        found = spark.read.format(source.format).options(**options).load(paths)
+        if source.format == "csv":
+            options = {**options, **_header_check(spark, found, options)}
+        elif corrupt is None:
+            return found
+        columns = found.schema
+    reader = spark.read.format(source.format).options(**options)
+    if corrupt is not None:
+        reader = reader.option("columnNameOfCorruptRecord", corrupt)
+        if corrupt not in columns.names:
+            columns = columns.add(corrupt, StringType())
+    return reader.schema(columns).load(paths)
+
+
+def _header_check(spark: SparkSession, found: DataFrame, options: dict[str, str]) -> dict[str, str]:
+    """Options with which Spark refuses a file of other columns than ``found``, which it takes by position otherwise."""
+    given = {name.lower(): value for name, value in options.items()}
+    if "enforceschema" in given or given["header"].lower() != "true":
+        return {}
+    files = found.inputFiles()
+    if len(files) < 2:
+        return {}
+    if not any(map(_is_made_up, enumerate(found.columns))):
+        return {"enforceSchema": "false"}
+    # Spark's check would miss the names that Spark gave columns without one, or with the same.
+    for file in files:
+        path = unquote(file)
+        of_folders = {part.partition("=")[0] for part in path.split("/") if "=" in part}
+        expected = [name for name in found.columns if name not in of_folders]
+        reader = spark.read.format("csv").options(**{**options, "inferSchema": "false"})
+        own = reader.load(_GLOB.sub(r"\\\g<0>", path)).columns
+        if own and own != expected:
+            raise JobError(f"{path} cannot be read: {OTHER_HEADER}")
+    return {}
+
+
+def _is_made_up(column: tuple[int, str]) -> bool:
+    """Whether Spark may have given this name, which then ends with the column's place."""
+    place, name = column
+    return name.endswith(str(place))
 
 
 def _needing_all_columns(rows: DataFrame) -> DataFrame:
@@ -156,4 +220,5 @@ def _explained(source: FileSource, error: PySparkException | Py4JJavaError) -> J
         )
     if condition == "PATH_NOT_FOUND":
         return JobError(f"{source} cannot be read: {first_sentence(error)}")
-    return JobError(f"{source} cannot be read as {source.format}: {first_sentence(error)}")
+    remedy = " --schema says which columns all of them have." if "CANNOT_MERGE_SCHEMAS" in str(error) else ""
+    return JobError(f"{source} cannot be read as {source.format}: {first_sentence(error)}{remedy}")
