@@ -106,7 +106,9 @@ def test_load_keeps_rejects_apart(
     assert (report.rows, report.details["rejected"]) == (30, reasons)
     assert len(rows_of(spark, server, topic)) == 30
     if kept == "files":
-        lines = [line for path in (tmp_path / "bad/load=7").glob("*.json") for line in path.read_text().splitlines()]
+        lines = [
+            line for path in (tmp_path / f"bad/load={topic}.7").glob("*.json") for line in path.read_text().splitlines()
+        ]
     elif kept == "topic":
         lines = [value for _, _, value, _ in rows_of(spark, server, f"{topic}-bad")]
     else:

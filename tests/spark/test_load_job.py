@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ from pyspark.sql import SparkSession
 
 from app.access.access_documents import acl_from
 from app.cli.offline_access import open_registry
-from rollway.client import ClientSettings, RollwayClient
+from rollway.client import ClientSettings, RollwayClient, RollwayError
 from rollway.spark.jobs import (
+    CopyRequest,
     FileSource,
     JobError,
     LoadIdentity,
@@ -22,9 +25,11 @@ from rollway.spark.jobs import (
     RejectedRowsError,
     Rejects,
     TopicAddress,
+    copy,
     load,
 )
 from rollway.spark.jobs.errors import JobUsageError
+from rollway.spark.jobs.progress import Progress, SilentProgress
 from rollway.spark.jobs.reports import JobReport
 from rollway.spark.jobs.topic_limits import DEFAULTS, topic_limits
 from tests.servers import ServerProcess, ThreadedServer
@@ -60,7 +65,7 @@ class Loading:
         kind = "json" if self.is_json else "csv"
         return FileSource(paths=(str(self.path),), format=kind, schema="a STRING, b INT, t BIGINT", **others)
 
-    def run(self, *, dry_run: bool = False, **others: Any) -> JobReport:
+    def run(self, *, dry_run: bool = False, progress: Progress | None = None, **others: Any) -> JobReport:
         given: dict[str, Any] = {
             "source": self.source(),
             "target": TopicAddress(topic=self.topic, url=self.url),
@@ -68,10 +73,11 @@ class Loading:
             "partitions": 2,
             **others,
         }
-        return load(self.spark, LoadRequest(**given), dry_run=dry_run)
+        return load(self.spark, LoadRequest(**given), progress=progress, dry_run=dry_run)
 
-    def values(self) -> list[str]:
-        rows = self.spark.read.format("rollway").option("url", self.url).option("subscribe", self.topic).load()
+    def values(self, topic: str | None = None) -> list[str]:
+        reader = self.spark.read.format("rollway").option("url", self.url)
+        rows = reader.option("subscribe", topic or self.topic).load()
         return sorted(row[0] for row in rows.selectExpr("cast(value as string)").collect())
 
 
@@ -188,6 +194,93 @@ def test_a_version_that_was_loaded_into_another_topic_is_an_error(loading: Loadi
     for dry_run in (True, False):
         with pytest.raises(JobError, match=f"was loaded into {loading.topic}, not {loading.topic}-other: give each"):
             loading.run(dry_run=dry_run, target=target, **others)
+
+
+class FailingProgress(SilentProgress):
+    """Ends a job where it begins to write to a topic."""
+
+    def __init__(self, topic: str) -> None:
+        self.label = f"writing to {topic}"
+
+    @contextmanager
+    def during(self, label: str, how_far: Callable[[], str]) -> Iterator[None]:
+        if label == self.label:
+            raise JobError("interrupted")
+        yield
+
+
+@pytest.mark.parametrize("kept", ["topic", "files"])
+def test_rejects_are_those_of_the_load_that_counts(loading: Loading, tmp_path: Path, kept: str) -> None:
+    """Not those of one that failed and was run again with a file that had been corrected."""
+    bad = f"{loading.topic}-bad"
+    others: dict[str, Any] = {
+        "rejects": Rejects(topic=bad) if kept == "topic" else Rejects(files=str(tmp_path / "bad")),
+        "identity": LoadIdentity(application_id=loading.topic, version=3),
+        "expressions": RecordExpressions(key="a", value="a", headers="map('k', a)", timestamp="t", partition="b"),
+        "topic_config": KEEP,
+    }
+    loading.write(("x", 1, OLD_MS), ("y", 7, OLD_MS))
+    with pytest.raises(JobError, match="interrupted"):
+        loading.run(progress=FailingProgress(loading.topic), **others)
+    loading.write(("x", 1, OLD_MS), ("v", 0, OLD_MS), ("z", 8, OLD_MS), ("w", "two", OLD_MS), ("u", 1, None))
+    report = loading.run(**others)
+    assert (report.rows, report.details["partitions"]) == (2, {"0": 1, "1": 1})
+    assert loading.values() == ["v", "x"]
+    rejects = [json.loads(each) for each in loading.values(bad)] if kept == "topic" else rejects_in(tmp_path / "bad")
+    assert sorted((each["row"][:1] if each["row"][0] != "{" else json.loads(each["row"])["a"]) for each in rejects) == [
+        "u",
+        "w",
+        "z",
+    ]
+    assert loading.run(**others).outcome == "already_done"
+
+
+def test_a_topic_for_rejects_is_made_when_there_are_some(loading: Loading, client: RollwayClient) -> None:
+    bad = f"{loading.topic}-bad"
+    loading.write(("x", 1, OLD_MS))
+    assert loading.run(rejects=Rejects(topic=bad), topic_config=KEEP).rows == 1
+    assert bad not in client.list_topics()
+    loading.write(("y", "one", OLD_MS))
+    others: dict[str, Any] = {
+        "rejects": Rejects(topic=bad),
+        "identity": LoadIdentity(application_id=loading.topic, version=3),
+    }
+    for outcome, rows in [("done", 0), ("already_done", 0)]:
+        report = loading.run(**others)
+        assert (report.outcome, report.rows) == (outcome, rows)
+    assert len(loading.values(bad)) == 1
+
+
+def test_rejects_of_other_applications_are_left_alone(loading: Loading, tmp_path: Path) -> None:
+    """Whatever their names are: no two loads share a folder."""
+    names = ["etl", "etl {night}*", "etl.1", "Ä" * 249, "Ä" * 248]
+    for name in names:
+        loading.write((name, "one", OLD_MS))
+        loading.run(
+            rejects=Rejects(files=f"{tmp_path}/bad/"),
+            identity=LoadIdentity(application_id=f"{name}", version=1),
+            topic_config=KEEP,
+        )
+    assert sorted(each["row"].split(",")[0] for each in rejects_in(tmp_path / "bad")) == sorted(names)
+    assert (tmp_path / "bad/load=etl.1").is_dir()
+    assert (tmp_path / "bad/load=etl%20%7Bnight%7D%2A.1").is_dir()
+
+
+def test_a_version_that_went_to_another_topic_is_refused(loading: Loading, client: RollwayClient) -> None:
+    """Neither loaded nor said to be: a script that loads two files into two topics would lose the second."""
+    loading.write(("x", 1, OLD_MS))
+    identity = LoadIdentity(application_id=loading.topic, version=3)
+    loading.run(identity=identity, topic_config=KEEP)
+    other = TopicAddress(topic=f"{loading.topic}-2", url=loading.url)
+    client.create_topic(other.topic, 2, KEEP)
+    sentence = f"[Vv]ersion 3 of .* was loaded into {loading.topic}, not {other.topic}"
+    for dry_run in (True, False):
+        with pytest.raises(JobError, match=f"{sentence}: give each topic an --app-id of its own"):
+            loading.run(target=other, identity=identity, dry_run=dry_run)
+    copying = CopyRequest(source=TopicAddress(topic=loading.topic, url=loading.url), target=other, identity=identity)
+    with pytest.raises((JobError, RollwayError), match=sentence):
+        copy(loading.spark, copying)
+    assert loading.run(identity=identity).outcome == "already_done"
 
 
 # Rows that are too old

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes S
 
 from rollway.client import Job, RollwayClient, Topic, TopicNotFoundError
 from rollway.spark.jobs.errors import JobError, JobUsageError, RejectedRowsError
-from rollway.spark.jobs.expressions import REASON, SOURCE, RecordExpressions, record_rows, told_reasons
+from rollway.spark.jobs.expressions import RecordExpressions, record_rows, told_reasons
 from rollway.spark.jobs.file_sources import FileSource, read_files
 from rollway.spark.jobs.load_rows import Census, JudgedRows, told_of_rows
 from rollway.spark.jobs.progress import Progress, SilentProgress, tasks_done
@@ -19,7 +19,7 @@ from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate
 from rollway.spark.jobs.targets import open_target
 from rollway.spark.jobs.topic_limits import DEFAULTS, topic_limits
 from rollway.spark.jobs.topics import TopicAddress
-from rollway.spark.jobs.writing import COMMITTED_STATES, LoadIdentity, Written, write_records
+from rollway.spark.jobs.writing import COMMITTED_STATES, LoadIdentity, Written, check_loaded_into, write_records
 
 SAMPLE_ROWS = 3
 
@@ -87,12 +87,13 @@ def load(
 ) -> JobReport:
     """Load files. A dry run reads every row and writes nothing.
 
-    Rows are read once when the first reject ends the load, once more where rejects are kept apart: they are counted,
-    and written, before anything is loaded. A topic is made only then, too. A version that was loaded is not read.
+    Rows are read once when the first reject ends the load, once more where rejects are kept apart: they are counted
+    before anything is loaded. A topic is made only then, too. Rejects for files are written before the rows, those for
+    a topic with them: both are visible at once. A version that was loaded is not read.
 
     Raises:
-        JobError: the files, an expression, rejected rows, or rows older than the topic keeps; nothing that was loaded
-            is visible.
+        JobError: the files, an expression, rejected rows, rows older than the topic keeps, or a version that was loaded
+            into another topic; nothing that was loaded is visible.
         PySparkException: Spark failed.
         RollwayError: the service refused or cannot be reached.
     """
@@ -114,11 +115,19 @@ def load(
             # Defaults of the service's own were not known before.
             if made.limits != judged.limits:
                 judged, rejected = made, _look(made, request, progress)
-        if rejected:
-            _keep_rejects_apart(judged.rows, client, request, progress)
-        rows = judged.good if request.rejects.are_kept_apart else judged.ending_at_the_first_reject()
+        if rejected and request.rejects.files is not None:
+            _write_rejects(judged.rejects, request.rejects.files, request.identity, progress)
+        if rejected and request.rejects.topic is not None:
+            _make_sure_of_topic(client, request.rejects.topic)
         with told_of_rows():
-            written = write_records(rows, request.target, client, request.identity, progress)
+            written = write_records(
+                _rows_to_write(judged, request.rejects),
+                request.target,
+                client,
+                request.identity,
+                progress,
+                beside=request.rejects.topic,
+            )
     if written.is_repeated:
         return _already_done(request, written.job_id, time.monotonic() - started)
     return _report(request, written, rejected, time.monotonic() - started)
@@ -154,24 +163,17 @@ def _find_topic(client: RollwayClient, request: LoadRequest) -> Topic | None:
 
 
 def _find_loaded(client: RollwayClient, request: LoadRequest) -> Job | None:
-    """The job that has loaded this version, if one has: then there is nothing to read, and no reject to write again.
-
-    Raises:
-        JobError: it was loaded into another topic, so this load is another one.
-    """
+    """The job that has loaded this version, if one has: then there is nothing to read, and no reject to write again."""
     identity = request.identity
     if identity.application_id is None:
         return None
-    for job in client.list_jobs(identity.application_id):
-        if job.version == identity.version and job.state in COMMITTED_STATES:
-            topics = client.find_job(job.job_id).topics
-            if topics and topics != [request.target.topic]:
-                raise JobError(
-                    f"Version {job.version} of {job.application_id!r} was loaded into {', '.join(topics)}, "
-                    f"not {request.target.topic}: give each load an application of its own."
-                )
-            return job
-    return None
+    jobs = client.list_jobs(identity.application_id)
+    found = next((job for job in jobs if job.version == identity.version and job.state in COMMITTED_STATES), None)
+    if found is not None:
+        # Of a load whose rows all were rejects, only their topic may be known.
+        topics = (request.target.topic, request.rejects.topic)
+        check_loaded_into(client, found, [topic for topic in topics if topic is not None])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,21 +233,25 @@ def _take_census(judged: JudgedRows, request: LoadRequest, progress: Progress) -
         return judged.census()
 
 
-def _keep_rejects_apart(rows: DataFrame, client: RollwayClient, request: LoadRequest, progress: Progress) -> None:
-    bad = rows.where(F.col(REASON).isNotNull()).select(F.col(REASON).alias("reason"), F.col(SOURCE).alias("row"))
-    if request.rejects.files is not None:
-        version = request.identity.version
-        folder = f"{request.rejects.files.rstrip('/')}/load={int(time.time() * 1000) if version is None else version}"
-        with progress.during(f"writing rejected rows to {folder}", lambda: tasks_done(rows.sparkSession)):
-            bad.write.mode("overwrite").json(folder)
-    elif request.rejects.topic is not None:
-        try:
-            client.describe_topic(request.rejects.topic)
-        except TopicNotFoundError:
-            client.create_topic(request.rejects.topic)
-        target = TopicAddress(topic=request.rejects.topic, url=request.target.url, options=request.target.options)
-        records = bad.select(F.to_json(F.struct("reason", "row")).cast("binary").alias("value"))
-        write_records(records, target, client, request.identity.named("rejects"), progress)
+def _write_rejects(rejects: DataFrame, folder: str, identity: LoadIdentity, progress: Progress) -> None:
+    """Into a folder of this load alone, over what an earlier run of it left that failed."""
+    name = identity.file_name(otherwise=str(int(time.time() * 1000)))
+    own = f"{folder.rstrip('/')}/load={name}"
+    with progress.during(f"writing rejected rows to {own}", lambda: tasks_done(rejects.sparkSession)):
+        rejects.write.mode("overwrite").json(own)
+
+
+def _make_sure_of_topic(client: RollwayClient, name: str) -> None:
+    try:
+        client.describe_topic(name)
+    except TopicNotFoundError:
+        client.create_topic(name)
+
+
+def _rows_to_write(judged: JudgedRows, rejects: Rejects) -> DataFrame:
+    if rejects.topic is not None:
+        return judged.with_rejects_for(rejects.topic)
+    return judged.good if rejects.are_kept_apart else judged.ending_at_the_first_reject()
 
 
 def _try(judged: JudgedRows, request: LoadRequest, progress: Progress, started: float) -> JobReport:

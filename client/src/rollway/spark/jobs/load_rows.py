@@ -51,6 +51,26 @@ class JudgedRows:
         """The rows that can be records, and nothing else of them."""
         return self.rows.where(F.col(REASON).isNull()).drop(REASON, SOURCE)
 
+    @property
+    def rejects(self) -> DataFrame:
+        """The other rows: ``reason``, and ``row`` as text."""
+        return self.rows.where(F.col(REASON).isNotNull()).select(
+            F.col(REASON).alias("reason"), F.col(SOURCE).alias("row")
+        )
+
+    def with_rejects_for(self, topic: str) -> DataFrame:
+        """All rows, and in ``topic`` where each goes: those that cannot be records to that one, as JSON."""
+        is_reject = F.col(REASON).isNotNull()
+        reject = F.to_json(F.struct(F.col(REASON).alias("reason"), F.col(SOURCE).alias("row"))).cast("binary")
+        columns = [name for name in self.rows.columns if name not in (REASON, SOURCE)]
+        # Of a reject nothing else is certain to be such that a topic takes it.
+        others = [F.when(~is_reject, F.col(name)).alias(name) for name in columns if name != "value"]
+        return self.rows.select(
+            *others,
+            F.when(is_reject, reject).otherwise(F.col("value")).alias("value"),
+            F.when(is_reject, F.lit(topic)).otherwise(F.lit(self.topic)).alias("topic"),
+        )
+
     def ending_at_the_first_reject(self) -> DataFrame:
         """All rows, of which one that cannot be a record, or is too old, raises what ``told_of_rows`` tells."""
         reject = F.concat(F.lit(_REJECT_MARK), F.col(REASON), F.lit(": "), F.coalesce(SOURCE, F.lit("")))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
+from urllib.parse import quote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -15,7 +17,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
 
 from rollway.client import Job, JobConflictError, JobNotFoundError, RollwayClient, RollwayError
-from rollway.spark.jobs.errors import JobUsageError
+from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.progress import Progress, tasks_done
 from rollway.spark.jobs.reports import counted, format_bytes
 from rollway.spark.jobs.targets import write_options
@@ -24,6 +26,9 @@ from rollway.spark.jobs.topics import TopicAddress, kafka_error
 _OLDER_INTERFACE = "spark.sql.sources.useV1SourceList"
 COMMITTED_STATES = ("committing", "committed")
 RENEWALS_MAX = 1_000
+
+# A name in a directory has at most 255 bytes.
+_NAME_CHARACTERS_MAX = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +44,19 @@ class LoadIdentity:
         if self.version is not None and self.version < 0:
             raise JobUsageError(f"--version {self.version} is below 0.")
 
-    def named(self, part: str) -> LoadIdentity:
-        """The identity of another load that belongs to this one."""
-        return (
-            self
-            if self.application_id is None
-            else LoadIdentity(application_id=f"{self.application_id}.{part}", version=self.version)
-        )
+    def file_name(self, otherwise: str) -> str:
+        """It as part of a path: no two loads have the same. ``otherwise`` without an application."""
+        if self.application_id is None:
+            return otherwise
+        name = quote(self.application_id, safe="")
+        if len(name) > _NAME_CHARACTERS_MAX:
+            name = f"{name[:_NAME_CHARACTERS_MAX]}-{sha256(name.encode()).hexdigest()[:16]}"
+        return f"{name}.{self.version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a write came to. ``is_repeated``: this version was loaded before, and nothing was written now."""
+    """What a write to a topic came to. ``is_repeated``: this version was loaded before, and nothing was written now."""
 
     rows: int
     seconds: float
@@ -61,27 +67,56 @@ class Written:
     """Rows by partition."""
 
 
+def check_loaded_into(client: RollwayClient, job: Job, topics: Collection[str]) -> None:
+    """Return if a job that is committed has loaded into one of these topics, as far as it is known.
+
+    Raises:
+        JobError: it has loaded into others.
+    """
+    with suppress(JobNotFoundError):
+        # A list of jobs has nothing of where they wrote.
+        job = client.find_job(job.job_id)
+    known = set(getattr(job, "topics", ())) | {each.topic for each in job.partitions}
+    if known and known.isdisjoint(topics):
+        raise JobError(
+            f"Version {job.version} of {job.application_id} was loaded into {', '.join(sorted(known))}, not "
+            f"{next(iter(topics))}: give each topic an --app-id of its own."
+        )
+
+
 def write_records(
-    rows: DataFrame, target: TopicAddress, client: RollwayClient, identity: LoadIdentity, progress: Progress
+    rows: DataFrame,
+    target: TopicAddress,
+    client: RollwayClient,
+    identity: LoadIdentity,
+    progress: Progress,
+    *,
+    beside: str | None = None,
 ) -> Written:
     """Append ``rows`` to a topic of Rollway, exactly once.
 
+    With ``beside``, another topic of the service, each row names in a column ``topic`` to which of the two it goes; all
+    of both is visible at once, and what is returned is of ``target`` alone.
+
     Raises:
+        JobError: this version was loaded into another topic.
         PySparkException: Spark failed; nothing is visible.
         RollwayError: the service refused or cannot be reached.
     """
     started = time.monotonic()
+    topics = (target.topic,) if beside is None else (target.topic, beside)
     application = identity.application_id or f"rollway-spark-{uuid.uuid4().hex}"
     job = client.begin_job(
         application,
         identity.version or 0,
         mode="transactional",
         timeout_ms=write_options(target).transaction_timeout_ms,
-        topics=(target.topic,),
+        topics=topics,
         driver_id=uuid.uuid4().hex,
         once=identity.application_id is None,
     )
     if job.state in COMMITTED_STATES:
+        check_loaded_into(client, job, topics)
         return Written(rows=0, seconds=time.monotonic() - started, job_id=job.job_id, is_repeated=True)
 
     def how_far() -> str:
@@ -90,7 +125,10 @@ def write_records(
         return ", ".join([each for each in (tasks_done(rows.sparkSession), *facts) if each])
 
     writer = rows.write.format("rollway").options(**target.all_options())
-    writer = writer.option("topic", target.topic).option("jobId", job.job_id).mode("append")
+    if beside is None:
+        # The option would win over the column.
+        writer = writer.option("topic", target.topic)
+    writer = writer.option("jobId", job.job_id).mode("append")
     try:
         with _kept_open(client, job), progress.during(f"writing to {target}", how_far):
             writer.save()
@@ -99,12 +137,13 @@ def write_records(
             client.abort_job(job.job_id)
         raise
     done = client.find_job(job.job_id)
+    own = [each for each in done.partitions if each.topic == target.topic]
     return Written(
-        rows=done.rows,
+        rows=sum(each.rows for each in own),
         seconds=time.monotonic() - started,
-        size_bytes=done.size_bytes,
+        size_bytes=sum(each.size_bytes for each in own),
         job_id=job.job_id,
-        partitions={each.partition: each.rows for each in getattr(done, "partitions", ())},
+        partitions={each.partition: each.rows for each in own},
     )
 
 
