@@ -131,6 +131,26 @@ def test_lines_that_do_not_fit_are_rejected_whatever_is_chosen(loading: Loading)
         assert (report.rows, sum(report.details["rejected"].values())) == (rows, rejected), where
 
 
+@pytest.mark.parametrize(
+    ("rejects", "sentence"),
+    [
+        (
+            Rejects(),
+            r"2 rows cannot become records: 1 times .*, e.g. .*. Nothing was loaded; --rejects-to or ",
+        ),
+        (Rejects(skip=True, rows_max=1), r"2 rows cannot become records, and --max-rejects is 1: 1 times .*, e.g. "),
+    ],
+    ids=["no place", "too many"],
+)
+def test_a_dry_run_fails_where_the_load_does(loading: Loading, rejects: Rejects, sentence: str) -> None:
+    loading.write(("x", 1, OLD_MS), ("y", "one", OLD_MS), ("z", 3, None))
+    with pytest.raises(RejectedRowsError, match=sentence) as raised:
+        loading.run(dry_run=True, rejects=rejects, topic_config=KEEP)
+    assert any(row in str(raised.value) for row in ("y,one", '"a":"z"'))
+    with pytest.raises(RejectedRowsError):
+        loading.run(rejects=rejects, topic_config=KEEP)
+
+
 # What is made, and when
 
 

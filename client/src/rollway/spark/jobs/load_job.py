@@ -85,7 +85,7 @@ class LoadRequest:
 def load(
     spark: SparkSession, request: LoadRequest, *, progress: Progress | None = None, dry_run: bool = False
 ) -> JobReport:
-    """Load files. A dry run reads every row and writes nothing.
+    """Load files. A dry run reads every row, writes nothing, and fails as the load would.
 
     Rows are read once when the first reject ends the load, once more where rejects are kept apart: they are counted
     before anything is loaded. A topic is made only then, too. Rejects for files are written before the rows, those for
@@ -216,21 +216,28 @@ def _look(judged: JudgedRows, request: LoadRequest, progress: Progress) -> dict[
         with told_of_rows():
             judged.ending_at_the_first_reject().select("value").limit(1).collect()
         return {}
-    census = _take_census(judged, request, progress)
-    total = sum(census.rejected.values())
-    limit = request.rejects.rows_max
-    if limit is not None and total > limit:
-        raise RejectedRowsError(
-            f"{counted(total, 'row')} cannot become records, and --max-rejects is {limit:,}: "
-            f"{told_reasons(census.rejected)}. Nothing was loaded."
-        )
-    judged.check_age(census)
-    return census.rejected
+    return _take_census(judged, request, progress).rejected
 
 
 def _take_census(judged: JudgedRows, request: LoadRequest, progress: Progress) -> Census:
+    """Every row is read once, and what is found is such that the load may go on.
+
+    Raises: as ``_look``.
+    """
     with progress.during(f"reading {request.source}", lambda: tasks_done(judged.rows.sparkSession)):
-        return judged.census()
+        census = judged.census()
+    rejects = request.rejects
+    total = sum(census.rejected.values())
+    limit = rejects.rows_max if rejects.are_kept_apart else 0
+    if limit is not None and total > limit:
+        beyond = f", and --max-rejects is {limit:,}" if rejects.are_kept_apart else ""
+        remedy = "" if rejects.are_kept_apart else "; --rejects-to or --rejects-topic keeps such rows apart"
+        raise RejectedRowsError(
+            f"{counted(total, 'row')} cannot become {'a record' if total == 1 else 'records'}{beyond}: "
+            f"{told_reasons(census.rejected)}{judged.example_of_rejects()}. Nothing was loaded{remedy}."
+        )
+    judged.check_age(census)
+    return census
 
 
 def _write_rejects(rejects: DataFrame, folder: str, identity: LoadIdentity, progress: Progress) -> None:
@@ -256,7 +263,6 @@ def _rows_to_write(judged: JudgedRows, rejects: Rejects) -> DataFrame:
 
 def _try(judged: JudgedRows, request: LoadRequest, progress: Progress, started: float) -> JobReport:
     census = _take_census(judged, request, progress)
-    judged.check_age(census)
     good = judged.good
     # Python has not all times that Spark has.
     times = {"timestamp": F.col("timestamp").cast("string")} if "timestamp" in good.columns else {}

@@ -22,6 +22,8 @@ _REJECTED, _EXPIRED = (
     re.compile(re.escape(mark) + r"(.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE) for mark in (_REJECT_MARK, _EXPIRED_MARK)
 )
 
+_EXAMPLE_CHARACTERS_MAX = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Census:
@@ -57,6 +59,12 @@ class JudgedRows:
         return self.rows.where(F.col(REASON).isNotNull()).select(
             F.col(REASON).alias("reason"), F.col(SOURCE).alias("row")
         )
+
+    def example_of_rejects(self) -> str:
+        """How a sentence goes on that has told how many there are: with the first that Spark finds."""
+        found = self.rejects.first()
+        row = "" if found is None or found["row"] is None else " ".join(str(found["row"]).split())
+        return f", e.g. {row[:_EXAMPLE_CHARACTERS_MAX]}" if row else ""
 
     def with_rejects_for(self, topic: str) -> DataFrame:
         """All rows, and in ``topic`` where each goes: those that cannot be records to that one, as JSON."""
