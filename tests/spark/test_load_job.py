@@ -163,6 +163,17 @@ def test_a_topic_that_exists_must_have_the_settings_asked_for(loading: Loading) 
     assert loading.values() == ["x", "x"]
 
 
+def test_settings_that_there_are_not_are_refused(loading: Loading) -> None:
+    loading.write(("x", 1, OLD_MS))
+    loading.run(topic_config=KEEP)
+    for name, sentence in [
+        ("retenton.ms", r"--config retenton.ms is none of the settings of topics: did you mean retention.ms\?$"),
+        ("colour", r"--config colour is none of the settings of topics, which are cleanup.policy, .*\.$"),
+    ]:
+        with pytest.raises(JobUsageError, match=sentence):
+            loading.run(topic_config={**KEEP, name: "-1"}, dry_run=True)
+
+
 @pytest.mark.parametrize(
     ("error", "others"),
     [

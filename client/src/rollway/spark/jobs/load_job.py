@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
@@ -150,6 +151,8 @@ def _find_topic(client: RollwayClient, request: LoadRequest) -> Topic | None:
             f"The settings of {request.target} may not be seen with this key (DESCRIBE_CONFIGS), so nobody can tell "
             "whether it keeps rows as old as these: --allow-expired loads them all the same."
         )
+    if topic.config:
+        _check_names(request.topic_config, topic.config)
     asked = {name: str(value) for name, value in request.topic_config.items() if name in topic.config}
     others = {name: str(topic.config[name]) for name in asked if str(topic.config[name]).lower() != asked[name].lower()}
     if others:
@@ -160,6 +163,14 @@ def _find_topic(client: RollwayClient, request: LoadRequest) -> Topic | None:
             "made."
         )
     return topic
+
+
+def _check_names(asked: Mapping[str, object], known: Mapping[str, object]) -> None:
+    for name in asked:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f": did you mean {near[0]}?" if near else f", which are {', '.join(known)}."
+            raise JobUsageError(f"--config {name} is none of the settings of topics{hint}")
 
 
 def _find_loaded(client: RollwayClient, request: LoadRequest) -> Job | None:
