@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from app.access.access_documents import acl_from
@@ -28,6 +31,7 @@ from rollway.spark.jobs import (
     copy,
     load,
 )
+from rollway.spark.jobs.cli import run_here
 from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.progress import Progress, SilentProgress
 from rollway.spark.jobs.reports import JobReport
@@ -149,6 +153,19 @@ def test_a_dry_run_fails_where_the_load_does(loading: Loading, rejects: Rejects,
     assert any(row in str(raised.value) for row in ("y,one", '"a":"z"'))
     with pytest.raises(RejectedRowsError):
         loading.run(rejects=rejects, topic_config=KEEP)
+
+
+def test_a_wrong_expression_is_one_line_on_stderr(loading: Loading, capfd: pytest.CaptureFixture[str]) -> None:
+    """PySpark has a log of its own for errors of queries: 8 KB of JSON with Java's stack."""
+    loading.write(("x", 1, OLD_MS))
+    line = ["load", str(loading.path), "--format", "csv", "--topic", loading.topic, "--url", loading.url]
+    for part in ("--key", "--where"):
+        arguments = [*line, "--partitions", "1", part, "nothing"]
+        # PySpark's logger keeps the stderr that it was made with.
+        PySparkLogger.getLogger("SQLQueryContextLogger").handlers[:] = [logging.StreamHandler(sys.stderr)]
+        assert run_here(arguments) == 2
+        (sentence,) = capfd.readouterr().err.splitlines()
+        assert f"{part} 'nothing' cannot be used" in sentence
 
 
 # What is made, and when

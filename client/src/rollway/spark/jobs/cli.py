@@ -25,7 +25,7 @@ from rollway.spark.jobs import job_options as options
 from rollway.spark.jobs.compare_job import CompareRequest, compare
 from rollway.spark.jobs.copy_job import CopyRequest, copy
 from rollway.spark.jobs.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, JobError, JobUsageError
-from rollway.spark.jobs.explaining import explain
+from rollway.spark.jobs.explaining import explain, leave_errors_to_us
 from rollway.spark.jobs.export_job import ExportRequest, export
 from rollway.spark.jobs.expressions import RecordExpressions
 from rollway.spark.jobs.file_sources import FileSource
@@ -130,6 +130,7 @@ def _carry_out(
         # on the line comes behind it, and wins.
         address = ["--url", str(context.params["url"])]
         submit(run.submission, [name, *address, *arguments_of_job(run.arguments, name)])
+    leave_errors_to_us()
     spark = SparkSession.builder.appName(f"rollway-spark {context.info_name}").getOrCreate()
     report = job(spark, request, progress=ConsoleProgress(), dry_run=dry_run)
     typer.echo(json.dumps(report.document()) if as_json else report.text())

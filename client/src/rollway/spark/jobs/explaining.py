@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
+
+from pyspark.logger import PySparkLogger
 
 from rollway.spark.jobs.expressions import first_sentence
 
 # The last line of a Python traceback, as workers send it through the JVM.
 _PYTHON_ERROR = re.compile(r"^(?:[\w.]+: )?(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Exit)): (.+)$", re.MULTILINE)
 _OURS = re.compile(r"^(?:[\w.]+: )?rollway\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
+
+
+def leave_errors_to_us() -> None:
+    """Keep PySpark in this process from writing each error of a query, as JSON with Java's stack, to stderr."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def explain(error: Exception) -> str:
