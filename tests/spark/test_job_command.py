@@ -15,6 +15,7 @@ from rollway.spark.jobs import cli
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place, parse_place
 from rollway.spark.jobs.submitting import LOGGING, SCRIPT, Submission, find_spark_submit
+from rollway.spark.jobs.topics import TopicAddress
 
 JOBS = ("load", "export", "copy", "compare", "replay")
 
@@ -39,9 +40,25 @@ JOBS = ("load", "export", "copy", "compare", "replay")
         ("compare t u --files x.csv", "either a second topic or --files"),
         ("compare t u --ignore offset", "'offset' is not a part of records"),
         ("compare t --files x.csv --ignore value", "nothing is left to compare"),
+        ("compare t t", "A topic is equal to itself: OTHER or --to-url must name another."),
+        ("compare t t --any-order --to-url HTTP://127.0.0.1:8080/", "A topic is equal to itself"),
+        ("compare t u --where true", "--where is for --files: two topics are compared as they are."),
+        ("compare t u --key x", "--key is for --files"),
+        ("compare t u --value x", "--value is for --files"),
+        ("compare t u --timestamp x", "--timestamp is for --files"),
+        ("compare t u --headers x", "--headers is for --files"),
+        ("compare t u --schema x", "--schema is for --files"),
+        ("compare t u --format csv", "--format is for --files"),
+        ("compare t u --read-option a=b", "--read-option is for --files"),
+        ("compare t u --skip-rejects", "--skip-rejects is for --files"),
+        ("compare t --files x.csv --to-url http://u:80", "--to-url is for a second topic, and --files are none."),
+        ("compare t --files x.csv --to-option a=b", "--to-option is for a second topic"),
         ("copy t u -o minPartitions=8", "minPartitions cannot be given as an option of t"),
         ("replay t u -o maxRecordsPerPartition=8", "maxRecordsPerPartition cannot be given as an option of t"),
         ("replay t t", "cannot be replayed into itself"),
+        ("replay t t --url http://Host:80 --to-url http://host/", "cannot be replayed into itself"),
+        ("copy t t --url https://host --to-url HTTPS://HOST:443", "cannot be copied to itself"),
+        ("copy t t --from-kafka a:9092,B:9092 --to-kafka b:9092,a:9092", "cannot be copied to itself"),
         ("replay t u --speed -1", "--speed -1 makes no sense"),
         ("replay t u --interval 0", "outside 0.1 to 3600"),
         ("replay t u --timestamps old", "neither keep nor now"),
@@ -58,6 +75,26 @@ def test_a_wrong_command_line_is_refused_before_spark_starts(
     assert printed.err.startswith("rollway-spark: ")
     assert printed.err.count("\n") == 1
     assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("http://host:8080", "http://host:8080/", True),
+        ("http://host", "HTTP://HOST:80", True),
+        ("https://host/", "https://host:443", True),
+        ("http://host/a/", "http://host/a", True),
+        ("http://host/a", "http://host/A", False),
+        ("http://host", "https://host", False),
+        ("http://host", "http://host:8080", False),
+        ("http://localhost:80", "http://127.0.0.1:80", False),
+        ("http://host:none", "http://host:none", True),
+        ("http://host:none", "http://host", False),
+    ],
+)
+def test_one_place_has_many_addresses(one: str, other: str, is_same: bool) -> None:
+    assert (TopicAddress(topic="t", url=one).place == TopicAddress(topic="t", url=other).place) is is_same
+    assert TopicAddress(topic="t", url=one).place != TopicAddress(topic="u", url=one).place
 
 
 def test_errors_are_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

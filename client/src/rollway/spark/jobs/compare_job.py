@@ -49,6 +49,8 @@ class CompareRequest:
             raise JobUsageError("Everything is ignored, and nothing is left to compare.")
         if "kafka" in (self.left.format, getattr(self.right, "format", "")):
             raise JobUsageError("Compare reads topics of Rollway services, and files.")
+        if isinstance(self.right, TopicAddress) and self.left.place == self.right.place:
+            raise JobUsageError("A topic is equal to itself: OTHER or --to-url must name another.")
 
     @property
     def compared(self) -> tuple[str, ...]:

@@ -50,11 +50,7 @@ class CopyRequest:
 
     def __post_init__(self) -> None:
         refuse_options(self.source, SPLITTING)
-        if (self.source.format, self.source.url, self.source.topic) == (
-            self.target.format,
-            self.target.url,
-            self.target.topic,
-        ):
+        if self.source.place == self.target.place:
             raise JobUsageError("A topic cannot be copied to itself.")
         if self.target.format == "kafka" and self.identity.application_id is not None:
             raise JobUsageError(

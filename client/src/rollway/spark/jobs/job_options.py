@@ -97,6 +97,17 @@ def pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
+def refuse_unused(given: Mapping[str, object], purpose: str) -> None:
+    """Return unless one of these options is given, which would be ignored: they are for ``purpose``.
+
+    Raises:
+        JobUsageError: it is.
+    """
+    for option, value in given.items():
+        if value:
+            raise JobUsageError(f"{option} is for {purpose}.")
+
+
 def address(topic: str, url: str, format_options: Sequence[str] | None) -> TopicAddress:
     """A topic of a Rollway service. A token may be in ``ROLLWAY_API_KEY``, where ``format("rollway")`` finds it."""
     return TopicAddress(topic=topic, url=url, options=pairs("--option", format_options))

@@ -59,7 +59,7 @@ class ReplayRequest:
         refuse_options(self.source, SPLITTING)
         if self.source.format != "rollway" or self.target.format != "rollway":
             raise JobUsageError("Replay reads and writes topics of Rollway services.")
-        if (self.source.url, self.source.topic) == (self.target.url, self.target.topic):
+        if self.source.place == self.target.place:
             raise JobUsageError("A topic cannot be replayed into itself.")
         if not 0 <= self.speed < float("inf"):
             raise JobUsageError(f"--speed {self.speed:g} makes no sense: 1 is as it was, 0 as fast as it goes.")

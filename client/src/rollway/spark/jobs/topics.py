@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -22,6 +23,7 @@ from rollway.spark.options import ReadOptions
 ISOLATION = "read_committed"
 KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 _KAFKA_MARKS = ("org.apache.kafka.", "org.apache.spark.sql.kafka010.")
+_PORTS = {"http": 80, "https": 443}
 
 # What a job says of its own accord: another value would be overruled, or overrule it.
 _DECIDED_IN_READS = (
@@ -65,6 +67,19 @@ class TopicAddress:
 
     def __str__(self) -> str:
         return self.topic if self.format == "rollway" else f"{self.topic} (Kafka at {self.url})"
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Equal for two ways of writing one address. Names are not looked up: one service may have several."""
+        if self.format == "kafka":
+            servers = sorted(each.strip().lower() for each in self.url.split(","))
+            return self.format, ",".join(servers), self.topic
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port or _PORTS.get(parts.scheme)
+        except ValueError:  # Whoever makes a client of it says what is wrong.
+            return self.format, self.url, self.topic
+        return self.format, f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}", self.topic
 
     def all_options(self) -> dict[str, str]:
         """The address and the options together, as ``format(...)`` takes them."""
