@@ -12,7 +12,17 @@ from pyspark.sql import SparkSession
 from rollway.client import ClientSettings, RollwayClient, Topic
 from rollway.records import Codec
 from rollway.spark.errors import OptionError
-from rollway.spark.jobs import CopyRequest, JobError, JobUsageError, LoadIdentity, SilentProgress, TopicAddress, copy
+from rollway.spark.jobs import (
+    CopyRequest,
+    JobError,
+    JobUsageError,
+    LoadIdentity,
+    ReplayRequest,
+    SilentProgress,
+    TopicAddress,
+    copy,
+    replay,
+)
 from rollway.spark.jobs.job_options import options_of_both
 from rollway.spark.jobs.targets import make_target, open_target
 from rollway.spark.jobs.topics import open_client
@@ -97,3 +107,20 @@ def test_a_job_that_waits_for_its_first_row_is_kept_open(
     assert (written.rows, written.partitions) == (1, {0: 1})
     assert [job.state for job in client.list_jobs(name)] == ["committed"]
     assert [value for _, _, value, _ in rows_of(spark, server, name)] == ["a"]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_topic_is_not_written_into_itself_by_another_name_of_its_service(
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, dry_run: bool
+) -> None:
+    topic = f"{name}-{dry_run}"
+    client.create_topic(topic, 1, KEEP)
+    spark.sql("SELECT 'a' AS value").write.format("rollway").mode("append").save(url=server.url, topic=topic)
+    here = TopicAddress(topic=topic, url=server.url)
+    there = TopicAddress(topic=topic, url=server.url.replace("127.0.0.1", "localhost"))
+    assert here.url != there.url
+    with pytest.raises(JobUsageError, match=r"are one topic by its id, .*would double it"):
+        copy(spark, CopyRequest(source=here, target=there), dry_run=dry_run)
+    with pytest.raises(JobUsageError, match=r"are one topic by its id, .*would double it"):
+        replay(spark, ReplayRequest(source=here, target=there, speed=0), dry_run=dry_run)
+    assert len(rows_of(spark, server, topic)) == 1

@@ -368,7 +368,7 @@ def _compare(
     if (other is None) == (not files):
         raise JobUsageError("Compare needs either a second topic or --files.")
     if files:
-        unused = {"--to-url": to_url, "--to-option": to_format_options}
+        unused: dict[str, object] = {"--to-url": to_url, "--to-option": to_format_options}
         options.refuse_unused(unused, "a second topic, and --files are none")
     else:
         unused = {"--format": kind, "--schema": schema, "--read-option": read_options, "--where": where, "--key": key}

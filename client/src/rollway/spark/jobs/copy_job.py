@@ -23,6 +23,7 @@ from rollway.spark.jobs.topics import (
     open_client,
     read_kafka,
     read_range,
+    refuse_itself,
     refuse_options,
     resolve_range,
 )
@@ -91,6 +92,8 @@ def copy(
             goal = find_target(client, request.target, request.source, kept)
             if goal is None and topic is None:
                 raise JobError(f"{request.target} does not exist; make it with the partitions it shall have.")
+            if goal is not None and topic is not None:
+                refuse_itself(request.source, topic, request.target, goal)
             if dry_run:
                 return _plan(request, wanted, rows, started)
             if goal is None and topic is not None:

@@ -24,6 +24,7 @@ from rollway.spark.jobs.topics import (
     TopicRange,
     open_client,
     read_range,
+    refuse_itself,
     refuse_options,
     resolve_range,
 )
@@ -94,6 +95,8 @@ def replay(
         topic = source.describe_topic(request.source.topic)
         kept = topic.partition_count if request.keep_partitions else None
         goal = find_target(target, request.target, request.source, kept)
+        if goal is not None:
+            refuse_itself(request.source, topic, request.target, goal)
         positions = _positions(source, target, request, topic, goal)
         first, resumed = positions.resume()
         wanted = _range(source, request, resumed)

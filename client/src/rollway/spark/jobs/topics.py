@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
 
-from rollway.client import OffsetOutOfRangeError, RollwayClient
+from rollway.client import OffsetOutOfRangeError, RollwayClient, Topic
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.expressions import first_sentence
 from rollway.spark.jobs.places import Place
@@ -111,6 +111,20 @@ def refuse_options(address: TopicAddress, names: Collection[str]) -> None:
     for name in address.options:
         if name.lower() in lowered:
             raise JobUsageError(f"{name} cannot be given as an option of {address}: the job decides it.")
+
+
+def refuse_itself(source: TopicAddress, topic: Topic, target: TopicAddress, goal: Topic) -> None:
+    """Return unless the topic that is to be written is the one that is read, whatever the two addresses are.
+
+    Raises:
+        JobUsageError: it is, or one of them is the other's backup, which cannot be told.
+    """
+    if topic.topic_id == goal.topic_id:
+        raise JobUsageError(
+            f"{source} at {source.url} and {target} at {target.url} are one topic by its id, {topic.topic_id}: writing "
+            "it into itself would double it. If one service was restored from a backup of the other, write to a topic "
+            "with another name."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
