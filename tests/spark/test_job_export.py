@@ -7,23 +7,81 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrameWriter, SparkSession
 
-from rollway.spark.jobs import ExportRequest, JobError, export
+from rollway.client import RollwayClient
+from rollway.spark.jobs import ExportRequest, JobError, export, parse_place
 from rollway.spark.jobs.checkpoints import CheckpointFolder
 from rollway.spark.jobs.hadoop_files import HadoopFiles
 from tests.servers import ServerProcess
-from tests.spark.orders import address, load_orders
+from tests.spark.orders import KEEP, address, load_orders
 
 
 def exported_ids(spark: SparkSession, folder: Path) -> list[int]:
     return sorted(int(row[0]) for row in spark.read.parquet(str(folder)).selectExpr("cast(value as string)").collect())
 
 
-def request_of(server: ServerProcess, name: str, folder: Path, *, take_over: bool = False) -> ExportRequest:
-    return ExportRequest(source=address(server, name), destination=str(folder), take_over=take_over)
+def request_of(server: ServerProcess, name: str, folder: Path, **others: Any) -> ExportRequest:
+    return ExportRequest(source=address(server, name), destination=str(folder), **others)
+
+
+def append(spark: SparkSession, server: ServerProcess, topic: str, *values: int) -> None:
+    rows = spark.createDataFrame([(str(value),) for value in values], "value string")
+    rows.write.format("rollway").mode("append").save(url=server.url, topic=topic)
+
+
+@pytest.mark.parametrize("start", ["latest", "2100-01-01"])
+def test_the_first_run_fixes_where_an_export_begins(
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path, start: str
+) -> None:
+    """Though there is nothing there yet. Every run looked for the place anew, and none exported anything."""
+    topic, out = f"{name}-{start}", tmp_path / "out"
+    client.create_topic(topic, 1, KEEP)
+    append(spark, server, topic, 1, 2)
+    request = request_of(server, topic, out, start=parse_place(start))
+    export(spark, request, dry_run=True)
+    append(spark, server, topic, 3)
+    first = export(spark, request)
+    assert (first.outcome, first.rows, first.details["run"]) == ("nothing_to_do", 0, 0)
+    assert "no records to export yet" in first.summary
+    append(spark, server, topic, 4, 5)
+    second = export(spark, request)
+    assert (second.outcome, second.rows, second.details["run"]) == ("done", 2, 1)
+    assert exported_ids(spark, out) == [4, 5]
+
+
+@pytest.mark.parametrize(("step", "rows"), [("finish", 3), ("clear", 1)])
+def test_a_run_counts_what_it_finishes_of_another_one(
+    spark: SparkSession,
+    server: ServerProcess,
+    client: RollwayClient,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    rows: int,
+) -> None:
+    """Of one that was killed before its checkpoint, and not of one that was killed just after it."""
+    topic = f"{name}-{step}"
+    client.create_topic(topic, 1, KEEP)
+    append(spark, server, topic, 1, 2)
+
+    def killed(*_: object) -> None:
+        raise JobError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointFolder, step, killed)
+        with pytest.raises(JobError, match="killed"):
+            export(spark, request_of(server, topic, tmp_path / "out"))
+    files = len(list((tmp_path / "out").glob("date=*/*/*.parquet")))
+    append(spark, server, topic, 3)
+    report = export(spark, request_of(server, topic, tmp_path / "out"))
+    assert (report.outcome, report.rows, report.details["run"]) == ("done", rows, 2)
+    assert report.details["finished"] == ({"run": 1, "rows": 2, "files": files} if step == "finish" else None)
+    assert exported_ids(spark, tmp_path / "out") == [1, 2, 3]
 
 
 @pytest.mark.parametrize("take_over", [False, True])

@@ -210,7 +210,9 @@ def test_export_that_was_killed_exports_nothing_twice(
             target.parent.mkdir(parents=True, exist_ok=True)
             path.rename(target)
     report = export(spark, request)
-    assert report.outcome == ("done" if moment == "while reading" else "nothing_to_do")
+    assert (report.outcome, report.rows) == ("done", 60)
+    finished = None if moment == "while reading" else {"run": 1, "rows": 60, "files": len(files)}
+    assert (report.details["run"], report.details["finished"]) == (1, finished)
     assert sorted(int(row[2]) for row in exported(spark, destination)) == list(range(60))
     assert folder.read_intent() is None
 

@@ -28,7 +28,8 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportCheckpoint:
-    """Up to where a topic is exported: offsets are the next to be exported, ``run`` numbers from 1."""
+    """Up to where a topic is exported: offsets are the next to be exported, ``run`` numbers from 1, and is 0
+    before there were records."""
 
     topic: str
     topic_id: str

@@ -76,7 +76,8 @@ class ExportRequest:
 def export(
     spark: SparkSession, request: ExportRequest, *, progress: Progress | None = None, dry_run: bool = False
 ) -> JobReport:
-    """Export what has come since the last run. One run at a time for a topic and a folder, which a lock there sees to.
+    """Export what has come since the last run. The first one fixes where the export begins, also where it finds no
+    records there. One run at a time for a topic and a folder, which a lock there sees to.
 
     A run that was killed leaves nothing that readers see twice: the next one finishes or repeats it first.
 
@@ -111,13 +112,9 @@ def _export(
 ) -> JobReport:
     started = time.monotonic()
     checkpoint = folder.read()
-    intent = folder.read_intent()
-    finished: tuple[str, ...] = ()
-    if intent is not None and intent.staged and not dry_run:
-        progress.say(f"Finishing run {intent.run}, which was interrupted after it had read everything.")
-        checkpoint = _publish(files, folder, request, checkpoint, intent)
-        amount = f"{counted(intent.rows, 'record')}, {counted(len(intent.files), 'file')}"
-        finished = (f"finished run {intent.run} first, which was interrupted: {amount}",)
+    finished: RunIntent | None = None
+    if not dry_run:
+        checkpoint, finished = _finish(files, folder, request, checkpoint, progress)
     with open_client(request.source) as client:
         wanted = resolve_range(
             client, request.source, _start_of(request, checkpoint), request.end, request.on_data_loss
@@ -133,15 +130,9 @@ def _export(
     if dry_run:
         return _plan(request, wanted, checkpoint, started)
     if wanted.offset_count == 0:
-        return JobReport(
-            job="export",
-            outcome="nothing_to_do",
-            summary=f"{request.source} has no records that are not in {request.destination}.",
-            rows=0,
-            seconds=time.monotonic() - started,
-            details={"range": wanted.as_json(), "run": checkpoint.run if checkpoint else 0},
-            lines=finished,
-        )
+        if checkpoint is None:
+            checkpoint = _begin(folder, request, wanted)
+        return _report_of_none(request, wanted, checkpoint, finished, time.monotonic() - started)
     run = RunIntent(
         run=1 if checkpoint is None else checkpoint.run + 1,
         topic_id=wanted.topic_id,
@@ -156,6 +147,34 @@ def _export(
     run = folder.staged(run, written_rows, staged)
     _publish(files, folder, request, checkpoint, run)
     return _report(request, wanted, run, finished, time.monotonic() - started)
+
+
+def _finish(
+    files: HadoopFiles,
+    folder: CheckpointFolder,
+    request: ExportRequest,
+    checkpoint: ExportCheckpoint | None,
+    progress: Progress,
+) -> tuple[ExportCheckpoint | None, RunIntent | None]:
+    """Publish what a run had staged that was killed then: the checkpoint after it, and the run if there was one."""
+    intent = folder.read_intent()
+    if intent is None or not intent.staged:
+        return checkpoint, None
+    if checkpoint is not None and checkpoint.run >= intent.run:
+        folder.clear()
+        return checkpoint, None
+    progress.say(f"Finishing run {intent.run}, which was interrupted after it had read everything.")
+    return _publish(files, folder, request, checkpoint, intent), intent
+
+
+def _begin(folder: CheckpointFolder, request: ExportRequest, wanted: TopicRange) -> ExportCheckpoint:
+    """Say where the export begins though there is nothing to export: ``latest`` is another place in the next run."""
+    folder.lock.check()
+    checkpoint = ExportCheckpoint(
+        topic=request.source.topic, topic_id=wanted.topic_id, run=0, offsets=dict(wanted.ends), rows=0
+    )
+    folder.finish(checkpoint)
+    return checkpoint
 
 
 def _start_of(request: ExportRequest, checkpoint: ExportCheckpoint | None) -> Place:
@@ -205,9 +224,6 @@ def _publish(
     Raises:
         JobError: another run has taken over, or a file is in neither place.
     """
-    if checkpoint is not None and checkpoint.run >= intent.run:
-        folder.clear()
-        return checkpoint
     staging, destination = folder.staging_of(intent.run_id), request.destination.rstrip("/")
     moves: dict[str, str] = {}
     for path in intent.files:
@@ -236,7 +252,7 @@ def _publish(
 
 
 def _plan(request: ExportRequest, wanted: TopicRange, checkpoint: ExportCheckpoint | None, started: float) -> JobReport:
-    since = "its beginning" if checkpoint is None else f"where run {checkpoint.run} ended"
+    since = f"where run {checkpoint.run} ended" if checkpoint is not None and checkpoint.run else "its beginning"
     return JobReport(
         job="export",
         outcome="dry_run",
@@ -250,13 +266,48 @@ def _plan(request: ExportRequest, wanted: TopicRange, checkpoint: ExportCheckpoi
     )
 
 
+def _report_of_none(
+    request: ExportRequest,
+    wanted: TopicRange,
+    checkpoint: ExportCheckpoint,
+    finished: RunIntent | None,
+    seconds: float,
+) -> JobReport:
+    """The report of a run that found nothing to read, but may have finished another one."""
+    summary = f"{request.source} has no records that are not in {request.destination}."
+    if finished is not None:
+        summary = (
+            f"Exported {_amount(finished)} of {request.source} to {request.destination} that run {finished.run} had "
+            "read before it was interrupted; there are no more."
+        )
+    elif checkpoint.run == 0:
+        summary = f"{request.source} has no records to export yet: those that come next go to {request.destination}."
+    return JobReport(
+        job="export",
+        outcome="nothing_to_do" if finished is None else "done",
+        summary=summary,
+        rows=0 if finished is None else finished.rows,
+        seconds=seconds,
+        details={"range": wanted.as_json(), "run": checkpoint.run, "finished": _finished_facts(finished)},
+    )
+
+
+def _amount(run: RunIntent) -> str:
+    return f"{counted(run.rows, 'record')} in {counted(len(run.files), 'file')}"
+
+
+def _finished_facts(finished: RunIntent | None) -> dict[str, int] | None:
+    return None if finished is None else {"run": finished.run, "rows": finished.rows, "files": len(finished.files)}
+
+
 def _report(
     request: ExportRequest,
     wanted: TopicRange,
     run: RunIntent,
-    finished: tuple[str, ...],
+    finished: RunIntent | None,
     seconds: float,
 ) -> JobReport:
+    before = () if finished is None else (f"before, what run {finished.run} had left: {_amount(finished)}",)
     lost = (
         (f"{counted(wanted.lost_count, 'offset')} had been deleted before they were exported",)
         if wanted.lost_count
@@ -267,11 +318,17 @@ def _report(
         outcome="done",
         summary=f"Exported {counted(run.rows, 'record')} of {request.source} to {counted(len(run.files), 'file')} in "
         f"{request.destination} {rate(run.rows, seconds)} (run {run.run}).",
-        rows=run.rows,
+        rows=run.rows + (0 if finished is None else finished.rows),
         size_bytes=wanted.size_bytes,
         seconds=seconds,
-        details={"range": wanted.as_json(), "run": run.run, "files": len(run.files), "lost": wanted.lost_count},
-        lines=(*finished, *lost, *_range_lines(run.starts, run.ends)),
+        details={
+            "range": wanted.as_json(),
+            "run": run.run,
+            "files": len(run.files),
+            "lost": wanted.lost_count,
+            "finished": _finished_facts(finished),
+        },
+        lines=(*before, *lost, *_range_lines(run.starts, run.ends)),
     )
 
 
