@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -13,9 +14,10 @@ import pytest
 from pyspark.sql import DataFrameWriter, SparkSession
 
 from rollway.client import RollwayClient
-from rollway.spark.jobs import ExportRequest, JobError, export, parse_place
+from rollway.spark.jobs import EARLIEST, LATEST, ExportRequest, JobError, JobUsageError, export, parse_place
 from rollway.spark.jobs.checkpoints import CheckpointFolder
 from rollway.spark.jobs.hadoop_files import HadoopFiles
+from rollway.spark.jobs.topics import resolve_range
 from tests.servers import ServerProcess
 from tests.spark.orders import KEEP, address, load_orders
 
@@ -82,6 +84,53 @@ def test_a_run_counts_what_it_finishes_of_another_one(
     assert (report.outcome, report.rows, report.details["run"]) == ("done", rows, 2)
     assert report.details["finished"] == ({"run": 1, "rows": 2, "files": files} if step == "finish" else None)
     assert exported_ids(spark, tmp_path / "out") == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("topic", "columns"), [("_ours", ()), (".theirs", ("value", "HEADERS"))])
+def test_the_export_of_a_topic_whose_name_hides_files_can_be_read(
+    spark: SparkSession,
+    server: ServerProcess,
+    client: RollwayClient,
+    tmp_path: Path,
+    topic: str,
+    columns: tuple[str, ...],
+) -> None:
+    client.create_topic(topic, 1, KEEP)
+    append(spark, server, topic, 1, 2)
+    request = request_of(server, topic, tmp_path / "out", columns=columns)
+    assert export(spark, request).rows == 2
+    assert exported_ids(spark, tmp_path / "out") == [1, 2]
+
+
+def test_a_run_of_an_older_version_is_finished_by_its_names(
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path
+) -> None:
+    """Of its two files one was moved, to a name that began with the topic's."""
+    client.create_topic(name, 1, KEEP)
+    append(spark, server, name, 1, 2)
+    end = sum(resolve_range(client, address(server, name), EARLIEST, LATEST).ends.values())
+    out, folder = tmp_path / "out", CheckpointFolder(HadoopFiles(spark), str(tmp_path / "out"), name)
+    made, hour = tmp_path / "made", "date=2013-07-04/hour=0"
+    spark.range(1, 3).selectExpr("cast(cast(id as string) as binary) AS value").repartition(2).write.parquet(str(made))
+    first, second = made.glob("*.parquet")
+    for path in (Path(folder.staging_of("old")) / hour / first.name, out / hour / f"{name}-run-000001-{second.name}"):
+        path.parent.mkdir(parents=True)
+        (first if path.name == first.name else second).rename(path)
+    files = [f"{hour}/{each.name}" for each in (first, second)]
+    old = {"version": 1, "run": 1, "topic_id": client.describe_topic(name).topic_id, "run_id": "old"}
+    old |= {"starts": {"0": 0}, "ends": {"0": end}, "staged": True, "rows": 2, "files": files}
+    (out / "_rollway" / name / "run.json").write_text(json.dumps(old))
+    assert export(spark, request_of(server, name, out)).details["finished"] == {"run": 1, "rows": 2, "files": 2}
+    assert exported_ids(spark, out) == [1, 2]
+
+
+def test_a_column_that_is_there_anyway_is_refused_however_it_is_written(
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path
+) -> None:
+    client.create_topic(name, 1, KEEP)
+    request = request_of(server, name, tmp_path / "out", columns=("value AS Date",))
+    with pytest.raises(JobUsageError, match="--select names date more than once"):
+        export(spark, request)
 
 
 @pytest.mark.parametrize("take_over", [False, True])

@@ -206,7 +206,7 @@ def test_export_that_was_killed_exports_nothing_twice(
     if moment == "after publishing":
         for path in Path(folder.staging).rglob("*.parquet"):
             relative = path.relative_to(folder.staging)
-            target = destination / relative.parent / f"{topic}-run-000001-{path.name}"
+            target = destination / relative.parent / f"{intent.prefix_of(topic)}-{path.name}"
             target.parent.mkdir(parents=True, exist_ok=True)
             path.rename(target)
     report = export(spark, request)

@@ -53,6 +53,12 @@ class RunIntent:
     rows: int = 0
     files: tuple[str, ...] = ()
     """All that it has staged, relative to its folder there."""
+    is_topic_first: bool = False
+    """Its files are named as older versions named them, by whom it was begun."""
+
+    def prefix_of(self, topic: str) -> str:
+        """How its files' names begin. Not with the topic's: readers leave out what begins with ``_`` or ``.``."""
+        return f"{topic}-run-{self.run:06}" if self.is_topic_first else f"run-{self.run:06}-{topic}"
 
 
 class CheckpointFolder:
@@ -113,6 +119,7 @@ class CheckpointFolder:
                 staged=bool(document["staged"]),
                 rows=int(document["rows"]),
                 files=tuple(map(str, document["files"])),
+                is_topic_first=bool(document.get("is_topic_first", True)),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise self._broken("run.json") from None
@@ -157,6 +164,7 @@ class CheckpointFolder:
             "staged": intent.staged,
             "rows": intent.rows,
             "files": list(intent.files),
+            "is_topic_first": intent.is_topic_first,
         }
         self._files.replace_text(f"{self._folder}/run.json", f"{json.dumps(document)}\n")
 

@@ -70,7 +70,7 @@ class ExportRequest:
     @property
     def wants_headers(self) -> bool:
         """Whether an expression speaks of headers."""
-        return any("headers" in each for each in self.columns)
+        return any("headers" in each.lower() for each in self.columns)
 
 
 def export(
@@ -187,7 +187,8 @@ def _selected(rows: DataFrame, request: ExportRequest) -> DataFrame:
         chosen = dated.selectExpr(*request.selected, *PARTITIONED_BY)
     except PySparkException as error:
         raise JobUsageError(f"--select cannot be used: {first_sentence(error)}") from None
-    repeated = {name for name in chosen.columns if chosen.columns.count(name) > 1}
+    names = [name.lower() for name in chosen.columns]
+    repeated = {name for name in names if names.count(name) > 1}
     if repeated:
         raise JobUsageError(
             f"--select names {', '.join(sorted(repeated))} more than once; date and hour are there anyway."
@@ -228,8 +229,7 @@ def _publish(
     moves: dict[str, str] = {}
     for path in intent.files:
         parent, _, name = path.rpartition("/")
-        target = f"{destination}/{parent}/{request.source.topic}-run-{intent.run:06}-{name}"
-        moves[f"{staging}/{path}"] = target
+        moves[f"{staging}/{path}"] = f"{destination}/{parent}/{intent.prefix_of(request.source.topic)}-{name}"
     folder.lock.check()
     gone = [source for source, target in moves.items() if not files.exists(source) and not files.exists(target)]
     if gone:
