@@ -368,12 +368,11 @@ def _compare(
     if (other is None) == (not files):
         raise JobUsageError("Compare needs either a second topic or --files.")
     if files:
-        unused: dict[str, object] = {"--to-url": to_url, "--to-option": to_format_options}
-        options.refuse_unused(unused, "a second topic, and --files are none")
+        options.refuse_unused({"--to-url": to_url, "--to-option": to_format_options}, options.NEEDS_A_SECOND_TOPIC)
     else:
         unused = {"--format": kind, "--schema": schema, "--read-option": read_options, "--where": where, "--key": key}
         unused |= {"--value": value, "--timestamp": timestamp, "--headers": headers, "--skip-rejects": skip_rejects}
-        options.refuse_unused(unused, "--files: two topics are compared as they are")
+        options.refuse_unused(unused, options.NEEDS_FILES)
     given_to = to_format_options if to_format_options is not None else format_options
     request = CompareRequest(
         left=options.address(topic, url, format_options),

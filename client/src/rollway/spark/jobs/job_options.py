@@ -97,6 +97,10 @@ def pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
+NEEDS_A_SECOND_TOPIC = "a second topic, and --files are none"
+NEEDS_FILES = "--files: two topics are compared as they are"
+
+
 def refuse_unused(given: Mapping[str, object], purpose: str) -> None:
     """Return unless one of these options is given, which would be ignored: they are for ``purpose``.
 
