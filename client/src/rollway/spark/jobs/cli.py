@@ -355,8 +355,9 @@ def _compare(
 ) -> None:
     """Compare two topics, or a topic and files; exit status 3 and the first difference if they differ.
 
-    Two topics must have the same records in the same order in each partition; offsets may differ. Files are read as
-    load does it, and must have the same records in any order; rows that cannot be records differ unless they are skipped.
+    Two topics must have the same records in the same order in each partition; offsets may differ. Files are read and
+    turned into records as load does it, and must have the same records in any order; rows that cannot be records are a
+    difference, too, unless they are skipped.
 
     \b
     Examples:
@@ -366,21 +367,11 @@ def _compare(
     """
     if (other is None) == (not files):
         raise JobUsageError("Compare needs either a second topic or --files.")
-    if files:
-        options.refuse_unused({"--to-url": to_url, "--to-option": to_format_options}, options.NEEDS_A_SECOND_TOPIC)
-    else:
-        unused: dict[str, object] = {
-            "--format": kind,
-            "--schema": schema,
-            "--where": where,
-            "--read-option": read_options,
-        }
-        unused |= {"--key": key, "--value": value, "--timestamp": timestamp, "--headers": headers}
-        unused["--skip-rejects"] = skip_rejects
-        options.refuse_unused(unused, options.NEEDS_FILES)
+    options.refuse_unused(context, *(options.OF_A_SECOND_TOPIC if files else options.OF_FILES))
+    given_to = to_format_options if to_format_options is not None else format_options
     request = CompareRequest(
         left=options.address(topic, url, format_options),
-        right=options.address(other, to_url or url, format_options if to_format_options is None else to_format_options)
+        right=options.address(other, to_url or url, given_to)
         if other is not None
         else FileSource(
             paths=tuple(files or ()),

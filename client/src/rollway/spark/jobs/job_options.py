@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -97,19 +97,23 @@ def pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-NEEDS_A_SECOND_TOPIC = "a second topic, and --files are none"
-NEEDS_FILES = "--files: two topics are compared as they are"
+OF_A_SECOND_TOPIC = ({"to_url", "to_format_options"}, "a second topic, and --files are none")
+OF_FILES = (
+    {"kind", "schema", "read_options", "where", "key", "value", "timestamp", "headers", "skip_rejects"},
+    "--files: two topics are compared as they are",
+)
 
 
-def refuse_unused(given: Mapping[str, object], purpose: str) -> None:
-    """Return unless one of these options is given, which would be ignored: they are for ``purpose``.
+def refuse_unused(context: typer.Context, names: Collection[str], purpose: str) -> None:
+    """Return unless an option is given whose parameter has one of these names: it is for ``purpose``, and would be
+    ignored.
 
     Raises:
-        JobUsageError: it is.
+        JobUsageError: one is.
     """
-    for option, value in given.items():
-        if value:
-            raise JobUsageError(f"{option} is for {purpose}.")
+    for parameter in context.command.params:
+        if parameter.name in names and context.params[parameter.name]:
+            raise JobUsageError(f"{parameter.opts[0]} is for {purpose}.")
 
 
 def address(topic: str, url: str, format_options: Sequence[str] | None) -> TopicAddress:
