@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
@@ -11,6 +12,25 @@ from rollway.client.errors import InvalidAnswerError
 Isolation = Literal["read_uncommitted", "read_committed"]
 Place = Literal["earliest", "latest", "max_timestamp"]
 JobMode = Literal["transactional", "idempotent"]
+
+
+def invalid_answer(error: Exception) -> InvalidAnswerError:
+    """What to say when reading an answer has failed like this."""
+    what = f"lacks {error}" if isinstance(error, KeyError) else f"cannot be read ({error})"
+    return InvalidAnswerError(f"an answer of the service {what}; is it Rollway, and not older?")
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Within, an answer is taken apart, and nothing else is done.
+
+    Raises:
+        InvalidAnswerError: something of it is missing, or is not what it should be.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise invalid_answer(error) from None
 
 
 class _Document:
@@ -28,7 +48,7 @@ class _Document:
         try:
             return cls(**{field.name: document[field.name] for field in fields(cls)})  # type: ignore[arg-type]
         except (KeyError, TypeError) as error:
-            raise InvalidAnswerError(f"an answer of the service lacks {error}; is it Rollway, and not older?") from None
+            raise invalid_answer(error) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +64,10 @@ class Topic(_Document):
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        config = {name: setting["value"] for name, setting in document["config"].items()}
-        own = {name: config[name] for name, setting in document["config"].items() if setting["source"] == "topic"}
-        return cls(document["name"], document["topic_id"], len(document["partitions"]), config, own)
+        with reading():
+            config = {name: setting["value"] for name, setting in document["config"].items()}
+            own = {name: config[name] for name, setting in document["config"].items() if setting["source"] == "topic"}
+            return cls(document["name"], document["topic_id"], len(document["partitions"]), config, own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +201,10 @@ class Job(_Document):
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        partitions = [JobPartition.of(each) for each in document.get("partitions", ())]
-        topics = list(document.get("topics", ()))
-        return super(Job, cls).of({**document, "topics": topics, "partitions": partitions})
+        with reading():
+            partitions = [JobPartition.of(each) for each in document.get("partitions", ())]
+            topics = list(document.get("topics", ()))
+            return super(Job, cls).of({**document, "topics": topics, "partitions": partitions})
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ from rollway.client.answers import (
     SplitRange,
     Splits,
     Topic,
+    reading,
 )
-from rollway.client.errors import problem_error
+from rollway.client.errors import InvalidAnswerError, problem_error
 from rollway.client.settings import ClientSettings
 from rollway.client.transport import JSON, Answer, Transport
 from rollway.records import decode_multi_frame
@@ -44,8 +45,8 @@ class RollwayClient:
     Thread-safe, with one connection for each thread that asks at the same time; connections are kept. Blocks. Not
     picklable: make one in each task from its ``ClientSettings``.
 
-    Every call raises ``ServiceUnavailableError`` when the service cannot be reached, and ``ProblemError``, or the kind
-    of it that says what is wrong, when it refuses.
+    Every call raises ``ServiceUnavailableError`` when the service cannot be reached, ``ProblemError``, or the kind of
+    it that says what is wrong, when it refuses, and ``InvalidAnswerError`` when what answers is not Rollway.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -76,7 +77,9 @@ class RollwayClient:
 
     def list_topics(self) -> list[str]:
         """Names of all topics that may be described, in order; not the service's own."""
-        return [page["name"] for page in self._pages("/v1/topics", {}) if not page["internal"]]
+        topics = list(self._pages("/v1/topics", {}))
+        with reading():
+            return [topic["name"] for topic in topics if not topic["internal"]]
 
     def describe_topic(self, topic: str) -> Topic:
         """The topic as it is.
@@ -107,11 +110,12 @@ class RollwayClient:
             OffsetOutOfRangeError: a start offset is below the log start, unless the request allows that.
         """
         document = self._json("POST", f"{_topic(topic)}/splits", request)
-        return Splits(
-            [SplitRange.of(each) for each in document["splits"]],
-            [SplitPartition.of(each) for each in document["partitions"]],
-            document["size_bytes"],
-        )
+        with reading():
+            return Splits(
+                [SplitRange.of(each) for each in document["splits"]],
+                [SplitPartition.of(each) for each in document["partitions"]],
+                document["size_bytes"],
+            )
 
     # Offsets
 
@@ -121,7 +125,9 @@ class RollwayClient:
         Raises:
             TopicNotFoundError: there is none.
         """
-        return [PartitionOffsets.of(each) for each in self._get(f"{_topic(topic)}/partitions")["partitions"]]
+        document = self._get(f"{_topic(topic)}/partitions")
+        with reading():
+            return [PartitionOffsets.of(each) for each in document["partitions"]]
 
     def offsets_for_times(
         self, asked: Sequence[OffsetAsk], *, isolation: Isolation = "read_uncommitted"
@@ -138,11 +144,18 @@ class RollwayClient:
                 for ask in asked[begin : begin + OFFSET_ASKS_MAX]
             ]
             document = self._json("POST", "/v1/offsets", {"queries": queries, "isolation": isolation})
-            for result in document["results"]:
-                if (problem := result.get("error")) is not None:
-                    raise problem_error(self.settings.url, problem["status"], problem)
-                answers.append(OffsetAnswer.of(result))
+            with reading():
+                answers += [self._offset_answer(result) for result in document["results"]]
+        if len(answers) != len(asked):
+            raise InvalidAnswerError(
+                f"the service has {len(answers)} answers to {len(asked)} questions; is it Rollway?"
+            )
         return answers
+
+    def _offset_answer(self, result: Mapping[str, Any]) -> OffsetAnswer:
+        if (problem := result.get("error")) is not None:
+            raise problem_error(self.settings.url, problem["status"], problem)
+        return OffsetAnswer.of(result)
 
     def pin_positions(self, group: str, positions: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, int]]:
         """Where the group begins to read: ``positions``, but where it has a position already, that one.
@@ -220,7 +233,9 @@ class RollwayClient:
             headers={"Content-Type": JSON, "Accept": FRAMES},
             wait_ms=wait_ms,
         )
-        return any(frame.error_code or len(frame.content) for frame in decode_multi_frame(answer.content).frames)
+        with reading():
+            frames = decode_multi_frame(answer.content).frames
+        return any(frame.error_code or len(frame.content) for frame in frames)
 
     def produce_batches(
         self, topic: str, partition: int, pieces: Sequence[bytes | memoryview], *, acks: str = "all"
@@ -332,10 +347,13 @@ class RollwayClient:
         asked = {**parameters, "limit": str(PAGE_SIZE)}
         while True:
             page = self._get(f"{path}?{urlencode(asked)}")
-            yield from page["data"]
-            if not page["has_more"]:
+            with reading():
+                members = list(page["data"])
+                next_cursor = page["next_cursor"] if page["has_more"] else None
+            yield from members
+            if next_cursor is None:
                 return
-            asked["start_after"] = page["next_cursor"]
+            asked["start_after"] = next_cursor
 
 
 def _topic(topic: str) -> str:
@@ -351,9 +369,9 @@ def _pins(group: str) -> str:
 
 
 def _positions(document: Any) -> dict[str, dict[int, int]]:
-    return {
-        topic: {int(number): offset for number, offset in each.items()} for topic, each in document["positions"].items()
-    }
+    with reading():
+        found = document["positions"].items()
+        return {topic: {int(number): offset for number, offset in each.items()} for topic, each in found}
 
 
 def _job(job_id: str) -> str:
@@ -363,4 +381,5 @@ def _job(job_id: str) -> str:
 def _aborted(answer: Answer) -> list[tuple[int, int]]:
     """Producer id and first offset of each aborted transaction that the answer names."""
     pairs = (each.partition("/") for each in answer.headers.get("Aborted-Transactions", "").split(", ") if each)
-    return [(int(producer_id), int(first_offset)) for producer_id, _, first_offset in pairs]
+    with reading():
+        return [(int(producer_id), int(first_offset)) for producer_id, _, first_offset in pairs]
