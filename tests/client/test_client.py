@@ -131,7 +131,39 @@ def test_waiting_for_records_ends_when_there_are_some(client: RollwayClient, top
     assert client.wait_for({"no-such": {0: 0}}, isolation="read_committed", wait_ms=60_000)
 
 
+def test_waiting_for_more_partitions_than_a_request_takes(client: RollwayClient) -> None:
+    """Twenty thousand of them, none of which can be read; and names as long as they may be."""
+    for name, partition_count in (("no-such", 20_000), ("x" * 249, 9_000)):
+        positions = {name: dict.fromkeys(range(partition_count), 2**63 - 1)}
+        for _ in range(5):
+            assert client.wait_for(positions, isolation="read_committed", wait_ms=60_000)
+
+
+def test_partitions_beyond_a_request_are_waited_for_in_turns(
+    client: RollwayClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """News of any of them end the wait when its turn has come."""
+    monkeypatch.setattr("rollway.client.client.FETCH_PARTITIONS_MAX", 1)
+    at_the_end = {topic: {0: 0, 1: 0, 2: 0}}
+    for _ in range(4):
+        assert not client.wait_for(at_the_end, isolation="read_committed", wait_ms=1)
+    client.produce_batches(topic, 2, [batch(b"a")])
+    for _ in range(2):
+        found = [client.wait_for(at_the_end, isolation="read_committed", wait_ms=1) for _ in range(3)]
+        assert sorted(found) == [False, False, True]
+    assert not client.wait_for({}, isolation="read_committed", wait_ms=1)
+
+
 # Offsets
+
+
+def test_questions_beyond_a_request_are_asked_in_several(client: RollwayClient) -> None:
+    """Two megabytes of them, as the name is as long as it may be; the answers are in order."""
+    name = client.create_topic("x" * 249, 2).name
+    client.produce_batches(name, 1, [batch(b"a")])
+    asked = [OffsetAsk(name, number % 2, "latest") for number in range(6_001)]
+    answers = client.offsets_for_times(asked)
+    assert [(answer.partition, answer.offset) for answer in answers] == [(n % 2, n % 2) for n in range(6_001)]
 
 
 def test_offsets_are_found_by_time_and_by_place(client: RollwayClient, topic: str) -> None:

@@ -412,3 +412,25 @@ def test_news_end_the_wait(streams: Streams, topic: FilledTopic) -> None:
     assert reader.latestOffset(start, ReadAllAvailable()) == start
     topic.send_values(1, "d")
     assert reader.latestOffset(start, ReadAllAvailable()) == offsets(topic, 3, 1)
+
+
+def test_news_beyond_one_request_end_the_wait_in_turn(
+    streams: Streams, topic: FilledTopic, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream of more partitions than a request takes waits for a part of them each time, in one request as ever."""
+    monkeypatch.setattr("rollway.client.client.FETCH_PARTITIONS_MAX", 1)
+    reader = streams.reader(topic)
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    before = counted(http, "rollway_http_requests_total")
+    for _ in range(2):
+        assert reader.latestOffset(start, ReadAllAvailable()) == start
+    assert counted(http, "rollway_http_requests_total") - before - 1 == 2
+    topic.send_values(0, "d")
+    topic.send_values(1, "e")
+    assert reader.latestOffset(start, ReadAllAvailable()) == offsets(topic, 4, 1)
+    start = offsets(topic, 4, 1)
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    topic.send_values(1, "f")
+    ends = [reader.latestOffset(start, ReadAllAvailable()) for _ in range(2)]
+    assert offsets(topic, 4, 2) in ends

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 from rollway.client.answers import (
@@ -36,6 +37,15 @@ END_TIMEOUT_MS = 30_000
 PAGE_SIZE = 1_000
 OFFSET_ASKS_MAX = 10_000
 """Questions in one request; more are asked in several."""
+FETCH_PARTITIONS_MAX = 10_000
+"""Partitions in one request; more are waited for in turns."""
+MEMBERS_BYTES_MAX = 1_000_000
+"""Bytes of the questions or partitions in one request. The service takes 1 MiB, with what stands around them."""
+
+# An upper bound for the JSON of a question or a partition, but for the name of its topic and the quotes around that.
+_MEMBER_BYTES = 112
+
+_Member = TypeVar("_Member")
 _NO_CONFIG: Mapping[str, object] = MappingProxyType({})
 
 
@@ -52,6 +62,7 @@ class RollwayClient:
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
         self._transport = Transport(settings)
+        self._turns = itertools.count()
 
     def __enter__(self) -> Self:
         return self
@@ -138,11 +149,8 @@ class RollwayClient:
             ProblemError: the first of the questions that have no answer.
         """
         answers: list[OffsetAnswer] = []
-        for begin in range(0, len(asked), OFFSET_ASKS_MAX):
-            queries = [
-                {"topic": ask.topic, "partition": ask.partition, "timestamp": ask.timestamp}
-                for ask in asked[begin : begin + OFFSET_ASKS_MAX]
-            ]
+        for part in _parts([(ask.topic, ask) for ask in asked], OFFSET_ASKS_MAX):
+            queries = [{"topic": ask.topic, "partition": ask.partition, "timestamp": ask.timestamp} for ask in part]
             document = self._json("POST", "/v1/offsets", {"queries": queries, "isolation": isolation})
             with reading():
                 answers += [self._offset_answer(result) for result in document["results"]]
@@ -217,13 +225,19 @@ class RollwayClient:
     def wait_for(self, positions: Mapping[str, Mapping[int, int]], *, isolation: Isolation, wait_ms: int) -> bool:
         """Wait until there is a record at or after one of the positions, in one request.
 
-        Positions are offsets by topic and partition. Returns whether there is something to look at: a record, or
-        that a partition cannot be read from there; otherwise the time was up.
+        Positions are offsets by topic and partition. Those that are too many for one request are waited for in turns:
+        each call waits for another part of them. Returns whether there is something to look at: a record, or that a
+        partition cannot be read from there; otherwise the time was up.
         """
-        wanted = [
-            {"topic": topic, "partition": partition, "fetch_offset": offset, "max_bytes": 1}
+        places = [
+            (topic, (topic, partition, offset))
             for topic, offsets in positions.items()
             for partition, offset in offsets.items()
+        ]
+        parts = list(_parts(places, FETCH_PARTITIONS_MAX)) or [[]]
+        wanted = [
+            {"topic": topic, "partition": partition, "fetch_offset": offset, "max_bytes": 1}
+            for topic, partition, offset in parts[next(self._turns) % len(parts)]
         ]
         body = {"partitions": wanted, "isolation": isolation, "max_wait_ms": wait_ms, "min_bytes": 1, "max_bytes": 1}
         answer = self._transport.request(
@@ -354,6 +368,22 @@ class RollwayClient:
             if next_cursor is None:
                 return
             asked["start_after"] = next_cursor
+
+
+def _parts(members: Sequence[tuple[str, _Member]], count_max: int) -> Iterator[list[_Member]]:
+    """Members of as few requests as will do, in order; each comes with the name of its topic, which is most of it."""
+    part: list[_Member] = []
+    left_bytes = MEMBERS_BYTES_MAX
+    for topic, member in members:
+        # Names are ASCII; of any other a character takes up to twelve bytes.
+        size_bytes = _MEMBER_BYTES + (len(topic) if topic.isascii() else 12 * len(topic))
+        if part and (len(part) == count_max or size_bytes > left_bytes):
+            yield part
+            part, left_bytes = [], MEMBERS_BYTES_MAX
+        part.append(member)
+        left_bytes -= size_bytes
+    if part:
+        yield part
 
 
 def _topic(topic: str) -> str:
