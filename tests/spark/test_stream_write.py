@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -162,3 +162,23 @@ def test_no_version_for_a_stream(spark: SparkSession, client: RollwayClient, top
     files.add("1", "a")
     with pytest.raises(StreamingQueryException, match="leave out jobId and txnVersion"):
         run(lines_of(spark, files), files, client, topic, txnAppId="x", txnVersion="1")
+
+
+@pytest.mark.parametrize("mode", ["complete", "update"])
+def test_another_output_mode_is_refused_in_the_words_of_streams(
+    spark: SparkSession, client: RollwayClient, topic: str, files: Files, mode: str
+) -> None:
+    files.add("one", "a", "b")
+    counts = lines_of(spark, files).groupBy("value").count().selectExpr("value as key", "cast(count as string) value")
+    writer = counts.writeStream.format("rollway").option("url", client.settings.url).option("topic", topic)
+    writer = writer.option("checkpointLocation", str(files.checkpoint)).outputMode(mode)
+    with pytest.raises((StreamingQueryException, AnalysisException)) as caught:
+        writer.trigger(availableNow=True).start().awaitTermination()
+    said = str(caught.value)
+    told = {
+        "complete": "write with .outputMode('append'), or with foreachBatch",
+        "update": "rollway does not support Update mode",
+    }
+    assert told[mode] in said
+    assert ".mode(" not in said
+    assert committed_values(client, topic) == []

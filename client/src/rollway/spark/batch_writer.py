@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from rollway.client import RollwayClient
 from rollway.spark.actionable import actionable
-from rollway.spark.errors import OptionError
+from rollway.spark.errors import append_only
 from rollway.spark.load_jobs import LoadPlan, abort, check_rejects, decide, plan_load
 from rollway.spark.loading import TaskLoad
 from rollway.spark.messages import TaskMessage
@@ -49,7 +49,7 @@ class RollwayBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         del schema
         if overwrite:
-            raise OptionError("a topic is a log, which is only appended to: write with .mode('append')")
+            raise append_only(streaming=False)
         with RollwayClient(options.client) as client:
             self._plan = plan_load(client, options)
 

@@ -9,6 +9,12 @@ class OptionError(ValueError):
     """An option that is unknown, contradictory or does not fit what is there."""
 
 
+def append_only(*, streaming: bool) -> OptionError:
+    """A write would put something in the place of what is there."""
+    hint = ".outputMode('append'), or with foreachBatch" if streaming else ".mode('append')"
+    return OptionError(f"a topic is a log, which is only appended to: write with {hint}")
+
+
 class DataLossError(RollwayError):
     """Records that a query was to read are gone, and ``failOnDataLoss`` is true."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from rollway.spark.actionable import actionable
-from rollway.spark.errors import OptionError
+from rollway.spark.errors import append_only
 from rollway.spark.schemas import check_read_schema, check_write_schema, read_schema
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ class RollwayDataSource(DataSource):
         """A batch write."""
         from rollway.spark.batch_writer import RollwayBatchWriter
 
-        return RollwayBatchWriter(self._write_options(schema, overwrite), schema, overwrite)
+        return RollwayBatchWriter(self._write_options(schema, overwrite, streaming=False), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """The sink of a stream."""
         from rollway.spark.stream_writer import RollwayStreamWriter
 
-        return RollwayStreamWriter(self._write_options(schema, overwrite), schema, overwrite)
+        return RollwayStreamWriter(self._write_options(schema, overwrite, streaming=True), schema, overwrite)
 
     def _read_options(self, schema: StructType, *, streaming: bool) -> ReadOptions:
         from rollway.spark.option_names import tell_ignored
@@ -88,13 +88,13 @@ class RollwayDataSource(DataSource):
             _log.warning("A batch read has no use for options of streams and ignores %s", ", ".join(options.of_streams))
         return options
 
-    def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
+    def _write_options(self, schema: StructType, overwrite: bool, *, streaming: bool) -> WriteOptions:
         from rollway.spark.option_names import tell_ignored
         from rollway.spark.options import WriteOptions
 
         options = WriteOptions.parse(self.options)
         if overwrite:
-            raise OptionError("a topic is a log, which is only appended to: write with .mode('append')")
+            raise append_only(streaming=streaming)
         check_write_schema(schema, topic=options.topic)
         tell_ignored(options.ignored)
         return options

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from rollway.client import RollwayClient, RollwayError
 from rollway.spark.actionable import actionable
-from rollway.spark.errors import OptionError
+from rollway.spark.errors import OptionError, append_only
 from rollway.spark.load_jobs import JobInUse, abort, begin_version, check_rejects, commit, job_of, plan_stream
 from rollway.spark.loading import TaskLoad
 from rollway.spark.messages import TaskMessage
@@ -41,7 +41,7 @@ class RollwayStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         del schema
         if overwrite:
-            raise OptionError("a topic is a log, which is only appended to: write with .outputMode('append')")
+            raise append_only(streaming=True)
         if options.job_id is not None or options.txn_version is not None:
             raise OptionError("each batch of a stream is a job of its own: leave out jobId and txnVersion")
         with RollwayClient(options.client) as client:
