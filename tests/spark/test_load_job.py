@@ -125,6 +125,29 @@ def test_numbers_that_are_too_large_are_left_out(loading: Loading) -> None:
     assert loading.values() == ["x"]
 
 
+def test_rows_with_headers_or_keys_that_the_topic_does_not_take_are_left_out(
+    loading: Loading, client: RollwayClient
+) -> None:
+    """A header without a name, headers that make the record too large, no key where the topic is compacted."""
+    client.create_topic(loading.topic, 2, {"cleanup.policy": "compact", "max.message.bytes": 1000})
+    loading.write(("x", 1, OLD_MS), ("y", 2, OLD_MS), ("z", 3, OLD_MS), ("w", 4, OLD_MS), ("v", 5, OLD_MS))
+    named = "if(a = 'y', null, 'k'), cast(repeat(a, if(a = 'z', 900, if(a = 'x', 600, 1))) as binary)"
+    expressions = RecordExpressions(
+        key="nullif(a, 'w')", value="a", headers=f"if(a = 'v', null, array(struct({named})))", timestamp="t"
+    )
+    reasons = {
+        "a header has no name": 1,
+        "the record is larger than the topic's max.message.bytes (1000)": 1,
+        "there is no key, and the topic is compacted by key": 1,
+    }
+    for dry_run in (True, False):
+        report = loading.run(dry_run=dry_run, expressions=expressions, rejects=Rejects(skip=True))
+        assert (report.rows, report.details["rejected"]) == (2, reasons)
+    assert loading.values() == ["v", "x"]
+    with pytest.raises(RejectedRowsError, match="A row cannot become a record: there is no key, and the topic is comp"):
+        loading.run(expressions=RecordExpressions(value="a"))
+
+
 def test_lines_that_do_not_fit_are_rejected_whatever_is_chosen(loading: Loading) -> None:
     """Of such a line a condition may tell nothing; where it does tell, it is as of every row."""
     loading.write(("x", 1, OLD_MS), ("y", "one", OLD_MS), ("z", 3, OLD_MS))

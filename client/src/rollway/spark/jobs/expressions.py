@@ -33,6 +33,8 @@ SHOWN_CHARACTERS_MAX = 1000
 
 RECORD_OVERHEAD_BYTES = 128
 """More than a record needs beside its key, value and headers, with the head of a batch it has for itself."""
+HEADER_OVERHEAD_BYTES = 10
+"""More than a header needs beside its name and value: two lengths."""
 
 # Spark counts microseconds in 64 bits.
 _TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
@@ -69,12 +71,13 @@ class RecordExpressions:
 @dataclass(frozen=True, slots=True)
 class RecordLimits:
     """What a topic takes: partitions ``[0, partition_count)``, batches up to a size, timestamps from ``oldest_ms`` to
-    ``newest_ms``, both included."""
+    ``newest_ms``, both included, and whether only records with a key."""
 
     partition_count: int | None = None
     record_bytes_max: int | None = None
     oldest_ms: int | None = None
     newest_ms: int | None = None
+    needs_key: bool = False
 
 
 def record_rows(
@@ -136,13 +139,29 @@ def _reasons(expressions: RecordExpressions, limits: RecordLimits) -> list[Colum
         outside = (F.col("partition") < 0) | (F.col("partition") >= limits.partition_count)
         sentence = F.lit(f"there is no such partition, the topic has {limits.partition_count}")
         reasons.append(F.when(outside, sentence))
+    if limits.needs_key:
+        has_none = F.lit(True) if expressions.key is None else F.col("key").isNull()
+        reasons.append(F.when(has_none, F.lit("there is no key, and the topic is compacted by key")))
+    if expressions.headers is not None:
+        is_nameless = F.exists("headers", lambda header: header["key"].isNull())
+        reasons.append(F.when(is_nameless, F.lit("a header has no name")))
     if limits.record_bytes_max is not None:
-        size = F.coalesce(F.octet_length("value"), F.lit(0)) + F.lit(RECORD_OVERHEAD_BYTES)
+        size = _bytes_in(F.col("value")) + F.lit(RECORD_OVERHEAD_BYTES)
         if expressions.key is not None:
-            size = size + F.coalesce(F.octet_length("key"), F.lit(0))
+            size = size + _bytes_in(F.col("key"))
+        if expressions.headers is not None:
+            size = size + F.coalesce(F.aggregate("headers", F.lit(0).cast("bigint"), _with_header), F.lit(0))
         sentence = F.lit(f"the record is larger than the topic's max.message.bytes ({limits.record_bytes_max})")
         reasons.append(F.when(size > limits.record_bytes_max, sentence))
     return reasons
+
+
+def _bytes_in(part: Column) -> Column:
+    return F.coalesce(F.octet_length(part), F.lit(0)).cast("bigint")
+
+
+def _with_header(size: Column, header: Column) -> Column:
+    return size + _bytes_in(header["key"]) + _bytes_in(header["value"]) + F.lit(HEADER_OVERHEAD_BYTES)
 
 
 def _timestamp_reasons(timestamp: Column, limits: RecordLimits) -> list[Column]:

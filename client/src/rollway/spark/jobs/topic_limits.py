@@ -46,8 +46,9 @@ def topic_limits(partition_count: int | None, config: Mapping[str, object], now_
         JobUsageError: a setting is no number that should be one.
     """
     record_bytes_max = _number(config, "max.message.bytes")
+    needs_key = "compact" in str(config.get("cleanup.policy", ""))
     if config.get("message.timestamp.type") == "LogAppendTime":
-        return TopicLimits(RecordLimits(partition_count, record_bytes_max))
+        return TopicLimits(RecordLimits(partition_count, record_bytes_max, needs_key=needs_key))
     before_ms, after_ms, retention_ms = (
         _number(config, name)
         for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms", "retention.ms")
@@ -57,6 +58,7 @@ def topic_limits(partition_count: int | None, config: Mapping[str, object], now_
         record_bytes_max,
         oldest_ms=None if before_ms is None or before_ms >= now_ms else now_ms - before_ms,
         newest_ms=None if after_ms is None else now_ms + after_ms,
+        needs_key=needs_key,
     )
     deletes = "delete" in str(config.get("cleanup.policy", ""))
     if retention_ms is None or not deletes or not 0 <= retention_ms < now_ms:
