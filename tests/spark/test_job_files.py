@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pyspark.sql import Row, SparkSession
 
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.explaining import explain
+from rollway.spark.jobs.expressions import REASON, SOURCE, RecordExpressions, record_rows
 from rollway.spark.jobs.file_sources import FileSource, read_files
 
 
@@ -43,6 +45,52 @@ def test_columns_of_tsv_end_at_tabs(spark: SparkSession, tmp_path: Path, name: s
 def test_tabs_and_commas_are_not_read_together(spark: SparkSession) -> None:
     with pytest.raises(JobUsageError, match=r"a.tsv, b.csv cannot be read together: columns of .tsv end at tabs"):
         rows_of(spark, "a.tsv", "b.csv")
+
+
+# Files without data
+
+
+@pytest.mark.parametrize("text", ["", "\n\n"], ids=["empty", "blank"])
+@pytest.mark.parametrize("kind", ["csv", "json", "tsv"])
+@pytest.mark.parametrize("options", [{}, {"mode": "DROPMALFORMED"}], ids=["all lines", "good lines"])
+def test_a_file_without_a_line_has_no_records(
+    spark: SparkSession, tmp_path: Path, kind: str, text: str, options: dict[str, str]
+) -> None:
+    """Whatever the expressions are about: a night without data is no error."""
+    path = tmp_path / f"in.{kind}"
+    path.write_text(text)
+    rows, corrupt = read_files(spark, FileSource(paths=(str(path),), where="a > 1", options=options))
+    asked = RecordExpressions(key="a", headers="map('a', b)", timestamp="at", partition="number")
+    records = record_rows(rows, asked, corrupt=corrupt)
+    assert records.columns == ["key", "value", "headers", "timestamp", "partition", REASON, SOURCE]
+    assert records.count() == 0
+
+
+def test_json_over_several_lines_is_told_how_to_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "in.json"
+    path.write_text('{\n "a":\n 1\n}\n')
+    with pytest.raises(JobError, match=r"in.json has no line that is JSON: .* needs --read-option multiLine=true.$"):
+        rows_of(spark, str(path))
+    assert rows_of(spark, str(path), options={"multiLine": "true"}) == [Row(a=1)]
+    path.write_text("[]\n")
+    assert rows_of(spark, str(path), options={"multiLine": "true"}) == []
+    path.write_text("{}\n")
+    with pytest.raises(JobError, match=r"in.json has no columns: its lines are JSON without a field"):
+        rows_of(spark, str(path))
+
+
+# Times without a date
+
+
+def test_times_without_a_date_stay_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark takes them as times of today, also where it finds the types."""
+    path = tmp_path / "in.csv"
+    path.write_text("a,b,c\n2013-07-04 10:30:00,10:30,2013-07-04\n2013-07-04 11:00:00,T9:15:01,2013-07-05 01:00:00\n")
+    rows = rows_of(spark, str(path))
+    assert [row.b for row in rows] == ["10:30", "T9:15:01"]
+    assert [type(each) for each in rows[0]] == [datetime, str, datetime]
+    records = record_rows(read_files(spark, FileSource(paths=(str(path),)))[0], RecordExpressions(timestamp="b"))
+    assert [row[REASON] for row in records.collect()] == ["the timestamp is a time without a date"] * 2
 
 
 # Files with other columns

@@ -87,6 +87,20 @@ def test_headers_of_both_forms_become_headers(spark: SparkSession, expression: s
     assert [(each["key"], bytes(each["value"])) for each in rows.collect()[0]["headers"]] == [("a", b"x")]
 
 
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_times_without_a_date_are_rejected(spark: SparkSession, ansi: str) -> None:
+    """Spark takes them as times of today."""
+    texts = ["10:30", " T1:02", "12:00:00 America/New_York", "2013", "2013-07-04 10:30", None, "no time"]
+    source = spark.createDataFrame([(text,) for text in texts], "at string")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        rows = record_rows(source, RecordExpressions(value="'x'", timestamp="at"))
+        found = [row[REASON] for row in rows.collect()]
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert found == ["the timestamp is a time without a date"] * 3 + [None, None] + ["there is no timestamp"] * 2
+
+
 def test_rows_that_cannot_be_records_say_why(spark: SparkSession) -> None:
     source = spark.createDataFrame(
         [(0, "2013-01-01"), (9, "2013-01-01"), (1, "no time"), (1, "1960-01-01"), (2, "2013-01-01")],

@@ -19,6 +19,7 @@ from app.access.access_documents import acl_from
 from app.cli.offline_access import open_registry
 from rollway.client import ClientSettings, RollwayClient, RollwayError
 from rollway.spark.jobs import (
+    CompareRequest,
     CopyRequest,
     FileSource,
     JobError,
@@ -28,6 +29,7 @@ from rollway.spark.jobs import (
     RejectedRowsError,
     Rejects,
     TopicAddress,
+    compare,
     copy,
     load,
 )
@@ -176,6 +178,25 @@ def test_a_dry_run_fails_where_the_load_does(loading: Loading, rejects: Rejects,
     assert any(row in str(raised.value) for row in ("y,one", '"a":"z"'))
     with pytest.raises(RejectedRowsError):
         loading.run(rejects=rejects, topic_config=KEEP)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_night_without_data_loads_nothing(loading: Loading, client: RollwayClient, kind: str) -> None:
+    loading.path.write_text("")
+    source = FileSource(paths=(str(loading.path),), format=kind)
+    expressions = RecordExpressions(key="a", headers="map('b', b)", timestamp="t", partition="b")
+    for rejects in (Rejects(), Rejects(topic=f"{loading.topic}-bad")):
+        for dry_run in (True, False):
+            report = loading.run(source=source, expressions=expressions, rejects=rejects, dry_run=dry_run)
+            assert (report.rows, report.exit_status) == (0, 0)
+    assert loading.values() == []
+    target = TopicAddress(topic=loading.topic, url=loading.url)
+    asked = RecordExpressions(key="a", timestamp="t")
+    assert compare(loading.spark, CompareRequest(left=target, right=source, expressions=asked)).outcome == "equal"
+    loading.is_json = kind == "json"
+    loading.write(("x", 1, OLD_MS))
+    different = CompareRequest(left=target, right=source, expressions=asked)
+    assert compare(loading.spark, different).outcome == "different"
 
 
 def test_a_wrong_expression_is_one_line_on_stderr(loading: Loading, capfd: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,9 @@ HEADER_OVERHEAD_BYTES = 10
 # Spark counts microseconds in 64 bits.
 _TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 
+UNDATED = r"^[\x00-\x20]*T?\d{1,2}:"
+"""Strings that Spark takes as a time of today."""
+
 # The exceptions of a Java stack trace, as py4j prints it: the outermost behind a colon.
 _JAVA_CAUSE = re.compile(r"^(?:Caused by)?: ((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?:: (.*))?$", re.MULTILINE)
 _UNREADABLE_FILE = re.compile(
@@ -58,7 +61,8 @@ class RecordExpressions:
 
     ``value`` unless given: the column ``value`` of a text file, otherwise the whole row as JSON (nulls left out). A
     key or value that is neither string nor binary is written as text, a struct, map or array as JSON. ``timestamp``
-    may be a timestamp, a date, a string that is one, or milliseconds since the epoch.
+    may be a timestamp, a date, a string that is one, or milliseconds since the epoch. A string that is a time without a
+    date is none, though Spark takes it as one of today.
     """
 
     key: str | None = None
@@ -90,11 +94,13 @@ def record_rows(
     """``source`` as records: key, value, headers, timestamp, partition (those asked for), ``REASON`` and ``SOURCE``.
 
     ``REASON`` is null for rows that can be written, else why not; ``SOURCE`` is then the row as text. ``corrupt``
-    names the column in which Spark put lines it could not read.
+    names the column in which Spark put lines it could not read. A source without columns is one without rows.
 
     Raises:
         JobUsageError: an expression is wrong, or has a type that cannot become what it is for.
     """
+    if not source.columns:
+        return _no_records(source, expressions)
     plain = [name for name in source.columns if name != corrupt]
     text = plain == ["value"] and isinstance(source.schema["value"].dataType, StringType | BinaryType)
     whole = F.col("value") if text else F.to_json(F.struct(*[F.col(f"`{name}`") for name in plain]))
@@ -110,7 +116,8 @@ def record_rows(
     if expressions.headers is not None:
         columns.append(reader.headers_of(expressions.headers).alias("headers"))
     if expressions.timestamp is not None:
-        columns.append(reader.timestamp_of(expressions.timestamp).alias("timestamp"))
+        timestamp, is_undated = reader.timestamp_of(expressions.timestamp)
+        columns += [timestamp.alias("timestamp"), is_undated.alias("__undated")]
     if expressions.partition is not None:
         columns.append(reader.partition_of(expressions.partition).alias("partition"))
     unreadable = F.lit(None).cast("string") if corrupt is None else F.col(f"`{corrupt}`")
@@ -123,11 +130,25 @@ def record_rows(
     judged = (
         rows.withColumn(REASON, reason)
         .withColumn(SOURCE, F.when(F.col(REASON).isNotNull(), shown))
-        .drop("__corrupt", "__whole")
+        .drop("__corrupt", "__whole", "__undated")
     )
     if expressions.partition is None:
         return judged
     return judged.withColumn("partition", F.col("partition").try_cast("int"))
+
+
+def _no_records(source: DataFrame, expressions: RecordExpressions) -> DataFrame:
+    """What no expression can be tried on."""
+    types = {
+        "key": "binary",
+        "value": "binary",
+        "headers": "array<struct<key:string,value:binary>>",
+        "timestamp": "timestamp",
+        "partition": "int",
+    }
+    asked = [name for name in types if name == "value" or getattr(expressions, name) is not None]
+    columns = [F.lit(None).cast(types[name]).alias(name) for name in asked]
+    return source.limit(0).select(*columns, *[F.lit(None).cast("string").alias(name) for name in (REASON, SOURCE)])
 
 
 def _reasons(expressions: RecordExpressions, limits: RecordLimits) -> list[Column]:
@@ -167,6 +188,7 @@ def _with_header(size: Column, header: Column) -> Column:
 def _timestamp_reasons(timestamp: Column, limits: RecordLimits) -> list[Column]:
     the_topics = "than the topic's message.timestamp"
     reasons = [
+        F.when(F.col("__undated"), F.lit("the timestamp is a time without a date")),
         F.when(timestamp.isNull(), F.lit("there is no timestamp")),
         F.when(timestamp < _at(0), F.lit("the timestamp is before 1970")),
         F.when(timestamp >= _at(_TIMESTAMP_MS_MAX), F.lit("the timestamp is too large for milliseconds since 1970")),
@@ -193,15 +215,18 @@ class _Expressions:
     def bytes_of(self, option: str, expression: str) -> Column:
         return _as_bytes(*self._resolve(option, expression))
 
-    def timestamp_of(self, expression: str) -> Column:
+    def timestamp_of(self, expression: str) -> tuple[Column, Column]:
+        """The timestamp, and whether it is a time without a date."""
         column, kind = self._resolve("timestamp", expression)
         match kind:
             case TimestampType():
-                return column
-            case TimestampNTZType() | DateType() | StringType():
-                return column.try_cast("timestamp")
+                return column, F.lit(False)
+            case StringType():
+                return column.try_cast("timestamp"), F.coalesce(column.rlike(UNDATED), F.lit(False))
+            case TimestampNTZType() | DateType():
+                return column.try_cast("timestamp"), F.lit(False)
             case IntegralType():
-                return _of_milliseconds(column.cast("bigint"))
+                return _of_milliseconds(column.cast("bigint")), F.lit(False)
         raise JobUsageError(
             f"--timestamp {expression!r} is {kind.simpleString()}: a timestamp, date, string or whole number of "
             "milliseconds is needed."

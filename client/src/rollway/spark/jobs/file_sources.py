@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -11,10 +11,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZType, TimestampType
 
 from rollway.spark.jobs.errors import JobError, JobUsageError
-from rollway.spark.jobs.expressions import OTHER_HEADER, first_sentence
+from rollway.spark.jobs.expressions import OTHER_HEADER, UNDATED, first_sentence
 
 FORMATS = ("csv", "json", "parquet", "orc", "text", "avro")
 CORRUPT = "_corrupt_record"
@@ -33,6 +33,7 @@ _ENDINGS = {
     ".avro": "avro",
 }
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
+_SAMPLE_LINES = 1_000
 _GLOB = re.compile(r"[\\*?\[\]{}]")
 # Only what is read line by line has lines that do not fit; the others are whole or broken.
 _LINE_FORMATS = frozenset({"csv", "json"})
@@ -86,8 +87,8 @@ def read_files(spark: SparkSession, source: FileSource) -> tuple[DataFrame, str 
     """The rows, and the name of the column with lines that do not fit the columns, for formats that can have them.
 
     Unless ``options`` or ``schema`` say otherwise, CSV has a header line, which is the same in all files, and inferred
-    types; columns of ``.tsv`` end at tabs; Parquet and ORC have the columns of all files. Which lines do not fit is the
-    same for every query over the rows.
+    types; columns of ``.tsv`` end at tabs; Parquet and ORC have the columns of all files. CSV and JSON without a line
+    have no rows, and no columns either. Which lines do not fit is the same for every query over the rows.
 
     Raises:
         JobError: the files cannot be found or read.
@@ -100,6 +101,8 @@ def read_files(spark: SparkSession, source: FileSource) -> tuple[DataFrame, str 
         rows = _load(spark, source, options, corrupt)
     except (PySparkException, Py4JJavaError) as error:
         raise _explained(source, error) from None
+    if not rows.columns:
+        return rows, None
     if source.format in _LINE_FORMATS:
         rows = _needing_all_columns(rows)
     if source.where is not None:
@@ -149,17 +152,53 @@ def _load(spark: SparkSession, source: FileSource, options: dict[str, str], corr
         columns = _parse_schema(source.schema)
     else:
         found = spark.read.format(source.format).options(**options).load(paths)
+        columns = found.schema
+        if source.format in _LINE_FORMATS and not columns.names:
+            return _no_rows(spark, source, options)
         if source.format == "csv":
             options = {**options, **_header_check(spark, found, options)}
+            columns = _with_times_as_text(spark, source, options, columns)
         elif corrupt is None:
             return found
-        columns = found.schema
+        elif columns.names == [CORRUPT]:
+            raise JobError(
+                f"{source} has no line that is JSON: a document over several lines needs --read-option multiLine=true."
+            )
     reader = spark.read.format(source.format).options(**options)
     if corrupt is not None:
         reader = reader.option("columnNameOfCorruptRecord", corrupt)
         if corrupt not in columns.names:
             columns = columns.add(corrupt, StringType())
     return reader.schema(columns).load(paths)
+
+
+def _no_rows(spark: SparkSession, source: FileSource, options: dict[str, str]) -> DataFrame:
+    """Of files in which Spark has found no column.
+
+    Raises:
+        JobError: they have rows all the same.
+    """
+    reader = spark.read.format(source.format).options(**options).schema("any STRING")
+    if not reader.load(list(source.paths)).isEmpty():
+        raise JobError(f"{source} has no columns: its lines are JSON without a field.")
+    return spark.range(0).select()
+
+
+def _with_times_as_text(
+    spark: SparkSession, source: FileSource, options: dict[str, str], columns: StructType
+) -> StructType:
+    """The columns that Spark inferred, but for times without a date: it takes them as times of today."""
+    found = [each.name for each in columns if isinstance(each.dataType, TimestampType | TimestampNTZType)]
+    if not found or "timestampformat" in {name.lower() for name in options}:
+        return columns
+    texts = _with_text(columns, found)
+    first = spark.read.format("csv").options(**options).schema(texts).load(list(source.paths)).limit(_SAMPLE_LINES)
+    undated = first.agg(*[F.max(F.col(f"`{name}`").rlike(UNDATED)) for name in found]).first()
+    return _with_text(columns, [name for name, is_so in zip(found, undated or (), strict=False) if is_so])
+
+
+def _with_text(columns: StructType, names: Collection[str]) -> StructType:
+    return StructType([StructField(each.name, StringType()) if each.name in names else each for each in columns])
 
 
 def _header_check(spark: SparkSession, found: DataFrame, options: dict[str, str]) -> dict[str, str]:
