@@ -289,6 +289,7 @@ def _copy(
     app_id: options.AppId = None,
     app_version: options.AppVersion = None,
     on_data_loss: options.OnLoss = "fail",
+    allow_expired: options.AllowExpired = False,
     format_options: options.FormatOptions = None,
     to_format_options: options.ToFormatOptions = None,
     dry_run: options.DryRun = False,
@@ -317,6 +318,7 @@ def _copy(
         topic_config=options.pairs("--config", config),
         identity=LoadIdentity(application_id=app_id, version=app_version),
         on_data_loss=options.on_data_loss(on_data_loss),
+        allow_expired=allow_expired,
     )
     _carry_out(context, copy, request, dry_run=dry_run, as_json=as_json)
 
@@ -413,6 +415,7 @@ def _replay(
     app_id: options.AppId = None,
     app_version: options.AppVersion = None,
     on_data_loss: options.OnLoss = "fail",
+    allow_expired: options.AllowExpired = False,
     format_options: options.FormatOptions = None,
     to_format_options: options.ToFormatOptions = None,
     dry_run: options.DryRun = False,
@@ -447,6 +450,7 @@ def _replay(
         topic_config=options.pairs("--config", config),
         identity=LoadIdentity(application_id=app_id, version=app_version),
         on_data_loss=options.on_data_loss(on_data_loss),
+        allow_expired=allow_expired,
     )
     _carry_out(context, replay, request, dry_run=dry_run, as_json=as_json)
 

@@ -10,10 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rollway.client import Topic
 from rollway.spark.jobs.errors import JobError, JobUsageError
+from rollway.spark.jobs.load_rows import ending_at_the_first_expired, told_of_rows
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place
 from rollway.spark.jobs.progress import Progress, SilentProgress
 from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate
 from rollway.spark.jobs.targets import find_target, make_target, open_target
+from rollway.spark.jobs.topic_limits import shorter_limits
 from rollway.spark.jobs.topics import (
     SPLITTING,
     OnDataLoss,
@@ -38,6 +40,9 @@ class CopyRequest:
     many partitions in the target; else the key decides, as Kafka's partitioner has it. A target of Rollway that does
     not exist is made, with the source's partitions and settings, over which ``topic_config`` wins, unless the source is
     Kafka's.
+
+    Records so old that the target's retention deletes them when the service looks next, and the source's does not, are
+    refused, all of the copy with them, unless ``allow_expired``, or if the target is made.
     """
 
     source: TopicAddress
@@ -48,6 +53,7 @@ class CopyRequest:
     topic_config: Mapping[str, object] = field(default_factory=dict)
     identity: LoadIdentity = field(default_factory=LoadIdentity)
     on_data_loss: OnDataLoss = "fail"
+    allow_expired: bool = False
 
     def __post_init__(self) -> None:
         refuse_options(self.source, SPLITTING)
@@ -65,7 +71,8 @@ def copy(
     """Copy what is committed now. To Rollway all of it is visible at once or none; to Kafka at least once.
 
     Raises:
-        JobError: the partitions do not fit, records are lost, or this Spark has no package for Kafka.
+        JobError: the partitions do not fit, records are lost, or older than the target keeps, or this Spark has no
+            package for Kafka.
         PySparkException: Spark failed.
         RollwayError: a service refused or cannot be reached.
     """
@@ -98,9 +105,16 @@ def copy(
                 return _plan(request, wanted, rows, started)
             if goal is None and topic is not None:
                 make_target(client, request.target, topic, request.topic_config)
-            with kafka_explained(request.source):
+            if goal is not None:
+                chosen = _kept(chosen, request, goal, topic)
+            with told_of_rows(), kafka_explained(request.source):
                 written = write_records(chosen, request.target, client, request.identity, progress)
     return _report(request, wanted, written, time.monotonic() - started)
+
+
+def _kept(rows: DataFrame, request: CopyRequest, goal: Topic, source: Topic | None) -> DataFrame:
+    limits = None if request.allow_expired else shorter_limits(goal, source, int(time.time() * 1000))
+    return rows if limits is None else ending_at_the_first_expired(rows, limits, goal.name, "copied")
 
 
 def _plan(request: CopyRequest, wanted: TopicRange | None, rows: DataFrame, started: float) -> JobReport:

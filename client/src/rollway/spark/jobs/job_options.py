@@ -73,7 +73,7 @@ RejectsTo = Annotated[
     str | None, typer.Option("--rejects-to", metavar="FOLDER", help="Folder for rows that cannot be records.")
 ]
 AllowExpired = Annotated[
-    bool, typer.Option("--allow-expired", help="Load rows too that are older than the topic keeps records.")
+    bool, typer.Option("--allow-expired", help="Take records too that are older than the topic keeps.")
 ]
 MaxRejects = Annotated[
     int | None, typer.Option("--max-rejects", metavar="N", help="With more of them nothing is loaded.")

@@ -82,11 +82,9 @@ class JudgedRows:
     def ending_at_the_first_reject(self) -> DataFrame:
         """All rows, of which one that cannot be a record, or is too old, raises what ``told_of_rows`` tells."""
         reject = F.concat(F.lit(_REJECT_MARK), F.col(REASON), F.lit(": "), F.coalesce(SOURCE, F.lit("")))
-        when = F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ssXXX") if self.kept_from_ms is not None else F.lit("")
-        expired = F.concat(F.lit(f"{_EXPIRED_MARK}A row of "), when, F.lit(f" is {self._too_old}"))
         value = (
             F.when(F.col(REASON).isNotNull(), F.raise_error(reject).cast("binary"))
-            .when(self._is_expired, F.raise_error(expired).cast("binary"))
+            .when(self._is_expired, _raise_expired(self._too_old) if self.kept_from_ms is not None else F.lit(None))
             .otherwise(F.col("value"))
         )
         return self.rows.withColumn("value", value).drop(REASON, SOURCE)
@@ -122,25 +120,33 @@ class JudgedRows:
 
     @property
     def _is_expired(self) -> Column:
-        if self.kept_from_ms is None:
-            return F.lit(False)
-        return F.col("timestamp") < F.timestamp_millis(F.lit(self.kept_from_ms))
+        return F.lit(False) if self.kept_from_ms is None else _is_before(self.kept_from_ms)
 
     @property
     def _too_old(self) -> str:
-        """How a sentence about such rows ends."""
-        remedy = "--config retention.ms=-1"
-        if self.topic_exists:
-            remedy = f"`rollway topics alter {self.topic} {remedy}`"
-        return (
-            f"older than {self.topic} keeps records ({self.limits.retention}), and would be deleted soon. Nothing was "
-            f"loaded: {remedy} keeps such records, --allow-expired loads them all the same."
-        )
+        return self.limits.too_old(self.topic, "loaded", exists=self.topic_exists)
+
+
+def ending_at_the_first_expired(rows: DataFrame, limits: TopicLimits, topic: str, done: str) -> DataFrame:
+    """All rows, of which one that is older than ``topic`` keeps raises what ``told_of_rows`` tells."""
+    if limits.kept_from_ms is None:
+        return rows
+    expired = F.when(_is_before(limits.kept_from_ms), _raise_expired(limits.too_old(topic, done)))
+    return rows.withColumn("value", expired.otherwise(F.col("value")))
+
+
+def _is_before(kept_from_ms: int) -> Column:
+    return F.col("timestamp") < F.timestamp_millis(F.lit(kept_from_ms))
+
+
+def _raise_expired(too_old: str) -> Column:
+    when = F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ssXXX")
+    return F.raise_error(F.concat(F.lit(f"{_EXPIRED_MARK}A row of "), when, F.lit(f" is {too_old}"))).cast("binary")
 
 
 @contextmanager
 def told_of_rows() -> Iterator[None]:
-    """What the rows of ``ending_at_the_first_reject`` raise where they are read, in one sentence.
+    """What the rows of ``ending_at_the_first_reject`` or ``..._expired`` raise where they are read, in one sentence.
 
     Raises:
         RejectedRowsError: one cannot become a record.

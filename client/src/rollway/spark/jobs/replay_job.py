@@ -17,6 +17,7 @@ from rollway.spark.jobs.replay_positions import ReplayPositions
 from rollway.spark.jobs.replay_steps import ReplayStep, plan_steps
 from rollway.spark.jobs.reports import JobReport, Outcome, counted, format_bytes
 from rollway.spark.jobs.targets import find_target, make_target, open_target
+from rollway.spark.jobs.topic_limits import shorter_limits
 from rollway.spark.jobs.topics import (
     SPLITTING,
     OnDataLoss,
@@ -42,6 +43,9 @@ class ReplayRequest:
     kept, or are those of the replay. With an identity a replay that was interrupted goes on after its last step, in
     steps of any length; its range, ``timestamps`` and ``keep_partitions`` must be the same. A target that does not
     exist is made with the source's settings, over which ``topic_config`` wins.
+
+    Records that keep timestamps so old that the target's retention deletes them when the service looks next, and the
+    source's does not, are refused before the first step, unless ``allow_expired``, or if the target is made.
     """
 
     source: TopicAddress
@@ -55,6 +59,7 @@ class ReplayRequest:
     topic_config: Mapping[str, object] = field(default_factory=dict)
     identity: LoadIdentity = field(default_factory=LoadIdentity)
     on_data_loss: OnDataLoss = "fail"
+    allow_expired: bool = False
 
     def __post_init__(self) -> None:
         refuse_options(self.source, SPLITTING)
@@ -85,7 +90,8 @@ def replay(
     left out.
 
     Raises:
-        JobError: the partitions do not fit, records are lost, or the replay was begun with another range.
+        JobError: the partitions do not fit, records are lost, or older than the target keeps, or the replay was begun
+            with another range.
         PySparkException: Spark failed; the steps before are visible.
         RollwayError: a service refused or cannot be reached.
     """
@@ -102,6 +108,8 @@ def replay(
         wanted = _range(source, request, resumed)
         with progress.during(f"looking at the times of {request.source}", lambda: tasks_done(spark)):
             steps = plan_steps(spark, wanted, speed=request.speed, interval_seconds=request.interval_seconds)
+        if goal is not None and first == 0:
+            _check_age(request, topic, goal, steps)
         if dry_run:
             return _plan(request, wanted, steps, first, began)
         if goal is None:
@@ -136,6 +144,15 @@ def _range(client: RollwayClient, request: ReplayRequest, resumed: Mapping[int, 
     start = Place("offsets", offsets=resumed) if resumed else request.start
     wanted = resolve_range(client, request.source, start, request.end, request.on_data_loss)
     return replace(wanted, from_ms=request.start.timestamp_ms if request.start.kind == "time" else None)
+
+
+def _check_age(request: ReplayRequest, source: Topic, goal: Topic, steps: Sequence[ReplayStep]) -> None:
+    if request.allow_expired or request.timestamps != "keep" or not steps:
+        return
+    limits = shorter_limits(goal, source, int(time.time() * 1000))
+    oldest_ms = min(step.oldest_ms for step in steps)
+    if limits is not None and limits.kept_from_ms is not None and oldest_ms < limits.kept_from_ms:
+        raise JobError(f"Records (the oldest of {format_time(oldest_ms)}) are {limits.too_old(goal.name, 'replayed')}")
 
 
 class _Run:

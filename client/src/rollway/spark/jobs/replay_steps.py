@@ -25,6 +25,7 @@ class ReplayStep:
     """Of the partitions that have some: from the first one's offset to that of the first one after them, or to the end
     of the whole range."""
     rows: int
+    oldest_ms: int
 
 
 def plan_steps(spark: SparkSession, wanted: TopicRange, *, speed: float, interval_seconds: float) -> list[ReplayStep]:
@@ -56,19 +57,20 @@ def plan_steps(spark: SparkSession, wanted: TopicRange, *, speed: float, interva
     cuts = (
         times.withColumn("step", step)
         .groupBy("step", "partition")
-        .agg(F.min("offset").alias("start"), F.count(F.lit(1)).alias("rows"))
+        .agg(F.min("offset").alias("start"), F.count(F.lit(1)).alias("rows"), F.min("at").alias("oldest"))
         .collect()
     )
     return [
-        ReplayStep(number * step_ms / speed / 1000 if speed else 0.0, begin + number * step_ms, ranges, rows)
-        for number, ranges, rows in reversed(list(_from_the_last(cuts, wanted.ends)))
+        ReplayStep(number * step_ms / speed / 1000 if speed else 0.0, begin + number * step_ms, ranges, rows, oldest)
+        for number, ranges, rows, oldest in reversed(list(_from_the_last(cuts, wanted.ends)))
     ]
 
 
 def _from_the_last(
     cuts: Iterable[Row], ends: Mapping[int, int]
-) -> Iterator[tuple[int, dict[int, tuple[int, int]], int]]:
-    """Number, ranges and rows of each step. A partition's part of a step ends where its part of the next one begins."""
+) -> Iterator[tuple[int, dict[int, tuple[int, int]], int, int]]:
+    """Number, ranges, rows and oldest timestamp of each step. A partition's part of a step ends where its part of the
+    next one begins."""
     by_step: dict[int, list[Row]] = {}
     for cut in cuts:
         by_step.setdefault(int(cut["step"]), []).append(cut)
@@ -76,4 +78,4 @@ def _from_the_last(
     for number, own in sorted(by_step.items(), reverse=True):
         ranges = {int(cut["partition"]): (int(cut["start"]), ends[int(cut["partition"])]) for cut in own}
         ends.update({partition: start for partition, (start, _) in ranges.items()})
-        yield number, ranges, sum(int(cut["rows"]) for cut in own)
+        yield number, ranges, sum(int(cut["rows"]) for cut in own), min(int(cut["oldest"]) for cut in own)

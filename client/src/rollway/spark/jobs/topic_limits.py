@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rollway.client import Topic
 from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.expressions import RecordLimits
 
@@ -37,6 +38,31 @@ class TopicLimits:
         """For people: ``7 days, retention.ms=604800000``."""
         days = self.retention_ms / _DAY_MS
         return f"{days:g} day{'' if days == 1 else 's'}, retention.ms={self.retention_ms}"
+
+    def too_old(self, topic: str, done: str, *, exists: bool = True) -> str:
+        """How a sentence about records ends that are older than ``topic`` keeps; nothing was ``done`` with any."""
+        remedy = "--config retention.ms=-1"
+        if exists:
+            remedy = f"`rollway topics alter {topic} {remedy}`"
+        return (
+            f"older than {topic} keeps records ({self.retention}), and would be deleted soon. Nothing was {done}: "
+            f"{remedy} keeps such records, --allow-expired takes them all the same."
+        )
+
+
+def shorter_limits(goal: Topic, source: Topic | None, now_ms: int) -> TopicLimits | None:
+    """Those of a topic that deletes records by age which another one still keeps, or may keep; ``None`` of others.
+
+    What the source has kept beyond its own time is not missed. ``source`` is ``None`` where its settings are unknown.
+    """
+    limits = topic_limits(None, goal.config, now_ms)
+    if limits.kept_from_ms is None:
+        return None
+    if source is not None and source.config:
+        own_ms = topic_limits(None, source.config, now_ms).kept_from_ms
+        if own_ms is not None and own_ms >= limits.kept_from_ms:
+            return None
+    return limits
 
 
 def topic_limits(partition_count: int | None, config: Mapping[str, object], now_ms: int) -> TopicLimits:
