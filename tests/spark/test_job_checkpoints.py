@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -52,8 +54,10 @@ def test_another_file_is_not_taken_for_a_checkpoint(folder: CheckpointFolder, tm
     (tmp_path / "_rollway/orders").mkdir(parents=True)
     (tmp_path / "_rollway/orders/checkpoint.json").write_text(text)
     (tmp_path / "_rollway/orders/run.json").write_text(text)
-    with pytest.raises(JobError, match=r"checkpoint\.json is not of an export of orders"):
+    with pytest.raises(JobError, match=r"checkpoint\.json is not of an export of orders") as raised:
         folder.read()
+    assert "restore it from a backup" in str(raised.value)
+    assert "remove" not in str(raised.value)
     with pytest.raises(JobError, match=r"run\.json is not of an export of orders"):
         folder.read_intent()
 
@@ -81,3 +85,83 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(spark: SparkSession, tm
     (tmp_path / "file").write_text("")
     with pytest.raises(JobError, match=r"cannot be written: \w+"):
         HadoopFiles(spark).replace_text(str(tmp_path / "file/in/checkpoint.json"), "x")
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_local_file_is_on_the_disk_when_it_is_replaced(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    """Contents, then the name, then the folder; and no checksum of older contents is left beside it."""
+    files, path = HadoopFiles(spark), tmp_path / "a/checkpoint.json"
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(number: int) -> None:
+        steps.append(f"fsync {Path(f'/proc/self/fd/{number}').readlink().name}")
+        fsync(number)
+
+    def noted_replace(source: Path, target: Path) -> None:
+        steps.append("replace")
+        replace(source, target)
+
+    path.parent.mkdir()
+    (path.parent / ".checkpoint.json.crc").write_bytes(b"crc of another text")
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    files.replace_text(f"{scheme}{path}", "new")
+    assert steps == ["fsync checkpoint.json.unfinished", "replace", "fsync a"]
+    assert [each.name for each in path.parent.iterdir()] == ["checkpoint.json"]
+    assert [row[0] for row in spark.read.text(str(path)).collect()] == ["new"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_run_that_ends_while_it_replaces_a_file_leaves_the_old_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    files, path = HadoopFiles(spark), str(tmp_path / "checkpoint.json")
+    files.replace_text(path, "old")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            files.replace_text(path, "new and longer")
+    assert files.read_text(path) == "old"
+    files.replace_text(path, "new")
+    assert files.read_text(path) == "new"
+
+
+def test_a_file_that_an_older_version_left_with_another_checksum_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Hadoop's local file system was killed between renaming the one and the other."""
+    path = tmp_path / "checkpoint.json"
+    spark.range(1).selectExpr("'old'").coalesce(1).write.text(str(tmp_path / "text"))
+    checksum = next((tmp_path / "text").glob(".part*.crc"))
+    checksum.rename(tmp_path / ".checkpoint.json.crc")
+    path.write_text("new\n")
+    assert HadoopFiles(spark).read_text(str(path)) == "new\n"
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_of_many_who_make_a_file_one_does_and_all_see_it_whole(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    """Who comes between the look and the making has it, too."""
+    files, path = HadoopFiles(spark), tmp_path / "a/lock.json"
+    link = os.link
+
+    def meanwhile(source: Path, target: Path) -> None:
+        assert Path(source).read_text() == "ours"
+        assert not path.exists()
+        if not has_links:
+            raise PermissionError(errno.EPERM, "no links here")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", meanwhile)
+    assert files.create_text(str(path), "ours")
+    assert path.read_text() == "ours"
+    monkeypatch.undo()
+    assert not files.create_text(str(path), "theirs")
+    assert path.read_text() == "ours"
+    assert [each.name for each in path.parent.iterdir()] == ["lock.json"]

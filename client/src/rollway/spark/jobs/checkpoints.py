@@ -182,7 +182,8 @@ class CheckpointFolder:
 
     def _broken(self, name: str) -> JobError:
         return JobError(
-            f"{self._folder}/{name} is not of an export of {self._topic} by this version; look at it, or remove it."
+            f"{self._folder}/{name} is not of an export of {self._topic} by this version: restore it from a backup. "
+            "Without it everything would be exported again."
         )
 
 

@@ -1,7 +1,8 @@
 """One export at a time: a file that is there while a run is at work, and says whose it is.
 
 Whoever has made it looks before each decision whether it is still its own: another run may have been told that it is
-dead. Where two can make a file at once, which local folders allow, the later one has it, and the other finds that out.
+dead. Where two can make a file at once, which some object stores allow, the later one has it, and the other finds that
+out.
 """
 
 from __future__ import annotations

@@ -1,13 +1,25 @@
-"""Files where Spark's are: local, HDFS, object stores. Through the JVM's Hadoop, so the session's settings hold."""
+"""Files where Spark's are: local, HDFS, object stores. Through the JVM's Hadoop, so the session's settings hold.
+
+Small files in a local folder, an NFS too, are read and written without Hadoop: it keeps a checksum in a second file,
+and where it is killed between the two nobody can read the first; nor does it wait for the disk.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from rollway.spark.jobs.errors import JobError
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+"""What a file system says that has no second names of files."""
 
 
 class HadoopFiles:
@@ -30,23 +42,36 @@ class HadoopFiles:
     def _system(self, path: str) -> Any:
         return self._path(path).getFileSystem(self._settings)
 
+    def _local(self, path: str) -> Path | None:
+        """Where it is on this machine, if its file system is the local one."""
+        uri = self._system(path).makeQualified(self._path(path)).toUri()
+        return Path(uri.getPath()) if uri.getScheme() == "file" else None
+
     def read_text(self, path: str) -> str | None:
-        """The whole small file; ``None`` if there is none."""
+        """The whole small file; ``None`` if there is none. What is no UTF-8 is replaced."""
         try:
+            local = self._local(path)
+            if local is not None:
+                return local.read_bytes().decode("utf-8", "replace")
             if not self._system(path).exists(self._path(path)):
                 return None
             stream = self._system(path).open(self._path(path))
             try:
-                return bytes(stream.readAllBytes()).decode("utf-8")
+                return bytes(stream.readAllBytes()).decode("utf-8", "replace")
             finally:
                 stream.close()
-        except Py4JJavaError as error:
+        except FileNotFoundError:
+            return None
+        except (Py4JJavaError, OSError) as error:
             raise _file_error(path, "read", error) from None
 
     def create_text(self, path: str, text: str) -> bool:
         """Make a file that holds ``text``; whether there was none. Of several who do so at once one succeeds, as far as
-        the file system knows of such a thing."""
+        the file system knows of such a thing; a local one does, and shows no part of it."""
         try:
+            local = self._local(path)
+            if local is not None:
+                return _create(local, text)
             stream = self._system(path).create(self._path(path), False)
             try:
                 stream.write(text.encode("utf-8"))
@@ -56,19 +81,26 @@ class HadoopFiles:
             if error.java_exception.getClass().getSimpleName() == "FileAlreadyExistsException":
                 return False
             raise _file_error(path, "written", error) from None
+        except OSError as error:
+            raise _file_error(path, "written", error) from None
         return True
 
     def replace_text(self, path: str, text: str) -> None:
-        """Make ``path`` hold ``text``: whoever reads it finds the old text or the new one, never a part."""
+        """Make ``path`` hold ``text``: whoever reads it finds the old text or the new one, never a part. In a local
+        folder it is on the disk then."""
         unfinished = f"{path}.unfinished"
         try:
+            local = self._local(path)
+            if local is not None:
+                _replace(local, text)
+                return
             stream = self._system(path).create(self._path(unfinished), True)
             try:
                 stream.write(text.encode("utf-8"))
             finally:
                 stream.close()
             self._rename(unfinished, path, replace=True)
-        except Py4JJavaError as error:
+        except (Py4JJavaError, OSError) as error:
             raise _file_error(path, "written", error) from None
 
     def move(self, source: str, target: str) -> None:
@@ -119,6 +151,56 @@ class HadoopFiles:
             raise _file_error(folder, "listed", error) from None
 
 
-def _file_error(path: str, verb: str, error: Py4JJavaError) -> JobError:
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    _write(unfinished, text)
+    # Of the file as Hadoop wrote it: Hadoop would hold it against the new one.
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    unfinished.replace(path)
+    _sync_folder(path.parent)
+
+
+def _create(path: Path, text: str) -> bool:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        _write(whole, text)
+        try:
+            os.link(whole, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # The same, but for a moment in which the file is there and empty.
+            with suppress(FileExistsError):
+                _write(path, text, os.O_EXCL)
+                return True
+            return False
+    finally:
+        whole.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+    return True
+
+
+def _write(path: Path, text: str, flag: int = os.O_TRUNC) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | flag, 0o666), "wb") as file:
+        file.write(text.encode("utf-8"))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _file_error(path: str, verb: str, error: Py4JJavaError | OSError) -> JobError:
+    if isinstance(error, OSError):
+        return JobError(f"{path} cannot be {verb}: {error.strerror or error}.")
     cause = error.java_exception
     return JobError(f"{path} cannot be {verb}: {cause.getClass().getSimpleName()}: {cause.getMessage()}.")
