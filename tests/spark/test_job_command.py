@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from rollway.client import AuthenticationError
+from rollway.client import AuthenticationError, RollwayClient
 from rollway.spark.jobs import cli
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place, parse_place
 from rollway.spark.jobs.submitting import LOGGING, SCRIPT, Submission, find_spark_submit
 from rollway.spark.jobs.topics import TopicAddress
+from tests.servers import ServerProcess
+from tests.spark.orders import KEEP
 
 JOBS = ("load", "export", "copy", "compare", "replay")
 
@@ -232,3 +236,57 @@ def test_the_command_ends_with_the_exit_status_of_the_job(tmp_path: Path) -> Non
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert "\tat " not in done.stderr
+
+
+@pytest.mark.parametrize(("job", "is_group"), [("load", False), ("export", True)])
+def test_sigterm_ends_a_job_as_ctrl_c_does(
+    server: ServerProcess, client: RollwayClient, tmp_path: Path, job: str, is_group: bool
+) -> None:
+    """What is loaded is aborted, so that no reader waits for it; an export gives its folder back, also where
+    Spark's JVM gets the signal as well."""
+    topic = f"terminated-{job}"
+    client.create_topic(topic, 1, KEEP)
+    produce = urllib.request.Request(
+        f"{server.url}/v1/topics/{topic}/records",
+        data=b'{"records": [{"value": "x", "partition": 0}]}',
+        headers={"Content-Type": "application/json"},
+    )
+    urllib.request.urlopen(produce).close()
+    (tmp_path / "in.csv").write_text("v\n" + "x\n" * 100)
+    slowly = "reflect('java.lang.Thread', 'sleep', cast(1500 as bigint))"
+    identity = ("--app-id", topic, "--version", "1")
+    lines = {
+        "load": [
+            "load",
+            str(tmp_path / "in.csv"),
+            "--schema",
+            "v STRING",
+            "--topic",
+            topic,
+            *identity,
+            "--key",
+            slowly,
+        ],
+        "export": ["export", topic, "--to", str(tmp_path / "out"), "--select", f"{slowly} AS slow"],
+    }
+    lock = tmp_path / f"out/_rollway/{topic}/lock.json"
+    running = subprocess.Popen(
+        [sys.executable, "-c", "from rollway.spark.jobs.cli import main; main()", *lines[job], "--url", server.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        start_new_session=True,
+    )
+    try:
+        while running.poll() is None and not (lock.exists() or client.list_jobs(topic, state="open")):
+            client.wait_for({topic: {0: 1}}, isolation="read_committed", wait_ms=100)
+        (os.killpg if is_group else os.kill)(running.pid, signal.SIGTERM)
+        printed = running.communicate(timeout=60)
+    finally:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == 143, printed
+    assert "Traceback" not in printed[1]
+    assert not lock.exists()
+    assert [each.state for each in client.list_jobs(topic)] == (["aborted"] if job == "load" else [])

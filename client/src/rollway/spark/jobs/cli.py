@@ -1,7 +1,7 @@
 """The command ``rollway-spark``: what is asked for is checked, then spark-submit starts Spark, and the job is done.
 
 Exit status: 0 done or equal, 1 failed (one sentence says why), 2 a wrong command line, 3 a comparison that found a
-difference, 130 Ctrl-C. The report goes to stdout; progress goes to stderr, and an error as its last line.
+difference, 130 Ctrl-C, 143 SIGTERM. The report goes to stdout; progress goes to stderr, and an error as its last line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from rollway.spark.errors import OptionError
 from rollway.spark.jobs import job_options as options
 from rollway.spark.jobs.compare_job import CompareRequest, compare
 from rollway.spark.jobs.copy_job import CopyRequest, copy
-from rollway.spark.jobs.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, JobError, JobUsageError
+from rollway.spark.jobs.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    EXIT_USAGE,
+    JobError,
+    JobUsageError,
+)
 from rollway.spark.jobs.explaining import explain, leave_errors_to_us
 from rollway.spark.jobs.export_job import ExportRequest, export
 from rollway.spark.jobs.expressions import RecordExpressions
@@ -35,6 +42,7 @@ from rollway.spark.jobs.progress import ConsoleProgress
 from rollway.spark.jobs.replay_job import ReplayRequest, replay
 from rollway.spark.jobs.reports import JobReport
 from rollway.spark.jobs.submitting import DEFAULT_MASTER, Submission, submit
+from rollway.spark.jobs.terminating import Termination
 from rollway.spark.jobs.writing import LoadIdentity
 
 application = typer.Typer(
@@ -488,9 +496,17 @@ def _fail(sentence: str, status: int, *, as_json: bool) -> int:
 
 def run_here(arguments: Sequence[str]) -> int:
     """Run a command line beside the driver that spark-submit started."""
-    return run(arguments, is_beside_driver=True)
+    return _run_heeding_sigterm(arguments, is_beside_driver=True)
+
+
+def _run_heeding_sigterm(arguments: Sequence[str], *, is_beside_driver: bool) -> int:
+    """As ``run``; after SIGTERM, which ends a job as Ctrl-C does, ``EXIT_TERMINATED``."""
+    status = EXIT_TERMINATED
+    with Termination() as termination:
+        status = run(arguments, is_beside_driver=is_beside_driver)
+    return EXIT_TERMINATED if termination.was_asked else status
 
 
 def main() -> None:
     """The console script ``rollway-spark``."""
-    sys.exit(run(sys.argv[1:], is_beside_driver=False))
+    sys.exit(_run_heeding_sigterm(sys.argv[1:], is_beside_driver=False))

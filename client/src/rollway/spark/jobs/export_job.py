@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
@@ -96,8 +97,8 @@ def export(
     try:
         return _export(spark, request, files, folder, progress, dry_run=False)
     finally:
-        # A folder that cannot be reached any more has been said before.
-        with suppress(JobError):
+        # A folder that cannot be reached any more, or a JVM that was ended first, has been said before.
+        with suppress(JobError, Py4JError):
             folder.lock.release()
 
 

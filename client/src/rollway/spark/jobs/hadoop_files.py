@@ -35,6 +35,7 @@ class HadoopFiles:
             raise JobError("Export needs a classic Spark session: one of Spark Connect cannot rename files.")
         self._jvm: Any = jvm
         self._settings: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no public way
+        self._locals: dict[str, Path | None] = {}
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(path)
@@ -43,9 +44,12 @@ class HadoopFiles:
         return self._path(path).getFileSystem(self._settings)
 
     def _local(self, path: str) -> Path | None:
-        """Where it is on this machine, if its file system is the local one."""
-        uri = self._system(path).makeQualified(self._path(path)).toUri()
-        return Path(uri.getPath()) if uri.getScheme() == "file" else None
+        """Where it is on this machine, if its file system is the local one. Of a path that was asked for before it is
+        known without the JVM, which may have been ended together with this process."""
+        if path not in self._locals:
+            uri = self._system(path).makeQualified(self._path(path)).toUri()
+            self._locals[path] = Path(uri.getPath()) if uri.getScheme() == "file" else None
+        return self._locals[path]
 
     def read_text(self, path: str) -> str | None:
         """The whole small file; ``None`` if there is none. What is no UTF-8 is replaced."""
@@ -133,8 +137,13 @@ class HadoopFiles:
     def delete(self, path: str) -> None:
         """Delete a file or a folder with all in it; what is not there is no error."""
         try:
+            local = self._local(path)
+            if local is not None and not local.is_dir():
+                local.unlink(missing_ok=True)
+                local.with_name(f".{local.name}.crc").unlink(missing_ok=True)
+                return
             self._system(path).delete(self._path(path), True)
-        except Py4JJavaError as error:
+        except (Py4JJavaError, OSError) as error:
             raise _file_error(path, "deleted", error) from None
 
     def files_below(self, folder: str) -> list[tuple[str, int]]:
