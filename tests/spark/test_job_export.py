@@ -231,3 +231,31 @@ def test_a_lock_that_says_nothing_is_one(spark: SparkSession, tmp_path: Path) ->
     HadoopFiles(spark).replace_text(f"{tmp_path}/_rollway/orders/lock.json", "")
     with pytest.raises(JobError, match="--take-over"):
         CheckpointFolder(HadoopFiles(spark), str(tmp_path), "orders").lock.acquire(take_over=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_free"),
+    [
+        ({}, False),
+        ({"started": 1}, True),
+        ({"process": 1 << 30}, True),
+        ({"boot": "another"}, True),
+        ({"pid_namespace": "pid:[1]", "started": 1}, False),
+        ({"pid_namespace": "pid:[1]", "process": 1 << 30}, False),
+        ({"host": "elsewhere", "boot": "another"}, False),
+        ({"started": None, "process": 1 << 30}, False),
+    ],
+)
+def test_a_number_alone_does_not_tell_which_process_has_the_lock(
+    spark: SparkSession, tmp_path: Path, changes: dict[str, Any], is_free: bool
+) -> None:
+    """A container that is made anew has the same host and the same number; others may share the name of their host."""
+    lock = tmp_path / "_rollway/orders/lock.json"
+    CheckpointFolder(HadoopFiles(spark), str(tmp_path), "orders").lock.acquire(take_over=False)
+    lock.write_text(json.dumps({**json.loads(lock.read_text()), "run_id": "r1", **changes}))
+    next_one = CheckpointFolder(HadoopFiles(spark), str(tmp_path), "orders").lock
+    if is_free:
+        next_one.acquire(take_over=False)
+    else:
+        with pytest.raises(JobError, match="--take-over"):
+            next_one.acquire(take_over=False)

@@ -12,12 +12,17 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rollway.spark.jobs.errors import JobError
 from rollway.spark.jobs.hadoop_files import HadoopFiles
 from rollway.spark.jobs.places import format_time
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PROCESSES = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ class ExportLock:
                 "run_id": self.run_id,
                 "host": socket.gethostname(),
                 "process": os.getpid(),
+                **_identity(os.getpid()),
                 "begun": format_time(time.time_ns() // 1_000_000),
             }
         )
@@ -91,18 +97,55 @@ class ExportLock:
         return holder if isinstance(holder, dict) else {}
 
 
+def _identity(process: int) -> dict[str, str | int]:
+    """What tells a process of this number from others of it, before a restart of the machine or in other containers.
+    Without what cannot be found out here."""
+    found: dict[str, str | int] = {}
+    with suppress(OSError):
+        found["boot"] = _BOOT_ID.read_text().strip()
+    with suppress(OSError):
+        found["pid_namespace"] = str((_PROCESSES / "self/ns/pid").readlink())
+    started = _started(process)
+    if started is not None:
+        found["started"] = started
+    return found
+
+
+def _started(process: int) -> int | None:
+    """In ticks since the machine was started; ``None`` if there is no such process, or nothing that tells."""
+    try:
+        # The name of the program, in parentheses, may have anything in it.
+        return int((_PROCESSES / str(process) / "stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def _is_dead(holder: Mapping[str, Any]) -> bool:
-    """Whether it is known that the process is no more."""
+    """Whether it is known that the process is no more. Names of hosts are not always of one machine."""
     process = holder.get("process")
     if holder.get("host") != socket.gethostname() or not isinstance(process, int):
         return False
+    here = _identity(os.getpid())
+    boot, namespace, started = (holder.get(name) for name in ("boot", "pid_namespace", "started"))
+    if None in (boot, namespace, started, here.get("boot"), here.get("pid_namespace"), here.get("started")):
+        return boot is None and namespace is None and not _is_there(process)
+    if boot != here["boot"]:
+        return True
+    if namespace != here["pid_namespace"]:
+        return False
+    now = _started(process)
+    # Of other people's processes a system may not show when they began.
+    return not _is_there(process) if now is None else now != started
+
+
+def _is_there(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
-        return True
-    except OSError:
         return False
-    return False
+    except OSError:
+        return True
+    return True
 
 
 def _described(holder: Mapping[str, Any]) -> str:
