@@ -15,7 +15,7 @@ from pyspark.sql import DataFrameWriter, SparkSession
 
 from rollway.client import RollwayClient
 from rollway.spark.jobs import EARLIEST, LATEST, ExportRequest, JobError, JobUsageError, export, parse_place
-from rollway.spark.jobs.checkpoints import CheckpointFolder
+from rollway.spark.jobs.checkpoints import CheckpointFolder, ExportCheckpoint
 from rollway.spark.jobs.hadoop_files import HadoopFiles
 from rollway.spark.jobs.topics import resolve_range
 from tests.servers import ServerProcess
@@ -259,3 +259,22 @@ def test_a_number_alone_does_not_tell_which_process_has_the_lock(
     else:
         with pytest.raises(JobError, match="--take-over"):
             next_one.acquire(take_over=False)
+
+
+@pytest.mark.parametrize("on_data_loss", ["fail", "skip"])
+def test_an_offset_above_the_end_is_no_record_that_is_gone(
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, name: str, tmp_path: Path, on_data_loss: str
+) -> None:
+    """It was asked for, or stands in the checkpoint while the service was restored from an older backup."""
+    topic = f"{name}-{on_data_loss}"
+    topic_id = client.create_topic(topic, 1, KEEP).topic_id
+    append(spark, server, topic, 1)
+    asked = request_of(server, topic, tmp_path / "new", end=parse_place('{"0": 999}'), on_data_loss=on_data_loss)
+    ahead = request_of(server, topic, tmp_path / "old", on_data_loss=on_data_loss)
+    done = ExportCheckpoint(topic=topic, topic_id=topic_id, run=7, offsets={0: 999}, rows=999)
+    CheckpointFolder(HadoopFiles(spark), ahead.destination, topic).finish(done)
+    for request in (asked, ahead):
+        with pytest.raises(JobError, match=r"ends before an offset that was asked for .*999") as raised:
+            export(spark, request)
+        assert "on-data-loss" not in str(raised.value)
+        assert "older backup" in str(raised.value)

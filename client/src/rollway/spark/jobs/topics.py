@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -169,7 +170,8 @@ def resolve_range(
     carry the time of the commit, and a lookup would stop at one, however old the records behind it are.
 
     Raises:
-        JobError: the range begins below the log start, and ``on_data_loss`` is not ``skip``.
+        JobError: the range begins below the log start, and ``on_data_loss`` is not ``skip``; or a place is above the
+            log end.
         JobUsageError: a place names a partition that does not exist, or the end lies before the start.
         RollwayError: the service cannot be asked, or has no such topic.
     """
@@ -194,6 +196,12 @@ def resolve_range(
     try:
         found = client.split(address.topic, request)
     except OffsetOutOfRangeError as error:
+        if error.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise JobError(
+                f"{address} ends before an offset that was asked for ({error}). Where a job goes on from an offset of "
+                "its own, the service has fewer records than it had, as after a restore from an older backup: begin anew, "
+                "an export in another folder."
+            ) from error
         raise JobError(
             f"Records of {address} that were to be read are gone ({error}); --on-data-loss skip goes on with what is "
             "left."
