@@ -161,6 +161,29 @@ def test_spark_submit_is_told_what_stands_before_the_job() -> None:
     assert LOGGING.is_file()
 
 
+@pytest.mark.parametrize("is_default", [False, True])
+def test_settings_in_a_file_are_not_overruled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_default: bool
+) -> None:
+    """Neither those of ``--properties-file`` nor, without one, those that Spark reads by itself."""
+    file = tmp_path / "spark-defaults.conf"
+    file.write_text(
+        "# spark.ui.showConsoleProgress true\n\n"
+        "  spark.sql.session.timeZone Europe/Berlin\nspark.sql.ansi.enabled=true\n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    told = " ".join(
+        submitted_to_a_cluster(f"{'' if is_default else f'--properties-file {file} '}export t --to /lake", monkeypatch)
+    )
+    assert "timeZone" not in told
+    assert "ansi" not in told
+    assert "spark.ui.showConsoleProgress=false" in told
+    # Spark reads no other file where it is given one.
+    other = tmp_path / "other.conf"
+    other.touch()
+    assert "timeZone=UTC" in " ".join(Submission(properties_file=str(other)).options("rollway-spark load", file))
+
+
 def test_the_job_is_found_behind_options_that_are_called_like_it() -> None:
     arguments = ["--conf", "load", "--master=load", "load", "load", "--topic", "load"]
     assert cli.arguments_of_job(arguments, "load") == ["load", "--topic", "load"]

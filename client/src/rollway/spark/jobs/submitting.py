@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ DEFAULT_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
 }
+# What may stand behind a name in a file of java.util.Properties.
+_NAME = re.compile(r"[\s=:]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +48,9 @@ class Submission:
         """Whether the driver runs in the cluster, and not in this process."""
         return self.deploy_mode == "cluster"
 
-    def options(self, name: str) -> list[str]:
-        """As they stand on the command line, before the program."""
+    def options(self, name: str, defaults_file: Path | None = None) -> list[str]:
+        """As they stand on the command line, before the program. ``defaults_file`` is Spark's ``spark-defaults.conf``,
+        which it reads unless it is given another."""
         line = ["--master", self.master, "--name", name]
         for option, value in (
             ("--deploy-mode", self.deploy_mode),
@@ -55,7 +59,8 @@ class Submission:
             ("--properties-file", self.properties_file),
         ):
             line += [] if value is None else [option, value]
-        given = {each.partition("=")[0] for each in self.settings}
+        file = Path(self.properties_file) if self.properties_file is not None else defaults_file
+        given = {each.partition("=")[0] for each in self.settings} | _names_in(file)
         for key, value in DEFAULT_SETTINGS.items():
             line += [] if key in given else ["--conf", f"{key}={value}"]
         for each in self.settings:
@@ -67,6 +72,15 @@ class Submission:
                 f"-Dlog4j2.configurationFile={LOGGING.as_uri()} -Drollway.log.level={self.log_level}",
             ]
         return line
+
+
+def _names_in(properties: Path | None) -> set[str]:
+    """The settings in a file as Spark reads it; none where there is no such file, which Spark says itself."""
+    try:
+        lines = [] if properties is None else properties.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return set()
+    return {_NAME.split(line.strip(), maxsplit=1)[0] for line in lines if not line.strip().startswith(("#", "!"))}
 
 
 def find_spark_submit(environment: Mapping[str, str]) -> str:
@@ -103,7 +117,9 @@ def submit(submission: Submission, arguments: Sequence[str]) -> None:
         raise JobError(f"{error}.") from None
     # Workers must run what the driver runs: with another interpreter they have other packages, or none.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    options = submission.options(f"rollway-spark {arguments[0]}")
+    # As spark-submit finds it.
+    settings = Path(os.environ.get("SPARK_CONF_DIR") or Path(spark_submit).parents[1] / "conf")
+    options = submission.options(f"rollway-spark {arguments[0]}", settings / "spark-defaults.conf")
     if not submission.is_cluster:
         os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*options, "pyspark-shell"])
         return
