@@ -199,8 +199,8 @@ def resolve_range(
         if error.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise JobError(
                 f"{address} ends before an offset that was asked for ({error}). Where a job goes on from an offset of "
-                "its own, the service has fewer records than it had, as after a restore from an older backup: begin anew, "
-                "an export in another folder."
+                "its own, the service has fewer records than it had, as after a restore from an older backup: begin "
+                "anew, an export in another folder."
             ) from error
         raise JobError(
             f"Records of {address} that were to be read are gone ({error}); --on-data-loss skip goes on with what is "
