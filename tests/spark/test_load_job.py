@@ -360,19 +360,21 @@ def test_rejects_of_other_applications_are_left_alone(loading: Loading, tmp_path
 
 def test_a_version_that_went_to_another_topic_is_refused(loading: Loading, client: RollwayClient) -> None:
     """Neither loaded nor said to be: a script that loads two files into two topics would lose the second."""
-    loading.write(("x", 1, OLD_MS))
+    loading.write(("x", 1, OLD_MS), ("y", "one", OLD_MS))
     identity = LoadIdentity(application_id=loading.topic, version=3)
-    loading.run(identity=identity, topic_config=KEEP)
+    rejects = Rejects(topic="rejects-of-all")
+    loading.run(identity=identity, rejects=rejects, topic_config=KEEP)
     other = TopicAddress(topic=f"{loading.topic}-2", url=loading.url)
     client.create_topic(other.topic, 2, KEEP)
     sentence = f"[Vv]ersion 3 of .* was loaded into {loading.topic}, not {other.topic}"
     for dry_run in (True, False):
         with pytest.raises(JobError, match=f"{sentence}: give each topic an --app-id of its own"):
-            loading.run(target=other, identity=identity, dry_run=dry_run)
+            loading.run(target=other, identity=identity, rejects=rejects, dry_run=dry_run)
     copying = CopyRequest(source=TopicAddress(topic=loading.topic, url=loading.url), target=other, identity=identity)
-    with pytest.raises((JobError, RollwayError), match=sentence):
+    with pytest.raises(RollwayError, match=f"was loaded into {loading.topic}, rejects-of-all, not {other.topic}: give"):
         copy(loading.spark, copying)
-    assert loading.run(identity=identity).outcome == "already_done"
+    for given in (rejects, Rejects()):
+        assert loading.run(identity=identity, rejects=given).outcome == "already_done"
 
 
 # Rows that are too old

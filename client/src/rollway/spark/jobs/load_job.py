@@ -181,9 +181,7 @@ def _find_loaded(client: RollwayClient, request: LoadRequest) -> Job | None:
     jobs = client.list_jobs(identity.application_id)
     found = next((job for job in jobs if job.version == identity.version and job.state in COMMITTED_STATES), None)
     if found is not None:
-        # Of a load whose rows all were rejects, only their topic may be known.
-        topics = (request.target.topic, request.rejects.topic)
-        check_loaded_into(client, found, [topic for topic in topics if topic is not None])
+        check_loaded_into(client, found, request.target.topic, request.rejects.topic)
     return found
 
 

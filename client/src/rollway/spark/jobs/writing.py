@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -67,8 +67,9 @@ class Written:
     """Rows by partition."""
 
 
-def check_loaded_into(client: RollwayClient, job: Job, topics: Collection[str]) -> None:
-    """Return if a job that is committed has loaded into one of these topics, as far as it is known.
+def check_loaded_into(client: RollwayClient, job: Job, topic: str, beside: str | None) -> None:
+    """Return if a job that is committed has loaded into this topic, as far as it is known. ``beside`` may be that of
+    several loads, and may be all that a load without good rows has written to.
 
     Raises:
         JobError: it has loaded into others.
@@ -76,11 +77,11 @@ def check_loaded_into(client: RollwayClient, job: Job, topics: Collection[str]) 
     with suppress(JobNotFoundError):
         # A list of jobs has nothing of where they wrote.
         job = client.find_job(job.job_id)
-    known = set(getattr(job, "topics", ())) | {each.topic for each in job.partitions}
-    if known and known.isdisjoint(topics):
+    known = {*job.topics, *(each.topic for each in job.partitions)} - {beside}
+    if known and topic not in known:
         raise JobError(
             f"Version {job.version} of {job.application_id} was loaded into {', '.join(sorted(known))}, not "
-            f"{next(iter(topics))}: give each topic an --app-id of its own."
+            f"{topic}: give each topic an --app-id of its own."
         )
 
 
@@ -116,7 +117,7 @@ def write_records(
         once=identity.application_id is None,
     )
     if job.state in COMMITTED_STATES:
-        check_loaded_into(client, job, topics)
+        check_loaded_into(client, job, target.topic, beside)
         return Written(rows=0, seconds=time.monotonic() - started, job_id=job.job_id, is_repeated=True)
 
     def how_far() -> str:
