@@ -47,14 +47,14 @@ def outlast(client: RollwayClient, job_id: str, silence_ms: int) -> None:
 @pytest.mark.parametrize("mode", ["transactional", "idempotent"])
 def test_slow_input_is_not_timed_out(client: RollwayClient, topic: str, mode: JobMode) -> None:
     """Nothing comes for longer than the timeout: before the first row, and between rows that are too few to send."""
-    options = options_of(client, topic=topic, deliveryMode=mode, transactionTimeout=1_500)
+    options = options_of(client, topic=topic, deliveryMode=mode, transactionTimeout=2_000)
     plan = plan_load(client, options)
     assert plan.job is not None
     job_id = plan.job.job_id
 
     def rows() -> Iterator[pa.RecordBatch]:
         for turn in (0, 1):
-            outlast(client, job_id, (turn + 1) * 2_500)
+            outlast(client, job_id, (turn + 1) * 3_000)
             yield keyed_batch(turn * 50, turn * 50 + 50)
 
     message = TaskLoad(plan, client, 0, 0).run(rows())
@@ -65,7 +65,7 @@ def test_slow_input_is_not_timed_out(client: RollwayClient, topic: str, mode: Jo
 
 def test_slow_input_of_a_stream_is_not_timed_out(client: RollwayClient, topic: str) -> None:
     """Its job is known only with the first row."""
-    options = options_of(client, topic=topic, transactionTimeout=1_500)
+    options = options_of(client, topic=topic, transactionTimeout=2_000)
     plan = plan_stream(client, options, None)
     jobs: list[str] = []
 
@@ -76,7 +76,7 @@ def test_slow_input_of_a_stream_is_not_timed_out(client: RollwayClient, topic: s
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield keyed_batch(0, 50)
-        outlast(client, jobs[0], 2_500)
+        outlast(client, jobs[0], 3_000)
         yield keyed_batch(50, 100)
 
     message = TaskLoad(plan, client, 0, 0, join).run(rows())

@@ -221,7 +221,7 @@ def test_a_job_that_timed_out_before_its_first_row_is_begun_again(client: Rollwa
 
 
 def test_a_job_that_timed_out_between_two_tasks_is_not_committed_in_part(client: RollwayClient, topic: str) -> None:
-    options = options_of(client, topic=topic, txnAppId=topic, txnVersion=1, transactionTimeout=200)
+    options = options_of(client, topic=topic, txnAppId=topic, txnVersion=1, transactionTimeout=1_000)
     plan = plan_load(client, options)
     assert plan.job is not None
     first = TaskLoad(plan, client, 0, 0).run(iter([keyed_batch(0, 50)]))
