@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from rollway.client import RollwayClient
 from rollway.spark.jobs import CopyRequest, JobError, ReplayRequest, copy, replay
+from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.reports import JobReport
 from rollway.spark.jobs.topic_limits import shorter_limits
 from tests.servers import ServerProcess
@@ -50,6 +51,21 @@ def test_records_that_the_topic_does_not_keep_are_refused(
     assert run(spark, replace(request, allow_expired=True)).rows == 2
     if isinstance(request, ReplayRequest):
         assert run(spark, replace(request, timestamps="now")).rows == 2
+
+
+def test_a_topic_that_exists_must_have_the_settings_asked_for(
+    spark: SparkSession, server: ServerProcess, client: RollwayClient, job: tuple[Job, CopyRequest | ReplayRequest]
+) -> None:
+    run, request = job
+    target = request.target.topic
+    client.create_topic(target, 1, KEEP)
+    for dry_run in (True, False):
+        with pytest.raises(JobError, match=r"exists with retention.ms=-1: .* --config retention.ms=1000` changes that"):
+            run(spark, replace(request, topic_config={"retention.ms": 1000}), dry_run=dry_run)
+        with pytest.raises(JobUsageError, match=r"--config retenton.ms .* did you mean retention.ms\?"):
+            run(spark, replace(request, topic_config={"retenton.ms": -1}), dry_run=dry_run)
+    assert rows_of(spark, server, target) == []
+    assert run(spark, replace(request, topic_config={"retention.ms": "-1"})).rows == 2
 
 
 @pytest.mark.parametrize("config", [KEEP, {"retention.ms": 3 * DAY_MS}, None])

@@ -14,7 +14,7 @@ from rollway.spark.jobs.load_rows import ending_at_the_first_expired, told_of_ro
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place
 from rollway.spark.jobs.progress import Progress, SilentProgress
 from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate
-from rollway.spark.jobs.targets import find_target, make_target, open_target
+from rollway.spark.jobs.targets import check_settings, find_target, make_target, open_target
 from rollway.spark.jobs.topic_limits import shorter_limits
 from rollway.spark.jobs.topics import (
     SPLITTING,
@@ -101,6 +101,8 @@ def copy(
                 raise JobError(f"{request.target} does not exist; make it with the partitions it shall have.")
             if goal is not None and topic is not None:
                 refuse_itself(request.source, topic, request.target, goal)
+            if goal is not None:
+                check_settings(request.target, goal, request.topic_config)
             if dry_run:
                 return _plan(request, wanted, rows, started)
             if goal is None and topic is not None:

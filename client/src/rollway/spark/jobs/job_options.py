@@ -43,7 +43,11 @@ End = Annotated[str, typer.Option("--until", metavar="PLACE", help="The same; ex
 ByKey = Annotated[bool, typer.Option("--by-key", help="Let keys decide the partition instead of keeping it.")]
 TargetConfig = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="KEY=VALUE", help="Setting of TO if it is made, instead of FROM's; repeatable."),
+    typer.Option(
+        "--config",
+        metavar="KEY=VALUE",
+        help="Setting of TO, if it is made; otherwise it must have it.",
+    ),
 ]
 AppId = Annotated[
     str | None, typer.Option("--app-id", metavar="ID", help="Whose load it is; with --version it is done only once.")

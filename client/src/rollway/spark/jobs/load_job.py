@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
@@ -17,7 +16,7 @@ from rollway.spark.jobs.file_sources import FileSource, read_files
 from rollway.spark.jobs.load_rows import Census, JudgedRows, told_of_rows
 from rollway.spark.jobs.progress import Progress, SilentProgress, tasks_done
 from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate
-from rollway.spark.jobs.targets import open_target
+from rollway.spark.jobs.targets import check_settings, open_target
 from rollway.spark.jobs.topic_limits import DEFAULTS, topic_limits
 from rollway.spark.jobs.topics import TopicAddress
 from rollway.spark.jobs.writing import COMMITTED_STATES, LoadIdentity, Written, check_loaded_into, write_records
@@ -151,26 +150,8 @@ def _find_topic(client: RollwayClient, request: LoadRequest) -> Topic | None:
             f"The settings of {request.target} may not be seen with this key (DESCRIBE_CONFIGS), so nobody can tell "
             "whether it keeps rows as old as these: --allow-expired loads them all the same."
         )
-    if topic.config:
-        _check_names(request.topic_config, topic.config)
-    asked = {name: str(value) for name, value in request.topic_config.items() if name in topic.config}
-    others = {name: str(topic.config[name]) for name in asked if str(topic.config[name]).lower() != asked[name].lower()}
-    if others:
-        settings = " ".join(f"--config {name}={asked[name]}" for name in others)
-        raise JobError(
-            f"{request.target} exists with {', '.join(f'{name}={value}' for name, value in others.items())}: "
-            f"`rollway topics alter {request.target.topic} {settings}` changes that, --config is for a topic that is "
-            "made."
-        )
+    check_settings(request.target, topic, request.topic_config)
     return topic
-
-
-def _check_names(asked: Mapping[str, object], known: Mapping[str, object]) -> None:
-    for name in asked:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f": did you mean {near[0]}?" if near else f", which are {', '.join(known)}."
-            raise JobUsageError(f"--config {name} is none of the settings of topics{hint}")
 
 
 def _find_loaded(client: RollwayClient, request: LoadRequest) -> Job | None:

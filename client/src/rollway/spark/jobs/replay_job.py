@@ -16,7 +16,7 @@ from rollway.spark.jobs.progress import Progress, SilentProgress, tasks_done
 from rollway.spark.jobs.replay_positions import ReplayPositions
 from rollway.spark.jobs.replay_steps import ReplayStep, plan_steps
 from rollway.spark.jobs.reports import JobReport, Outcome, counted, format_bytes
-from rollway.spark.jobs.targets import find_target, make_target, open_target
+from rollway.spark.jobs.targets import check_settings, find_target, make_target, open_target
 from rollway.spark.jobs.topic_limits import shorter_limits
 from rollway.spark.jobs.topics import (
     SPLITTING,
@@ -105,6 +105,8 @@ def replay(
             refuse_itself(request.source, topic, request.target, goal)
         positions = _positions(source, target, request, topic, goal)
         first, resumed = positions.resume()
+        if goal is not None:
+            check_settings(request.target, goal, request.topic_config)
         wanted = _range(source, request, resumed)
         with progress.during(f"looking at the times of {request.source}", lambda: tasks_done(spark)):
             steps = plan_steps(spark, wanted, speed=request.speed, interval_seconds=request.interval_seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from rollway.client import RollwayClient, Topic, TopicNotFoundError
 from rollway.spark.jobs.errors import JobError, JobUsageError
@@ -65,6 +66,30 @@ def find_target(
             "lets the keys decide."
         )
     return topic
+
+
+def check_settings(target: TopicAddress, topic: Topic, asked: Mapping[str, object]) -> None:
+    """Return if a topic that exists has the settings that are asked for it, as far as they may be seen.
+
+    Raises:
+        JobUsageError: there is no such setting.
+        JobError: it has another value.
+    """
+    if not topic.config:
+        return
+    for name in asked:
+        if name not in topic.config:
+            near = get_close_matches(name, topic.config, n=1)
+            hint = f": did you mean {near[0]}?" if near else f", which are {', '.join(topic.config)}."
+            raise JobUsageError(f"--config {name} is none of the settings of topics{hint}")
+    there = {name: str(topic.config[name]) for name in asked}
+    others = {name: value for name, value in there.items() if value.lower() != str(asked[name]).lower()}
+    if others:
+        settings = " ".join(f"--config {name}={asked[name]}" for name in others)
+        raise JobError(
+            f"{target} exists with {', '.join(f'{name}={value}' for name, value in others.items())}: "
+            f"`rollway topics alter {target.topic} {settings}` changes that, --config is for a topic that is made."
+        )
 
 
 def make_target(client: RollwayClient, target: TopicAddress, source: Topic, config: Mapping[str, object]) -> Topic:
