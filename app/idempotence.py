@@ -24,9 +24,9 @@ from storage.batch_validation import ValidBatch
 from storage.errors import InvalidRecordError, OutOfOrderSequenceError, StorageError
 from storage.offsets import Offset
 from storage.partition_log import PartitionLog
+from storage.producer_entry import SEQUENCE_COUNT
 from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
 
-SEQUENCE_COUNT = 2**31
 EPOCH_COUNT = 2**15
 REPLAYED_HEADER = "Idempotent-Replayed"
 

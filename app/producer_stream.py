@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from app.broker import Broker, ProduceOptions
 from app.http.problems import problem_for
-from app.idempotence import SEQUENCE_COUNT, ProducerStamp, mark_times, stamp_batches
+from app.idempotence import ProducerStamp, mark_times, stamp_batches
 from app.producing import batches_of, result_document
 from app.record_stream import RecordStream
 from app.stored_records import KnownPlace, Rows, StoredPiece, find_stored
@@ -19,6 +19,7 @@ from app.translate import TIME_ABSENT, Encoding, ParsedRecords, encode_document
 from storage.errors import OutOfOrderSequenceError, ProducerFencedError
 from storage.offsets import Offset
 from storage.partition_log import AppendResult, PartitionLog
+from storage.producer_entry import SEQUENCE_COUNT
 
 
 class ProducerStream(RecordStream):

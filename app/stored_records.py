@@ -16,11 +16,11 @@ from storage.batch_validation import ValidBatch
 from storage.errors import StorageError
 from storage.log_snapshot import Isolation, LogSnapshot
 from storage.offsets import Offset
+from storage.producer_entry import SEQUENCE_COUNT
 
 READ_BYTES = 1024 * 1024
 SEARCH_BYTES_MAX = 64 * 1024 * 1024
 """How far back the batches of a producer are looked for."""
-_SEQUENCE_COUNT = 2**31
 
 
 class Rows(NamedTuple):
@@ -152,7 +152,7 @@ def find_stored(
             if (header.producer_id, header.producer_epoch) != producer or header.is_control:
                 continue
             before = _ahead(first_sequence + found, header.base_sequence)
-            if before >= _SEQUENCE_COUNT // 2:
+            if before >= SEQUENCE_COUNT // 2:
                 return None
             if before > header.last_offset_delta:
                 continue
@@ -173,7 +173,7 @@ def find_stored(
 
 def _ahead(sequence: int, base: int) -> int:
     """How far ``sequence`` is behind ``base``, counting through 0."""
-    return (sequence - base) % _SEQUENCE_COUNT
+    return (sequence - base) % SEQUENCE_COUNT
 
 
 def _start_of(
@@ -181,7 +181,7 @@ def _start_of(
 ) -> int | None:
     """An offset at or before the batch that holds ``first_sequence``, none of which is before the log start."""
     for place in reversed(known):
-        if _ahead(first_sequence, place.first_sequence) < _SEQUENCE_COUNT // 2:
+        if _ahead(first_sequence, place.first_sequence) < SEQUENCE_COUNT // 2:
             return place.first_offset if place.first_offset >= snapshot.log_start_offset else None
     end = known[0].first_offset
     step, read_bytes = 1024, 0
@@ -191,7 +191,7 @@ def _start_of(
             read_bytes += len(batch.buffer)
             header = batch.header
             if (header.producer_id, header.producer_epoch) == producer and not header.is_control:
-                if _ahead(first_sequence, header.base_sequence) < _SEQUENCE_COUNT // 2:
+                if _ahead(first_sequence, header.base_sequence) < SEQUENCE_COUNT // 2:
                     return start
                 break
             if read_bytes > SEARCH_BYTES_MAX:

@@ -12,14 +12,16 @@ from storage.producer_snapshot import ProducerRecord
 from storage.transactions import TransactionMarker
 
 _BATCHES_KEPT = 5
-_SEQUENCE_MAX = 2**31 - 1
+SEQUENCE_COUNT = 2**31
+"""After so many records of a producer in a partition its sequences begin at 0 again."""
+
 _NO_SEQUENCE = -1
 _NO_OFFSET = Offset(-1)
 
 
 def add_sequence(sequence: int, increment: int) -> int:
     """Count on from ``sequence``; 0 follows 2^31-1. A negative ``increment`` counts back."""
-    return (sequence + increment) % (_SEQUENCE_MAX + 1)
+    return (sequence + increment) % SEQUENCE_COUNT
 
 
 class ProducerBatch(NamedTuple):

@@ -14,9 +14,7 @@ from storage.batch_validation import ValidBatch
 from storage.errors import UnknownTopicOrPartitionError
 from storage.file_names import PartitionName
 from storage.partition_log import AppendResult
-
-SEQUENCE_COUNT = 2**31
-"""After so many records of a producer in a partition its sequences begin at 0 again."""
+from storage.producer_entry import SEQUENCE_COUNT
 
 
 @dataclass(slots=True)

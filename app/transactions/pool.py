@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from app.transactions.state import ProducerIdentity
 from storage.file_names import PartitionName
+from storage.producer_entry import SEQUENCE_COUNT
 
 PRODUCER_COUNT_MAX = 64
 """Requests that are carried out at a time; others wait their turn."""
 
 _NAME = "__rollway_atomic_{}"
-_SEQUENCE_COUNT = 2**31
 
 Initialise = Callable[[str, int, int], Awaitable[ProducerIdentity]]
 IsCurrent = Callable[[str, ProducerIdentity], bool]
@@ -31,7 +31,7 @@ class PooledProducer:
     def take_sequences(self, partition: PartitionName, count: int) -> int:
         """The first of the next ``count`` sequences in this partition."""
         first = self._sequences.get(partition, 0)
-        self._sequences[partition] = (first + count) % _SEQUENCE_COUNT
+        self._sequences[partition] = (first + count) % SEQUENCE_COUNT
         return first
 
     def keep(self) -> None:

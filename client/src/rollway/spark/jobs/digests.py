@@ -2,9 +2,8 @@
 
 A row's hash covers which of its parts are null, so that null and empty differ, and how many headers there are and
 which of their values are null: Spark's own hash of an array leaves nulls out, and does not say where one pair ends. The
-digest of many rows is how many
-there are and two sums over their hashes: sums count a row twice that is there twice, which an exclusive or does not.
-With the place of a row in its partition among the parts, order counts too.
+digest of many rows is how many there are and two sums over their hashes: sums count a row twice that is there twice,
+which an exclusive or does not. With the place of a row in its partition among the parts, order counts too.
 """
 
 from __future__ import annotations

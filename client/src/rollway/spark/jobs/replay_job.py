@@ -103,10 +103,9 @@ def replay(
         goal = find_target(target, request.target, request.source, kept)
         if goal is not None:
             refuse_itself(request.source, topic, request.target, goal)
+            check_settings(request.target, goal, request.topic_config)
         positions = _positions(source, target, request, topic, goal)
         first, resumed = positions.resume()
-        if goal is not None:
-            check_settings(request.target, goal, request.topic_config)
         wanted = _range(source, request, resumed)
         with progress.during(f"looking at the times of {request.source}", lambda: tasks_done(spark)):
             steps = plan_steps(spark, wanted, speed=request.speed, interval_seconds=request.interval_seconds)
