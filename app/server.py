@@ -21,7 +21,9 @@ from fastapi import FastAPI
 from app import log_output
 from app.access.jwt_verifier import KeyFileError
 from app.hot.declarations import TIER
+from app.http.allowed_hosts import KnownHosts, rule_of
 from app.http.connections import protocol_class
+from app.http.protocol import EdgeProtocol
 from app.http.tls import TlsError, server_context
 from app.main import create_app
 from app.settings import Settings, is_loopback
@@ -144,9 +146,11 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         """Raises TlsError when a certificate cannot be used."""
         tls = server_context(settings)
+        connections = protocol_class(settings, getattr(app.state, TIER, None))
+        rule = None if issubclass(connections, EdgeProtocol) else rule_of(settings)
         config = uvicorn.Config(
-            app,
-            http=protocol_class(settings, getattr(app.state, TIER, None)),
+            app if rule is None else KnownHosts(app, rule),
+            http=connections,
             loop="uvloop",
             ws="none",
             lifespan="on",

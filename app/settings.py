@@ -25,7 +25,7 @@ from pydantic_settings import (
 )
 
 from rollway.records.compiled import PURE_PYTHON_VARIABLE
-from schemas.names import principal_problem
+from schemas.names import host_name_problem, principal_problem
 from storage.config import TopicConfig
 from storage.errors import InvalidConfigError
 
@@ -130,6 +130,11 @@ class Settings(BaseSettings):
         default_factory=list,
         description="Addresses or networks of proxies that speak TLS with clients: secrets may come from them without "
         "TLS, and X-Forwarded-For is believed from them alone.",
+    )
+    allowed_hosts: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
+        default_factory=list,
+        description="Names that the service answers to in Host, beside those of loopback: exact, .name or *.name for "
+        "all below it, * for all; others are 421. Empty: compared only on a loopback address without authentication.",
     )
     tls_certificate: Path | None = _setting(None, "PEM file of the service's certificate and its chain: speak TLS.")
     tls_key: Path | None = _setting(None, "PEM file of the certificate's private key.")
@@ -374,6 +379,9 @@ def access_problem(settings: Settings) -> str | None:
             ipaddress.ip_network(proxy)
         except ValueError:
             return f"trusted_proxies: {proxy!r} is no address and no network"
+    for name in settings.allowed_hosts:
+        if (problem := host_name_problem(name)) is not None:
+            return f"allowed_hosts: {problem}"
     if is_loopback(settings.host) or settings.insecure_no_authentication:
         return None
     if not settings.authentication:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import httptools
 
+from app.http.allowed_hosts import HostRule, rule_of
 from app.http.problems import Problem
 from app.settings import Settings
 
@@ -26,6 +27,7 @@ class ConnectionLimits:
     unsent_bytes_max: int
     connections_max: int
     connections_per_address_max: int
+    hosts: HostRule | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> ConnectionLimits:
@@ -40,6 +42,7 @@ class ConnectionLimits:
             unsent_bytes_max=settings.tcp_unsent_bytes_max,
             connections_max=settings.connections_max,
             connections_per_address_max=settings.connections_per_address_max,
+            hosts=rule_of(settings),
         )
 
 
@@ -74,6 +77,17 @@ def check_framing(http_version: str, headers: list[tuple[bytes, bytes]]) -> int 
     if hosts > 1 or (hosts == 0 and http_version == "1.1"):
         raise Refusal(Problem(400, "malformed_request", "a request has exactly one Host header"))
     return length
+
+
+def check_names(rule: HostRule | None, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    """Refuse what was meant for another service, or comes from a web page that may not ask; see ``allowed_hosts``.
+
+    Raises:
+        Refusal: 421 misdirected_request, 403 cross_site_request.
+    """
+    problem = None if rule is None else rule.refusal(method.decode("ascii"), target, headers)
+    if problem is not None:
+        raise Refusal(problem)
 
 
 def headers_too_large(what: str) -> Problem:

@@ -417,6 +417,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (403, "group_authorization_failed", 30, False, "no", "The principal may not do this to the group."),
     (403, "cluster_authorization_failed", 31, False, "no", "The principal may not do this to the cluster."),
     (403, "transactional_id_authorization_failed", 53, False, "no", "The principal may not use the transactional id."),
+    (403, "cross_site_request", -1, False, "no", "A web page of another site asked for this through a browser."),
     (
         403,
         "tls_required",
@@ -461,6 +462,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (415, "unsupported_media_type", -1, False, "no", "The body's Content-Type is not taken here."),
     (415, "unsupported_content_encoding", -1, False, "no", "The body's Content-Encoding is neither gzip nor zstd."),
     (416, "range_not_satisfiable", -1, False, "no", "The Range lies outside the value."),
+    (421, "misdirected_request", -1, False, "no", "The service does not answer to the name in Host: allowed_hosts."),
     (422, "invalid_request", -1, False, "no", "Well-formed, but not valid; errors lists the faults."),
     (422, "idempotency_key_reused", -1, False, "no", "The Idempotency-Key came with other records before."),
     (422, "too_many_partitions", -1, False, "no", "The transaction would write to more partitions than allowed."),
