@@ -19,6 +19,7 @@ from typing import NamedTuple
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http.problems import Problem, instance_of
+from app.http.request_context import SAFE_METHODS
 from app.paths import HEALTH, READINESS
 from app.settings import Settings, is_loopback
 
@@ -26,7 +27,6 @@ ANY = "*"
 _LOOPBACK_NAME = "localhost"
 _SHOWN_LENGTH_MAX = 100
 _KNOWN_MAX = 1_000
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OPEN_PATHS = frozenset({HEALTH.encode(), READINESS.encode()})
 _OWN_PAGES = frozenset({b"same-origin", b"none"})
 _HOST = re.compile(rb"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\\\s\x00-\x20\x7f]+)(?::[0-9]{0,5})?")
@@ -93,7 +93,7 @@ class HostRule:
         """
         named = _SCHEME.match(target)
         path = target.partition(b"?")[0] if named is None else named["path"]
-        if path in _OPEN_PATHS and method in _SAFE_METHODS:
+        if path in _OPEN_PATHS and method in SAFE_METHODS:
             return None
         hosts = [value.strip() for name, value in headers if name == b"host"]
         if named is not None:
@@ -104,7 +104,7 @@ class HostRule:
         for host in hosts:
             if not self.allows(host):
                 return misdirected(host)
-        return None if method in _SAFE_METHODS else self._page_refusal(hosts, headers)
+        return None if method in SAFE_METHODS else self._page_refusal(hosts, headers)
 
     def _page_refusal(self, hosts: Sequence[bytes], headers: RawHeaders) -> Problem | None:
         """Why a web page may not ask this: a request without a body needs no leave of the browser's from any page."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 import httptools
 
 from app.http.allowed_hosts import HostRule, rule_of
-from app.http.problems import Problem
+from app.http.problems import Problem, internal_error
 from app.settings import Settings
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,5 +112,6 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(cause, Refusal):
         return cause.problem
     if isinstance(error, httptools.HttpParserCallbackError) and not isinstance(cause, httptools.HttpParserError):
-        logger.error("a request could not be taken", exc_info=cause)
+        # Ours, and not the client's; of a plain request the handler may have run already.
+        return internal_error(cause if isinstance(cause, Exception) else error)
     return Problem(400, "malformed_request", "the bytes are not a valid HTTP/1.1 request")

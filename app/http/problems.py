@@ -265,7 +265,10 @@ def record_problem(
 
 
 def internal_error(error: Exception) -> Problem:
-    """The answer to an unforeseen error or to damage of stored bytes: logged whole, answered without its inside."""
+    """The answer to an unforeseen error or to damage of stored bytes: logged whole, answered without its inside.
+
+    Nobody knows how far the request came: what one that writes has asked for may be done.
+    """
     request_id = request_context.request_id.get() or request_context.new_request_id()
     code, kafka_code, detail = "internal_error", -1, "the service failed"
     if isinstance(error, StorageError):
@@ -278,7 +281,12 @@ def internal_error(error: Exception) -> Problem:
     else:
         logger.error("request %s failed", request_id, exc_info=error)
     return Problem(
-        500, code, f"{detail}; its log says more under {request_id}", kafka_code=kafka_code, request_id=request_id
+        500,
+        code,
+        f"{detail}; its log says more under {request_id}",
+        kafka_code=kafka_code,
+        applied="unknown" if request_context.may_write.get() else "no",
+        request_id=request_id,
     )
 
 
@@ -472,6 +480,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (429, "throttled", 89, True, "no", "A quota was broken; what comes before its time is refused."),
     (431, "request_header_fields_too_large", -1, False, "no", "The headers are too many or too large."),
     (500, "internal_error", -1, False, "no", "The service failed; its log says more under the request_id."),
+    (500, "internal_error", -1, False, "unknown", "The same of a request that writes: it may be carried out."),
     (503, "shutting_down", -1, True, "unknown", "The request was not done when the stop had waited long enough."),
     (503, "starting", -1, True, "no", "The logs are being recovered."),
     (503, "overloaded", -1, True, "no", "Too much waits already: connections, fetches, or appends."),

@@ -73,7 +73,8 @@ def test_names_of_this_machine_are_answered(plain: ThreadedServer, name: str) ->
 @pytest.mark.parametrize(
     "name",
     ["", "rebind.example", "localhost.example", "xlocalhost", "localhost..", "127.0.0.1.example",
-     "127.0.0.1@evil.example", "evil.example:80@127.0.0.1", "10.0.0.1", "[::2]", "[::1].example", "[::1", "::1", "localhost:8080:80",
+     "127.0.0.1@evil.example", "evil.example:80@127.0.0.1",
+     "10.0.0.1", "[::2]", "[::1].example", "[::1", "::1", "localhost:8080:80",
      "localhost:http", "localhost/evil", "0.0.0.0", "l\xf6calhost", "127.0.0.1, evil.example"],
 )  # fmt: skip
 def test_other_names_are_refused(plain: ThreadedServer, name: str) -> None:
