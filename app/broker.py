@@ -40,6 +40,7 @@ from app.start_positions.registry import PositionLimits, StartPositions
 from app.topic_ids import TopicIds
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.limits import TransactionLimits
+from app.transactions.producer_owners import ProducerOwners
 from storage.batch_validation import ValidBatch, validate_batches
 from storage.errors import InvalidTxnStateError, PolicyViolationError, StorageError, UnknownTopicOrPartitionError
 from storage.file_names import PartitionName
@@ -93,6 +94,7 @@ class Broker:
         )
         self._flush_pace = FlushPace(settings.inline_append_bytes_max)
         self._writers: dict[PartitionName, PartitionWriter] = {}
+        self.producer_owners = ProducerOwners(manager.file_system, manager.own_directory, manager.producer_ids)
         self._control = asyncio.Lock()
         self.transactions = TransactionCoordinator(
             self,
@@ -401,13 +403,13 @@ class Broker:
             ensure = functools.partial(self.manager.ensure_internal_topic, name, partition_count, config)
             return (await call_in(self.pools.control, ensure)).partitions
 
-    async def allocate_producer_id(self) -> int:
-        """A producer id that nobody had before. Durable: it is never given again.
+    async def allocate_producer_id(self, principal: str | None = None) -> int:
+        """A producer id that no producer had before, of ``principal`` if given. Durable: it is never given again.
 
         Raises:
             CorruptionError, DiskFullError
         """
-        return await call_in(self.pools.control, self.manager.producer_ids.allocate)
+        return await call_in(self.pools.control, functools.partial(self.producer_owners.allocate, principal))
 
     async def alter_topic(
         self, name: str, *, config: dict[str, object | None], partition_count: int | None = None

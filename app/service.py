@@ -155,6 +155,7 @@ class Service:
         )
         broker = Broker(manager, self.settings, self.metrics, self.pools)
         broker.quotas.table = self._quota_table
+        await call_in(self.pools.control, broker.producer_owners.load)
         await broker.load_jobs.start()
         await broker.start_positions.start()
         self._broker = broker
