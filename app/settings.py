@@ -190,6 +190,12 @@ class Settings(BaseSettings):
         600_000, "How often start positions that nobody asked for are forgotten."
     )
 
+    partition_count_max: int = _setting(
+        100_000,
+        "Most partitions of all topics together; files that connections need are not given to partitions either.",
+        low=1,
+        high=10_000_000,
+    )
     partition_metrics_max: int = _setting(
         1_000, "Partitions that /metrics shows one by one; 0 for none.", low=0, high=1_000_000
     )
