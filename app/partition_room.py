@@ -11,10 +11,10 @@ import resource
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from app.settings import Settings
 from storage.errors import PolicyViolationError, TooManyOpenFilesError
-from storage.log_manager import LogManager
 from storage.topic_registry import Topic
 
 SEGMENT_DESCRIPTORS = 8_192
@@ -36,6 +36,25 @@ def connections_within(descriptors: int) -> int:
     return max(descriptors // 2, descriptors - SEGMENT_DESCRIPTORS)
 
 
+class Topics(Protocol):
+    """Makes topics and partitions, whatever room there is."""
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """Every topic by its name."""
+        ...
+
+    def create_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> tuple[Topic, bool]:
+        """Make a topic, or return the one that exists, and False."""
+        ...
+
+    def alter_topic(
+        self, name: str, *, config: Mapping[str, object | None], partition_count: int | None = None
+    ) -> Topic:
+        """Change settings, or add partitions."""
+        ...
+
+
 class PartitionRoom:
     """Makes topics and partitions as far as there is room. What exists is opened at a start in any case.
 
@@ -44,43 +63,43 @@ class PartitionRoom:
 
     def __init__(
         self,
-        manager: LogManager,
+        topics: Topics,
         settings: Settings,
         *,
         descriptors_allowed: Callable[[], int] | None = None,
         open_file_count: Callable[[], int | None] | None = None,
     ) -> None:
         """The functions tell of this process, unless others are given."""
-        self._manager = manager
+        self._topics = topics
         self._settings = settings
         self._descriptors_allowed = descriptors_allowed or _descriptors_allowed
         self._open_file_count = open_file_count or _open_file_count
 
     def create_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> tuple[Topic, bool]:
-        """As ``LogManager.create_topic``; a topic that exists takes no room.
+        """As ``Topics.create_topic``; a topic that exists takes no room.
 
         Raises:
             PolicyViolationError: there would be more partitions than the settings allow; nothing was made.
             TooManyOpenFilesError: connections need the descriptors; nothing was made.
-            as ``LogManager.create_topic``.
+            as ``Topics.create_topic``.
         """
-        if name not in self._manager.topics:
+        if name not in self._topics.topics:
             self._check(partition_count)
-        return self._manager.create_topic(name, partition_count, config)
+        return self._topics.create_topic(name, partition_count, config)
 
     def alter_topic(
         self, name: str, *, config: Mapping[str, object | None], partition_count: int | None = None
     ) -> Topic:
-        """As ``LogManager.alter_topic``. Raises what ``create_topic`` does for partitions that are added."""
-        existing = self._manager.topics.get(name)
+        """As ``Topics.alter_topic``. Raises what ``create_topic`` does for partitions that are added."""
+        existing = self._topics.topics.get(name)
         if existing is not None and partition_count is not None:
             self._check(partition_count - len(existing.partitions))
-        return self._manager.alter_topic(name, config=config, partition_count=partition_count)
+        return self._topics.alter_topic(name, config=config, partition_count=partition_count)
 
     def _check(self, added: int) -> None:
         if added <= 0:
             return
-        present = sum(len(topic.partitions) for topic in self._manager.topics.values())
+        present = sum(len(topic.partitions) for topic in self._topics.topics.values())
         most = self._settings.partition_count_max
         if present + added > most:
             raise PolicyViolationError(

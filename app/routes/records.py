@@ -246,7 +246,7 @@ async def produce_records(
     if is_lines and isinstance(idempotence, ProducerStamp):
         require_producer(broker, access, idempotence.producer_id)
         lines = ProducerStream(broker, log, options, parameters.encoding, instance, idempotence)
-        return await _streamed(request, lines, options)
+        return await _streamed(request, lines, options, broker, idempotence.producer_id)
     if is_lines and idempotence is None:
         stream = RecordStream(broker, log.name.topic, log.name.partition, options, parameters.encoding, instance)
         return await _streamed(request, stream, options)
@@ -369,7 +369,9 @@ async def read_limited(request: Request, broker: Broker) -> bytearray:
     )
 
 
-async def _allowed_body(request: Request) -> AsyncIterator[bytes]:
+async def _allowed_body(
+    request: Request, broker: Broker | None = None, producer_id: int | None = None
+) -> AsyncIterator[bytes]:
     """A body of any length, for as long as its sender may send it: rights may change before it ends.
 
     Raises:
@@ -380,11 +382,20 @@ async def _allowed_body(request: Request) -> AsyncIterator[bytes]:
     async for piece in iterate_body(request, None):
         access.require_alive()
         access.require(Operation.WRITE, resource)
+        if broker is not None and producer_id is not None:
+            require_producer(broker, access, producer_id)
         yield piece
 
 
-async def _streamed(request: Request, stream: RecordStream, options: ProduceOptions) -> Response:
-    running = asyncio.ensure_future(stream.run(_allowed_body(request)))
+async def _streamed(
+    request: Request,
+    stream: RecordStream,
+    options: ProduceOptions,
+    broker: Broker | None = None,
+    producer_id: int | None = None,
+) -> Response:
+    """The answer to a stream of records, of this producer if it has one."""
+    running = asyncio.ensure_future(stream.run(_allowed_body(request, broker, producer_id)))
     if options.acks == "0":
         await running
     problem = await stream.first()
