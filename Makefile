@@ -11,7 +11,7 @@ OLDEST_SPARK := $(VENV)/oldest-spark
 OLDEST_SPARK_STAMP := $(VENV)/.oldest-spark-stamp
 ON_OLDEST_SPARK := PYTHONPATH="$(CURDIR)/$(OLDEST_SPARK)" SPARK_WANTED=$(shell sed -n 's/^pyspark==\([0-9.]*\).*/\1/p' requirements/oldest-spark.lock)
 # What is compiled when there is a compiler.
-COMPILED := client/src/rollway/records/_sections.pyx app/_distributions.pyx app/_plain_records.pyx app/_record_texts.pyx app/hot/_quick_answers.pyx app/http/_known_requests.pyx storage/_batch_search.pyx storage/_plain_append.pyx
+COMPILED := client/src/rollway/records/_sections.pyx app/_distributions.pyx app/_plain_records.pyx app/_record_texts.pyx app/hot/_quick_answers.pyx app/http/_plain_heads.pyx app/http/_plain_requests.pyx storage/_batch_search.pyx storage/_plain_append.pyx
 
 # What is imported by dozens of processes is compiled once, whatever the caller's environment says.
 unexport PYTHONDONTWRITEBYTECODE
