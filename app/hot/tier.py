@@ -328,6 +328,9 @@ class _Over:
     def cancel(self) -> None:
         """Nothing to cancel."""
 
+    def expire(self) -> None:
+        """It is over."""
+
 
 def _only(headers: Headers, wanted: bytes) -> bytes:
     """The value of a header; of one that comes twice what no plain head has."""

@@ -281,6 +281,7 @@ cdef class CompiledRequests:
                 self.note_answered(ticket.target, answer, ticket.began)
         if self._stash:
             self._look_at_stash()
+        self._end_if_all_is_said()
 
     cdef int end_tickets(self) except -1:
         """Let what waits be answered now, or have an exchange, which can wait on; and so what has come behind it."""

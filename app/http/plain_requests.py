@@ -126,6 +126,12 @@ class PlainRequests(EdgeProtocol):
         super().resume_writing()
         if self._stash:
             self._look_at_stash()
+            self._end_if_all_is_said()
+
+    def _end_if_all_is_said(self) -> None:
+        """Close behind the last answer of a client that sends no more."""
+        if self._has_said_all and not self._deaf and not self._owes_an_answer():
+            self._close_after_answer(is_client_sending=False)
 
     def _take_plain(self, data: bytes) -> bytes:
         """Answer the plain requests at the beginning of ``data``; what is left is for httptools."""
@@ -378,6 +384,16 @@ class PlainRequests(EdgeProtocol):
             self._active.expire()
 
     # Ends
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """What came before the end is answered first, if its client has taken the answers before it."""
+        if self._body is not None:
+            self._forget_collected()
+            self._stage = Stage.IDLE
+        return super().eof_received()
+
+    def _owes_an_answer(self) -> bool:
+        return bool(self._stash) or super()._owes_an_answer()
 
     def _is_our_turn(self) -> bool:
         return self.flow.read_paused if self._body is not None else super()._is_our_turn()
