@@ -316,6 +316,12 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _feed(self, data: bytes) -> None:
         """Let the parser have ``data``."""
+        rest: memoryview | None = memoryview(data)
+        while rest is not None:
+            rest = self._parse(rest)
+
+    def _parse(self, data: memoryview) -> memoryview | None:
+        """Let the parser have ``data``; returns what it has left because of an offer that is ignored."""
         message_before = self._message_number if self._stage is not Stage.IDLE else -1
         body_bytes_before = self._body_bytes
         try:
@@ -323,17 +329,21 @@ class EdgeProtocol(HttpToolsProtocol):
             if message_before == self._message_number and self._stage is not Stage.IDLE:
                 self._count_raw(len(data), self._body_bytes - body_bytes_before)
         except httptools.HttpParserUpgrade as offer:
-            if self._offers_upgrade:
-                self._ignore_offer(data[offer.args[0] :])
-                return
-            # CONNECT: what follows belongs to a protocol we do not speak.
-            self._deaf = True
-            if self.cycle is not None:
-                self.cycle.keep_alive = False
+            rest = data[offer.args[0] :]
         except (httptools.HttpParserError, Refusal) as error:
             self._refuse(problem_of(error))
-            return
-        self._set_deadline()
+            return None
+        else:
+            self._set_deadline()
+            return None
+        if self._offers_upgrade:
+            self._begin_without_offer()
+            return rest if rest and not self._deaf else None
+        # CONNECT: what follows belongs to a protocol we do not speak.
+        self._deaf = True
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+        return None
 
     def _count_raw(self, raw_bytes: int, body_bytes: int) -> None:
         """Bound what the parser keeps of one header, and chunk framing. All of the data was of this request."""
@@ -348,8 +358,8 @@ class EdgeProtocol(HttpToolsProtocol):
         if self._framing_bytes > allowed_bytes:
             raise Refusal(Problem(400, "malformed_request", "the body is framed in chunks without an end"))
 
-    def _ignore_offer(self, rest: bytes) -> None:
-        """Take a request that offers another protocol as if it did not (RFC 9110, 7.8), and what follows its head.
+    def _begin_without_offer(self) -> None:
+        """Take a request that offers another protocol as if it did not (RFC 9110, 7.8).
 
         The parser has seen a head and no body, as that would be the other protocol's. A new one is given the head again
         without its offer, so the body is framed as any other.
@@ -360,7 +370,7 @@ class EdgeProtocol(HttpToolsProtocol):
         lines = [b"%b %b HTTP/%b" % (method, self.url, version.encode())]
         lines += [b"%b: %b" % header for header in self.headers if header[0] not in _OF_AN_OFFER]
         self.parser = new_parser(self)
-        self._feed(b"\r\n".join([*lines, b"", b""]) + rest)
+        self._parse(memoryview(b"\r\n".join([*lines, b"", b""])))
 
     def _head_is_late(self) -> None:
         if self._deaf:
