@@ -50,6 +50,10 @@ LINGER_SECONDS = 2.0
 # Framing of chunks and trailers beside the bytes of a body: chunks of one byte take 5.
 _FRAMING_BYTES_PER_BODY_BYTE = 16
 
+# What a request loses whose offer of another protocol is ignored. The parser takes an Upgrade for an offer only if
+# Connection names it, so without the one the other says nothing but whether the connection is kept.
+_OF_AN_OFFER = frozenset({b"upgrade", b"http2-settings"})
+
 # One for all requests: nobody changes it.
 _EXTENSIONS: dict[str, dict[object, object]] = {ZERO_COPY: {}, PARKING: {}}
 
@@ -93,6 +97,8 @@ class EdgeProtocol(HttpToolsProtocol):
         self.unsent_bytes_max = self.limits.unsent_bytes_max
         self._stage = Stage.IDLE
         self._active: EdgeCycle | HotExchange | None = None
+        # The client has said all it will; what it asked for is answered.
+        self._has_said_all = False
         # No more is read: the connection ends with the answer that is being sent, or with ``_last_words``.
         self._deaf = False
         self._last_words: Problem | None = None
@@ -100,6 +106,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.extensions = _EXTENSIONS
         # Of the request that is being parsed.
         self._message_number = 0
+        self._offers_upgrade = False
         self._header_bytes = 0
         self._header_count = 0
         self._content_length: int | None = None
@@ -169,11 +176,43 @@ class EdgeProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """A client that has said all it will may still read a file that is on its way; any other is gone."""
-        if self._active is not None and self._active.transfer is not None:
-            self._active.closes = True
-            return True
-        return None
+        """The client has said all it will (``shutdown(SHUT_WR)``): what it has asked for in full is answered.
+
+        It may as well be gone, which nobody can tell before its answer is sent. So a request that waits for records is
+        answered at once, with those that there are. TLS ends both directions together.
+        """
+        if self._stage is Stage.BODY:
+            self._drop_unfinished()
+        if self.scheme == "https" or self._deaf or not self._owes_an_answer():
+            return None
+        self._has_said_all = True
+        active = self._active
+        if self.pipeline:
+            self.pipeline[0][0].keep_alive = False
+        elif active is not None and not active.response_complete:
+            if active.response_started:
+                active.closes = True
+            else:
+                active.keep_alive = False
+        if isinstance(active, EdgeCycle):
+            active.stop_waiting()
+        return True
+
+    def _owes_an_answer(self) -> bool:
+        """Whether something that was asked for in full is not answered."""
+        return bool(self.pipeline) or (self._active is not None and not self._active.response_complete)
+
+    def _drop_unfinished(self) -> None:
+        """Forget a request whose body will never be whole; if it is being answered, its answer is lost."""
+        unfinished = self.cycle
+        if unfinished is None or unfinished.response_complete:
+            return
+        unfinished.disconnected = True
+        unfinished.message_event.set()
+        if unfinished is self._active:
+            self._active.lose_client()
+            self._active = None
+        self.pipeline = deque(queued for queued in self.pipeline if queued[0] is not unfinished)
 
     def _close(self) -> None:
         """Close once all is written; a client that does not take it is cut off."""
@@ -278,18 +317,34 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _feed(self, data: bytes) -> None:
         """Let the parser have ``data``."""
+        rest: memoryview | None = memoryview(data)
+        while rest is not None:
+            rest = self._parse(rest)
+
+    def _parse(self, data: memoryview) -> memoryview | None:
+        """Let the parser have ``data``; returns what it has left because of an offer that is ignored."""
         message_before = self._message_number if self._stage is not Stage.IDLE else -1
         body_bytes_before = self._body_bytes
         try:
             self.parser.feed_data(data)
             if message_before == self._message_number and self._stage is not Stage.IDLE:
                 self._count_raw(len(data), self._body_bytes - body_bytes_before)
-        except httptools.HttpParserUpgrade:
-            self._upgrade()
+        except httptools.HttpParserUpgrade as offer:
+            rest = data[offer.args[0] :]
         except (httptools.HttpParserError, Refusal) as error:
             self._refuse(problem_of(error))
-            return
-        self._set_deadline()
+            return None
+        else:
+            self._set_deadline()
+            return None
+        if self._offers_upgrade:
+            self._begin_without_offer()
+            return rest if rest and not self._deaf else None
+        # CONNECT: what follows belongs to a protocol we do not speak.
+        self._deaf = True
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+        return None
 
     def _count_raw(self, raw_bytes: int, body_bytes: int) -> None:
         """Bound what the parser keeps of one header, and chunk framing. All of the data was of this request."""
@@ -304,14 +359,19 @@ class EdgeProtocol(HttpToolsProtocol):
         if self._framing_bytes > allowed_bytes:
             raise Refusal(Problem(400, "malformed_request", "the body is framed in chunks without an end"))
 
-    def _upgrade(self) -> None:
-        if self._should_upgrade():
-            self.handle_websocket_upgrade()
-            return
-        # Answered as if it had not asked; what follows belongs to a protocol we do not speak.
-        self._deaf = True
-        if self.cycle is not None:
-            self.cycle.keep_alive = False
+    def _begin_without_offer(self) -> None:
+        """Take a request that offers another protocol as if it did not (RFC 9110, 7.8).
+
+        The parser has seen a head and no body, as that would be the other protocol's. A new one is given the head again
+        without its offer, so the body is framed as any other.
+        """
+        self._offers_upgrade = False
+        self._message_number -= 1
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version.encode())]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] not in _OF_AN_OFFER]
+        self.parser = new_parser(self)
+        self._parse(memoryview(b"\r\n".join([*lines, b"", b""])))
 
     def _head_is_late(self) -> None:
         if self._deaf:
@@ -367,6 +427,9 @@ class EdgeProtocol(HttpToolsProtocol):
             raise Refusal(headers_too_large(f"more than {self.limits.header_bytes_max} bytes"))
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._offers_upgrade = True
+            return
         self._framing_bytes = 0
         self._content_length = check_framing(self.parser.get_http_version(), self.headers)
         check_names(self.limits.hosts, self.parser.get_method(), self.url, self.headers)
@@ -387,6 +450,8 @@ class EdgeProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._offers_upgrade:
+            return
         self._stage = Stage.IDLE
         super().on_message_complete()
 
@@ -402,6 +467,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._active = EdgeCycle.adopt(cycle, self)
+        self._active.is_impatient = self._has_said_all
         context = contextvars.copy_context()
         self.starts.take(self.loop, lambda: context.run(super(EdgeProtocol, self)._start_asgi_task, cycle, app))
 
@@ -421,6 +487,9 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _go_on(self) -> None:
         """To the next request, or to waiting for it."""
+        if self._has_said_all and not self._owes_an_answer():
+            self._close_after_answer(is_client_sending=False)
+            return
         if not self.pipeline:
             self.flow.resume_reading()
             if self._stage is Stage.IDLE:

@@ -16,10 +16,13 @@ import httpx
 import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from app import compression, dependencies, idempotence_headers
 from app.access import authentication
-from app.hot.tier import COLD_HEADERS, HANDLED_HEADERS
+from app.hot import declarations
+from app.hot.declarations import declarations_of
+from app.hot.tier import Tier
 from app.http import body, connection_limits, negotiation, request_context
 from app.main import ROUTERS
 from app.record_batches import plain_records
@@ -310,8 +313,8 @@ def _counters(server: ThreadedServer) -> dict[str, str]:
 
 
 _READERS = (
-    *(authentication, body, compression, connection_limits, dependencies, fetch, idempotence_headers, negotiation),
-    *(records, request_context, single_record),
+    *(authentication, body, compression, connection_limits, declarations, dependencies, fetch, idempotence_headers),
+    *(negotiation, records, request_context, single_record),
 )
 
 
@@ -347,12 +350,78 @@ def _app_sources() -> Iterator[Path]:
             yield path
 
 
-def test_every_header_that_is_read_is_cold_or_handled() -> None:
+def test_no_header_that_is_read_is_one_without_effect() -> None:
+    """A head with a header that the parser of plain heads does not know is not plain: these it must not know."""
+    heads = pytest.importorskip("app.http._plain_heads")
     read = _declared_headers() | _read_headers()
     assert {"idempotency-key", "transactional-id", "range", "if-none-match", "authorization"} <= read
-    answered = {"etag", "content-encoding", "content-type"}
-    assert {name.encode() for name in read - answered} <= COLD_HEADERS | HANDLED_HEADERS
-    assert not COLD_HEADERS & HANDLED_HEADERS
+    unread = {name.encode() for name in read} - set(heads.OF_INTEREST)
+    assert not unread & heads.WITHOUT_EFFECT
+    # It only tells whose wrong credential it was, and requests with a wrong one are the application's.
+    assert {name for name in unread if name.startswith(b"x-")} <= {b"x-forwarded-for"}
+
+
+# The parameters
+
+
+def _hot_routes() -> list[APIRoute]:
+    routes = (route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute))
+    return [route for route in routes if declarations_of(route.endpoint)]
+
+
+def _declared_parameters(route: APIRoute) -> set[str]:
+    """Every parameter of a route's query, those of its models too."""
+    found: set[str] = set()
+    for parameter in route.dependant.query_params:
+        model = parameter.field_info.annotation
+        is_model = isinstance(model, type) and issubclass(model, BaseModel)
+        found |= set(model.model_fields) if is_model else {parameter.alias}
+    return found
+
+
+def test_handlers_know_only_parameters_that_their_route_declares() -> None:
+    routes = _hot_routes()
+    assert {"fetchRecords", "produceRecords"} <= {route.operation_id for route in routes}
+    for route in routes:
+        for declared in declarations_of(route.endpoint):
+            assert declared.parameters <= _declared_parameters(route), route.operation_id
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["timestamp=5", "tail=1", "until=9999999999999&offset=0", "hard_limit=false&offset=0", "offset=0&tomorrow=1"],
+)
+def test_a_parameter_that_no_handler_knows_is_the_routes(pair: Pair, query: str) -> None:
+    for accept in ("application/json", RAW):
+        request = _fetch("", f"?{query}", accept).encode()
+        before = pair.hot.hot_count
+        for _ in range(3):
+            hot, twin = pair.ask(request)
+            assert comparable(hot) == comparable(twin)
+        assert pair.hot.hot_count == before
+
+
+class _Tomorrow(fetch.FetchParameters):
+    """As if a parameter were added to the route and to nothing else."""
+
+    newest: int = 0
+
+
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_a_parameter_that_is_added_tomorrow_is_the_routes(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, is_declared: bool
+) -> None:
+    """And this test would see it if handlers were believed to know every parameter."""
+    heads = pytest.importorskip("app.http._plain_heads")
+    tier: Tier = pair.hot.app.state.hot_tier
+    query = b"offset=0&newest=1&max_bytes=%d" % (7 + is_declared)
+    if is_declared:
+        for route in tier._routes["GET"]:
+            monkeypatch.setattr(route, "parameters", route.parameters | {"newest"})
+    tier.remember(fetch.fetch_records, query, [(b"accept", RAW.encode())], _Tomorrow(offset=0, newest=1))
+    raw = b"GET /v1/topics/fetched/partitions/0/records?%b HTTP/1.1\r\nHost: a\r\nAccept: %b\r\n\r\n"
+    head = heads.read(raw % (query, RAW.encode()), 0, 65536, 100)
+    assert (tier.resolve(head) is not None) is is_declared
 
 
 def test_nobody_else_reads_headers_of_requests() -> None:
