@@ -481,6 +481,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (431, "request_header_fields_too_large", -1, False, "no", "The headers are too many or too large."),
     (500, "internal_error", -1, False, "no", "The service failed; its log says more under the request_id."),
     (500, "internal_error", -1, False, "unknown", "The same of a request that writes: it may be carried out."),
+    (500, "stored_data_corrupt", 2, False, "unknown", "The same of a request that writes: it may be carried out."),
     (503, "shutting_down", -1, True, "unknown", "The request was not done when the stop had waited long enough."),
     (503, "starting", -1, True, "no", "The logs are being recovered."),
     (503, "overloaded", -1, True, "no", "Too much waits already: connections, fetches, or appends."),
