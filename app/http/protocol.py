@@ -33,10 +33,11 @@ from app.http.connection_limits import (
 )
 from app.http.exchange import HotExchange
 from app.http.parking import EXTENSION as PARKING
+from app.http.parser import head_without_offer, new_parser
 from app.http.problems import Problem
 from app.http.response_cycle import EdgeCycle
 from app.http.send_queue import queued_bytes
-from app.http.tls import subject_of
+from app.http.tls import tls_extensions
 from app.http.transfer_turns import TransferTurns
 from app.http.turns import Turns
 from app.http.wire import Wire
@@ -49,10 +50,6 @@ UNREAD_BODY_BYTES_MAX = 64 * 1024
 LINGER_SECONDS = 2.0
 # Framing of chunks and trailers beside the bytes of a body: chunks of one byte take 5.
 _FRAMING_BYTES_PER_BODY_BYTE = 16
-
-# What a request loses whose offer of another protocol is ignored. The parser takes an Upgrade for an offer only if
-# Connection names it, so without the one the other says nothing but whether the connection is kept.
-_OF_AN_OFFER = frozenset({b"upgrade", b"http2-settings"})
 
 # One for all requests: nobody changes it.
 _EXTENSIONS: dict[str, dict[object, object]] = {ZERO_COPY: {}, PARKING: {}}
@@ -367,11 +364,9 @@ class EdgeProtocol(HttpToolsProtocol):
         """
         self._offers_upgrade = False
         self._message_number -= 1
-        method, version = self.parser.get_method(), self.parser.get_http_version()
-        lines = [b"%b %b HTTP/%b" % (method, self.url, version.encode())]
-        lines += [b"%b: %b" % header for header in self.headers if header[0] not in _OF_AN_OFFER]
+        head = head_without_offer(self.parser, self.url, self.headers)
         self.parser = new_parser(self)
-        self._parse(memoryview(b"\r\n".join([*lines, b"", b""])))
+        self._parse(memoryview(head))
 
     def _head_is_late(self) -> None:
         if self._deaf:
@@ -552,15 +547,3 @@ class EdgeProtocol(HttpToolsProtocol):
             self._close_timer = self.loop.call_later(LINGER_SECONDS, self._close)
         else:
             self._close()
-
-
-def new_parser(protocol: EdgeProtocol) -> httptools.HttpRequestParser:
-    """A parser between two requests, as uvicorn makes it."""
-    parser = httptools.HttpRequestParser(protocol)
-    parser.set_dangerous_leniencies(lenient_data_after_close=True)
-    return parser
-
-
-def tls_extensions(certificate: dict[str, Any] | None) -> dict[str, dict[object, object]]:
-    """What a connection of TLS offers, and the name in its client's verified certificate, as ASGI's TLS extension."""
-    return {PARKING: {}, "tls": {"client_cert_name": subject_of(certificate)}}

@@ -144,7 +144,7 @@ def test_a_failure_in_the_tier_is_ours_and_not_the_clients(
     def fail(*_: object) -> None:
         raise RuntimeError("planted in the tier")
 
-    monkeypatch.setattr(Tier, "recognise", fail)
+    monkeypatch.setattr(Tier, "resolve", fail)
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         body = json.dumps(RECORDS)
         head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
