@@ -14,7 +14,6 @@ import pytest
 
 from app.broker import Broker
 from app.fetching import Fetching
-from app.hot.tier import Tier
 from app.quotas.limits import QuotaEntity, QuotaKind, QuotaTable
 from app.quotas.sampled_rate import THROTTLE_MS_MAX, SampledRate
 from tests.servers import ThreadedServer, http_client
@@ -136,18 +135,18 @@ def test_a_read_that_fails_has_changed_nothing(client: httpx.Client, monkeypatch
     assert (answer.status_code, answer.json()["applied"]) == (500, "no")
 
 
-def test_a_failure_in_the_tier_is_ours_and_not_the_clients(
+def test_a_failure_in_a_callback_of_the_parser_is_ours_and_not_the_clients(
     server: ThreadedServer, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes out of the parser's callback is no fault of the bytes: 500, not 400."""
+    """It is no fault of the bytes: 500, not 400. The head is not plain, so the parser has it."""
 
     def fail(*_: object) -> None:
-        raise RuntimeError("planted in the tier")
+        raise RuntimeError("planted in a callback")
 
-    monkeypatch.setattr(Tier, "resolve", fail)
+    monkeypatch.setattr("app.http.protocol.check_names", fail)
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         body = json.dumps(RECORDS)
-        head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nRange: x\r\n"
         connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
         received = b""
         while piece := connection.recv(65_536):
