@@ -23,6 +23,7 @@ from app.http.byte_budget import ByteBudget
 from app.load_jobs.registry import LoadJobs
 from app.load_jobs.store import JobLimits
 from app.metrics import Metrics
+from app.partition_room import PartitionRoom
 from app.partition_writer import MailboxLimits, PartitionWriter
 from app.partitioning import StickyPartitioner
 from app.pending_append import PendingAppend
@@ -40,6 +41,7 @@ from app.start_positions.registry import PositionLimits, StartPositions
 from app.topic_ids import TopicIds
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.limits import TransactionLimits
+from app.transactions.producer_owners import ProducerOwners
 from storage.batch_validation import ValidBatch, validate_batches
 from storage.errors import InvalidTxnStateError, PolicyViolationError, StorageError, UnknownTopicOrPartitionError
 from storage.file_names import PartitionName
@@ -93,6 +95,8 @@ class Broker:
         )
         self._flush_pace = FlushPace(settings.inline_append_bytes_max)
         self._writers: dict[PartitionName, PartitionWriter] = {}
+        self.room = PartitionRoom(manager, settings)
+        self.producer_owners = ProducerOwners(manager.file_system, manager.own_directory, manager.producer_ids)
         self._control = asyncio.Lock()
         self.transactions = TransactionCoordinator(
             self,
@@ -383,10 +387,11 @@ class Broker:
 
         Raises:
             TopicExistsError, InvalidTopicError, InvalidConfigError, DiskFullError
+            PolicyViolationError, TooManyOpenFilesError: there is no room for its partitions.
         """
         async with self._control:
             return await call_in(
-                self.pools.control, functools.partial(self.manager.create_topic, name, partition_count, config)
+                self.pools.control, functools.partial(self.room.create_topic, name, partition_count, config)
             )
 
     async def ensure_internal_topic(
@@ -401,13 +406,13 @@ class Broker:
             ensure = functools.partial(self.manager.ensure_internal_topic, name, partition_count, config)
             return (await call_in(self.pools.control, ensure)).partitions
 
-    async def allocate_producer_id(self) -> int:
-        """A producer id that nobody had before. Durable: it is never given again.
+    async def allocate_producer_id(self, principal: str | None = None) -> int:
+        """A producer id that no producer had before, of ``principal`` if given. Durable: it is never given again.
 
         Raises:
             CorruptionError, DiskFullError
         """
-        return await call_in(self.pools.control, self.manager.producer_ids.allocate)
+        return await call_in(self.pools.control, functools.partial(self.producer_owners.allocate, principal))
 
     async def alter_topic(
         self, name: str, *, config: dict[str, object | None], partition_count: int | None = None
@@ -418,7 +423,7 @@ class Broker:
             UnknownTopicOrPartitionError, InvalidTopicError, InvalidConfigError, DiskFullError
         """
         async with self._control, self._held(self.topic(name)):
-            alter = functools.partial(self.manager.alter_topic, name, config=config, partition_count=partition_count)
+            alter = functools.partial(self.room.alter_topic, name, config=config, partition_count=partition_count)
             altered = await call_in(self.pools.control, alter)
             for log in altered.partitions:
                 log.update_config(altered.config)

@@ -16,6 +16,8 @@ ALWAYS = (
     "starting",
     "shutting_down",
     "malformed_request",
+    "misdirected_request",
+    "cross_site_request",
     "request_timeout",
     "throttled",
 )
@@ -60,7 +62,7 @@ TRANSACTION = (
     "invalid_txn_state",
     "request_timed_out",
 )
-CONTROL = (*BODY, *NAMED, *WRITE, "invalid_config", "too_many_open_files")
+CONTROL = (*BODY, *NAMED, *WRITE, "invalid_config", "too_many_open_files", "policy_violation")
 READ = (*NAMED, "not_acceptable", "offset_out_of_range", "stored_data_corrupt", "overloaded")
 MULTI_FETCH = (
     *BODY,

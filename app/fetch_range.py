@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
+from app.last_records import start_of_last
 from app.record_texts import RecordText, record_texts
 from app.translate import Encoding, RecordDocument
 from rollway.records import (
@@ -84,7 +85,7 @@ def start_of(snapshot: LogSnapshot, request: FetchRequest) -> Offset:
     """
     bound = snapshot.bound(request.isolation).offset
     if request.tail is not None:
-        return max(snapshot.log_start_offset, Offset(bound - request.tail))
+        return start_of_last(snapshot, request.tail, request.isolation)
     if request.timestamp is not None:
         found = snapshot.offset_for_timestamp(request.timestamp, request.isolation)
         return bound if found is None else found.offset

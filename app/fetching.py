@@ -97,7 +97,7 @@ class Fetching:
             StorageError: stored bytes are not what they should be.
         """
         snapshot = log.snapshot
-        if request.timestamp is not None:
+        if request.timestamp is not None or request.tail:
             start = await call_in(self._pools.read, functools.partial(start_of, snapshot, request))
         else:
             start = start_of(snapshot, request)

@@ -12,13 +12,14 @@ import time
 from typing import Any, Literal
 
 from app.http import request_context
+from app.printable import escape_json, escape_unprintable
 
 LogFormat = Literal["text", "json"]
 
 # Chatty at info, and what they say there is of use only to somebody who looks for a fault.
 _QUIET_BELOW_WARNING = ("uvicorn.error", "apscheduler", "asyncio")
 _ACCESS = "uvicorn.access"
-_CONTROLS = {number: f"\\x{number:02x}" for number in [*range(32), 127]}
+_INDENT = "    "
 
 
 class _TextFormatter(logging.Formatter):
@@ -32,9 +33,21 @@ class _TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name logging calls
-        line = super().formatMessage(record).translate(_CONTROLS)
+        line = super().formatMessage(record)
         context = [name for name in _context().values() if name]
-        return f"{line} [{' '.join(context)}]" if context else line
+        return escape_unprintable(f"{line} [{' '.join(context)}]" if context else line)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        """Indented, as an error's message may have lines that look like those of a log."""
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802
+        return _indented(super().formatStack(stack_info))
+
+
+def _indented(text: str) -> str:
+    # On line feeds alone: other separators are escaped where they stand.
+    return "\n".join(f"{_INDENT}{escape_unprintable(line)}" for line in text.split("\n"))
 
 
 class _JsonFormatter(logging.Formatter):
@@ -55,7 +68,7 @@ class _JsonFormatter(logging.Formatter):
             entry["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             entry["stack"] = self.formatStack(record.stack_info)
-        return json.dumps(entry, ensure_ascii=False)
+        return escape_json(json.dumps(entry, ensure_ascii=False))
 
 
 def _context() -> dict[str, str | None]:

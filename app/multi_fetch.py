@@ -163,6 +163,7 @@ def _resolve(broker: Broker, access: Access, partitions: Iterable[FetchPartition
         except StorageError as error:
             answer.fail(error)
         answers.append(answer)
+    access.write_audit()
     return answers
 
 

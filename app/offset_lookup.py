@@ -104,4 +104,5 @@ async def find_offsets(
         else:
             results.append(OffsetResult(topic=query.topic, **answer.model_dump()))
             failures.append(None)
+    access.write_audit()
     return results, failures

@@ -15,6 +15,7 @@ from app.idempotence import ProducerStamp
 from app.strict_json import Fault, check, decode, invalid, refuse_duplicates
 from app.translate import Encoded, Encoding, ParsedRecords, ProducedRecord, Text, parsed_records
 from schemas.names import PARTITION_MAX
+from schemas.produce import TOPIC_TEXT_LENGTH_MAX
 from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
 
 EPOCH_MAX = 2**15 - 1
@@ -25,7 +26,7 @@ Data = TypeVar("Data")
 
 
 class _Part(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=True):
-    topic: str
+    topic: Annotated[str, Meta(max_length=TOPIC_TEXT_LENGTH_MAX)]
     partition: Annotated[int, Meta(ge=0, le=PARTITION_MAX)]
     records: list[ProducedRecord[Data]] | UnsetType | None = UNSET
     record_batches: bytes | UnsetType | None = UNSET

@@ -17,13 +17,14 @@ from app.access.access import Access
 from app.access.operations import Operation, topic_resource, transactional_id_resource
 from app.atomic_produce import produce_atomically
 from app.broker import Broker, ProduceOptions
-from app.enlisting import PartitionAppend, refuse_unacknowledged, submit_appends, transactional_id_of
+from app.enlisting import PartitionAppend, refuse_unacknowledged, submit_appends
 from app.http.problems import Problem, problem_for
 from app.idempotence import refuse_reserved, stamp_batches
 from app.keyed_parts import KeyedParts
 from app.pending_append import PendingAppend
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.produce_body import PartRequest, ProduceRequest, parse_produce_request
+from app.producer_rights import check_producers
 from app.producing import ProduceResultDocument, batches_of, nothing_appended, result_document
 from app.translate import Encoding
 from rollway.records.errors import BrokenRecordError, RecordFormatError
@@ -166,6 +167,7 @@ async def produce_parts(
                 appends[place] = append
             else:
                 outcome.result = nothing_appended(append.log)
+    access.write_audit()
     submitted = await submit_appends(broker, list(appends.values()), options, request.transactional_id)
     pendings: dict[int, PendingAppend] = {}
     for place, state in zip(appends, submitted, strict=True):
@@ -211,6 +213,7 @@ async def produce_parts_atomically(
                 appends[place] = append
             else:
                 outcome.result = nothing_appended(append.log)
+    access.write_audit()
     is_committed = all(outcome.problem is None for outcome in outcomes)
     if is_committed and appends:
         results, is_committed = await produce_atomically(broker, list(appends.values()), options)
@@ -246,17 +249,16 @@ async def _prepared(broker: Broker, access: Access, request: ProduceRequest, out
     part = outcome.part
     if request.transactional_id is not None:
         _require(access, transactional_id_resource(request.transactional_id))
-    _require(access, topic_resource(part.topic))
     reason = topic_name_problem(part.topic)
     if reason is not None:
+        # Before anybody is asked what may be done to it: it tells nothing, and is in no log.
         raise InvalidTopicError(reason)
+    _require(access, topic_resource(part.topic))
     if broker.topic(part.topic).is_internal:
         raise InvalidTopicError(f"topic {part.topic} is internal: only the service writes it")
     log = outcome.log = broker.partition(part.topic, part.partition)
     batches = await _batches(broker, log, part)
-    owner = transactional_id_of(broker, batches, request.transactional_id)
-    if owner is not None:
-        _require(access, transactional_id_resource(owner))
+    check_producers(broker, access, batches, request.transactional_id)
     return PartitionAppend(log, batches)
 
 

@@ -21,9 +21,12 @@ from fastapi import FastAPI
 from app import log_output
 from app.access.jwt_verifier import KeyFileError
 from app.hot.declarations import TIER
+from app.http.allowed_hosts import KnownHosts, rule_of
 from app.http.connections import protocol_class
+from app.http.protocol import EdgeProtocol
 from app.http.tls import TlsError, server_context
 from app.main import create_app
+from app.partition_room import connections_within
 from app.settings import Settings, is_loopback
 from storage.errors import DirectoryLockedError, StorageError
 from storage.file_names import LOCK
@@ -35,9 +38,6 @@ logger = logging.getLogger(__name__)
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_LOCKED = 2
-
-SEGMENT_DESCRIPTORS = 8_192
-"""So many open files are kept from connections for segments and their indexes, but never more than half of all."""
 
 ACCEPTS_PER_TURN = 16
 """So many new connections are taken from one address in one turn of the loop, see ``bind``."""
@@ -144,9 +144,11 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         """Raises TlsError when a certificate cannot be used."""
         tls = server_context(settings)
+        connections = protocol_class(settings, getattr(app.state, TIER, None))
+        rule = None if issubclass(connections, EdgeProtocol) else rule_of(settings)
         config = uvicorn.Config(
-            app,
-            http=protocol_class(settings, getattr(app.state, TIER, None)),
+            app if rule is None else KnownHosts(app, rule),
+            http=connections,
             loop="uvloop",
             ws="none",
             lifespan="on",
@@ -281,8 +283,7 @@ def _within_descriptors(settings: Settings) -> Settings:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
-    # The others are for segments.
-    connections_max = max(soft // 2, soft - SEGMENT_DESCRIPTORS)
+    connections_max = connections_within(soft)
     if soft == resource.RLIM_INFINITY or settings.connections_max <= connections_max:
         return settings
     is_chosen = "connections_max" in settings.model_fields_set

@@ -155,6 +155,7 @@ class Service:
         )
         broker = Broker(manager, self.settings, self.metrics, self.pools)
         broker.quotas.table = self._quota_table
+        await call_in(self.pools.control, broker.producer_owners.load)
         await broker.load_jobs.start()
         await broker.start_positions.start()
         self._broker = broker
@@ -171,6 +172,10 @@ class Service:
         try:
             # Under the directory's lock, which is the manager's.
             own_directory = self.settings.data_dir / OWN_DIRECTORY
+            if LocalFileSystem().is_open_to_others(self.settings.data_dir):
+                logger.warning(
+                    "every user of this machine may look into %s; chmod 700 keeps them out", self.settings.data_dir
+                )
             return manager, AccessRegistry.open(
                 own_directory, LocalFileSystem(), self._clock.now_ms, self.settings.super_users
             )

@@ -25,7 +25,7 @@ from pydantic_settings import (
 )
 
 from rollway.records.compiled import PURE_PYTHON_VARIABLE
-from schemas.names import principal_problem
+from schemas.names import host_name_problem, principal_problem
 from storage.config import TopicConfig
 from storage.errors import InvalidConfigError
 
@@ -131,6 +131,11 @@ class Settings(BaseSettings):
         description="Addresses or networks of proxies that speak TLS with clients: secrets may come from them without "
         "TLS, and X-Forwarded-For is believed from them alone.",
     )
+    allowed_hosts: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
+        default_factory=list,
+        description="Names that the service answers to in Host, beside those of loopback: exact, .name or *.name for "
+        "all below it, * for all; others are 421. Empty: compared only on a loopback address without authentication.",
+    )
     tls_certificate: Path | None = _setting(None, "PEM file of the service's certificate and its chain: speak TLS.")
     tls_key: Path | None = _setting(None, "PEM file of the certificate's private key.")
     tls_client_ca: Path | None = _setting(
@@ -185,6 +190,12 @@ class Settings(BaseSettings):
         600_000, "How often start positions that nobody asked for are forgotten."
     )
 
+    partition_count_max: int = _setting(
+        100_000,
+        "Most partitions of all topics together; files that connections need are not given to partitions either.",
+        low=1,
+        high=10_000_000,
+    )
     partition_metrics_max: int = _setting(
         1_000, "Partitions that /metrics shows one by one; 0 for none.", low=0, high=1_000_000
     )
@@ -374,6 +385,9 @@ def access_problem(settings: Settings) -> str | None:
             ipaddress.ip_network(proxy)
         except ValueError:
             return f"trusted_proxies: {proxy!r} is no address and no network"
+    for name in settings.allowed_hosts:
+        if (problem := host_name_problem(name)) is not None:
+            return f"allowed_hosts: {problem}"
     if is_loopback(settings.host) or settings.insecure_no_authentication:
         return None
     if not settings.authentication:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 from typing import Annotated
@@ -50,6 +51,25 @@ def principal_problem(name: str) -> str | None:
         f"{name!r} is no principal: User:name, with letters, digits and . _ @ + = - in name, Jwt:subject, or "
         "Certificate:distinguished-name"
     )
+
+
+_HOST_NAME = re.compile(r"\.?(?!-)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?", re.ASCII)
+
+
+def host_name_problem(name: str) -> str | None:
+    """Say in a phrase why ``name`` cannot be an allowed host, or return ``None`` when it can.
+
+    It is a name or an address without scheme and port; ``.name`` or ``*.name`` for all below it, ``*`` for all.
+    """
+    if name == "*":
+        return None
+    text = name.removeprefix("*") if name.startswith("*.") else name
+    try:
+        ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        is_name = _HOST_NAME.fullmatch(text) is not None
+        return None if is_name else f"{name!r} is no host name and no address; leave out scheme, port and path"
+    return None
 
 
 def transactional_id_problem(name: str, what: str = "a transactional id") -> str | None:

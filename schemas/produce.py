@@ -16,7 +16,11 @@ from schemas.records import Base64Text, JsonProducedRecord, ProducedRecord, Prod
 
 PRODUCER_ID_MAX = 2**62 - 1
 
-TopicNameInBody = Annotated[str, Field(description="Name of the topic.", examples=["readings"])]
+TOPIC_TEXT_LENGTH_MAX = 32_767
+"""As long as a text of Kafka's protocol. Longer than a topic's name can be: such a part is refused by itself."""
+TopicNameInBody = Annotated[
+    str, Field(max_length=TOPIC_TEXT_LENGTH_MAX, description="Name of the topic.", examples=["readings"])
+]
 ProducerId = Annotated[
     Annotated[int, Field(ge=0, le=PRODUCER_ID_MAX, json_schema_extra={"format": "int64"})] | None,
     Field(description="The producer of all `records`; record batches carry theirs themselves."),

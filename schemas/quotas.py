@@ -10,6 +10,8 @@ from schemas.base import Schema
 
 DEFAULT = "<default>"
 
+_RATE_MIN = 0.001
+"""One in a thousand seconds; how long to wait is counted in milliseconds of 32 bits."""
 _RATE_MAX = 1e15
 
 User = Annotated[
@@ -32,7 +34,7 @@ ClientId = Annotated[
         examples=["loader"],
     ),
 ]
-Rate = Annotated[float, Field(gt=0, le=_RATE_MAX)]
+Rate = Annotated[float, Field(ge=_RATE_MIN, le=_RATE_MAX)]
 
 
 class QuotaLimits(Schema):

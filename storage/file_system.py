@@ -25,6 +25,10 @@ from storage.file_names import TEMPORARY_SUFFIX
 
 _WRITE_VECTOR_MAX = 1024
 
+# Records, and who may read them over HTTP, are not for every user of the machine.
+_FILE_MODE = 0o600
+_DIRECTORY_MODE = 0o700
+
 # A mapping needs no descriptor of its own, which older Pythons hold all the same.
 _MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
@@ -366,11 +370,15 @@ class LocalFileSystem:
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
         flags = os.O_RDWR if writable else os.O_RDONLY
         if create:
-            return LocalFile(path, os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+            return LocalFile(path, os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
         return _open_existing(path, flags)
 
     def make_directory(self, path: Path) -> None:
-        path.mkdir(exist_ok=True)
+        path.mkdir(_DIRECTORY_MODE, exist_ok=True)
+
+    def is_open_to_others(self, path: Path) -> bool:
+        """Whether every user of the machine may look into ``path``; a group that was let in is meant to."""
+        return bool(path.stat().st_mode & 0o007)
 
     def list_directory(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))  # noqa: PTH208 - names alone are wanted
@@ -406,7 +414,7 @@ class LocalFileSystem:
     def lock(self, path: Path) -> Lock:
         kind = fcntl.F_WRLCK
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise

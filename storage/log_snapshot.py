@@ -10,6 +10,7 @@ from enum import Enum
 from itertools import accumulate
 from typing import NamedTuple
 
+from rollway.records import BatchHeader
 from storage import batch_search
 from storage.errors import CorruptionError, OffsetOutOfRangeError
 from storage.file_system import File
@@ -287,6 +288,22 @@ class LogSnapshot:
             remaining = max(0, remaining)
             place += 1
         return _new_tuple(FetchData, (tuple(slices), next_offset, () if is_stable else None))
+
+    def headers_from(self, offset: Offset, isolation: Isolation = Isolation.HIGH_WATERMARK) -> Iterator[BatchHeader]:
+        """The headers of all visible batches from the one that holds ``offset`` on, those of control batches too.
+
+        Raises:
+            CorruptionError: stored bytes are not what they should be.
+        """
+        for segment, limit in self._segments_from(offset, self.bound(isolation)):
+            first = segment.locate(offset, limit)
+            if first is not None:
+                for batch in segment.walk(first.position, limit):
+                    yield batch.header
+
+    def aborted_between(self, offset: Offset, end: Offset) -> tuple[AbortedTransaction, ...]:
+        """The aborted transactions that overlap ``[offset, end)``, up to the last stable offset."""
+        return self._aborted(offset, min(end, self.last_stable_offset))
 
     def _aborted(self, offset: Offset, end: Offset) -> tuple[AbortedTransaction, ...]:
         """The aborted transactions that overlap ``[offset, end)``, all of it below the last stable offset (spec E23).

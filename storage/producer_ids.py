@@ -46,11 +46,23 @@ class ProducerIds:
         """
         with self._lock:
             if self._next >= self._end:
-                self._reserve()
+                self._next = self._reserve()
+                self._end = self._next + BLOCK_COUNT
             self._next += 1
             return self._next - 1
 
-    def _reserve(self) -> None:
+    def allocate_block(self) -> int:
+        """Give ``BLOCK_COUNT`` ids in a row and return the first of them.
+
+        Raises:
+            CorruptionError: the file is damaged; no id is given.
+            DiskFullError: the disk refused; no id is given.
+        """
+        with self._lock:
+            return self._reserve()
+
+    def _reserve(self) -> int:
+        """Write down that another block is given; the first of it."""
         first = max(self._end, self._read())
         if first > _PRODUCER_ID_MAX - BLOCK_COUNT:
             raise CorruptionError(f"{self._path}: there are no producer ids left")
@@ -60,7 +72,7 @@ class ProducerIds:
             write_file_atomically(self._file_system, self._path, content)
         except OSError as error:
             raise DiskFullError(f"{self._path} could not be written: {error.strerror or error}") from error
-        self._next, self._end = first, end
+        return first
 
     def _read(self) -> int:
         if not self._file_system.exists(self._path):

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from app.http.connections import protocol_class
 from app.http.turns import Turns
 from app.settings import Settings
+from tests.servers import RAW_HOSTS
 
 TIMEOUT_SECONDS = 30.0
 
@@ -176,7 +177,7 @@ def serving(
     **limits: Any,
 ) -> Iterator[RunningServer]:
     """Serve ``app`` with the settings ``limits``; ``http`` is another class of connections, or one of uvicorn's."""
-    settings = Settings(**limits)
+    settings = Settings(**{"allowed_hosts": list(RAW_HOSTS), **limits})
     config = uvicorn.Config(
         app,
         http=http or protocol_class(settings),

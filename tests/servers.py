@@ -28,6 +28,8 @@ from tests.forked_program import ForkedProgram
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
+RAW_HOSTS = ("a", "h", "x")
+"""Names in the Host header of requests that tests write byte by byte."""
 _COMMAND = "from app.cli import main; main()"
 _READY = re.compile(r"ready at (https?://\S+)")
 
@@ -46,7 +48,7 @@ class ThreadedServer:
     def __init__(
         self, data_dir: Path, *, clock: Clock | None = None, has_hot_tier: bool = True, **settings: Any
     ) -> None:
-        self.settings = Settings(data_dir=data_dir, port=0, **settings)
+        self.settings = Settings(data_dir=data_dir, port=0, **{"allowed_hosts": list(RAW_HOSTS), **settings})
         self._ready = threading.Event()
         self._app = create_app(self.settings, clock=clock, on_ready=self._ready.set, on_failure=self._fail)
         if not has_hot_tier:
@@ -155,7 +157,7 @@ class ServerProcess:
         self.data_dir = data_dir
         self._output_path = data_dir.parent / f"{data_dir.name}.output"
         arguments = ("serve", "--data-dir", str(data_dir), "--port", "0", *arguments)
-        environment = {**os.environ, **(environment or {})}
+        environment = {**os.environ, "ROLLWAY_ALLOWED_HOSTS": ";".join(RAW_HOSTS), **(environment or {})}
         self._process: ForkedProgram | subprocess.Popen[str]
         if command is None and not from_nothing:
             self._process = ForkedProgram(arguments, errors=self._output_path, environment=environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Protocol
 
@@ -19,6 +20,11 @@ from storage.errors import UnknownTopicOrPartitionError
 audit = logging.getLogger("rollway.audit")
 
 ANONYMOUS = "User:ANONYMOUS"
+
+NAMES_SHOWN_MAX = 10
+"""Of the resources that one request may not use, in one audit line."""
+_NAME_LENGTH_MAX = 249
+"""That of names of topics, groups and transactional ids; what is longer names none of them."""
 
 _REFUSALS = {
     ResourceKind.TOPIC: ("topic_authorization_failed", 29),
@@ -48,12 +54,13 @@ class Access:
     """What one request may do.
 
     Many-resource routes ask ``refusal`` for each item and put it into that item's answer; routes of one resource
-    call ``require``. Both write the audit log: what is refused at level info, what is allowed at debug.
+    call ``require``. Both write the audit log: what is allowed at level debug, what is refused at info, and that in one
+    line for all items of a request, however many those are: ``write_audit``, which the end of a request calls.
 
     Thread: the event loop.
     """
 
-    __slots__ = ("_rights", "credential", "is_authenticated", "principal")
+    __slots__ = ("_refused", "_rights", "credential", "is_authenticated", "principal")
 
     def __init__(
         self, principal: str, rights: Rights | None, *, is_authenticated: bool = True, credential: str | None = None
@@ -63,6 +70,7 @@ class Access:
         self.is_authenticated = is_authenticated
         self.credential = credential
         self._rights = rights
+        self._refused: dict[tuple[Operation, ResourceKind], dict[str, None]] = {}
 
     @property
     def is_token(self) -> bool:
@@ -88,12 +96,25 @@ class Access:
         """
         if self.allows(operation, resource):
             if audit.isEnabledFor(logging.DEBUG):
-                audit.debug("allowed %s on %s to %s", operation, resource, self.principal)
+                audit.debug("allowed %s on %s to %s", operation, _shown(resource), self.principal)
             return None
-        audit.info("denied %s on %s to %s", operation, resource, self.principal)
+        self._refused.setdefault((operation, resource.kind), {})[shown_name(resource.name)] = None
         code, kafka_code = _REFUSALS[resource.kind]
-        what = "the cluster" if resource.kind is ResourceKind.CLUSTER else f"{resource.kind} {resource.name!r}"
+        what = (
+            "the cluster" if resource.kind is ResourceKind.CLUSTER else f"{resource.kind} {shown_name(resource.name)!r}"
+        )
         return Problem(403, code, f"{self.principal} may not {operation} {what}", kafka_code=kafka_code)
+
+    def write_audit(self) -> None:
+        """Write one audit line for each operation on a kind of resource that was refused since this was last called.
+
+        Example: ``denied READ on topic:a, topic:b to User:x``; of more than ten the first, and how many there are.
+        """
+        refused, self._refused = self._refused, {}
+        for (operation, kind), names in refused.items():
+            listed = [f"{kind}:{name}" for name in itertools.islice(names, NAMES_SHOWN_MAX)]
+            more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
+            audit.info("denied %s on %s%s to %s", operation, ", ".join(listed), more, self.principal)
 
     def require(self, operation: Operation, resource: Resource) -> None:
         """Return when it may.
@@ -104,12 +125,13 @@ class Access:
         refusal = self.refusal(operation, resource)
         if refusal is None:
             return
+        self.write_audit()
         if (
             resource.kind is ResourceKind.TOPIC
             and operation is not Operation.CREATE
             and not self.allows(Operation.DESCRIBE, resource)
         ):
-            raise problem_for(UnknownTopicOrPartitionError(f"there is no topic {resource.name!r}"))
+            raise problem_for(UnknownTopicOrPartitionError(f"there is no topic {shown_name(resource.name)!r}"))
         raise refusal
 
     def require_alive(self) -> None:
@@ -138,6 +160,17 @@ class Access:
         """
         if not self.allows_any(Operation.WRITE, ResourceKind.TOPIC):
             self.require(Operation.IDEMPOTENT_WRITE, CLUSTER)
+
+
+def shown_name(name: str) -> str:
+    """The name as messages show it: of one that is too long to be a name, the beginning, and how long it is."""
+    if len(name) <= _NAME_LENGTH_MAX:
+        return name
+    return f"{name[:_NAME_LENGTH_MAX]}... ({len(name)} characters)"
+
+
+def _shown(resource: Resource) -> str:
+    return f"{resource.kind}:{shown_name(resource.name)}"
 
 
 EVERYTHING = Access(ANONYMOUS, None, is_authenticated=False)

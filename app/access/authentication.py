@@ -237,4 +237,7 @@ class Authentication:
         scope[SCOPE_KEY] = access
         if access.is_authenticated:
             request_context.principal.set(access.principal)
-        await self._app(scope, receive, send)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            access.write_audit()

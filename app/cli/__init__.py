@@ -19,6 +19,7 @@ import msgspec
 import typer
 
 from app.cli.command_errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, CommandError
+from app.printable import escape_json, escape_unprintable
 
 _PLACES = {
     "serve": "serve:serve_command",
@@ -114,9 +115,9 @@ def run(arguments: Sequence[str]) -> int:
 def _fail(sentence: str, status: int, *, as_json: bool, problem: Mapping[str, object] | None = None) -> int:
     if as_json:
         document = {"error": sentence, "exit_status": status, "problem": problem}
-        typer.echo(msgspec.json.encode(document).decode(), err=True)
+        typer.echo(escape_json(msgspec.json.encode(document).decode()), err=True)
     else:
-        typer.echo(f"rollway: {sentence}", err=True)
+        typer.echo(f"rollway: {escape_unprintable(sentence, keep_lines=True)}", err=True)
     return status
 
 

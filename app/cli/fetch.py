@@ -27,6 +27,7 @@ from app.cli.http_session import (
 from app.cli.record_text import value_bytes
 from app.cli.rendering import note
 from app.cli.timestamps import parse_timestamp
+from app.printable import escape_json, escape_unprintable
 
 FETCH_BYTES = 4 << 20
 TAIL_WAIT_MS = 20_000
@@ -119,6 +120,7 @@ class RecordWriter:
                 raise UsageProblem("--format raw writes bytes that are not text: send them to a file or a pipe.")
         self._format = output_format
         self._out: BinaryIO = sys.stdout.buffer
+        self._is_terminal = sys.stdout.isatty()
         self._decoder = msgspec.json.Decoder()
         self.remaining = count_max
 
@@ -136,6 +138,8 @@ class RecordWriter:
             return
         if self._format is OutputFormat.VALUE:
             line = value_bytes(self._decoder.decode(line).get("value")) or b""
+        if self._is_terminal:
+            line = shown_on_terminal(line, is_json=self._format is not OutputFormat.VALUE)
         self._out.write(line + b"\n")
         if self.remaining is not None:
             self.remaining -= 1
@@ -145,6 +149,12 @@ class RecordWriter:
 
     def flush(self) -> None:
         self._out.flush()
+
+
+def shown_on_terminal(line: bytes, *, is_json: bool) -> bytes:
+    """A record's text as a terminal may show it: without what would move its cursor, or the text."""
+    text = line.decode("utf-8", "backslashreplace")
+    return (escape_json(text) if is_json else escape_unprintable(text, keep_lines=True)).encode()
 
 
 class LineSplitter:

@@ -45,7 +45,7 @@ def create_key(
 
     \b
     Examples:
-      rollway keys create --data-dir rollway-data --principal User:admin > admin.key
+      umask 077; rollway keys create --data-dir rollway-data --principal User:admin > admin.key
       rollway keys create --principal User:orders --expires 2030-01-01T00:00:00Z
     """
     ends = None if expires is None else options.moment(expires)

@@ -24,6 +24,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from app.printable import escape_json, escape_unprintable
+
 PIPE_WIDTH = 10_000
 """Tables that go into a pipe are as wide as they need: nothing is cut or wrapped."""
 
@@ -49,17 +51,17 @@ def message_console() -> Console:
 
 def say(sentence: str) -> None:
     """Print a sentence as the answer."""
-    output_console().print(Text(sentence), soft_wrap=True)
+    output_console().print(Text(escape_unprintable(sentence, keep_lines=True)), soft_wrap=True)
 
 
 def note(sentence: str) -> None:
     """Print a sentence beside the answer."""
-    message_console().print(Text(sentence), soft_wrap=True)
+    message_console().print(Text(escape_unprintable(sentence, keep_lines=True)), soft_wrap=True)
 
 
 def print_json(document: object) -> None:
     """Print one JSON document on one line."""
-    sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+    sys.stdout.buffer.write(escape_json(msgspec.json.encode(document).decode()).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
@@ -89,7 +91,7 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return str(value)
+    return escape_unprintable(str(value))
 
 
 def _is_number(text: str) -> bool:

@@ -41,6 +41,16 @@ SuperUsers = Annotated[
     ),
 ]
 
+AllowedHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed-host",
+        metavar="NAME",
+        help="Name that the service answers to beside localhost: .name for all below it, * for all; repeatable.",
+        show_default=False,
+    ),
+]
+
 
 def serve_command(
     data_dir: Annotated[
@@ -67,6 +77,7 @@ def serve_command(
     ] = None,
     authentication: Authentication = False,
     super_user: SuperUsers = None,
+    allowed_host: AllowedHosts = None,
     insecure_no_authentication: Annotated[
         bool, typer.Option("--insecure-no-authentication", help="Allow a host that other machines reach.")
     ] = False,
@@ -96,6 +107,7 @@ def serve_command(
         "config": config,
         "authentication": authentication or None,
         "super_users": super_user or None,
+        "allowed_hosts": allowed_host or None,
         "insecure_no_authentication": insecure_no_authentication or None,
     }
     try:

@@ -11,9 +11,7 @@ import weakref
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from app.access.operations import Operation, transactional_id_resource
 from app.broker import Broker, ProduceOptions
-from app.enlisting import transactional_id_of
 from app.hot.request import HotRequest
 from app.http import request_context
 from app.http.hot import HotAnswer, HotWait, Outcome, make_head
@@ -22,6 +20,7 @@ from app.idempotence import refuse_reserved
 from app.partition_writer import STALL_SECONDS, PartitionWriter
 from app.pending_append import PendingAppend
 from app.produce_waiters import timed_out
+from app.producer_rights import require_producers
 from app.producing import ProduceResultDocument, produce, result_document
 from app.quotas.limits import QuotaKind
 from app.record_batches import needs_codec
@@ -128,6 +127,9 @@ def _produce(broker: Broker, request: HotRequest, checked: ValidBatch | None) ->
         return None
     for batch in batches:
         if batch.header.producer_id >= KEYED_PRODUCER_ID_MIN:
+            return None
+        if batch.header.producer_id >= 0 and request.access.is_authenticated and not batch.header.is_transactional:
+            # Whose the id is, the route asks.
             return None
         if batch.header.is_transactional:
             return _produce_enlisted(broker, log, request, options, batches)
@@ -259,9 +261,7 @@ async def _produce_enlisted(
 ) -> HotAnswer:
     """As the route: batches of a transaction are enlisted before they are appended."""
     try:
-        owner = transactional_id_of(broker, batches, None)
-        if owner is not None:
-            request.access.require(Operation.WRITE, transactional_id_resource(owner))
+        owner = require_producers(broker, request.access, batches)
         document = await produce(broker, log, batches, options, owner)
     finally:
         request.throttle_ms = request_context.throttle_time_ms.get()

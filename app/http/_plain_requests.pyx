@@ -17,7 +17,7 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
 
 from libc.stdint cimport int64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from app.http._plain_heads cimport Head, Span, key_of, read_head, request_head
 
@@ -125,12 +125,16 @@ cdef class CompiledRequests:
     cdef int64_t unsent_bytes_each
     cdef Py_ssize_t header_bytes_max, header_count_max
     cdef bint checks_access
+    # The rule for names, if there is one, and the last that it allowed.
+    cdef object hosts
+    cdef bytes allowed_host
     cdef double keep_alive_seconds
     # A request that waits for the end of this turn of the loop; what comes behind it is kept.
     cdef Ticket ticket
 
     def __cinit__(self, *_, **__):
         self.descriptor = -1
+        self.allowed_host = b""
 
     def connection_made(self, transport):
         begin(self, transport)
@@ -140,7 +144,20 @@ cdef class CompiledRequests:
             self.bare_wire, self.numbers, self.unsent_bytes_each = self.wire, self.hot.numbers, self.unsent_bytes_max
             self.targets, self.checks_access = self.hot.targets, self.hot.checks_access
             self.header_bytes_max, self.header_count_max = self.limits.header_bytes_max, self.limits.header_count_max
+            self.hosts = self.limits.hosts
             self.descriptor = self.wire.descriptor
+
+    cdef bint answers_to(self, const char* data, Head* head) except -1:
+        """Whether the service answers to the name in Host; see ``allowed_hosts.HostRule.allows``."""
+        cdef bytes host = self.allowed_host
+        cdef const char* named = data + head.host.start
+        if PyBytes_GET_SIZE(host) == head.host.size and memcmp(PyBytes_AS_STRING(host), named, head.host.size) == 0:
+            return True
+        host = PyBytes_FromStringAndSize(named, head.host.size)
+        if not self.hosts.allows(host):
+            return False
+        self.allowed_host = host
+        return True
 
     def data_received(self, data):
         if self.ticket is not None:
@@ -172,6 +189,8 @@ cdef class CompiledRequests:
         cdef double began
         while True:
             if not read_head(content + start, size - start, self.header_bytes_max, self.header_count_max, &head):
+                break
+            if self.hosts is not None and not self.answers_to(content + start, &head):
                 break
             target = self.targets.get(key_of(content + start, &head))
             if target is None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 import httptools
 
-from app.http.problems import Problem
+from app.http.allowed_hosts import HostRule, rule_of
+from app.http.problems import Problem, internal_error
 from app.settings import Settings
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +24,7 @@ class ConnectionLimits:
     unsent_bytes_max: int
     connections_max: int
     connections_per_address_max: int
+    hosts: HostRule | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> ConnectionLimits:
@@ -40,6 +39,7 @@ class ConnectionLimits:
             unsent_bytes_max=settings.tcp_unsent_bytes_max,
             connections_max=settings.connections_max,
             connections_per_address_max=settings.connections_per_address_max,
+            hosts=rule_of(settings),
         )
 
 
@@ -76,6 +76,17 @@ def check_framing(http_version: str, headers: list[tuple[bytes, bytes]]) -> int 
     return length
 
 
+def check_names(rule: HostRule | None, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    """Refuse what was meant for another service, or comes from a web page that may not ask; see ``allowed_hosts``.
+
+    Raises:
+        Refusal: 421 misdirected_request, 403 cross_site_request.
+    """
+    problem = None if rule is None else rule.refusal(method.decode("ascii"), target, headers)
+    if problem is not None:
+        raise Refusal(problem)
+
+
 def headers_too_large(what: str) -> Problem:
     """The 431."""
     return Problem(431, "request_header_fields_too_large", f"the request line and headers have {what}")
@@ -101,5 +112,6 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(cause, Refusal):
         return cause.problem
     if isinstance(error, httptools.HttpParserCallbackError) and not isinstance(cause, httptools.HttpParserError):
-        logger.error("a request could not be taken", exc_info=cause)
+        # Ours, and not the client's; of a plain request the handler may have run already.
+        return internal_error(cause if isinstance(cause, Exception) else error)
     return Problem(400, "malformed_request", "the bytes are not a valid HTTP/1.1 request")

@@ -138,7 +138,7 @@ class PlainRequests(EdgeProtocol):
         start, size, limits = 0, len(data), self.limits
         while True:
             head = plain_heads.read(data, start, limits.header_bytes_max, limits.header_count_max)  # type: ignore[union-attr]
-            if head is None:
+            if head is None or (limits.hosts is not None and not limits.hosts.allows(head.host)):
                 break
             target = self.hot.targets.get(head.key) or self.hot.resolve(head)
             if target is None:

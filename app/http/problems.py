@@ -265,7 +265,10 @@ def record_problem(
 
 
 def internal_error(error: Exception) -> Problem:
-    """The answer to an unforeseen error or to damage of stored bytes: logged whole, answered without its inside."""
+    """The answer to an unforeseen error or to damage of stored bytes: logged whole, answered without its inside.
+
+    Nobody knows how far the request came: what one that writes has asked for may be done.
+    """
     request_id = request_context.request_id.get() or request_context.new_request_id()
     code, kafka_code, detail = "internal_error", -1, "the service failed"
     if isinstance(error, StorageError):
@@ -278,7 +281,12 @@ def internal_error(error: Exception) -> Problem:
     else:
         logger.error("request %s failed", request_id, exc_info=error)
     return Problem(
-        500, code, f"{detail}; its log says more under {request_id}", kafka_code=kafka_code, request_id=request_id
+        500,
+        code,
+        f"{detail}; its log says more under {request_id}",
+        kafka_code=kafka_code,
+        applied="unknown" if request_context.may_write.get() else "no",
+        request_id=request_id,
     )
 
 
@@ -417,6 +425,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (403, "group_authorization_failed", 30, False, "no", "The principal may not do this to the group."),
     (403, "cluster_authorization_failed", 31, False, "no", "The principal may not do this to the cluster."),
     (403, "transactional_id_authorization_failed", 53, False, "no", "The principal may not use the transactional id."),
+    (403, "cross_site_request", -1, False, "no", "A web page of another site asked for this through a browser."),
     (
         403,
         "tls_required",
@@ -461,6 +470,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (415, "unsupported_media_type", -1, False, "no", "The body's Content-Type is not taken here."),
     (415, "unsupported_content_encoding", -1, False, "no", "The body's Content-Encoding is neither gzip nor zstd."),
     (416, "range_not_satisfiable", -1, False, "no", "The Range lies outside the value."),
+    (421, "misdirected_request", -1, False, "no", "The service does not answer to the name in Host: allowed_hosts."),
     (422, "invalid_request", -1, False, "no", "Well-formed, but not valid; errors lists the faults."),
     (422, "idempotency_key_reused", -1, False, "no", "The Idempotency-Key came with other records before."),
     (422, "too_many_partitions", -1, False, "no", "The transaction would write to more partitions than allowed."),
@@ -470,6 +480,8 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (429, "throttled", 89, True, "no", "A quota was broken; what comes before its time is refused."),
     (431, "request_header_fields_too_large", -1, False, "no", "The headers are too many or too large."),
     (500, "internal_error", -1, False, "no", "The service failed; its log says more under the request_id."),
+    (500, "internal_error", -1, False, "unknown", "The same of a request that writes: it may be carried out."),
+    (500, "stored_data_corrupt", 2, False, "unknown", "The same of a request that writes: it may be carried out."),
     (503, "shutting_down", -1, True, "unknown", "The request was not done when the stop had waited long enough."),
     (503, "starting", -1, True, "no", "The logs are being recovered."),
     (503, "overloaded", -1, True, "no", "Too much waits already: connections, fetches, or appends."),

@@ -25,6 +25,7 @@ from app.http.connection_limits import (
     ConnectionLimits,
     Refusal,
     check_framing,
+    check_names,
     headers_too_large,
     late_head,
     problem_of,
@@ -426,6 +427,7 @@ class EdgeProtocol(HttpToolsProtocol):
             return
         self._framing_bytes = 0
         self._content_length = check_framing(self.parser.get_http_version(), self.headers)
+        check_names(self.limits.hosts, self.parser.get_method(), self.url, self.headers)
         if len(self.pipeline) >= PIPELINED_REQUESTS_MAX:
             raise Refusal(
                 Problem(503, "overloaded", f"more than {PIPELINED_REQUESTS_MAX} requests wait here", retryable=True)

@@ -10,6 +10,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http.parking import CONTINUATION
+from app.paths import FETCH, OFFSETS
 
 HEADER = "X-Request-Id"
 CLIENT_HEADER = "Client-Id"
@@ -29,6 +30,17 @@ client_id: ContextVar[str] = ContextVar("client_id", default="")
 
 throttle_time_ms: ContextVar[int] = ContextVar("throttle_time_ms", default=0)
 """For how long the quotas that the request broke ask its client to be silent; the longest of them."""
+
+may_write: ContextVar[bool] = ContextVar("may_write", default=True)
+"""Whether the request is one that may change something; true outside of requests, where nobody can tell."""
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_READING_PATHS = frozenset({FETCH, OFFSETS})
+
+
+def may_change(scope: Scope) -> bool:
+    """Whether a request like this may change something: all but GET, HEAD, OPTIONS, and POSTs that only ask."""
+    return scope["method"] not in SAFE_METHODS and scope["path"] not in _READING_PATHS
 
 
 def throttle(time_ms: int) -> None:
@@ -64,6 +76,7 @@ class RequestContext:
             principal.set(None)
             client_id.set(_given(scope, _CLIENT_NAME, _CLIENT_ID) or "")
             throttle_time_ms.set(0)
+        may_write.set(may_change(scope))
 
         async def send_with_number(message: Message) -> None:
             if message["type"] == "http.response.start":

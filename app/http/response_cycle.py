@@ -11,7 +11,8 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.parking import CONTINUATION, Parked, forget_routing
-from app.http.problems import Problem, instance_of
+from app.http.problems import Applied, Problem, instance_of
+from app.http.request_context import may_change
 from app.http.send_queue import queued_bytes
 from app.http.transfer_turns import TransferTurns
 from app.http.wire import Wire
@@ -135,7 +136,8 @@ class EdgeCycle(RequestResponseCycle):
 
     async def send_500_response(self) -> None:
         """What uvicorn sends for an application that failed without an answer."""
-        await self.send_problem(Problem(500, "internal_error", "the service failed"))
+        applied: Applied = "unknown" if may_change(cast("dict[str, Any]", self.scope)) else "no"
+        await self.send_problem(Problem(500, "internal_error", "the service failed", applied=applied))
 
     async def send_problem(self, problem: Problem) -> None:
         """Answer with ``problem`` and close."""

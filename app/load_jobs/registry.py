@@ -176,6 +176,11 @@ class LoadJobs:
         """Jobs that are not over."""
         return len(self._store.active)
 
+    def application_of(self, producer_id: int) -> str | None:
+        """The application of the open job that an attempt with this producer belongs to."""
+        known = self._store.by_producer.get(producer_id)
+        return None if known is None else known[0].application_id
+
     def attempt_count(self, job: LoadJob) -> int:
         """Attempts that have enlisted; 0 when the job is over."""
         activity = self._store.active.get(job.job_id)

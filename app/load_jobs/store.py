@@ -49,6 +49,7 @@ class Activity:
 
     touched_ms: int
     """When it last gave a sign of life."""
+    application_id: str
     attempts: dict[int, Attempt] = field(default_factory=dict)
     """By producer id."""
     is_deciding: bool = False
@@ -185,7 +186,7 @@ class JobStore:
         """What goes on in a job; made when first needed."""
         activity = self.active.get(job.job_id)
         if activity is None:
-            activity = self.active[job.job_id] = Activity(self.logs.now_ms())
+            activity = self.active[job.job_id] = Activity(self.logs.now_ms(), job.application_id)
         return activity
 
     def note_attempt(self, activity: Activity, attempt: Attempt) -> None:

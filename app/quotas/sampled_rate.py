@@ -8,6 +8,8 @@ SAMPLE_COUNT = 11
 """``quota.window.num``"""
 WINDOW_MS = 1_000
 """``quota.window.size.seconds``"""
+THROTTLE_MS_MAX = 2**31 - 1
+"""The longest wait there is a number for, as in Kafka: 24 days."""
 
 
 class SampledRate:
@@ -38,10 +40,13 @@ class SampledRate:
         return total * 1000 / elapsed_ms
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """How long to stay silent until the rate is down at ``bound`` per second; 0 when it does not exceed it."""
+        """How long to stay silent until the rate is down at ``bound`` per second; 0 when it does not exceed it.
+
+        Never more than ``THROTTLE_MS_MAX``, however small ``bound`` is: what is charged has happened already.
+        """
         total, elapsed_ms = self._total(now_ms)
         rate = total * 1000 / elapsed_ms
-        return round((rate - bound) / bound * elapsed_ms) if rate > bound else 0
+        return round(min((rate - bound) / bound * elapsed_ms, THROTTLE_MS_MAX)) if rate > bound else 0
 
     def _total(self, now_ms: int) -> tuple[float, int]:
         self._forget(now_ms)

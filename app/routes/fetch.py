@@ -83,9 +83,9 @@ class FetchParameters(BaseModel):
     timestamp: Annotated[
         TimestampParameter | None, Field(description="Start at the first record at or after this time.")
     ] = None
-    tail: Annotated[Annotated[int, WholeNumber()] | None, Field(description="Start so many records from the end.")] = (
-        None
-    )
+    tail: Annotated[
+        Annotated[int, WholeNumber()] | None, Field(description="Start this many visible records before the end.")
+    ] = None
     end_offset: Annotated[OffsetParameter | None, Field(description="End before this offset.")] = None
     until: Annotated[
         TimestampParameter | None, Field(description="End before the first record of the log at or after this time.")

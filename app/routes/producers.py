@@ -48,14 +48,15 @@ async def initialise_producer(
     request: Annotated[ProducerRequest, Depends(json_body(ProducerRequest, optional=True))],
     timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
 ) -> Producer:
-    """Without a `transactional_id`: a producer id that nobody had before, for idempotent producing.
+    """Without a `transactional_id`: a producer id that nobody had before, for idempotent producing. With
+    authentication it is the caller's: other principals cannot write under it.
 
     With one: the next epoch of its producer. Every earlier instance is shut out from then on (409 `producer_fenced`),
     and a transaction it left open is aborted first; 503 `concurrent_transactions` when that takes too long.
     """
     if request.transactional_id is None:
         access.require_producer_id()
-        given = await broker.transactions.allocate()
+        given = await broker.transactions.allocate(access.principal if access.is_authenticated else None)
     else:
         access.require(Operation.WRITE, transactional_id_resource(request.transactional_id))
         lasting_ms = request.transaction_timeout_ms or TRANSACTION_TIMEOUT_MS_DEFAULT

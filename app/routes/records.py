@@ -11,12 +11,11 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.needs import AccessOf, access_of, asks, needs
-from app.access.operations import Operation, ResourceKind, topic_resource, transactional_id_resource
+from app.access.operations import Operation, ResourceKind, topic_resource
 from app.answers import combined_problem, json_answer
 from app.broker import Broker, ProduceOptions
 from app.dependencies import JSON, BrokerOf, LogOf, TopicName, TransactionalIdHeader, within_produce_quota
 from app.documented_problems import PRODUCE, problems
-from app.enlisting import transactional_id_of
 from app.hot.declarations import hot, remember
 from app.hot.produce import produce_batches
 from app.hot.produce_json import BODY_BYTES_MAX as HOT_JSON_BYTES_MAX
@@ -39,6 +38,7 @@ from app.idempotence import (
 )
 from app.idempotence_headers import IdempotenceOf, no_transactional_id, refused_header
 from app.paths import RECORDS, TOPIC_RECORDS
+from app.producer_rights import require_producer, require_producers
 from app.producer_stream import ProducerStream
 from app.producing import (
     ProduceResultDocument,
@@ -250,8 +250,9 @@ async def produce_records(
     if is_lines and transactional_id is not None:
         raise refused_header("Transactional-Id", "a stream of lines is appended piece by piece; send JSON")
     if is_lines and isinstance(idempotence, ProducerStamp):
+        require_producer(broker, access, idempotence.producer_id)
         lines = ProducerStream(broker, log, options, parameters.encoding, instance, idempotence)
-        return await _streamed(request, lines, options)
+        return await _streamed(request, lines, options, broker, idempotence.producer_id)
     if is_lines and idempotence is None:
         stream = RecordStream(broker, log.name.topic, log.name.partition, options, parameters.encoding, instance)
         return await _streamed(request, stream, options)
@@ -279,9 +280,7 @@ async def produce_records(
         if transactional_id is not None:
             for batch in batches:
                 batch.set_transactional()
-    owner = transactional_id_of(broker, batches, transactional_id)
-    if owner is not None:
-        access.require(Operation.WRITE, transactional_id_resource(owner))
+    owner = require_producers(broker, access, batches, transactional_id)
     if isinstance(idempotence, RequestKey):
         result = await produce_keyed(broker, log, batches, options, idempotence.stamp_for(log.name.topic), timed)
         return _answer(result, is_lines=is_lines, is_keyed=True)
@@ -376,7 +375,9 @@ async def read_limited(request: Request, broker: Broker) -> bytearray:
     )
 
 
-async def _allowed_body(request: Request) -> AsyncIterator[bytes]:
+async def _allowed_body(
+    request: Request, broker: Broker | None = None, producer_id: int | None = None
+) -> AsyncIterator[bytes]:
     """A body of any length, for as long as its sender may send it: rights may change before it ends.
 
     Raises:
@@ -387,11 +388,20 @@ async def _allowed_body(request: Request) -> AsyncIterator[bytes]:
     async for piece in iterate_body(request, None):
         access.require_alive()
         access.require(Operation.WRITE, resource)
+        if broker is not None and producer_id is not None:
+            require_producer(broker, access, producer_id)
         yield piece
 
 
-async def _streamed(request: Request, stream: RecordStream, options: ProduceOptions) -> Response:
-    running = asyncio.ensure_future(stream.run(_allowed_body(request)))
+async def _streamed(
+    request: Request,
+    stream: RecordStream,
+    options: ProduceOptions,
+    broker: Broker | None = None,
+    producer_id: int | None = None,
+) -> Response:
+    """The answer to a stream of records, of this producer if it has one."""
+    running = asyncio.ensure_future(stream.run(_allowed_body(request, broker, producer_id)))
     if options.acks == "0":
         await running
     problem = await stream.first()

@@ -101,7 +101,7 @@ async def run_retention(request: Request, topic: TopicName, broker: BrokerOf) ->
     DELETE_RECORDS,
     operation_id="deleteRecords",
     summary="Raise the log start offset",
-    responses=problems(*CONTROL, "offset_out_of_range", "policy_violation"),
+    responses=problems(*CONTROL, "offset_out_of_range"),
     openapi_extra=request_body(DeleteRecords, example={"offset": 7, "dry_run": False}),
 )
 @needs(Operation.DELETE, ResourceKind.TOPIC)

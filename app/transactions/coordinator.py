@@ -168,13 +168,13 @@ class TransactionCoordinator:
 
     # Producers
 
-    async def allocate(self) -> ProducerIdentity:
-        """A producer that never was, without transactions.
+    async def allocate(self, principal: str | None = None) -> ProducerIdentity:
+        """A producer that never was, without transactions; with ``principal`` no other may write under its id.
 
         Raises:
             CorruptionError, DiskFullError: no id can be had.
         """
-        return ProducerIdentity(await self._logs.allocate_producer_id(), 0)
+        return ProducerIdentity(await self._logs.allocate_producer_id(principal), 0)
 
     async def initialise(self, transactional_id: str, timeout_ms: int, wait_ms: int) -> ProducerIdentity:
         """Give a transactional id to its producer's new instance, and shut the older ones out.

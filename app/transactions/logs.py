@@ -48,7 +48,7 @@ class Logs(Protocol):
         """
         ...
 
-    async def allocate_producer_id(self) -> int:
+    async def allocate_producer_id(self, principal: str | None = None) -> int:
         """A producer id that nobody had before.
 
         Raises:

@@ -216,7 +216,11 @@ class Stand:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        settings = Settings(request_header_bytes_max=HEADER_BYTES_MAX, request_header_count_max=HEADER_COUNT_MAX)
+        settings = Settings(
+            allowed_hosts=["*"],
+            request_header_bytes_max=HEADER_BYTES_MAX,
+            request_header_count_max=HEADER_COUNT_MAX,
+        )
         self._config = uvicorn.Config(
             cast("Any", _application), log_config=None, access_log=False, ws="none", lifespan="off", server_header=False
         )

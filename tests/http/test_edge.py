@@ -22,6 +22,7 @@ from app.http.connections import LATE_CLIENTS_PER_TURN, STARTS_PER_TURN, protoco
 from app.http.protocol import PIPELINED_REQUESTS_MAX, EdgeProtocol
 from app.settings import Settings
 from tests.edge_server import Answer, Connection, KeptTurns, RunningServer, serving
+from tests.servers import RAW_HOSTS
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -282,7 +283,7 @@ def test_each_of_a_crowd_that_comes_at_once_is_answered(server: RunningServer) -
 
 
 def test_a_request_that_waits_for_its_turn_can_be_refused_or_given_up_or_answered_late(gate: Gate) -> None:
-    http = protocol_class(Settings())
+    http = protocol_class(Settings(allowed_hosts=[*RAW_HOSTS]))
     starts = http.starts = KeptTurns()  # type: ignore[attr-defined]
     chunked = b"POST /length HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     with (
@@ -340,7 +341,7 @@ def test_each_of_a_crowd_that_is_late_is_answered(gate: Gate) -> None:
 
 
 def test_who_comes_while_the_late_take_turns_is_not_late(gate: Gate) -> None:
-    http = protocol_class(Settings(request_header_timeout_ms=HEADER_TIMEOUT_MS))
+    http = protocol_class(Settings(allowed_hosts=[*RAW_HOSTS], request_header_timeout_ms=HEADER_TIMEOUT_MS))
     late_clients = http.late_clients = KeptTurns()  # type: ignore[attr-defined]
     with serving(make_app(gate), http=http) as server, server.connect() as connection:
         connection.send(b"GET /hel")

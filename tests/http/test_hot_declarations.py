@@ -17,7 +17,7 @@ from app.access import authentication
 from app.hot import declarations
 from app.hot.declarations import declarations_of
 from app.hot.tier import Tier
-from app.http import body, connection_limits, negotiation, request_context
+from app.http import allowed_hosts, body, connection_limits, negotiation, request_context
 from app.main import ROUTERS
 from app.routes import fetch, records, single_record
 from tests.http.test_hot_twin import RAW, Pair, comparable, fetch_case, pair
@@ -28,7 +28,17 @@ __all__ = ["pair"]
 
 
 _READERS = (
-    *(authentication, body, compression, connection_limits, declarations, dependencies, fetch, idempotence_headers),
+    *(
+        allowed_hosts,
+        authentication,
+        body,
+        compression,
+        connection_limits,
+        declarations,
+        dependencies,
+        fetch,
+        idempotence_headers,
+    ),
     *(negotiation, records, request_context, single_record),
 )
 

@@ -1,0 +1,140 @@
+"""How many partitions there may be: as many as the settings allow, and as files can be open beside connections.
+
+Each partition keeps some files open, and each connection one descriptor. Without a limit whoever may CREATE takes those
+that connections need: new ones are then closed without an answer, an administrator's too.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from app.settings import Settings
+from storage.errors import PolicyViolationError, TooManyOpenFilesError
+from storage.topic_registry import Topic
+
+SEGMENT_DESCRIPTORS = 8_192
+"""Open files that are kept from connections for segments and their indexes, but never more than half of all."""
+PARTITION_DESCRIPTORS = 3 if sys.version_info >= (3, 13) else 5
+"""Of a partition: its log and two indexes, and before Python 3.13 one more for each mapping."""
+SPARE_DESCRIPTORS = 16
+"""For files that are open for a moment: checkpoints, snapshots, what a start needs."""
+
+_OPEN_FILES = Path("/proc/self/fd")
+_SOCKET = "socket:"
+
+
+def connections_within(descriptors: int) -> int:
+    """The connections that may be open at a time where this many descriptors are allowed.
+
+    Example: 12,000 of 20,000; 512 of 1,024.
+    """
+    return max(descriptors // 2, descriptors - SEGMENT_DESCRIPTORS)
+
+
+class Topics(Protocol):
+    """Makes topics and partitions, whatever room there is."""
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """Every topic by its name."""
+        ...
+
+    def create_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> tuple[Topic, bool]:
+        """Make a topic, or return the one that exists, and False."""
+        ...
+
+    def alter_topic(
+        self, name: str, *, config: Mapping[str, object | None], partition_count: int | None = None
+    ) -> Topic:
+        """Change settings, or add partitions."""
+        ...
+
+
+class PartitionRoom:
+    """Makes topics and partitions as far as there is room. What exists is opened at a start in any case.
+
+    Thread: that of control, one call at a time.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        settings: Settings,
+        *,
+        descriptors_allowed: Callable[[], int] | None = None,
+        open_file_count: Callable[[], int | None] | None = None,
+    ) -> None:
+        """The functions tell of this process, unless others are given."""
+        self._topics = topics
+        self._settings = settings
+        self._descriptors_allowed = descriptors_allowed or _descriptors_allowed
+        self._open_file_count = open_file_count or _open_file_count
+
+    def create_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> tuple[Topic, bool]:
+        """As ``Topics.create_topic``; a topic that exists takes no room.
+
+        Raises:
+            PolicyViolationError: there would be more partitions than the settings allow; nothing was made.
+            TooManyOpenFilesError: connections need the descriptors; nothing was made.
+            as ``Topics.create_topic``.
+        """
+        if name not in self._topics.topics:
+            self._check(partition_count)
+        return self._topics.create_topic(name, partition_count, config)
+
+    def alter_topic(
+        self, name: str, *, config: Mapping[str, object | None], partition_count: int | None = None
+    ) -> Topic:
+        """As ``Topics.alter_topic``. Raises what ``create_topic`` does for partitions that are added."""
+        existing = self._topics.topics.get(name)
+        if existing is not None and partition_count is not None:
+            self._check(partition_count - len(existing.partitions))
+        return self._topics.alter_topic(name, config=config, partition_count=partition_count)
+
+    def _check(self, added: int) -> None:
+        if added <= 0:
+            return
+        present = sum(len(topic.partitions) for topic in self._topics.topics.values())
+        most = self._settings.partition_count_max
+        if present + added > most:
+            raise PolicyViolationError(
+                f"there are {present} partitions, and {added} more would exceed partition_count_max, {most}: delete "
+                "topics, or raise it"
+            )
+        allowed = self._descriptors_allowed()
+        used = self._open_file_count()
+        if used is None:
+            used = present * PARTITION_DESCRIPTORS
+        kept = min(self._settings.connections_max, connections_within(allowed)) + SPARE_DESCRIPTORS
+        room = max(0, (allowed - kept - used) // PARTITION_DESCRIPTORS)
+        if added > room:
+            raise TooManyOpenFilesError(
+                f"there is room for {room} more partitions, not {added}: {kept} of {allowed} open files are kept for "
+                "connections; raise the service's limit (ulimit -n, LimitNOFILE), or lower connections_max"
+            )
+
+
+def _descriptors_allowed() -> int:
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
+
+
+def _open_file_count() -> int | None:
+    """Descriptors that are open and belong to no connection; ``None`` where the system does not tell."""
+    try:
+        numbers = os.listdir(_OPEN_FILES)  # noqa: PTH208 - names alone are wanted
+    except OSError:
+        return None
+    count = 0
+    for number in numbers:
+        try:
+            count += not os.readlink(_OPEN_FILES / number).startswith(_SOCKET)  # noqa: PTH115
+        except OSError:
+            # Closed meanwhile.
+            continue
+    return count

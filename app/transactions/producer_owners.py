@@ -1,0 +1,134 @@
+"""Which principal a producer id was given to, so that no other can write under it.
+
+A principal's first id takes a block of 1,000 consecutive ids, which is written down before an id of it is given. A file
+of 10,000 blocks has some 500 KB. When there are more, the oldest block of the principal that has the most is forgotten:
+its ids are refused from then on, and their producers ask for new ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from bisect import bisect_right
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.checked_json import dump_checked, parse_checked
+from storage.errors import DiskFullError
+from storage.file_system import FileSystem, read_file, write_file_atomically
+from storage.producer_ids import BLOCK_COUNT, ProducerIds
+
+logger = logging.getLogger(__name__)
+
+FILE = "producer-owners"
+BLOCKS_MAX = 10_000
+_VERSION = 1
+_MEMBERS = frozenset({"version", "blocks"})
+_FILE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class OwnedBlock(NamedTuple):
+    """The ids ``[first, end)`` of one principal."""
+
+    first: int
+    end: int
+    principal: str
+
+
+class ProducerOwners:
+    """The principals of producer ids that were given without a transactional id.
+
+    Durable: whose an id is, before it is given. What a stopped process has not given of a block is lost.
+
+    Thread: ``principal_of`` any; ``load`` and ``allocate`` may touch the disk.
+    """
+
+    def __init__(self, file_system: FileSystem, own_directory: Path, ids: ProducerIds) -> None:
+        """Know nothing until ``load``."""
+        self._file_system = file_system
+        self._path = own_directory / FILE
+        self._ids = ids
+        self._lock = threading.Lock()
+        # By rising ids. Replaced as a whole, so that a reader sees the old or the new ones.
+        self._blocks: tuple[OwnedBlock, ...] = ()
+        self._left: dict[str, OwnedBlock] = {}
+
+    def load(self) -> None:
+        """Read whose ids were given before. A damaged file keeps nobody from starting: its ids are refused."""
+        try:
+            if not self._file_system.exists(self._path):
+                return
+            content = parse_checked(read_file(self._file_system, self._path, _FILE_BYTES_MAX), _MEMBERS)
+            if content["version"] != _VERSION:
+                raise ValueError(f"version {content['version']!r} is not {_VERSION}")
+            blocks = sorted(_block(entry) for entry in content["blocks"])
+            if any(after.first < before.end for before, after in itertools.pairwise(blocks)):
+                raise ValueError("blocks overlap")
+        except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+            logger.error(
+                "%s is damaged: %s. Nobody can tell whose the producer ids given so far are: producers get others "
+                "from POST /v1/producers",
+                self._path,
+                error,
+            )
+            return
+        self._blocks = tuple(blocks)
+
+    def principal_of(self, producer_id: int) -> str | None:
+        """Whom this id was given to; ``None`` for one that was not given, or was so long ago that it is forgotten."""
+        blocks = self._blocks
+        place = bisect_right(blocks, producer_id, key=lambda block: block.first) - 1
+        return blocks[place].principal if place >= 0 and producer_id < blocks[place].end else None
+
+    def allocate(self, principal: str | None) -> int:
+        """Give an id that no producer had before to ``principal``; ``None`` where there is no authentication.
+
+        Raises:
+            CorruptionError, DiskFullError: no id can be had.
+        """
+        if principal is None:
+            return self._ids.allocate()
+        with self._lock:
+            left = self._left.get(principal)
+            if left is None or left.first >= left.end:
+                left = self._take_block(principal)
+            self._left[principal] = left._replace(first=left.first + 1)
+            return left.first
+
+    def _take_block(self, principal: str) -> OwnedBlock:
+        first = self._ids.allocate_block()
+        taken = OwnedBlock(first, first + BLOCK_COUNT, principal)
+        blocks = _joined([*self._blocks, taken])
+        while len(blocks) > BLOCKS_MAX:
+            (busiest, _), *_ = Counter(block.principal for block in blocks).most_common(1)
+            doomed = next(block for block in blocks if block.principal == busiest)
+            blocks.remove(doomed)
+            if self._left.get(busiest, taken).end == doomed.end:
+                self._left.pop(busiest, None)
+        content = dump_checked({"version": _VERSION, "blocks": [list(block) for block in blocks]})
+        try:
+            write_file_atomically(self._file_system, self._path, content)
+        except OSError as error:
+            raise DiskFullError(f"{self._path} could not be written: {error.strerror or error}") from error
+        self._blocks = tuple(blocks)
+        return taken
+
+
+def _joined(blocks: list[OwnedBlock]) -> list[OwnedBlock]:
+    """The blocks by rising ids, neighbours of one principal as one."""
+    joined: list[OwnedBlock] = []
+    for block in sorted(blocks):
+        if joined and joined[-1].end == block.first and joined[-1].principal == block.principal:
+            joined[-1] = joined[-1]._replace(end=block.end)
+        else:
+            joined.append(block)
+    return joined
+
+
+def _block(entry: list[object]) -> OwnedBlock:
+    first, end, principal = entry
+    if type(first) is not int or type(end) is not int or not 0 <= first < end or not isinstance(principal, str):
+        raise ValueError(f"{entry!r} is no block of ids")
+    return OwnedBlock(first, end, principal)
