@@ -24,6 +24,7 @@ from storage.recovery import PartitionOpener
 from storage.segment import Segment
 from storage.segment_scan import SegmentScan, SegmentScanner
 from storage.transactions import TransactionMarker, UnstableTransactions
+from tests.earlier_transactions import end_as_before
 from tests.histories.clients import TOPIC
 
 DEFECTS: dict[str, Callable[[], None]] = {}
@@ -167,6 +168,12 @@ def an_acknowledgement_names_the_offset_before() -> None:
         return wrong
 
     _patch(PartitionLog, "append", make)
+
+
+@defect("aborted read", "torn transaction")
+def a_transaction_has_the_epoch_of_the_one_before() -> None:
+    """As before KIP-890: a late commit or abort ends whatever transaction is open then."""
+    end_as_before()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Eight producers, half of them transactional, and eight consumers on six partitions, with kill -9 every few seconds.
+"""Eight producers, half of them transactional, and eight consumers on six partitions, with kill -9 every few seconds,
+behind a proxy that holds requests back and releases them later.
 
 HISTORY_SECONDS sets how long; `make history-test` takes ten minutes.
 """
@@ -32,7 +33,8 @@ def test_a_service_that_is_killed_again_and_again_keeps_its_promises(
         print(
             f"\n{SECONDS:g} s, {scenario.kill_count} stops: {len(history.sends)} sends, {len(outcomes)} transactions "
             f"({outcomes.count('committed')} committed, {outcomes.count('aborted')} aborted), "
-            f"{len(history.polls)} polls, {sum(len(log.uncommitted) for log in history.final.values())} records; "
+            f"{len(history.polls)} polls, {sum(len(log.uncommitted) for log in history.final.values())} records, "
+            f"{scenario.late_ends.total()} late ends answered with {dict(scenario.late_ends)}; "
             f"anomalies: {count_by_kind(anomalies)}"
         )
     assert anomalies == []
@@ -40,6 +42,8 @@ def test_a_service_that_is_killed_again_and_again_keeps_its_promises(
     assert scenario.kill_count > 0
     assert "committed" in outcomes
     assert "aborted" in outcomes
+    # Repeated in time, and come too late: both occurred.
+    assert scenario.late_ends.keys() >= {200, 409}
 
 
 @pytest.mark.parametrize("name", DEFECTS)
