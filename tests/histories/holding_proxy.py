@@ -1,39 +1,45 @@
 """A proxy that holds requests back and releases them later, when their client has long gone on.
 
 Of some requests it keeps a second copy, as a network that repeats. Others it keeps itself and breaks the connection, so
-that the client sends them again and overtakes them. Each is released after a number of other requests.
+that the client sends them again and overtakes them. Each is released after a number of other requests: the end of a
+transaction after a few of the same transactional id, so that it comes into the next transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import random
 import re
 from collections import Counter
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 HEAD_BYTES_MAX = 1 << 16
-ENDS_HELD = 0.3
+ENDS_HELD = 0.5
 """Of the requests that end a transaction, how many are held back; of those that append, ``APPENDS_HELD``."""
 APPENDS_HELD = 0.05
 COPIED = 0.7
 """Of those that are held back, how many are copies."""
-PASSING = (1, 40)
-"""Requests that pass before one that is held back is released."""
+ENDS_PASSED_BY = (1, 4)
+"""Requests of the same transactional id that pass before a request to end is released; for one to append any count,
+``APPENDS_PASSED_BY``."""
+APPENDS_PASSED_BY = (1, 40)
 RELEASE_SECONDS_MAX = 30.0
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_END = re.compile(rb"POST /v1/transactions/[^/ ]+/(?:commit|abort) ")
+_END = re.compile(rb"POST /v1/transactions/([^/ ]+)/(?:commit|abort) ")
 _APPEND = re.compile(rb"POST (?:/v1/topics/[^? ]*/records|/v1/produce)[? ]")
 
 
-class _Held(NamedTuple):
-    due: int
-    number: int
+@dataclass(slots=True)
+class _Held:
     request: bytes
+    subject: bytes
+    """What requests have in them that count."""
+    left: int
+    """How many of them have to pass."""
 
 
 class HoldingProxy:
@@ -46,7 +52,6 @@ class HoldingProxy:
         """``port`` is where the service listens, whenever it runs."""
         self._source = source
         self._port = port
-        self._passed = 0
         self._held: list[_Held] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self.url = ""
@@ -69,7 +74,7 @@ class HoldingProxy:
     async def release_all(self) -> None:
         """Release whatever is held back, and return when it was answered. The service runs."""
         while self._held:
-            await self._release(heapq.heappop(self._held))
+            await self._release(self._held.pop())
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -98,14 +103,18 @@ class HoldingProxy:
 
     def _hold_back(self, request: bytes) -> bool:
         """Release what is due, and keep this request or a copy of it if it shall be; whether it goes no further."""
-        self._passed += 1
-        while self._held and self._held[0].due <= self._passed:
-            self._spawn_release(heapq.heappop(self._held))
-        share = ENDS_HELD if _END.match(request) else APPENDS_HELD if _APPEND.match(request) else 0.0
+        for held in self._held:
+            held.left -= held.subject in request
+        due = [held for held in self._held if held.left <= 0]
+        self._held = [held for held in self._held if held.left > 0]
+        for held in due:
+            self._spawn_release(held)
+        end = _END.match(request)
+        share = ENDS_HELD if end else APPENDS_HELD if _APPEND.match(request) else 0.0
         if self._source.random() >= share:
             return False
-        due = self._passed + self._source.randint(*PASSING)
-        heapq.heappush(self._held, _Held(due, self._passed, request))
+        passed_by = ENDS_PASSED_BY if end else APPENDS_PASSED_BY
+        self._held.append(_Held(request, end[1] if end else b"", self._source.randint(*passed_by)))
         return self._source.random() >= COPIED
 
     def _spawn_release(self, held: _Held) -> None:
@@ -125,7 +134,7 @@ class HoldingProxy:
                 finally:
                     writer.close()
         if not answer:
-            heapq.heappush(self._held, held._replace(due=self._passed + self._source.randint(*PASSING)))
+            self._held.append(replace(held, left=1))
         elif _END.match(held.request):
             self.released[int(answer.split(b" ", 2)[1])] += 1
 

@@ -122,6 +122,8 @@ class Scenario:
             await asyncio.wait([load], timeout=pause)
             if load.done():
                 return server
+            if not self._signals:
+                continue
             server.signal(self._source.choice(self._signals))
             await asyncio.to_thread(server.wait)
             server = await asyncio.to_thread(self._start)

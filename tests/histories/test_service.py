@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.histories.checker import Checker, count_by_kind
-from tests.histories.defective_service import DEFECTS, FOUND_AS
+from tests.histories.defective_service import DEFECTS, FOUND_AS, UNDISTURBED
 from tests.histories.scenario import Scenario, command_of
 
 SECONDS = float(os.environ.get("HISTORY_SECONDS", "60"))
 DEFECT_SECONDS = 6.0
+UNDISTURBED_SECONDS = 20.0
 ATTEMPTS_MAX = 6
 SEED = int(os.environ.get("HISTORY_SEED", "1"))
 
@@ -54,10 +55,10 @@ def test_a_planted_defect_is_found(tmp_path: Path, name: str) -> None:
         scenario = Scenario(
             tmp_path / str(seed),
             seed=seed,
-            seconds=DEFECT_SECONDS,
+            seconds=UNDISTURBED_SECONDS if name in UNDISTURBED else DEFECT_SECONDS,
             command=command,
-            patience_seconds=3,
-            signals=[signal.SIGKILL],
+            patience_seconds=UNDISTURBED_SECONDS if name in UNDISTURBED else 3,
+            signals=[] if name in UNDISTURBED else [signal.SIGKILL],
         )
         history = scenario.run()
         found = {kind for kind, count in count_by_kind(Checker(history).check()).items() if count}
