@@ -11,7 +11,7 @@ OLDEST_SPARK := $(VENV)/oldest-spark
 OLDEST_SPARK_STAMP := $(VENV)/.oldest-spark-stamp
 ON_OLDEST_SPARK := PYTHONPATH="$(CURDIR)/$(OLDEST_SPARK)" SPARK_WANTED=$(shell sed -n 's/^pyspark==\([0-9.]*\).*/\1/p' requirements/oldest-spark.lock)
 # What is compiled when there is a compiler.
-COMPILED := client/src/rollway/records/_sections.pyx app/_distributions.pyx app/_plain_records.pyx app/_record_texts.pyx app/hot/_quick_answers.pyx app/http/_known_requests.pyx storage/_batch_search.pyx storage/_plain_append.pyx
+COMPILED := client/src/rollway/records/_sections.pyx app/_distributions.pyx app/_plain_records.pyx app/_record_texts.pyx app/hot/_quick_answers.pyx app/http/_plain_heads.pyx app/http/_plain_requests.pyx storage/_batch_search.pyx storage/_plain_append.pyx
 
 # What is imported by dozens of processes is compiled once, whatever the caller's environment says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,6 +28,8 @@ JOBS ?= $(shell expr $$(nproc) + 1)
 KILL_CYCLES ?= 500
 CRASH_SCALE ?= 10
 HISTORY_SECONDS ?= 600
+FUZZ_STREAMS ?= 10000000
+FUZZ_SEED ?= 100000
 SOAK_SECONDS ?= 600
 RETRY_ROUNDS ?= 100
 ROUNDS ?= 20
@@ -45,7 +47,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
+.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -118,6 +120,9 @@ spark-packages-test: setup $(OLDEST_SPARK_STAMP) ## rollway-spark with Spark's p
 
 history-test: setup ## ten minutes of load and kill -9, judged as Jepsen judges (HISTORY_SECONDS=...)
 	HISTORY_SECONDS=$(HISTORY_SECONDS) $(PYTEST) tests/histories/test_service.py -s -k promises
+
+fuzz-http: setup ## hold every way to read a request against httptools, ten million streams (FUZZ_STREAMS=..., FUZZ_SEED=...)
+	FUZZ_STREAMS=$(FUZZ_STREAMS) FUZZ_SEED=$(FUZZ_SEED) $(PYTEST) -n $(JOBS) tests/differential
 
 crash-test: setup ## crash the log on a simulated disk, ten times as often as CI does (CRASH_SCALE=...)
 	CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL) tests/crash

@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPARK = "tests/spark/"
-ONE_BY_ONE = ("tests/bench/", "tests/crash/", "tests/docs/", "tests/histories/")
+ONE_BY_ONE = ("tests/bench/", "tests/crash/", "tests/differential/", "tests/docs/", "tests/histories/")
 """Long tests that share nothing: the processes that are done with their files take them one by one."""
 
 

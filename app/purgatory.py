@@ -78,6 +78,11 @@ class DelayedOperation(abc.ABC):
         else:
             self.done.cancel()
 
+    def expire(self) -> None:
+        """Wait no longer: complete as if the time were up, if not complete. Calling it again is fine."""
+        if self._purgatory is not None and not self.done.done():
+            self._purgatory.expire(self)
+
 
 class Purgatory(Generic[Key]):
     """Operations that wait for something to happen to their keys.
@@ -139,7 +144,7 @@ class Purgatory(Generic[Key]):
             self._complete(operation, Wake.AVAILABLE)
             return True
         loop = asyncio.get_running_loop()
-        operation._timer = loop.call_later(max(0.0, wait_ms) / 1000, self._expire, operation)  # noqa: SLF001
+        operation._timer = loop.call_later(max(0.0, wait_ms) / 1000, self.expire, operation)  # noqa: SLF001
         return False
 
     def notify(self, key: Key) -> None:
@@ -200,7 +205,8 @@ class Purgatory(Generic[Key]):
                 count += self._complete(operation, Wake.AVAILABLE)
         return count
 
-    def _expire(self, operation: DelayedOperation) -> None:
+    def expire(self, operation: DelayedOperation) -> None:
+        """Complete an operation whose time is up."""
         # A last look: what it waits for may have happened in this very turn of the loop.
         self._complete(operation, Wake.AVAILABLE if self._is_ready(operation) else Wake.TIMEOUT)
 

@@ -56,6 +56,8 @@ class RollwayServer(ServerProcess):
         directory.mkdir(parents=True, exist_ok=True)
         self.data_dir = directory / "data"
         self.topics: set[str] = set()
+        self.authorization: str | None = None
+        """The credential of ``call``, where the service asks for one."""
         command = [source.python, "-c", "from app.cli import main; main()", "serve", "--port", "0"]
         super().__init__(source.name, [*command, "--data-dir", str(self.data_dir)], directory / "service.log", cores)
         chosen = {**_QUIET, "tcp_congestion": congestion(), **(settings or {})}
@@ -73,7 +75,10 @@ class RollwayServer(ServerProcess):
         connection = http.client.HTTPConnection(*self.address, timeout=60)
         try:
             body = None if document is None else json.dumps(document).encode()
-            connection.request(method, path, body, {"Content-Type": "application/json", "Accept": "application/json"})
+            headers = {"Content-Type": "application/json", "Accept": "application/json"}
+            if self.authorization is not None:
+                headers["Authorization"] = self.authorization
+            connection.request(method, path, body, headers)
             answer = connection.getresponse()
             said = answer.read()
         finally:

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""What answers known requests in C: the ``quick`` of their heads (see ``app.http.hot``).
+"""What answers plain requests in C: the ``quick`` of their targets (see ``app.http.hot``).
 
-Each does what its handler in Python does for most requests of a head, and leaves the others to that, as if nobody had seen
-them. None of them holds a log or a snapshot: a connection keeps what is known of its heads for as long as it lives.
+Each does what its handler in Python does for most requests for a target, and leaves the others to that, as if nobody had
+seen them. None of them holds a log or a snapshot: targets outlive their topics.
 
 Thread: the event loop's.
 """
@@ -15,7 +15,7 @@ from libc.string cimport memcpy
 
 import weakref
 
-from app.http._known_requests import Ticket
+from app.http._plain_requests import Ticket
 from app.http.hot import HotAnswer
 from storage import batch_search
 from storage._plain_append import append

@@ -1,19 +1,19 @@
 """Which routes are hot: declared beside the route, which stays the one declaration of path, parameters and rights.
 
     @router.post(RECORDS, ...)
-    @hot(produce_batches, content_types=[b"application/vnd.kafka.record-batch.v2"], body_bytes_max=...)
+    @hot(produce_batches, content_types=[b"..."], parameters=["acks"], body_bytes_max=...)
     @needs(Operation.WRITE, ResourceKind.TOPIC)
     async def produce_records(request, ..., parameters) -> Response:
         remember(request, parameters)
 
-The handler gets requests that are plain: whose every header is known to make no difference or is handled, whose media
-types are exactly those named, and whose query the route has validated before. It answers, or returns ``None`` to leave
+The handler gets requests that are plain: whose head is (``_plain_heads.pyx``), whose media types are exactly those
+named, and whose query has only the parameters named and was validated by the route before. Default deny: a parameter or
+header that is declared somewhere else tomorrow makes a request the route's. It answers, or returns ``None`` to leave
 the request to the route.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,7 +38,8 @@ class HotDeclaration:
 
     ``content_types`` and ``accepts`` are the exact values of the headers that it takes, empty for an absent one.
     Bodies above ``body_bytes_max``, and up to ``large_bytes_max``, come as views of a buffer that is used again.
-    ``varying`` is the parameter of the query whose number may differ between requests that are alike otherwise.
+    ``parameters`` are those of the query that the handler knows: a request with any other one is the route's.
+    ``varies`` says that the number of ``offset`` may differ between requests that are alike otherwise.
     ``needs_broker`` is false for handlers that answer while the logs are not open; they are given no broker.
     ``sends_files`` is true for handlers whose answers may be stretches of files, which go out on bare TCP alone.
     """
@@ -48,7 +49,8 @@ class HotDeclaration:
     accepts: frozenset[bytes] | None
     body_bytes_max: int
     large_bytes_max: int
-    varying: re.Pattern[bytes] | None
+    parameters: frozenset[str]
+    varies: bool
     needs_broker: bool
     sends_files: bool
 
@@ -63,21 +65,20 @@ def hot(
     accepts: Iterable[bytes] | None = None,
     body_bytes_max: int = 0,
     large_bytes_max: int = 0,
-    varying: str | None = None,
+    parameters: Iterable[str] = (),
+    varies: bool = False,
     needs_broker: bool = True,
     sends_files: bool = False,
 ) -> Callable[[Endpoint], Endpoint]:
     """Let ``handler`` answer plain requests of the route. With ``accepts`` absent any Accept will do."""
-    pattern = None
-    if varying is not None:
-        pattern = re.compile(rb"[?&]%b=(0|[1-9][0-9]{0,17})(?=&|$)" % re.escape(varying.encode()))
     declaration = HotDeclaration(
         handler,
         frozenset(content_types),
         None if accepts is None else frozenset(accepts),
         body_bytes_max,
         large_bytes_max,
-        pattern,
+        frozenset(parameters),
+        varies,
         needs_broker,
         sends_files,
     )
@@ -101,4 +102,5 @@ def remember(request: Request, parameters: Any) -> None:
     """
     tier = getattr(request.app.state, TIER, None)
     if tier is not None:
-        tier.remember(request.scope["route"].endpoint, request.scope["query_string"], parameters)
+        scope = request.scope
+        tier.remember(scope["route"].endpoint, scope["query_string"], scope["headers"], parameters)

@@ -62,13 +62,13 @@ class _ShortWay:
 
 def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
     """Answer, or leave to the route what it alone can tell: errors, waits, quotas, other starts than an offset."""
-    head = request.head
-    way: _ShortWay | None = head.memo
-    topic = broker.manager.topics.get(head.topic)
+    target = request.target
+    way: _ShortWay | None = target.memo
+    topic = broker.manager.topics.get(target.topic)
     if way is None or topic is None or topic.topic_id != way.topic_id or broker.quotas.table.has_any:
         return _fetch(broker, request)
-    snapshot = topic.partitions[head.partition].snapshot
-    start: Any = way.offset if request.number is None else request.number
+    snapshot = topic.partitions[target.partition].snapshot
+    start: Any = way.offset if request.head.number is None else request.head.number
     isolation = way.isolation
     if not snapshot.log_start_offset <= start < snapshot.bound(isolation)[0]:
         return _fetch(broker, request)
@@ -83,17 +83,17 @@ def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[
 
 def _find_short_way(broker: Broker, request: HotRequest, topic: Topic) -> None:
     """Remember the short way of requests with this head, if they may take one."""
-    head, asked = request.head, request.head.parameters
+    target, asked = request.target, request.target.parameters
     if asked.end_offset is not None or asked.max_records is not None:
         return
     max_bytes, isolation = min(asked.max_bytes, broker.settings.fetch_bytes_max), ISOLATIONS[asked.isolation]
     if isinstance(asked.offset, int):
-        head.memo = _ShortWay(topic, asked, max_bytes)
+        target.memo = _ShortWay(topic, asked, max_bytes)
     if quick_answers is not None and batch_search.search is not None and isolation is Isolation.HIGH_WATERMARK:
         quick = quick_answers.QuickFetch(
             broker,
             topic,
-            head.partition,
+            target.partition,
             asked.offset,
             bool(asked.wait_ms),
             max_bytes,
@@ -106,7 +106,7 @@ def _find_short_way(broker: Broker, request: HotRequest, topic: Topic) -> None:
 
 def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
     """The general way."""
-    asked = request.head.parameters
+    asked = request.target.parameters
     place = asked.offset
     if (
         place is None
@@ -117,10 +117,10 @@ def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, An
         or (broker.quotas.table.has_any and broker.quotas.table.find(QuotaKind.FETCH, *request.client) is not None)
     ):
         return None
-    topic = broker.manager.topics.get(request.head.topic)
-    if topic is None or request.head.partition >= len(topic.partitions):
+    topic = broker.manager.topics.get(request.target.topic)
+    if topic is None or request.target.partition >= len(topic.partitions):
         return None
-    log = topic.partitions[request.head.partition]
+    log = topic.partitions[request.target.partition]
     snapshot = log.snapshot
     isolation = ISOLATIONS[asked.isolation]
     bound = snapshot.bound(isolation).offset
@@ -129,7 +129,7 @@ def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, An
     elif place == "latest":
         start = bound
     else:
-        start = Offset(place if request.number is None else request.number)
+        start = Offset(place if request.head.number is None else request.head.number)
     if start < snapshot.log_start_offset and asked.on_truncated == "earliest":
         start = snapshot.log_start_offset
     if not snapshot.log_start_offset <= start <= snapshot.log_end_offset or (asked.wait_ms and start >= bound):

@@ -36,15 +36,15 @@ _HEAD = (
 
 def fetch_json(broker: Broker, request: HotRequest) -> HotAnswer | None:
     """Answer, or leave to the route what it alone can tell: errors, waits, quotas, closed ranges, times."""
-    asked = request.head.parameters
-    is_lines = request.head.accept == _NDJSON
+    asked = request.target.parameters
+    is_lines = request.target.accept == _NDJSON
     if not _is_simple(broker, request):
         return None
     try:
-        log = broker.partition(request.head.topic, request.head.partition)
+        log = broker.partition(request.target.topic, request.target.partition)
         snapshot = log.snapshot
         bound = snapshot.high_watermark
-        start = _start_of(snapshot, asked.offset if request.number is None else request.number)
+        start = _start_of(snapshot, asked.offset if request.head.number is None else request.head.number)
         if not snapshot.log_start_offset <= start <= bound or (asked.wait_ms and start >= bound):
             return None
         max_bytes = min(asked.max_bytes, broker.settings.fetch_bytes_max)
@@ -59,7 +59,7 @@ def fetch_json(broker: Broker, request: HotRequest) -> HotAnswer | None:
             start,
             end,
             encoding=asked.encoding,
-            partition=request.head.partition,
+            partition=request.target.partition,
             between=IN_LINES if is_lines else IN_LIST,
         )
     except StorageError:
@@ -84,7 +84,7 @@ def _read(snapshot: LogSnapshot, start: Offset, end: Offset | None, max_bytes: i
 
 def _is_simple(broker: Broker, request: HotRequest) -> bool:
     """Whether nothing is asked for that the route does in a way of its own, and there is memory for an answer."""
-    asked = request.head.parameters
+    asked = request.target.parameters
     quotas = broker.quotas.table
     return (
         asked.offset is not None
@@ -94,7 +94,7 @@ def _is_simple(broker: Broker, request: HotRequest) -> bool:
         and not asked.hard_limit
         and asked.isolation == "read_uncommitted"
         and not (asked.wait_ms and asked.min_bytes > 1)
-        and request.head.accept_encoding in _IDENTITY
+        and request.target.accept_encoding in _IDENTITY
         and broker.answer_budget.fair_share() >= STORED_BYTES_MAX
         and not (quotas.has_any and quotas.find(QuotaKind.FETCH, *request.client) is not None)
     )

@@ -70,13 +70,13 @@ class _ShortWay:
 
 def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
     """As ``produceRecords`` for ``application/vnd.kafka.record-batch.v2``."""
-    head, body = request.head, request.body
-    way: _ShortWay | None = head.memo.way if head.memo is not None else None
+    target, body = request.target, request.body
+    way: _ShortWay | None = target.memo.way if target.memo is not None else None
     if way is None or broker.quotas.table.has_any or len(body) > _LOOP_BYTES_MAX:
         return _produce(broker, request, None)
-    topic, writer = broker.manager.topics.get(head.topic), way.writer()
+    topic, writer = broker.manager.topics.get(target.topic), way.writer()
     if topic is None or topic.topic_id != way.topic_id or writer is None or writer.log.config is not way.config:
-        head.memo.way = None
+        target.memo.way = None
         return _produce(broker, request, None)
     batch = find_plain_batch(body, way.config, broker.now_ms())
     if batch is None:
@@ -112,14 +112,14 @@ def _wait_for_fsync(broker: Broker, pending: PendingAppend, options: ProduceOpti
 
 def _produce(broker: Broker, request: HotRequest, checked: ValidBatch | None) -> Outcome | None:
     """The general way; with the one batch of the body, if that is all and it has been ``checked``."""
-    head = request.head
+    target = request.target
     options = options_of(request)
     body = request.body
     quotas = broker.quotas
     if not body or (quotas.table.has_any and quotas.is_muted(QuotaKind.PRODUCE, request.client)):
         return None
     try:
-        log = broker.partition(head.topic, head.partition)
+        log = broker.partition(target.topic, target.partition)
         if checked is None and (len(body) > _LOOP_BYTES_MAX or needs_codec(body, log.config)):
             return _produce_in_thread(broker, log, request, options)
         batches = [checked] if checked is not None else validate_batches(body, log.config, broker.now_ms())
@@ -136,18 +136,18 @@ def _produce(broker: Broker, request: HotRequest, checked: ValidBatch | None) ->
 
 def _find_short_way(broker: Broker, request: HotRequest, log: PartitionLog, options: ProduceOptions) -> None:
     """Remember the short way of requests with this head, if they may take one: for the write and its fsync alone."""
-    head, waits = request.head, options.waits_for_fsync(log)
+    target, waits = request.target, options.waits_for_fsync(log)
     if (
-        head.memo.way is not None
+        target.memo.way is not None
         or options.acks == "0"
         or options.expected_offset is not None
         or (log.config.flush_policy == "group" and not waits)
         or not log.replicas.is_alone
-        or head.topic in INTERNAL_TOPICS
+        or target.topic in INTERNAL_TOPICS
     ):
         return
-    topic, writer = broker.topic(head.topic), broker.writer_of(log)
-    head.memo.way = _ShortWay(topic, writer, options if waits else None)
+    topic, writer = broker.topic(target.topic), broker.writer_of(log)
+    target.memo.way = _ShortWay(topic, writer, options if waits else None)
     if quick_answers is not None and plain_append is not None and plain_append.is_usable:
         if writer.turn is None:
             writer.turn = quick_answers.AppendTurn(
@@ -170,10 +170,10 @@ class _Known:
 
 def options_of(request: HotRequest) -> ProduceOptions:
     """What the query asks for; kept with what is known of equal requests."""
-    known: _Known | None = request.head.memo
+    known: _Known | None = request.target.memo
     if known is None:
-        parameters = request.head.parameters
-        known = request.head.memo = _Known(parameters.options(parameters.expected_offset))
+        parameters = request.target.parameters
+        known = request.target.memo = _Known(parameters.options(parameters.expected_offset))
     return known.options
 
 
@@ -186,7 +186,7 @@ def append_batches(
     size_bytes: int,
 ) -> Outcome | None:
     """Append ``size_bytes`` of batches and answer as the options say; ``None`` when the log takes none, for now."""
-    if request.head.topic in INTERNAL_TOPICS or (options.acks == "all" and not log.replicas.has_enough):
+    if request.target.topic in INTERNAL_TOPICS or (options.acks == "all" and not log.replicas.has_enough):
         return None
     expected = None if options.expected_offset is None else Offset(options.expected_offset)
     wants_fsync = options.acks != "0" and options.waits_for_fsync(log)

@@ -27,22 +27,22 @@ Measured: 0.05 ms of the loop for 500 such records, and 1.2 us for each KiB of t
 
 def produce_json(broker: Broker, request: HotRequest) -> Outcome | None:
     """As ``produceRecords`` for ``application/json``."""
-    head = request.head
+    target = request.target
     quotas = broker.quotas
     if not request.body or (quotas.table.has_any and quotas.is_muted(QuotaKind.PRODUCE, request.client)):
         return None
     now_ms = broker.now_ms()
     try:
-        log = broker.partition(head.topic, head.partition)
+        log = broker.partition(target.topic, target.partition)
         if compresses(log.config):
             return None
-        encoding = head.parameters.encoding
-        batches = plain_batches(request.body, encoding, log.config, head.partition, now_ms)
+        encoding = target.parameters.encoding
+        batches = plain_batches(request.body, encoding, log.config, target.partition, now_ms)
         if batches is None:
             if len(request.body) > BODY_BYTES_MAX:
                 return None
             parsed = parse_record_list(bytes(request.body), encoding, now_ms=now_ms)
-            parsed.check_partition(head.partition)
+            parsed.check_partition(target.partition)
             batches = validated_batches(parsed, log.config, now_ms)
     except (StorageError, Problem):
         return None

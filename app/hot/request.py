@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from app.access.access import Access
-from app.http.hot import HotCall, PlainHead, Quick
+from app.http.hot import HotCall, Quick, RequestHead, ResolvedTarget
 from app.quotas.throttling import Client
 
 
 class HotRequest(HotCall):
     """A plain request with who asks. What its route declares to need is allowed already.
 
-    ``quick`` and ``join`` are the handler's, who may set what answers the next requests of this head.
+    ``quick`` and ``join`` are the handler's, who may set what answers the next requests for this target.
     """
 
     __slots__ = ("access", "client", "join", "quick")
 
     def __init__(
         self,
-        head: PlainHead,
-        number: int | None,
+        target: ResolvedTarget,
+        head: RequestHead,
         body: bytes | memoryview,
         request_id: str,
         began: float,
@@ -28,8 +28,8 @@ class HotRequest(HotCall):
         client: Client,
     ) -> None:
         # Not through super(): one of these is made for each request.
+        self.target = target
         self.head = head
-        self.number = number
         self.body = body
         self.request_id = request_id
         self.began = began

@@ -24,7 +24,7 @@ from app.hot.declarations import HotDeclaration, declarations_of
 from app.hot.request import HotRequest
 from app.http import request_context
 from app.http.byte_budget import Hold
-from app.http.hot import Headers, HotAnswer, HotCall, Outcome, Peer, PlainHead, Quick
+from app.http.hot import Headers, HotAnswer, HotCall, Outcome, Peer, RequestHead, ResolvedTarget
 from app.http.parking import CONTINUATION, Parked
 from app.http.problems import Problem
 from app.http.request_context import given_client_id, given_request_id
@@ -33,48 +33,23 @@ from app.quotas.limits import QuotaKind
 from app.quotas.throttling import ANONYMOUS, Client
 from app.service import Service
 
-COLD_HEADERS = frozenset(
-    {
-        b"expect",
-        b"transfer-encoding",
-        b"content-encoding",
-        b"te",
-        b"trailer",
-        b"upgrade",
-        b"range",
-        b"if-range",
-        b"if-match",
-        b"if-none-match",
-        b"if-modified-since",
-        b"if-unmodified-since",
-        b"idempotency-key",
-        b"producer-id",
-        b"producer-epoch",
-        b"base-sequence",
-        b"transactional-id",
-    }
-)
-"""A request with one of these is not plain."""
-HANDLED_HEADERS = frozenset(
-    {
-        b"host",
-        b"connection",
-        b"content-length",
-        b"content-type",
-        b"accept",
-        b"accept-encoding",
-        b"authorization",
-        b"client-id",
-        b"x-request-id",
-        b"x-forwarded-for",
-    }
-)
-"""The others that anything in the service reads. The last only tells whose wrong credential it was, and requests with
-a wrong one are not plain. Every header beside these makes no difference to any route."""
+QUERIES_MAX = 10_000
+"""Of those that the twin has validated; the oldest goes first."""
+TARGETS_MAX = 10_000
+"""Of those that were resolved; the oldest goes first. One takes a kilobyte or two."""
+KEY_BYTES_MAX = 2_048
+"""Longer targets and media types are the application's."""
+_VARYING = re.compile(rb"(?<![^&])offset=(?:0|[1-9][0-9]{0,17})(?![^&])")
+"""The number that ``RequestHead.key`` has 0 for."""
 
-KNOWN_QUERIES_MAX = 10_000
-KNOWN_QUERY_BYTES_MAX = 1_024
-_NO_TOPIC = ""
+
+class _Query(NamedTuple):
+    """What the twin has validated: the route, and what in ``RequestHead.key`` its answer goes by."""
+
+    endpoint: Any
+    query: bytes
+    content_type: bytes
+    accept: bytes
 
 
 class Route:
@@ -89,11 +64,12 @@ class Route:
         "is_charged",
         "large_bytes_max",
         "needs_broker",
+        "parameters",
         "path",
         "pattern",
         "rights",
         "route",
-        "varying",
+        "varies",
     )
 
     def __init__(self, route: APIRoute, declared: HotDeclaration) -> None:
@@ -106,7 +82,8 @@ class Route:
         self.accepts = declared.accepts
         self.body_bytes_max = declared.body_bytes_max
         self.large_bytes_max = declared.large_bytes_max
-        self.varying = declared.varying
+        self.parameters = declared.parameters
+        self.varies = declared.varies
         self.needs_broker = declared.needs_broker
         # What ``within_request_quota`` counts.
         self.is_charged = route.path.startswith(API)
@@ -115,12 +92,9 @@ class Route:
         needs = declaration_of(route.endpoint)
         self.rights = None if needs is None else (() if needs.is_open else tuple(needs.checked))
 
-    def number_in(self, url: bytes) -> tuple[bytes, int, bytes] | None:
-        """What of ``url`` stands before the number that may vary, the number, and what stands behind it."""
-        found = None if self.varying is None else self.varying.search(url)
-        if found is None:
-            return None
-        return url[: found.start(1)], int(found[1]), url[found.end(1) :]
+    def takes(self, head: RequestHead) -> bool:
+        """Whether the handler takes these media types."""
+        return head.content_type in self.content_types and (self.accepts is None or head.accept in self.accepts)
 
 
 def _pattern_of(path: str) -> re.Pattern[bytes]:
@@ -139,9 +113,12 @@ class Tier:
         # The one place that decides it, for whatever is beside the transport: files, sinks, the way in C.
         self.is_bare = service.settings.tls_certificate is None
         self._metrics = service.metrics
-        self._has_authentication = service.settings.authentication
+        self.checks_access = service.settings.authentication
+        """Whether requests for guarded targets are answered only to who may ask for them."""
         self._routes: dict[str, list[Route]] = {}
-        self._queries: dict[tuple[Any, bytes], Any] = {}
+        self._queries: dict[_Query, Any] = {}
+        self.targets: dict[bytes, ResolvedTarget] = {}
+        """What was resolved already, by ``RequestHead.key``."""
         self.numbers = _request_numbers()
         self.answered_count = 0
         """Requests that were answered here."""
@@ -155,132 +132,139 @@ class Tier:
 
     # What the twin tells
 
-    def remember(self, endpoint: Any, query: bytes, parameters: Any) -> None:
-        """Take the route's word for a query."""
-        if len(query) > KNOWN_QUERY_BYTES_MAX:
+    def remember(self, endpoint: Any, query: bytes, headers: Headers, parameters: Any) -> None:
+        """Take the route's word for a query with these headers."""
+        if not declarations_of(endpoint):
             return
-        declared = declarations_of(endpoint)
-        if not declared:
+        template = _VARYING.sub(b"offset=0", query, count=1)
+        asked = _Query(endpoint, template, _only(headers, b"content-type"), _only(headers, b"accept"))
+        if len(template) + len(asked.content_type) + len(asked.accept) > KEY_BYTES_MAX or asked in self._queries:
             return
-        key = (endpoint, _template_of(declared[0].varying, query))
-        if key not in self._queries:
-            if len(self._queries) >= KNOWN_QUERIES_MAX:
-                del self._queries[next(iter(self._queries))]
-            self._queries[key] = parameters
+        if len(self._queries) >= QUERIES_MAX:
+            del self._queries[next(iter(self._queries))]
+        self._queries[asked] = parameters
 
     # What connections ask
 
-    def recognise(self, method: str, url: bytes, headers: Headers) -> PlainHead | None:
-        """What a request asks, if it is plain; header names are lower case. Its framing is checked already."""
-        path, mark, query = url.partition(b"?")
-        routes = [route for route in self._routes.get(method, ()) if route.pattern.fullmatch(path)]
-        if not routes or (mark and not query) or b"#" in url:
+    def resolve(self, head: RequestHead) -> ResolvedTarget | None:
+        """What a head asks for, which is kept in ``targets``; ``None`` if the twin must answer it.
+
+        Default deny: its query has only parameters that the handler declares, each once, and the twin has validated it.
+        """
+        key = head.key
+        if len(key) > KEY_BYTES_MAX:
             return None
-        head = PlainHead(method, url, headers, routes[0])
-        if not _read_headers(head):
-            return None
-        for route in routes:
-            if head.content_type in route.content_types and (route.accepts is None or head.accept in route.accepts):
+        template = key[: key.index(b"\n")].partition(b" ")[2]
+        path, mark, query = template.partition(b"?")
+        method = head.method.decode("ascii")
+        for route in self._routes.get(method, ()):
+            found = route.pattern.fullmatch(path)
+            if found is not None and route.takes(head):
                 break
         else:
             return None
-        head.route = route
-        if route.needs_broker:
-            head.parameters = self._queries.get((route.endpoint, _template_of(route.varying, query)))
-            if head.parameters is None:
-                return None
-        elif query:
+        target = ResolvedTarget(head, route)
+        names = [parameter.partition(b"=")[0].decode("ascii") for parameter in query.split(b"&")] if mark else []
+        if len(set(names)) < len(names) or not route.parameters.issuperset(names):
             return None
-        found = route.pattern.fullmatch(path)
-        assert found is not None
+        if head.number is not None and not route.varies:
+            return None
+        if route.needs_broker:
+            target.parameters = self._queries.get(_Query(route.endpoint, query, head.content_type, head.accept))
+            if target.parameters is None or not route.parameters.issuperset(target.parameters.model_fields_set):
+                return None
+        elif mark:
+            return None
         groups = found.groupdict()
-        head.topic = groups.get("topic", b"").decode("ascii")
-        head.partition = int(groups.get("partition", b"-1"))
-        head.client = Client(ANONYMOUS, head.client_id)
-        head.count = self._metrics.requests.of(method, route.path).count
-        return head
+        target.topic = groups.get("topic", b"").decode("ascii")
+        target.partition = int(groups.get("partition", b"-1"))
+        target.is_guarded = route.rights != ()
+        target.count = self._metrics.requests.of(method, route.path).count
+        if len(self.targets) >= TARGETS_MAX:
+            del self.targets[next(iter(self.targets))]
+        self.targets[key] = target
+        return target
+
+    def admits(self, target: ResolvedTarget, authorization: bytes | None, peer: Peer) -> bool:
+        """Whether a request for a guarded target may be answered here, by its credential."""
+        return self._access_of(target, authorization, peer) is not None
 
     def serve(
-        self, head: PlainHead, number: int | None, body: bytes | memoryview, began: float, peer: Peer
+        self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, began: float, peer: Peer
     ) -> tuple[HotCall, Outcome] | None:
         """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
-        if head.quick is not None and not self._has_authentication:
+        access, client_id = EVERYTHING, given_client_id(head.client_id) or ""
+        if self.checks_access and target.is_guarded:
+            found = self._access_of(target, head.authorization, peer)
+            if found is None:
+                return None
+            access = found
+        client = Client(ANONYMOUS if access is EVERYTHING else access.principal, client_id)
+        request_id = given_request_id(head.request_id) or next(self.numbers)
+        request = HotRequest(target, head, body, request_id, began, access, client)
+        if target.quick is not None:
             answered: HotAnswer | Exception | None
             try:
-                answered = head.quick(number, body)
+                answered = target.quick(head.number, body)
             except Exception as error:  # noqa: BLE001 - the application makes an answer of it
                 answered = error
             if answered is not None:
                 self.answered_count += 1
-                return self.call_of(head, number, body, head.given_id or next(self.numbers), began), answered
-        route: Route = head.route  # type: ignore[assignment]
-        broker = None
-        if route.needs_broker:
-            broker = self._service.ready_broker
-            if broker is None:
-                return None
-        access, client = EVERYTHING, head.client
-        if self._has_authentication and route.rights != ():
-            found = self._access_of(head, route, peer)
-            if found is None:
-                return None
-            access, client = found, Client(found.principal, head.client_id)
-        quotas = broker.quotas if broker is not None and route.is_charged and broker.quotas.table.has_any else None
-        if quotas is not None and quotas.is_muted(QuotaKind.REQUEST, client):
-            # It is refused by the twin, which also counts that.
-            return None
-        request_id = head.given_id or next(self.numbers)
-        request = HotRequest(head, number, body, request_id, began, access, client)
-        outcome: Outcome | None
-        if broker is None:
-            # It does nothing that a log line could tell.
-            outcome = route.handler(broker, request)  # type: ignore[arg-type]
-        else:
-            token = request_context.request_id.set(request_id)
-            try:
-                outcome = route.handler(broker, request)
-            except Exception as error:  # noqa: BLE001 - the application makes an answer of it
-                outcome = error
-            finally:
-                request_context.request_id.reset(token)
+                return request, answered
+        outcome = self._ask_handler(target.route, request)  # type: ignore[arg-type]
         if outcome is None:
             return None
         self.answered_count += 1
-        if quotas is not None:
-            quotas.charge(QuotaKind.REQUEST, client, 1)
-        for name in ("quick", "join"):
-            answers = getattr(request, name)
-            if answers is not None:
-                setattr(head, name, answers if access is EVERYTHING else self._allowed(answers, head, route, peer))
+        if request.quick is not None:
+            target.quick = request.quick
+        if request.join is not None:
+            target.join = request.join
         return request, outcome
 
+    def _ask_handler(self, route: Route, request: HotRequest) -> Outcome | None:
+        """What the handler makes of a request, which is charged to the quotas."""
+        if not route.needs_broker:
+            # It does nothing that a log line could tell.
+            return route.handler(None, request)  # type: ignore[arg-type]
+        broker = self._service.ready_broker
+        if broker is None:
+            return None
+        quotas = broker.quotas if route.is_charged and broker.quotas.table.has_any else None
+        if quotas is not None and quotas.is_muted(QuotaKind.REQUEST, request.client):
+            # It is refused by the twin, which also counts that.
+            return None
+        token = request_context.request_id.set(request.request_id)
+        outcome: Outcome | None
+        try:
+            outcome = route.handler(broker, request)
+        except Exception as error:  # noqa: BLE001 - the application makes an answer of it
+            outcome = error
+        finally:
+            request_context.request_id.reset(token)
+        if outcome is not None and quotas is not None:
+            quotas.charge(QuotaKind.REQUEST, request.client, 1)
+        return outcome
+
     def call_of(
-        self, head: PlainHead, number: int | None, body: bytes | memoryview, request_id: str, began: float
+        self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, request_id: str, began: float
     ) -> HotCall:
-        """What stands for a request that its head's ``quick`` has answered."""
-        return HotRequest(head, number, body, request_id, began, EVERYTHING, head.client)
+        """What stands for a request that its target's ``quick`` has answered."""
+        client = Client(ANONYMOUS, given_client_id(head.client_id) or "")
+        return HotRequest(target, head, body, request_id, began, EVERYTHING, client)
 
-    def _allowed(self, quick: Quick, head: PlainHead, route: Route, peer: Peer) -> Quick:
-        """``quick`` for as long as its client may do what it asks for."""
-        who = _Who(peer.client, peer.scheme)
-
-        def answer(number: int | None, body: bytes | memoryview) -> HotAnswer | None:
-            return None if self._access_of(head, route, who) is None else quick(number, body)
-
-        return answer
-
-    def _access_of(self, head: PlainHead, route: Route, peer: Peer) -> Access | None:
+    def _access_of(self, target: ResolvedTarget, authorization: bytes | None, peer: Peer) -> Access | None:
         """What the request may do, if its credential is one that memory knows and all that it needs is allowed."""
-        if head.authorization is None or route.rights is None or audit.isEnabledFor(logging.DEBUG):
+        route: Route = target.route  # type: ignore[assignment]
+        if authorization is None or route.rights is None or audit.isEnabledFor(logging.DEBUG):
             return None
         try:
-            access = self._service.authenticator.known_access(head.authorization, peer.scheme, peer.client)
+            access = self._service.authenticator.known_access(authorization, peer.scheme, peer.client)
         except Problem:
             return None
         if access is None:
             return None
         for operation, kind in route.rights:
-            if not access.allows(operation, _resource(kind, head)):
+            if not access.allows(operation, _resource(kind, target)):
                 return None
         return access
 
@@ -291,12 +275,12 @@ class Tier:
             return None
         return broker.body_budget.hold()
 
-    def hold_large(self, head: PlainHead, length: int) -> Hold | None:
+    def hold_large(self, target: ResolvedTarget, length: int) -> Hold | None:
         """Room for a body that comes in through a sink, counted whole; ``None`` when this one must not, or not now.
 
         Half of what bodies may hold is left to those whose bytes are counted as they come.
         """
-        route: Route = head.route  # type: ignore[assignment]
+        route: Route = target.route  # type: ignore[assignment]
         broker = self._service.ready_broker
         if not self.is_bare or broker is None:
             return None
@@ -310,14 +294,14 @@ class Tier:
         assert isinstance(call, HotRequest)
         request_context.request_id.set(call.request_id)
         request_context.principal.set(None if call.access is EVERYTHING else call.access.principal)
-        request_context.client_id.set(call.head.client_id)
+        request_context.client_id.set(call.client.client_id)
         request_context.throttle_time_ms.set(call.throttle_ms)
 
     def resume(self, scope: dict[str, Any], call: HotCall, error: Exception) -> None:
         """Let the application answer ``error`` for a call that was begun here, in the context of now."""
         assert isinstance(call, HotRequest)
         self.enter(call)
-        route: Route = call.head.route  # type: ignore[assignment]
+        route: Route = call.target.route  # type: ignore[assignment]
         scope["route"] = route.route
         scope[SCOPE_KEY] = call.access
 
@@ -327,13 +311,6 @@ class Tier:
         parked = Parked(_Over(), answer)
         parked.began = call.began
         scope[CONTINUATION] = parked
-
-
-class _Who(NamedTuple):
-    """A peer without its connection."""
-
-    client: tuple[str, int] | None
-    scheme: Any
 
 
 class _Over:
@@ -351,43 +328,18 @@ class _Over:
     def cancel(self) -> None:
         """Nothing to cancel."""
 
-
-def _template_of(varying: re.Pattern[bytes] | None, query: bytes) -> bytes:
-    """What requests have in common that differ in the number alone."""
-    found = None if varying is None else varying.search(b"?" + query)
-    return query if found is None else query[: found.start(1) - 1] + b"0" + query[found.end(1) - 1 :]
+    def expire(self) -> None:
+        """It is over."""
 
 
-def _resource(kind: ResourceKind, head: PlainHead) -> Resource:
-    return CLUSTER if kind is ResourceKind.CLUSTER else Resource(kind, head.topic)
+def _only(headers: Headers, wanted: bytes) -> bytes:
+    """The value of a header; of one that comes twice what no plain head has."""
+    values = [value for name, value in headers if name == wanted]
+    return b"\n".join(values)
 
 
-def _read_headers(head: PlainHead) -> bool:
-    """Take from the headers what routes and middlewares would; false if the request is not plain."""
-    seen: set[bytes] = set()
-    for name, value in head.headers:
-        if name in COLD_HEADERS:
-            return False
-        if name not in HANDLED_HEADERS:
-            continue
-        if name in seen:
-            return False
-        seen.add(name)
-        if name == b"content-type":
-            head.content_type = value
-        elif name == b"accept":
-            head.accept = value
-        elif name == b"accept-encoding":
-            head.accept_encoding = value
-        elif name == b"authorization":
-            head.authorization = value
-        elif name == b"client-id":
-            head.client_id = given_client_id(value) or ""
-        elif name == b"x-request-id":
-            head.given_id = given_request_id(value)
-        elif name == b"connection" and value.lower() != b"keep-alive":
-            return False
-    return True
+def _resource(kind: ResourceKind, target: ResolvedTarget) -> Resource:
+    return CLUSTER if kind is ResourceKind.CLUSTER else Resource(kind, target.topic)
 
 
 def _request_numbers() -> Iterator[str]:
@@ -401,4 +353,4 @@ def _request_numbers() -> Iterator[str]:
     return chain.from_iterable(iter(block, None))
 
 
-__all__ = ["COLD_HEADERS", "HANDLED_HEADERS", "Route", "Tier"]
+__all__ = ["Route", "Tier"]

@@ -9,7 +9,7 @@ from collections import Counter
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.http.connection_limits import ConnectionLimits
-from app.http.hot import HotTier
+from app.http.hot import HotTier, plain_heads
 from app.http.plain_requests import PlainRequests
 from app.http.protocol import EdgeProtocol
 from app.http.transfer_turns import TransferTurns
@@ -18,8 +18,8 @@ from app.http.uvicorn_internals import missing_internals
 from app.settings import Settings
 from rollway.records.compiled import load
 
-compiled = load("app.http._known_requests")
-"""The way of known requests in C, or ``None``; see ``_known_requests.pyx``."""
+compiled = load("app.http._plain_requests")
+"""The way of plain requests in C, or ``None``; see ``_plain_requests.pyx``."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[async
 
 
 def _bases(hot: HotTier | None) -> tuple[type[asyncio.Protocol], ...]:
-    if hot is None:
+    if hot is None or plain_heads is None:
         return (EdgeProtocol,)
     # The way in C sends past the transport.
-    return (compiled.KnownRequests, PlainRequests) if compiled is not None and hot.is_bare else (PlainRequests,)
+    return (compiled.CompiledRequests, PlainRequests) if compiled is not None and hot.is_bare else (PlainRequests,)

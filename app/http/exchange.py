@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.protocols.utils import get_client_addr
 
 from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
-from app.http.hot import HotAnswer, HotCall, HotTier, HotWait, PlainHead
+from app.http.hot import HotAnswer, HotCall, HotTier, HotWait, RequestHead, headers_of
 from app.http.problems import Problem
 from app.http.transfer_turns import TransferTurns
 from app.http.wire import Wire
@@ -282,7 +282,7 @@ class HotExchange:
     def _end(self, answer: HotAnswer) -> None:
         self.response_complete = True
         call = self.call
-        call.head.count(answer.status, perf_counter() - call.began)
+        call.target.count(answer.status, perf_counter() - call.began)
         self._connection.end_exchange(self)
 
     async def _until_taken(self) -> None:
@@ -312,30 +312,23 @@ def _raise_stopping() -> HotAnswer:
     raise _stopping()
 
 
-def log_access(logger: Any, client: tuple[str, int] | None, head: PlainHead, number: int | None, status: int) -> None:
+def log_access(logger: Any, client: tuple[str, int] | None, head: RequestHead, status: int) -> None:
     """The line that uvicorn writes for a request."""
-    url = url_of(head, number)
-    path, mark, query = url.decode("ascii").partition("?")
+    path, mark, query = head.target.decode("ascii").partition("?")
     scope: Any = {"client": client}
     logger.info(
-        '%s - "%s %s HTTP/%s" %d', get_client_addr(scope), head.method, quote(path) + mark + query, "1.1", status
+        '%s - "%s %s HTTP/%s" %d',
+        get_client_addr(scope),
+        head.method.decode("ascii"),
+        quote(path) + mark + query,
+        "1.1",
+        status,
     )
 
 
-def url_of(head: PlainHead, number: int | None) -> bytes:
-    """The request's own target: its number may be another than that of the head's first request."""
-    if number is None:
-        return head.url
-    found = head.route.number_in(head.url)
-    assert found is not None
-    return b"%b%d%b" % (found[0], number, found[2])
-
-
-def scope_of(connection: Any, head: PlainHead, number: int | None, body_bytes: int) -> dict[str, Any]:
+def scope_of(connection: Any, head: RequestHead) -> dict[str, Any]:
     """What uvicorn would have given to the application."""
-    path, _, query = url_of(head, number).partition(b"?")
-    length = b"%d" % body_bytes
-    headers = [(name, length if name == b"content-length" else value) for name, value in head.headers]
+    path, _, query = head.target.partition(b"?")
     return {
         "type": "http",
         "asgi": {"version": connection.asgi_version, "spec_version": "2.3"},
@@ -344,9 +337,9 @@ def scope_of(connection: Any, head: PlainHead, number: int | None, body_bytes: i
         "client": connection.client,
         "scheme": connection.scheme,
         "root_path": connection.root_path,
-        "headers": headers,
+        "headers": headers_of(head.raw),
         "state": connection.app_state.copy(),
-        "method": head.method,
+        "method": head.method.decode("ascii"),
         "path": path.decode("ascii"),
         "raw_path": path,
         "query_string": query,

@@ -1,12 +1,12 @@
-"""What the connections and the hot tier say to each other: plain heads, calls, answers.
+"""What the connections and the hot tier say to each other: plain heads, what they ask for, calls, answers.
 
-A *plain* request for a hot route is answered on the connection itself, without scope, cycle, task and routing. All
-others, and every request that the hot tier has the least doubt about, go to the application, the *twin*.
+A *plain* request for a hot route is answered on the connection itself, without scope, cycle, task and routing. Plain
+heads are read by the strict parser of ``_plain_heads.pyx``, which keeps nothing of them. All other requests, and every
+request that the hot tier has the least doubt about, go through httptools to the application, the *twin*.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -14,8 +14,42 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from app.http.byte_budget import Hold
 from app.http.zero_copy import Part
+from rollway.records.compiled import load
 
 Headers = list[tuple[bytes, bytes]]
+
+plain_heads = load("app.http._plain_heads")
+"""The parser of plain heads, or ``None``; without it every request goes through httptools."""
+
+
+class RequestHead(Protocol):
+    """The head of one plain request, as ``_plain_heads.pyx`` reads it. Immutable.
+
+    ``raw`` is all of it, ``size`` bytes. ``key`` is what it has in common with equal requests: method, target with 0 in
+    place of ``number``, Content-Type, Accept and Accept-Encoding. ``number`` is that of ``offset=`` in the query.
+    Fields that are absent are empty, but for ``authorization``.
+    """
+
+    raw: bytes
+    size: int
+    key: bytes
+    method: bytes
+    target: bytes
+    number: int | None
+    content_length: int
+    host: bytes
+    content_type: bytes
+    accept: bytes
+    accept_encoding: bytes
+    authorization: bytes | None
+    client_id: bytes
+    request_id: bytes
+
+
+def headers_of(raw: bytes) -> Headers:
+    """The headers of a plain head, as httptools gives them: names in lower case, values without the spaces around."""
+    fields = (line.partition(b":") for line in raw[:-4].split(b"\r\n")[1:])
+    return [(name.lower(), value.strip(b" ")) for name, _, value in fields]
 
 
 class HotRoute(Protocol):
@@ -23,67 +57,51 @@ class HotRoute(Protocol):
 
     body_bytes_max: int
 
-    def number_in(self, url: bytes) -> tuple[bytes, int, bytes] | None:
-        """What of ``url`` stands before the number that may vary, the number, and what stands behind it."""
-        ...
-
 
 Quick = Callable[[int | None, bytes | memoryview], "HotAnswer | None"]
-"""What answers requests of one head, given their numbers and bodies: as ``HotTier.serve`` would, at once and with
+"""What answers requests for one target, given their numbers and bodies: as ``HotTier.serve`` would, at once and with
 nothing to say about quotas. ``None`` leaves a request to ``serve``, as if nobody had seen it. It may raise what the
 twin's route may raise."""
 
 
-class PlainHead:
-    """What the request line and headers of a plain request say: found once, shared by equal requests. Immutable.
+class ResolvedTarget:
+    """What all requests with one ``RequestHead.key`` ask for: shared by them, on whichever connection they come.
 
-    ``parameters`` is the model that the twin has validated; the number of ``offset=`` in it does not count, as
-    requests that differ in that alone share it: see ``HotCall.number``. ``memo`` is the handler's, for what follows
-    from the head alone; ``client`` is the tier's, who asks while nobody has to say so; ``count`` counts an answer, with
-    its status and how many seconds it took. ``quick``, once there is one, answers most requests of this head; ``join``
-    does, too, or gives a ticket of ``_known_requests.pyx``, whose answer comes at the end of the turn of the loop.
+    ``parameters`` is the model that the twin has validated; ``offset`` in it does not count for a request that has a
+    number. ``memo`` is the handler's, for what follows from the target alone; ``count`` counts an answer, with its
+    status and how many seconds it took. ``is_guarded`` says that who asks must be looked at. ``quick``, once there is
+    one, answers most of the requests; ``join`` does, too, or gives a ticket of ``_plain_requests.pyx``, whose answer
+    comes at the end of the turn of the loop.
     """
 
     __slots__ = (
         "accept",
         "accept_encoding",
-        "authorization",
-        "client",
-        "client_id",
+        "body_bytes_max",
         "content_type",
         "count",
-        "given_id",
-        "headers",
+        "is_guarded",
         "join",
         "memo",
-        "method",
         "parameters",
         "partition",
-        "path",
         "quick",
         "route",
         "topic",
-        "url",
     )
 
-    def __init__(self, method: str, url: bytes, headers: Headers, route: HotRoute) -> None:
-        self.method = method
-        self.url = url
-        self.path = url.partition(b"?")[0]
-        self.headers = headers
+    def __init__(self, head: RequestHead, route: HotRoute) -> None:
+        self.content_type = head.content_type
+        self.accept = head.accept
+        self.accept_encoding = head.accept_encoding
         self.route = route
+        self.body_bytes_max = route.body_bytes_max
+        self.is_guarded = True
         self.topic = ""
         self.partition = -1
         self.parameters: Any = None
         self.memo: Any = None
-        self.content_type = b""
-        self.accept = b""
-        self.accept_encoding = b""
-        self.authorization: bytes | None = None
-        self.client_id = ""
-        self.client: Any = None
         self.count: Callable[[int, float], None] = _count_nothing
-        self.given_id: str | None = None
         self.quick: Quick | None = None
         self.join: Callable[[int | None, bytes | memoryview], Any] | None = None
 
@@ -93,19 +111,19 @@ def _count_nothing(_: int, __: float) -> None:
 
 
 class HotCall:
-    """One plain request. ``body`` is all of it; ``number`` is that of ``offset=`` in its query, if there is one.
+    """One plain request. ``body`` is all of it.
 
     ``began`` is when its head was there, by ``time.perf_counter``; ``throttle_ms`` how long a quota that it broke asks
     its client to be silent.
     """
 
-    __slots__ = ("began", "body", "head", "number", "request_id", "throttle_ms")
+    __slots__ = ("began", "body", "head", "request_id", "target", "throttle_ms")
 
     def __init__(
-        self, head: PlainHead, number: int | None, body: bytes | memoryview, request_id: str, began: float
+        self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, request_id: str, began: float
     ) -> None:
+        self.target = target
         self.head = head
-        self.number = number
         self.body = body
         self.request_id = request_id
         self.began = began
@@ -160,28 +178,36 @@ class HotTier(Protocol):
     """Requests that were answered here."""
     is_bare: bool
     """Whether connections are bare TCP. If not, no answer has parts, and no body comes in through a sink."""
+    targets: dict[bytes, ResolvedTarget]
+    """What was resolved already, by ``RequestHead.key``."""
+    checks_access: bool
+    """Whether requests for guarded targets are answered only to who may ask for them."""
 
-    def recognise(self, method: str, url: bytes, headers: Headers) -> PlainHead | None:
-        """What a request asks, if it is plain; header names are lower case. Its framing is checked already."""
+    def resolve(self, head: RequestHead) -> ResolvedTarget | None:
+        """What a head asks for, which is kept in ``targets``; ``None`` if the twin must answer it."""
+        ...
+
+    def admits(self, target: ResolvedTarget, authorization: bytes | None, peer: Peer) -> bool:
+        """Whether a request for a guarded target may be answered here, by its credential."""
         ...
 
     def serve(
-        self, head: PlainHead, number: int | None, body: bytes | memoryview, began: float, peer: Peer
+        self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, began: float, peer: Peer
     ) -> tuple[HotCall, Outcome] | None:
         """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
         ...
 
     def call_of(
-        self, head: PlainHead, number: int | None, body: bytes | memoryview, request_id: str, began: float
+        self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, request_id: str, began: float
     ) -> HotCall:
-        """What stands for a request that its head's ``quick`` has answered."""
+        """What stands for a request that its target's ``quick`` has answered."""
         ...
 
     def hold_body(self, length: int) -> Hold | None:
         """Room for a body that is collected; ``None`` when bodies hold all the memory that they may have."""
         ...
 
-    def hold_large(self, head: PlainHead, length: int) -> Hold | None:
+    def hold_large(self, target: ResolvedTarget, length: int) -> Hold | None:
         """Room for a body that comes in through a sink, counted whole; ``None`` when this one must not, or not now."""
         ...
 
@@ -198,70 +224,3 @@ def make_head(status: int, headers: Sequence[tuple[str, str]] = ()) -> bytes:
     """Status line and headers of an answer. The connection adds Date, X-Request-Id and the end."""
     fields = "".join(f"{name.lower()}: {value}\r\n" for name, value in headers)
     return STATUS_LINE[status] + fields.encode("latin-1")
-
-
-# Heads of which only a number is new
-
-_LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)\r\n", re.IGNORECASE)
-NUMBER_DIGITS_MAX = 18
-KNOWN_HEAD_BYTES_MAX = 4096
-
-
-class KnownHead:
-    """The bytes of a head that the parser took and the tier recognised, but for one number in them.
-
-    Equal bytes mean the same again, so the parser needs not see them: what follows ``before``, a number and
-    ``behind`` is the body. ``last`` is a head as it came, ``last_bytes`` long, that has the number ``last_number``: a
-    client most often sends it again, which one comparison tells. The number is None in a head without one.
-    """
-
-    __slots__ = ("before", "behind", "body_bytes_max", "head", "is_length", "last", "last_bytes", "last_number")
-
-    def __init__(
-        self, head: PlainHead, before: bytes, behind: bytes, number: int | None, last: bytes, *, is_length: bool
-    ) -> None:
-        self.head = head
-        self.before = before
-        self.behind = behind
-        self.is_length = is_length
-        self.body_bytes_max = head.route.body_bytes_max
-        self.last = last
-        self.last_bytes = len(last)
-        self.last_number = number
-
-    def match(self, data: bytes, start: int = 0) -> tuple[int | None, int] | None:
-        """The number in the head at ``start``, and where the head ends; ``None`` if another head, or not all of it."""
-        before, behind = self.before, self.behind
-        if not behind or not data.startswith(before, start):
-            return (None, start + self.last_bytes) if data.startswith(self.last, start) else None
-        number_at = start + len(before)
-        end = data.find(behind, number_at, number_at + NUMBER_DIGITS_MAX + len(behind))
-        if end < 0:
-            return None
-        digits = data[number_at:end]
-        if not digits.isdigit() or (digits[0] == 48 and end - number_at > 1):
-            return None
-        number, end = int(digits), end + len(behind)
-        if self.is_length:
-            # Bodies of one length come in rows; what else is counted goes on.
-            self.last, self.last_bytes, self.last_number = data[start:end], end - start, number
-        return number, end
-
-
-def known_head(raw: bytes, head: PlainHead) -> KnownHead | None:
-    """How to know the head ``raw`` again; a number in it may vary: that of the query, or else the body's length."""
-    number = head.route.number_in(head.url)
-    lengths = _LENGTH.findall(raw)
-    line = b"%b %b HTTP/1.1\r\n" % (head.method.encode(), head.url)
-    if len(raw) > KNOWN_HEAD_BYTES_MAX or len(lengths) > 1 or not raw.startswith(line):
-        return None
-    if number is not None:
-        if lengths and lengths[0] != b"0":
-            return None
-        before = b"%b %b" % (head.method.encode(), number[0])
-        behind = raw[len(before) + len(b"%d" % number[1]) :]
-        return KnownHead(head, before, behind, number[1], raw, is_length=False)
-    found = _LENGTH.search(raw)
-    if found is None or found[1] == b"0":
-        return KnownHead(head, raw, b"", None, raw, is_length=False)
-    return KnownHead(head, raw[: found.start(1)], raw[found.end(1) :], int(found[1]), raw, is_length=True)

@@ -52,9 +52,12 @@ def _ranges(header: str) -> dict[str, float]:
 
 
 def _parse_quality(text: str) -> float:
-    """A q-value; one that is none counts as 0, so that nothing is sent on the strength of a mistake."""
+    """A q-value; one that is none counts as 0, so that nothing is sent on the strength of a mistake.
+
+    Its 0 may be left out, as Java's ``URLConnection`` does: ``q=.2``.
+    """
     whole, _, decimals = text.partition(".")
-    if whole not in ("0", "1") or len(decimals) > 3 or not (decimals or "0").isdecimal():
+    if whole not in ("", "0", "1") or not (whole or decimals) or len(decimals) > 3 or not (decimals or "0").isdecimal():
         return 0.0
     return min(float(text), 1.0) if text.isascii() else 0.0
 

@@ -44,6 +44,10 @@ class Waiting(Protocol):
         """Nobody waits any more: ``done`` is cancelled, if it is not complete."""
         ...
 
+    def expire(self) -> None:
+        """Wait no longer: ``done`` completes as if the time were up, if it is not complete."""
+        ...
+
 
 class ClientGoneError(Exception):
     """The client closed its connection while its request waited."""

@@ -1,9 +1,8 @@
 """Connections that answer plain requests themselves, where the hot tier knows how; see ``hot``.
 
-Two ways lead there. The parser's: its callbacks collect the request, and when the headers are complete the tier is
-asked. And the short one: a head that is byte by byte one that went the first way, but for one number, is not parsed
-again. Whatever the tier leaves alone, at whichever point, becomes an ordinary cycle of the application with the
-request whole.
+The parser of plain heads looks at what comes between two requests. A request whose head is not plain, or whose target
+the tier does not know, is given to httptools with the very same bytes, and so is all that follows until it is answered.
+A request that the tier leaves alone later becomes an ordinary cycle of the application, with its body whole.
 """
 
 from __future__ import annotations
@@ -19,18 +18,8 @@ from app.http.body_sink import SINK_BYTES_MIN, BodyBuffers, BodySink
 from app.http.byte_budget import Hold
 from app.http.exchange import HotExchange, log_access, make_cycle, scope_of
 from app.http.file_transfer import send_at_once
-from app.http.hot import (
-    KNOWN_HEAD_BYTES_MAX,
-    NUMBER_DIGITS_MAX,
-    HotAnswer,
-    HotCall,
-    HotTier,
-    HotWait,
-    KnownHead,
-    PlainHead,
-    known_head,
-)
-from app.http.protocol import EdgeProtocol, Stage, Waits, new_parser
+from app.http.hot import HotAnswer, HotCall, HotTier, HotWait, RequestHead, ResolvedTarget, plain_heads
+from app.http.protocol import EdgeProtocol, Stage, Waits
 
 _CLOSE_AND_END = b"connection: close\r\n\r\n"
 # Members of an enumeration are looked up in its class; these are not, for every request.
@@ -44,15 +33,6 @@ SLICED_BYTES_MIN = 8 * 1024
 STASH_BYTES_MAX = 64 * 1024
 """With more that waits to be looked at, nothing is read."""
 
-KNOWN_HEADS_MAX = 32
-"""Of one connection; that of the path which was new longest ago goes first."""
-
-
-def _target_of(data: bytes, start: int) -> bytes:
-    """Method and path of the head at ``start``."""
-    end = data.find(b" HTTP/", start, start + KNOWN_HEAD_BYTES_MAX)
-    return data[start:end].partition(b"?")[0]
-
 
 def common_lines(default_headers: list[tuple[bytes, bytes]]) -> bytes:
     """The lines that every answer has."""
@@ -62,13 +42,13 @@ def common_lines(default_headers: list[tuple[bytes, bytes]]) -> bytes:
 class _Collected:
     """A plain request whose body is on its way."""
 
-    __slots__ = ("began", "head", "hold", "missing_bytes", "number", "pieces")
+    __slots__ = ("began", "head", "hold", "missing_bytes", "pieces", "target")
 
-    def __init__(self, head: PlainHead, number: int | None, missing_bytes: int, hold: Hold | None) -> None:
+    def __init__(self, target: ResolvedTarget, head: RequestHead, missing_bytes: int, hold: Hold | None) -> None:
+        self.target = target
         self.head = head
         # Its bytes among those of all bodies, if it is large.
         self.hold = hold
-        self.number = number
         self.missing_bytes = missing_bytes
         self.pieces: list[bytes] = []
         self.began = perf_counter()
@@ -88,15 +68,8 @@ class PlainRequests(EdgeProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Of a message that the parser sees.
-        self._plain: _Collected | None = None
-        # Of a message that only we see: its body is still on its way.
+        # A request whose body is still on its way; httptools sees nothing of it.
         self._body: _Collected | None = None
-        self._known: KnownHead | None = None
-        # The last one of each path: a client takes turns between partitions.
-        self._known_by_target: dict[bytes, KnownHead] = {}
-        self._learned: PlainHead | None = None
-        self._learned_in_message = 0
         # The service stops: no request comes after the one that is on its way in.
         self._ends = False
         # What a large body counts among those of all requests, until its answer.
@@ -105,7 +78,7 @@ class PlainRequests(EdgeProtocol):
         self._stash = b""
         self._is_stash_full = False
 
-    # The short way
+    # Requests
 
     def data_received(self, data: bytes) -> None:
         while data and not self._deaf:
@@ -116,19 +89,19 @@ class PlainRequests(EdgeProtocol):
             left = data
             if self._body is not None:
                 data = self._collect(self._body, data)
-            elif is_next and self._known is not None:
-                data = self._take_known(self._known, data)
+            elif is_next and not self._ends:
+                data = self._take_plain(data)
             if data is left:
                 if self._waits_for is _NEXT_REQUEST:
                     self._waits_for = Waits.NOTHING
-                self._feed_and_learn(data)
+                self._feed(data)
                 return
 
     def _is_between_requests(self) -> bool:
         """Whether all that was asked is answered."""
         return (
-            (self._waits_for is _NEXT_REQUEST or self.cycle is None or self.cycle.response_complete)
-            and self._stage is _IDLE
+            self._stage is _IDLE
+            and (self._waits_for is _NEXT_REQUEST or self.cycle is None or self.cycle.response_complete)
             and (self._active is None or self._active.response_complete)
         )
 
@@ -153,60 +126,60 @@ class PlainRequests(EdgeProtocol):
         super().resume_writing()
         if self._stash:
             self._look_at_stash()
+            self._end_if_all_is_said()
 
-    def _take_known(self, known: KnownHead, data: bytes) -> bytes:
-        """Answer the requests at the beginning of ``data`` whose heads are known; what is left is for the parser."""
-        start, size = 0, len(data)
+    def _end_if_all_is_said(self) -> None:
+        """Close behind the last answer of a client that sends no more."""
+        if self._has_said_all and not self._deaf and not self._owes_an_answer():
+            self._close_after_answer(is_client_sending=False)
+
+    def _take_plain(self, data: bytes) -> bytes:
+        """Answer the plain requests at the beginning of ``data``; what is left is for httptools."""
+        start, size, limits = 0, len(data), self.limits
         while True:
-            number: int | None
-            if data.startswith(known.last, start):
-                number, body_at = known.last_number, start + known.last_bytes
-            else:
-                found = known.match(data, start)
-                if found is None:
-                    other = self._known_by_target.get(_target_of(data, start))
-                    found = None if other is None or other is known else other.match(data, start)
-                    if other is None or found is None:
-                        break
-                    known = self._known = other
-                number, body_at = found
-            length = 0
-            if known.is_length and number is not None:
-                length, number = number, None
+            head = plain_heads.read(data, start, limits.header_bytes_max, limits.header_count_max)  # type: ignore[union-attr]
+            if head is None:
+                break
+            target = self.hot.targets.get(head.key) or self.hot.resolve(head)
+            if target is None:
+                break
+            length = head.content_length
+            body_at = start + head.size
             end = body_at + length
-            if end > size or length > known.body_bytes_max:
-                if not self._begin_known(known.head, number, length, data, body_at):
+            if end > size or length > target.body_bytes_max:
+                if not self._begin_plain(target, head, data, body_at):
                     break
                 return b""
             self._message_number += 1
             body = data[body_at:end] if length < SLICED_BYTES_MIN else memoryview(data)[body_at:end]
-            self._serve(known.head, number, body, perf_counter())
+            self._serve(target, head, body, perf_counter())
             if end == size:
                 return b""
             start = end
-            if self._deaf or self.flow.write_paused or not self._is_between_requests():
+            if self._deaf or self._ends or self.flow.write_paused or not self._is_between_requests():
                 break
         return data[start:] if start else data
 
-    def _begin_known(self, head: PlainHead, number: int | None, length: int, data: bytes, body_at: int) -> bool:
+    def _begin_plain(self, target: ResolvedTarget, head: RequestHead, data: bytes, body_at: int) -> bool:
         """Take the body of a request of which not all is there; false leaves it, or one that is too long, alone."""
+        length = head.content_length
         missing_bytes = body_at + length - len(data)
-        if missing_bytes > 0 and length >= SINK_BYTES_MIN and self._begin_large(head, length, data, body_at):
+        if missing_bytes > 0 and length >= SINK_BYTES_MIN and self._begin_large(target, head, data, body_at):
             return True
-        if length > head.route.body_bytes_max:
+        if length > target.body_bytes_max or missing_bytes <= 0:
             return False
         hold = self.hot.hold_body(length) if length > BODY_BYTES_ALWAYS_TAKEN else None
         if length > BODY_BYTES_ALWAYS_TAKEN and hold is None:
             return False
         self._message_number += 1
-        self._begin_body(_Collected(head, number, missing_bytes, hold), length, data[body_at:])
+        self._begin_body(_Collected(target, head, missing_bytes, hold), data[body_at:])
         return True
 
-    def _begin_body(self, collected: _Collected, length: int, piece: bytes) -> None:
+    def _begin_body(self, collected: _Collected, piece: bytes) -> None:
         self._body = collected
-        self._content_length = length
+        self._content_length = collected.head.content_length
         self._body_bytes = len(piece)
-        self.url = collected.head.url
+        self.url = collected.head.target
         collected.pieces.append(piece)
         self._stage = Stage.BODY
         self._waits_for = Waits.NOTHING
@@ -214,35 +187,20 @@ class PlainRequests(EdgeProtocol):
 
     # Large bodies
 
-    def _begin_large(self, head: PlainHead, length: int, data: bytes, body_at: int) -> bool:
+    def _begin_large(self, target: ResolvedTarget, head: RequestHead, data: bytes, body_at: int) -> bool:
         """Let a sink take the body, if it may: one for which there is no room is left to the application."""
-        if not self._make_room(head, length):
+        self._room = self.hot.hold_large(target, head.content_length)
+        if self._room is None:
             return False
         self._message_number += 1
-        self._sink(_Collected(head, None, 0, None), length, memoryview(data)[body_at:])
-        return True
-
-    def _make_room(self, head: PlainHead, length: int) -> bool:
-        """Room for all of a large body, until its answer."""
-        self._room = self.hot.hold_large(head, length)
-        return self._room is not None
-
-    def _sink(self, collected: _Collected, length: int, begun: memoryview) -> None:
-        """Take a body through a sink from where it has come to."""
-        self._begin_body(collected, length, b"")
+        self._begin_body(_Collected(target, head, 0, None), b"")
+        begun = memoryview(data)[body_at:]
         self._body_bytes = len(begun)
-        sink = BodySink(self, self.transport, self.buffers.take(length), begun)
+        sink = BodySink(self, self.transport, self.buffers.take(head.content_length), begun)
         sink.stand_by()
         # A crowd of large bodies takes a millisecond of copying each.
         self.starts.take(self.loop, sink.start)
-
-    def _sink_rest(self, plain: _Collected, length: int) -> None:
-        """Take the rest of a body that the parser has begun. It never sees the end of it, so there is a new one."""
-        self._plain = None
-        self.parser = new_parser(self)
-        begun = plain.pieces[0] if len(plain.pieces) == 1 else b"".join(plain.pieces)
-        plain.pieces.clear()
-        self._sink(plain, length, memoryview(begun))
+        return True
 
     @property
     def is_deaf(self) -> bool:
@@ -259,7 +217,7 @@ class PlainRequests(EdgeProtocol):
         assert collected is not None
         self._stage = Stage.IDLE
         self._waits_for = Waits.NOTHING
-        self._serve(collected.head, collected.number, body, collected.began)
+        self._serve(collected.target, collected.head, body, collected.began)
 
     def _release_room(self) -> None:
         room, self._room = self._room, None
@@ -286,99 +244,17 @@ class PlainRequests(EdgeProtocol):
             collected.hold.release()
         self._stage = Stage.IDLE
         self._waits_for = Waits.NOTHING
-        self._serve(collected.head, collected.number, b"".join(collected.pieces), collected.began)
+        self._serve(collected.target, collected.head, b"".join(collected.pieces), collected.began)
         return data[missing_bytes:]
-
-    # The parser's way
-
-    def _feed_and_learn(self, data: bytes) -> None:
-        is_whole = self._stage is Stage.IDLE
-        message_number = self._message_number
-        self._feed(data)
-        plain, length = self._plain, self._content_length
-        if plain is not None and self._room is not None and length is not None:
-            self._sink_rest(plain, length)
-        learned, self._learned = self._learned, None
-        if learned is None or not is_whole or self._learned_in_message != message_number + 1:
-            return
-        # The head is the first thing in these bytes.
-        end = data.find(b"\r\n\r\n") + 4
-        if end + NUMBER_DIGITS_MAX <= self.limits.header_bytes_max:
-            self._remember(known_head(data[:end], learned))
-
-    def _learn(self, head: PlainHead) -> None:
-        """Of several heads in one piece the first can be known again."""
-        if self._learned is None:
-            self._learned, self._learned_in_message = head, self._message_number
-
-    def _remember(self, known: KnownHead | None) -> None:
-        self._known = known
-        if known is None:
-            return
-        others = self._known_by_target
-        target = _target_of(known.last, 0)
-        if len(others) >= KNOWN_HEADS_MAX and target not in others:
-            del others[next(iter(others))]
-        others[target] = known
-
-    def _start_request(self) -> None:
-        if self._content_length is not None and self._is_free_for_parsed():
-            head = self.hot.recognise(self.parser.get_method().decode("ascii"), self.url, self.headers)
-            length = self._content_length
-            if head is not None and length >= SINK_BYTES_MIN and self._make_room(head, length):
-                self._plain = _Collected(head, None, 0, None)
-                self._learn(head)
-                return
-            hold = self.hot.hold_body(length) if length > BODY_BYTES_ALWAYS_TAKEN else None
-            has_room = length <= BODY_BYTES_ALWAYS_TAKEN or hold is not None
-            if head is not None:
-                self._learn(head)
-            if head is not None and length <= head.route.body_bytes_max and has_room:
-                found = head.route.number_in(self.url)
-                self._plain = _Collected(head, None if found is None else found[1], length, hold)
-                return
-        super()._start_request()
-
-    def _is_free_for_parsed(self) -> bool:
-        parser = self.parser
-        return (
-            (self.cycle is None or self.cycle.response_complete)
-            and (self._active is None or self._active.response_complete)
-            and not self.flow.write_paused
-            and not parser.should_upgrade()
-            and parser.should_keep_alive()
-            and parser.get_http_version() == "1.1"
-            and not self.expect_100_continue
-            and not self.root_path
-        )
-
-    def on_body(self, body: bytes) -> None:
-        if self._plain is None:
-            super().on_body(body)
-            return
-        self._body_bytes += len(body)
-        self._plain.pieces.append(body)
-        if self._plain.hold is not None:
-            self._plain.hold.resize(self._body_bytes)
-
-    def on_message_complete(self) -> None:
-        plain, self._plain = self._plain, None
-        if plain is None:
-            super().on_message_complete()
-            return
-        self._stage = Stage.IDLE
-        if plain.hold is not None:
-            plain.hold.release()
-        self._serve(plain.head, plain.number, b"".join(plain.pieces), plain.began)
 
     # Answers
 
-    def _serve(self, head: PlainHead, number: int | None, body: bytes | memoryview, began: float) -> None:
+    def _serve(self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, began: float) -> None:
         """Answer a request that is there whole, or let the application do it."""
-        served = self.hot.serve(head, number, body, began, self)
+        served = self.hot.serve(target, head, body, began, self)
         if served is None:
             self._waits_for = Waits.NOTHING
-            cycle = make_cycle(self, self._scope_of(head, number, body), body, keep_alive=not self._ends)
+            cycle = make_cycle(self, self._scope_of(head), body, keep_alive=not self._ends)
             self.cycle = cycle
             self._start_asgi_task(cycle, self.app)
             return
@@ -390,7 +266,7 @@ class PlainRequests(EdgeProtocol):
             return
         if self._room is not None:
             self._release_room()
-        head.count(outcome.status, perf_counter() - began)
+        target.count(outcome.status, perf_counter() - began)
         self.server_state.total_requests += 1
         if self._ends:
             self._close_after_answer(is_client_sending=False)
@@ -468,7 +344,7 @@ class PlainRequests(EdgeProtocol):
     def _log_access(self, call: HotCall, answer: HotAnswer) -> None:
         context = contextvars.copy_context()
         context.run(self.hot.enter, call)
-        context.run(log_access, self.access_logger, self.client, call.head, call.number, answer.status)
+        context.run(log_access, self.access_logger, self.client, call.head, answer.status)
 
     def end_exchange(self, exchange: HotExchange) -> None:
         """An exchange's answer is complete."""
@@ -482,7 +358,7 @@ class PlainRequests(EdgeProtocol):
         """Let the application answer ``error`` in place of the exchange."""
         self._answer_by = math.inf
         call = exchange.call
-        scope = self._scope_of(call.head, call.number, call.body)
+        scope = self._scope_of(call.head)
         cycle = make_cycle(self, scope, b"", keep_alive=exchange.keep_alive and not exchange.closes)
         cycle.disconnected = exchange.disconnected
         exchange.response_complete = True
@@ -492,8 +368,8 @@ class PlainRequests(EdgeProtocol):
         context.run(self.hot.resume, scope, call, error)
         context.run(self._start_asgi_task, cycle, self.app)
 
-    def _scope_of(self, head: PlainHead, number: int | None, body: bytes | memoryview) -> dict[str, Any]:
-        scope = scope_of(self, head, number, len(body))
+    def _scope_of(self, head: RequestHead) -> dict[str, Any]:
+        scope = scope_of(self, head)
         scope["extensions"] = self.extensions
         return scope
 
@@ -509,23 +385,30 @@ class PlainRequests(EdgeProtocol):
 
     # Ends
 
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """What came before the end is answered first, if its client has taken the answers before it."""
+        if self._body is not None:
+            self._forget_collected()
+            self._stage = Stage.IDLE
+        return super().eof_received()
+
+    def _owes_an_answer(self) -> bool:
+        return bool(self._stash) or super()._owes_an_answer()
+
     def _is_our_turn(self) -> bool:
-        if self._plain is None and self._body is None:
-            return super()._is_our_turn()
-        return self.flow.read_paused
+        return self.flow.read_paused if self._body is not None else super()._is_our_turn()
 
     def _refuse(self, problem: Any) -> None:
-        if self._plain is not None or self._body is not None:
+        if self._body is not None:
             # It has no cycle yet.
             self._forget_collected()
             self._stage = Stage.IDLE
         super()._refuse(problem)
 
     def _forget_collected(self) -> None:
-        for collected in (self._plain, self._body):
-            if collected is not None and collected.hold is not None:
-                collected.hold.release()
-        self._plain = self._body = None
+        if self._body is not None and self._body.hold is not None:
+            self._body.hold.release()
+        self._body = None
         self._release_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -536,7 +419,7 @@ class PlainRequests(EdgeProtocol):
 
     def shutdown(self) -> None:
         """The service stops. A request that is on its way in is answered, as one that has a cycle."""
-        if self._plain is None and self._body is None:
+        if self._body is None:
             super().shutdown()
         else:
             self._ends = True

@@ -32,10 +32,11 @@ from app.http.connection_limits import (
 )
 from app.http.exchange import HotExchange
 from app.http.parking import EXTENSION as PARKING
+from app.http.parser import head_without_offer, new_parser
 from app.http.problems import Problem
 from app.http.response_cycle import EdgeCycle
 from app.http.send_queue import queued_bytes
-from app.http.tls import subject_of
+from app.http.tls import tls_extensions
 from app.http.transfer_turns import TransferTurns
 from app.http.turns import Turns
 from app.http.wire import Wire
@@ -92,6 +93,8 @@ class EdgeProtocol(HttpToolsProtocol):
         self.unsent_bytes_max = self.limits.unsent_bytes_max
         self._stage = Stage.IDLE
         self._active: EdgeCycle | HotExchange | None = None
+        # The client has said all it will; what it asked for is answered.
+        self._has_said_all = False
         # No more is read: the connection ends with the answer that is being sent, or with ``_last_words``.
         self._deaf = False
         self._last_words: Problem | None = None
@@ -99,6 +102,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.extensions = _EXTENSIONS
         # Of the request that is being parsed.
         self._message_number = 0
+        self._offers_upgrade = False
         self._header_bytes = 0
         self._header_count = 0
         self._content_length: int | None = None
@@ -168,11 +172,43 @@ class EdgeProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """A client that has said all it will may still read a file that is on its way; any other is gone."""
-        if self._active is not None and self._active.transfer is not None:
-            self._active.closes = True
-            return True
-        return None
+        """The client has said all it will (``shutdown(SHUT_WR)``): what it has asked for in full is answered.
+
+        It may as well be gone, which nobody can tell before its answer is sent. So a request that waits for records is
+        answered at once, with those that there are. TLS ends both directions together.
+        """
+        if self._stage is Stage.BODY:
+            self._drop_unfinished()
+        if self.scheme == "https" or self._deaf or not self._owes_an_answer():
+            return None
+        self._has_said_all = True
+        active = self._active
+        if self.pipeline:
+            self.pipeline[0][0].keep_alive = False
+        elif active is not None and not active.response_complete:
+            if active.response_started:
+                active.closes = True
+            else:
+                active.keep_alive = False
+        if isinstance(active, EdgeCycle):
+            active.stop_waiting()
+        return True
+
+    def _owes_an_answer(self) -> bool:
+        """Whether something that was asked for in full is not answered."""
+        return bool(self.pipeline) or (self._active is not None and not self._active.response_complete)
+
+    def _drop_unfinished(self) -> None:
+        """Forget a request whose body will never be whole; if it is being answered, its answer is lost."""
+        unfinished = self.cycle
+        if unfinished is None or unfinished.response_complete:
+            return
+        unfinished.disconnected = True
+        unfinished.message_event.set()
+        if unfinished is self._active:
+            self._active.lose_client()
+            self._active = None
+        self.pipeline = deque(queued for queued in self.pipeline if queued[0] is not unfinished)
 
     def _close(self) -> None:
         """Close once all is written; a client that does not take it is cut off."""
@@ -277,18 +313,34 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _feed(self, data: bytes) -> None:
         """Let the parser have ``data``."""
+        rest: memoryview | None = memoryview(data)
+        while rest is not None:
+            rest = self._parse(rest)
+
+    def _parse(self, data: memoryview) -> memoryview | None:
+        """Let the parser have ``data``; returns what it has left because of an offer that is ignored."""
         message_before = self._message_number if self._stage is not Stage.IDLE else -1
         body_bytes_before = self._body_bytes
         try:
             self.parser.feed_data(data)
             if message_before == self._message_number and self._stage is not Stage.IDLE:
                 self._count_raw(len(data), self._body_bytes - body_bytes_before)
-        except httptools.HttpParserUpgrade:
-            self._upgrade()
+        except httptools.HttpParserUpgrade as offer:
+            rest = data[offer.args[0] :]
         except (httptools.HttpParserError, Refusal) as error:
             self._refuse(problem_of(error))
-            return
-        self._set_deadline()
+            return None
+        else:
+            self._set_deadline()
+            return None
+        if self._offers_upgrade:
+            self._begin_without_offer()
+            return rest if rest and not self._deaf else None
+        # CONNECT: what follows belongs to a protocol we do not speak.
+        self._deaf = True
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+        return None
 
     def _count_raw(self, raw_bytes: int, body_bytes: int) -> None:
         """Bound what the parser keeps of one header, and chunk framing. All of the data was of this request."""
@@ -303,14 +355,17 @@ class EdgeProtocol(HttpToolsProtocol):
         if self._framing_bytes > allowed_bytes:
             raise Refusal(Problem(400, "malformed_request", "the body is framed in chunks without an end"))
 
-    def _upgrade(self) -> None:
-        if self._should_upgrade():
-            self.handle_websocket_upgrade()
-            return
-        # Answered as if it had not asked; what follows belongs to a protocol we do not speak.
-        self._deaf = True
-        if self.cycle is not None:
-            self.cycle.keep_alive = False
+    def _begin_without_offer(self) -> None:
+        """Take a request that offers another protocol as if it did not (RFC 9110, 7.8).
+
+        The parser has seen a head and no body, as that would be the other protocol's. A new one is given the head again
+        without its offer, so the body is framed as any other.
+        """
+        self._offers_upgrade = False
+        self._message_number -= 1
+        head = head_without_offer(self.parser, self.url, self.headers)
+        self.parser = new_parser(self)
+        self._parse(memoryview(head))
 
     def _head_is_late(self) -> None:
         if self._deaf:
@@ -366,6 +421,9 @@ class EdgeProtocol(HttpToolsProtocol):
             raise Refusal(headers_too_large(f"more than {self.limits.header_bytes_max} bytes"))
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._offers_upgrade = True
+            return
         self._framing_bytes = 0
         self._content_length = check_framing(self.parser.get_http_version(), self.headers)
         if len(self.pipeline) >= PIPELINED_REQUESTS_MAX:
@@ -385,6 +443,8 @@ class EdgeProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._offers_upgrade:
+            return
         self._stage = Stage.IDLE
         super().on_message_complete()
 
@@ -400,6 +460,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._active = EdgeCycle.adopt(cycle, self)
+        self._active.is_impatient = self._has_said_all
         context = contextvars.copy_context()
         self.starts.take(self.loop, lambda: context.run(super(EdgeProtocol, self)._start_asgi_task, cycle, app))
 
@@ -419,6 +480,9 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _go_on(self) -> None:
         """To the next request, or to waiting for it."""
+        if self._has_said_all and not self._owes_an_answer():
+            self._close_after_answer(is_client_sending=False)
+            return
         if not self.pipeline:
             self.flow.resume_reading()
             if self._stage is Stage.IDLE:
@@ -481,15 +545,3 @@ class EdgeProtocol(HttpToolsProtocol):
             self._close_timer = self.loop.call_later(LINGER_SECONDS, self._close)
         else:
             self._close()
-
-
-def new_parser(protocol: EdgeProtocol) -> httptools.HttpRequestParser:
-    """A parser between two requests, as uvicorn makes it."""
-    parser = httptools.HttpRequestParser(protocol)
-    parser.set_dangerous_leniencies(lenient_data_after_close=True)
-    return parser
-
-
-def tls_extensions(certificate: dict[str, Any] | None) -> dict[str, dict[object, object]]:
-    """What a connection of TLS offers, and the name in its client's verified certificate, as ASGI's TLS extension."""
-    return {PARKING: {}, "tls": {"client_cert_name": subject_of(certificate)}}

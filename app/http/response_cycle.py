@@ -57,6 +57,8 @@ class EdgeCycle(RequestResponseCycle):
     """
 
     closes: bool
+    is_impatient: bool
+    _ends_with_the_connection: bool
     parked: Parked | None
     transfer: FileTransfer | None
     connection: Connection
@@ -66,7 +68,7 @@ class EdgeCycle(RequestResponseCycle):
         """Make ``cycle``, which has not begun, one of ours."""
         cycle.__class__ = cls
         adopted = cast("EdgeCycle", cycle)
-        adopted.closes = False
+        adopted.closes = adopted.is_impatient = adopted._ends_with_the_connection = False  # noqa: SLF001 - its own
         adopted.parked = None
         adopted.transfer = None
         adopted.connection = connection
@@ -108,6 +110,14 @@ class EdgeCycle(RequestResponseCycle):
         parked.waiting.done.add_done_callback(self._go_on)
         if self.disconnected:
             parked.waiting.cancel()
+        elif self.is_impatient:
+            parked.waiting.expire()
+
+    def stop_waiting(self) -> None:
+        """Answer with what there is, now or when the request comes to wait."""
+        self.is_impatient = True
+        if self.parked is not None:
+            self.parked.waiting.expire()
 
     def _go_on(self, _: object) -> None:
         parked, self.parked = self.parked, None
@@ -167,6 +177,10 @@ class EdgeCycle(RequestResponseCycle):
             await self._send_file(cast("dict[str, Any]", message))
             return
         begins = kind == "http.response.start" and not self.response_started
+        if begins and self.scope["http_version"] == "1.0":
+            self._end_with_the_connection(cast("dict[str, Any]", message))
+        if self._ends_with_the_connection and not begins:
+            self.expected_content_length = len(cast("dict[str, Any]", message).get("body", b""))
         if begins and self.more_body and (self.waiting_for_100_continue or not self.connection.keeps_unread_body()):
             self.keep_alive = False
         await super().send(message)
@@ -176,6 +190,11 @@ class EdgeCycle(RequestResponseCycle):
         if begins and not self.keep_alive:
             # The head has said so. The connection closes itself once it is told that the answer is complete.
             self.closes, self.keep_alive = True, True
+
+    def _end_with_the_connection(self, message: dict[str, Any]) -> None:
+        """Let an answer without a length end with its connection: HTTP/1.0 has no chunks (RFC 9112, 6.1)."""
+        if not any(name.lower() == b"content-length" for name, _ in message.get("headers", ())):
+            self._ends_with_the_connection, self.chunked_encoding = True, False
 
     async def _wait_for_writing(self) -> None:
         """Return when the transport takes more; a client that takes no byte for the stall timeout is cut off."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
+from app.http.parking import EXTENSION as PARKING
 from app.settings import Settings
 
 # Short names of RFC 4514; other attributes keep their long ones.
@@ -73,3 +74,8 @@ def _escape(value: str) -> str:
     if text.startswith((" ", "#")):
         text = f"\\{text}"
     return f"{text[:-1]}\\ " if text.endswith(" ") and text != "\\ " else text
+
+
+def tls_extensions(certificate: dict[str, Any] | None) -> dict[str, dict[object, object]]:
+    """What a connection of TLS offers, and the name in its client's verified certificate, as ASGI's TLS extension."""
+    return {PARKING: {}, "tls": {"client_cert_name": subject_of(certificate)}}

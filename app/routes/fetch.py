@@ -58,6 +58,19 @@ ABORTED_COUNT_MAX = 400
 router = APIRouter(tags=["records"])
 
 
+HOT_PARAMETERS = (
+    "offset",
+    "max_records",
+    "max_bytes",
+    "wait_ms",
+    "min_bytes",
+    "isolation",
+    "on_truncated",
+    "encoding",
+)
+"""What both handlers of plain requests know."""
+
+
 class FetchParameters(BaseModel):
     """The query of a fetch."""
 
@@ -253,8 +266,19 @@ _FETCHED: dict[int | str, dict[str, Any]] = {
     openapi_extra={"parameters": [_IF_NONE_MATCH]},
     dependencies=[Depends(within_fetch_quota)],
 )
-@hot(fetch_batches, accepts=[RECORD_BATCHES.encode()], varying="offset", sends_files=True)
-@hot(fetch_json, accepts=[b"", b"*/*", JSON.encode(), NDJSON.encode()], varying="offset")
+@hot(
+    fetch_batches,
+    accepts=[RECORD_BATCHES.encode()],
+    parameters=[*HOT_PARAMETERS, "end_offset"],
+    varies=True,
+    sends_files=True,
+)
+@hot(
+    fetch_json,
+    accepts=[b"", b"*/*", JSON.encode(), NDJSON.encode()],
+    parameters=HOT_PARAMETERS,
+    varies=True,
+)
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_records(
     request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[FetchParameters, Query()]

@@ -131,6 +131,10 @@ class PartitionProduceParameters(ProduceParameters):
     ] = None
 
 
+HOT_PARAMETERS = ("acks", "durability", "timeout_ms", "encoding", "expected_offset")
+"""What both handlers of plain requests know."""
+
+
 def _record_body(list_schema: str, record_schema: str, *, raw: bool) -> dict[str, Any]:
     def either(name: str) -> dict[str, Any]:
         """The shape of text and base64, or with encoding=json of any JSON."""
@@ -210,12 +214,14 @@ _ACKNOWLEDGED = {
 @hot(
     produce_batches,
     content_types=[RECORD_BATCHES.encode()],
+    parameters=HOT_PARAMETERS,
     body_bytes_max=HOT_BODY_BYTES_MAX,
     large_bytes_max=LARGE_BODY_BYTES_MAX,
 )
 @hot(
     produce_json,
     content_types=[JSON.encode()],
+    parameters=HOT_PARAMETERS,
     body_bytes_max=HOT_JSON_BYTES_MAX,
     large_bytes_max=PLAIN_JSON_BYTES_MAX,
 )

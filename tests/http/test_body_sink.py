@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from app.hot.tier import Tier
-from app.http import plain_requests
+from app.hot import tier
 from app.http.body_sink import SINK_BYTES_MIN, BodyBuffers
-from app.http.hot import Headers, PlainHead
 from app.http.turns import Turns
 from rollway.records import Record, columns_from_records, encode_batch, split_batches
 from storage.clock import ManualClock
@@ -134,7 +132,8 @@ def test_the_first_body_of_a_connection_is_stored_as_it_came(server: ThreadedSer
             results.append(result_of(connection.read_answer()))
         connection.send(b"GET /v1/topics HTTP/1.1\r\nHost: a\r\n\r\n")
         assert connection.read_answer().status == 200
-        assert server.hot_count == before + 4
+        # A head that comes in pieces is httptools', and its request the application's.
+        assert server.hot_count == before + 3 + (first >= 0)
     for result, body in zip(results, [LARGE, SMALL, LARGE, SMALL], strict=True):
         check_stored(server, topic, result, body)
     eventually_true(lambda: held_bytes(server) == 0)
@@ -222,25 +221,17 @@ def test_a_connection_takes_turns_between_partitions(server: ThreadedServer) -> 
         assert [connection.read_answer().status for _ in topics] == [200, 200, 200]
 
 
-def test_a_connection_knows_so_many_heads_and_no_more(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_requests, "KNOWN_HEADS_MAX", 2)
-    parsed: list[bytes] = []
-    recognise = Tier.recognise
-
-    def recognise_and_note(tier: Tier, method: str, url: bytes, headers: Headers) -> PlainHead | None:
-        parsed.append(url)
-        return recognise(tier, method, url, headers)
-
-    monkeypatch.setattr(Tier, "recognise", recognise_and_note)
+def test_targets_that_are_resolved_are_bounded(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that had to make room is resolved again, and answered here all the same."""
+    monkeypatch.setattr(tier, "TARGETS_MAX", 2)
+    targets = server.app.state.hot_tier.targets
+    targets.clear()
     with connect(server) as connection:
-        for topic in ("group", "large"):
+        for topic in ("group", "large", "t", "group", "large"):
+            before = server.hot_count
             connection.send(post(SMALL, topic))
             assert connection.read_answer().status == 200
-        for topic, is_known in (("large", True), ("group", True), ("t", False)):
-            parsed.clear()
-            connection.send(post(LARGE, topic))
-            assert result_of(connection.read_answer())["record_count"] == 900
-            assert len(parsed) == (not is_known)
+            assert (server.hot_count, len(targets) <= 2) == (before + 1, True)
 
 
 def test_larger_bodies_are_checked_in_a_thread(server: ThreadedServer) -> None:

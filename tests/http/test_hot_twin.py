@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import re
 import struct
@@ -14,16 +13,8 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
 
-from app import compression, dependencies, idempotence_headers
-from app.access import authentication
-from app.hot.tier import COLD_HEADERS, HANDLED_HEADERS
-from app.http import body, connection_limits, negotiation, request_context
-from app.main import ROUTERS
 from app.record_batches import plain_records
-from app.routes import fetch, records, single_record
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from storage.clock import ManualClock
 from tests.edge_server import Answer, Connection
@@ -75,7 +66,7 @@ def _json(name: str, *rows: dict[str, Any], is_hot: bool = True, **fields: str) 
     return Case(name, is_hot, body=body, media_type="application/json", **fields)
 
 
-def _fetch(name: str, query: str, accept: str = "*/*", *, is_hot: bool | None = None, **fields: Any) -> Case:
+def fetch_case(name: str, query: str, accept: str = "*/*", *, is_hot: bool | None = None, **fields: Any) -> Case:
     headers = (("Accept", accept), *fields.pop("headers", ()))
     topic = fields.pop("topic", "fetched")
     return Case(name, is_hot, topic, query, b"", headers, media_type="", method="GET", **fields)
@@ -85,7 +76,7 @@ def _fetches(name: str, accept: str) -> list[Case]:
     """Whole logs and parts of them, batches cut at both ends, and ends of logs."""
     places = ["0", "1", "5", "earliest", "latest", "5&max_records=1", "0&max_records=61", "2&max_bytes=1"]
     places += ["0&max_bytes=300", "0&max_records=1000000", "5&wait_ms=1000", "3&on_truncated=earliest"]
-    return [_fetch(f"{name}fetch from {place}", f"?offset={place}", accept) for place in places]
+    return [fetch_case(f"{name}fetch from {place}", f"?offset={place}", accept) for place in places]
 
 
 PRODUCER = batch_of("p", producer_id=7, producer_epoch=0, base_sequence=0)
@@ -165,17 +156,17 @@ CASES = [
     _json("others to fetch", {"value": {"base64": "/w=="}, "headers": [{"name": "h", "value": None}]}, topic="fetched"),
     *_fetches("", "application/json"),
     *_fetches("NDJSON ", "application/x-ndjson"),
-    _fetch("fetch, any form", "?offset=0"),
-    _fetch("fetch, base64", "?offset=0&max_records=3&encoding=base64"),
-    _fetch("fetch, JSON", "?offset=0&max_records=30&encoding=json", topic="stamped"),
-    _fetch("fetch, compressed answer", "?offset=0", is_hot=False, headers=(("Accept-Encoding", "gzip"),)),
-    _fetch("fetch, identity", "?offset=0", headers=(("Accept-Encoding", "identity"),)),
-    _fetch("fetch, closed range", "?offset=0&end_offset=3", is_hot=False),
-    _fetch("fetch, committed", "?offset=0&isolation=read_committed", is_hot=False),
-    _fetch("fetch, beyond the end", "?offset=1000000", is_hot=False),
-    _fetch("fetch, no topic", "?offset=0", is_hot=False, topic="nothing"),
-    _fetch("fetch, no start", "?max_records=1", is_hot=False),
-    _fetch("fetch, tail", "?tail=3", is_hot=False),
+    fetch_case("fetch, any form", "?offset=0"),
+    fetch_case("fetch, base64", "?offset=0&max_records=3&encoding=base64"),
+    fetch_case("fetch, JSON", "?offset=0&max_records=30&encoding=json", topic="stamped"),
+    fetch_case("fetch, compressed answer", "?offset=0", is_hot=False, headers=(("Accept-Encoding", "gzip"),)),
+    fetch_case("fetch, identity", "?offset=0", headers=(("Accept-Encoding", "identity"),)),
+    fetch_case("fetch, closed range", "?offset=0&end_offset=3", is_hot=False),
+    fetch_case("fetch, committed", "?offset=0&isolation=read_committed", is_hot=False),
+    fetch_case("fetch, beyond the end", "?offset=1000000", is_hot=False),
+    fetch_case("fetch, no topic", "?offset=0", is_hot=False, topic="nothing"),
+    fetch_case("fetch, no start", "?max_records=1", is_hot=False),
+    fetch_case("fetch, tail", "?tail=3", is_hot=False),
     Case("GET with a body", False, method="GET"),
     Case("a method nobody has", False, method="PATCH"),
 ]  # fmt: skip
@@ -265,7 +256,7 @@ def test_fetches_of_what_was_just_written_are_plain(pair: Pair, accept: str) -> 
     pair.ask(written.encode())
     before = pair.hot.hot_count
     for _ in range(5):
-        hot, twin = pair.ask(_fetch("read", "?offset=0&max_records=500", accept, topic="large").encode())
+        hot, twin = pair.ask(fetch_case("read", "?offset=0&max_records=500", accept, topic="large").encode())
         assert comparable(hot) == comparable(twin)
         assert hot.body.count(b'"offset"') == 500
     assert pair.hot.hot_count > before
@@ -304,65 +295,6 @@ def _counters(server: ThreadedServer) -> dict[str, str]:
         for line in text.splitlines()
         if line.startswith(wanted) and "_created" not in line
     )
-
-
-# The headers
-
-
-_READERS = (
-    *(authentication, body, compression, connection_limits, dependencies, fetch, idempotence_headers, negotiation),
-    *(records, request_context, single_record),
-)
-
-
-def _declared_headers() -> set[str]:
-    """The aliases of every header parameter of every route, dependencies included."""
-    found: set[str] = set()
-    waiting: list[Dependant] = [
-        route.dependant for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)
-    ]
-    while waiting:
-        dependant = waiting.pop()
-        waiting += dependant.dependencies
-        found |= {parameter.alias.lower() for parameter in dependant.header_params}
-    return found
-
-
-def _read_headers() -> set[str]:
-    """The names that routes, middlewares and the connection read by hand."""
-    by_get = re.compile(r"""headers\.(?:get|getlist)\(\s*["']([a-z-]+)""")
-    by_name = re.compile(r"""name == b["']([a-z-]+)""")
-    found = {request_context.HEADER.lower(), request_context.CLIENT_HEADER.lower()}
-    for module in _READERS:
-        source = inspect.getsource(module)
-        found |= set(by_get.findall(source)) | set(by_name.findall(source))
-    compressed = re.compile(r"""Headers\(scope=scope\)\.get\(["']([a-z-]+)""")
-    return found | set(compressed.findall(inspect.getsource(compression)))
-
-
-def _app_sources() -> Iterator[Path]:
-    root = Path(inspect.getfile(records)).parents[1]
-    for path in root.rglob("*.py"):
-        if "cli" not in path.parts:
-            yield path
-
-
-def test_every_header_that_is_read_is_cold_or_handled() -> None:
-    read = _declared_headers() | _read_headers()
-    assert {"idempotency-key", "transactional-id", "range", "if-none-match", "authorization"} <= read
-    answered = {"etag", "content-encoding", "content-type"}
-    assert {name.encode() for name in read - answered} <= COLD_HEADERS | HANDLED_HEADERS
-    assert not COLD_HEADERS & HANDLED_HEADERS
-
-
-def test_nobody_else_reads_headers_of_requests() -> None:
-    """A new place that does must be added above."""
-    readers = {
-        path.name
-        for path in _app_sources()
-        if re.search(r"request\.headers|scope\[.headers.\]|Headers\(scope", path.read_text())
-    }
-    assert readers <= {Path(inspect.getfile(module)).name for module in _READERS}
 
 
 # Waiting, quotas, the end

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from tests.edge_server import Connection
-from tests.http.test_known_requests import RAW, batch, connect, get, offset_of, post, server, way
+from tests.http.test_plain_requests import RAW, batch, connect, get, offset_of, post, server, way
 from tests.servers import ThreadedServer, http_client
 
 __all__ = ["server", "way"]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.edge_server import Connection
 from tests.http.test_idle_connections import let_the_idle_time_pass
-from tests.http.test_known_requests import batch, connect, get, one_turn, post, server, way
+from tests.http.test_plain_requests import batch, connect, get, one_turn, post, server, way
 from tests.servers import ThreadedServer, http_client
 
 __all__ = ["server", "way"]

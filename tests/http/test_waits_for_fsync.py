@@ -14,7 +14,7 @@ import pytest
 
 from storage.partition_log import PartitionLog
 from tests.edge_server import Connection
-from tests.http.test_known_requests import (
+from tests.http.test_plain_requests import (
     batch,
     clients,
     connect,

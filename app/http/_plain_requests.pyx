@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The way of known requests over a connection, in C: from the received bytes to the answer in the kernel.
+"""The way of plain requests over a connection, in C: from the received bytes to the answer in the kernel.
 
 It stands before ``PlainRequests.data_received``, its twin, and does what that would do for requests that came whole, whose
-heads are byte by byte known, and whose head has a ``quick`` answer. Everything else it leaves to the twin as it came.
+heads are plain (``_plain_heads.pyx``), and whose target has a ``quick`` answer. Everything else it leaves to the twin as it
+came. Nothing is kept from one request to the next.
 
 Thread: the event loop's.
 """
@@ -10,13 +11,20 @@ Thread: the event loop's.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.tuple cimport PyTuple_GET_ITEM
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8(object text) except NULL
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+
 from libc.stdint cimport int64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
+
+from app.http._plain_heads cimport Head, Span, key_of, read_head, request_head
 
 from app.http.file_transfer import CORKED_BYTES_MIN, UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL
-from app.http.hot import NUMBER_DIGITS_MAX, HotAnswer
+from app.http.hot import HotAnswer
 from app.http.plain_requests import SLICED_BYTES_MIN, PlainRequests, common_lines
+from app.http.request_context import given_request_id
 from app.http.protocol import Stage, Waits
 from app.http.transfer_turns import LEAST_PIECE_BYTES, PIECE_BYTES, TURN_BYTES
 from storage.file_system import LocalFile
@@ -51,13 +59,16 @@ cdef enum:
     # Larger requests have a sink for what is missing.
     WHOLE_BYTES_MAX = 128 * 1024
 
+    # As ``request_context.given_request_id``.
+    REQUEST_ID_BYTES_MAX = 128
+
 cdef object NEXT_REQUEST = Waits.NEXT_REQUEST
+cdef object FIRST_HEAD = Waits.HEAD
 cdef object NOTHING = Waits.NOTHING
 cdef object IDLE = Stage.IDLE
 cdef object twin = PlainRequests.data_received
 cdef object begin = PlainRequests.connection_made
 cdef Py_ssize_t SLICED_MIN = SLICED_BYTES_MIN
-cdef Py_ssize_t DIGITS_MAX = NUMBER_DIGITS_MAX
 cdef int64_t CORKED_MIN = CORKED_BYTES_MIN
 cdef int64_t TIMES_MAX = UNSENT_TIMES_MAX, TIMES_TOTAL = UNSENT_TIMES_TOTAL
 cdef int64_t LEAST_PIECE = LEAST_PIECE_BYTES
@@ -72,50 +83,14 @@ cdef inline double now() noexcept:
     return <double>time.tv_sec + 1e-9 * <double>time.tv_nsec
 
 
-cdef struct Match:
-    # The number in a head, -1 if it has none, and where the head ends.
-    int64_t number
-    Py_ssize_t end
-
-
-cdef class Seen:
-    """A ``KnownHead`` as it was when it was seen last, where it costs nothing to look."""
-
-    cdef object known, head
-    cdef bytes last, before, behind
-    cdef int64_t last_number, body_bytes_max
-    cdef bint is_length
-
-    def __cinit__(self, known):
-        self.known, self.head, self.last = known, known.head, known.last
-        self.before, self.behind = known.before, known.behind
-        self.last_number = -1 if known.last_number is None else known.last_number
-        self.body_bytes_max, self.is_length = known.body_bytes_max, known.is_length
-
-
-cdef bint match_head(Seen known, const char* data, Py_ssize_t size, Match* found) noexcept:
-    """Whether the head at the beginning of ``data`` is this one; as ``KnownHead.match``."""
-    cdef Py_ssize_t at = PyBytes_GET_SIZE(known.last), behind_bytes, first
-    cdef int64_t number = 0
-    cdef bytes before = known.before, behind = known.behind
-    if size >= at and memcmp(data, PyBytes_AS_STRING(known.last), at) == 0:
-        found.end, found.number = at, known.last_number
-        return True
-    behind_bytes = PyBytes_GET_SIZE(behind)
-    if not behind_bytes:
+cdef inline bint is_request_id(const char* data, Span id) noexcept:
+    """As ``request_context.given_request_id``: a plain value has nothing but spaces that it does not take."""
+    cdef Py_ssize_t at
+    if not 0 < id.size <= REQUEST_ID_BYTES_MAX:
         return False
-    at = PyBytes_GET_SIZE(before)
-    if size < at + 1 + behind_bytes or memcmp(data, PyBytes_AS_STRING(before), at) != 0:
-        return False
-    first = at
-    while at < size and b"0"[0] <= data[at] <= b"9"[0] and at - first <= DIGITS_MAX:
-        number = 10 * number + (data[at] - b"0"[0])
-        at += 1
-    if not 0 < at - first <= DIGITS_MAX or (data[first] == b"0"[0] and at - first > 1):
-        return False
-    if size - at < behind_bytes or memcmp(data + at, PyBytes_AS_STRING(behind), behind_bytes) != 0:
-        return False
-    found.number, found.end = number, at + behind_bytes
+    for at in range(id.start, id.start + id.size):
+        if data[at] == c" ":
+            return False
     return True
 
 
@@ -127,7 +102,7 @@ cdef class Ticket:
 
     cdef public object connection, answer, turn
     cdef readonly object body, config, options
-    cdef object head, number
+    cdef object target, head
     cdef double began
 
     def __init__(self, turn, body, config, options):
@@ -135,19 +110,21 @@ cdef class Ticket:
         self.turn, self.body, self.config, self.options = turn, body, config, options
 
 
-cdef class KnownRequests:
+cdef class CompiledRequests:
     """The first base of a server's class of connections; see ``connections.protocol_class``."""
 
     # What the way looks at for each request, where it costs nothing to look; the bases in Python use them as their own.
     cdef public object cycle, flow, transport, server_state, loop
-    cdef public object _active, _known, _body, _waits_for, _stage, _stash
+    cdef public object _active, _body, _waits_for, _stage, _stash
     cdef public bint _deaf, _ends
     cdef public long _message_number
     cdef public double _deadline, _timer_at
     cdef int descriptor
     cdef object tier, turns, bare_wire, numbers
+    cdef dict targets
     cdef int64_t unsent_bytes_each
-    cdef Seen seen
+    cdef Py_ssize_t header_bytes_max, header_count_max
+    cdef bint checks_access
     cdef double keep_alive_seconds
     # A request that waits for the end of this turn of the loop; what comes behind it is kept.
     cdef Ticket ticket
@@ -161,14 +138,16 @@ cdef class KnownRequests:
         if not (self.access_log or self._deaf):
             self.tier, self.turns, self.keep_alive_seconds = self.hot, self.transfers, self.timeout_keep_alive
             self.bare_wire, self.numbers, self.unsent_bytes_each = self.wire, self.hot.numbers, self.unsent_bytes_max
+            self.targets, self.checks_access = self.hot.targets, self.hot.checks_access
+            self.header_bytes_max, self.header_count_max = self.limits.header_bytes_max, self.limits.header_count_max
             self.descriptor = self.wire.descriptor
 
     def data_received(self, data):
         if self.ticket is not None:
             self._keep(data)
             return None
-        if self._known is not None and self.descriptor >= 0 and type(data) is bytes and self.may_answer():
-            data = self.answer_known(data)
+        if self.descriptor >= 0 and type(data) is bytes and self.may_answer():
+            data = self.answer_plain(data)
             if data is None:
                 return None
         return twin(self, data)
@@ -176,7 +155,7 @@ cdef class KnownRequests:
     cdef bint may_answer(self) except -1:
         """Whether the next request may be answered here: all others are, and their answers are taken."""
         return (
-            self._waits_for is NEXT_REQUEST
+            (self._waits_for is NEXT_REQUEST or (self._waits_for is FIRST_HEAD and self.cycle is None))
             and self._stage is IDLE
             and self._body is None
             and not (self._deaf or self._ends)
@@ -184,66 +163,65 @@ cdef class KnownRequests:
             and not self.flow.write_paused
         )
 
-    cdef object answer_known(self, bytes data):
+    cdef object answer_plain(self, bytes data):
         """Answer what can be answered here; what is left is returned, ``None`` for nothing."""
         cdef const char* content = PyBytes_AS_STRING(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data), start = 0, body_at, end
-        cdef Match found = Match(-1, 0)
-        cdef Seen seen
+        cdef Head head
         cdef bytes whole
         cdef double began
         while True:
-            known, seen = self._known, self.seen
-            if seen is None or seen.known is not known or seen.last is not known.last:
-                seen = self.seen = Seen(known)
-            head = seen.head
-            quick = head.join
-            if quick is None:
-                quick = head.quick
-            if quick is None or not match_head(seen, content + start, size - start, &found):
+            if not read_head(content + start, size - start, self.header_bytes_max, self.header_count_max, &head):
                 break
-            body_at = end = start + found.end
-            number = None
-            body = b""
-            if seen.is_length:
-                end += found.number
-                if found.number > seen.body_bytes_max:
+            target = self.targets.get(key_of(content + start, &head))
+            if target is None:
+                break
+            quick = target.join
+            if quick is None:
+                quick = target.quick
+            if quick is None or head.content_length > <int64_t>target.body_bytes_max:
+                break
+            if self.checks_access and target.is_guarded:
+                if not self.tier.admits(target, authorization_of(content + start, &head), self):
                     break
+            body_at = start + head.size
+            end = body_at + head.content_length
+            if end > size:
+                whole = self.with_rest(content + start, size - start, end - start)
+                if whole is None:
+                    break
+                # Nothing of what came with it is left before it, or behind.
+                data, content, size = whole, PyBytes_AS_STRING(whole), PyBytes_GET_SIZE(whole)
+                start, body_at, end = 0, head.size, head.size + head.content_length
                 if end > size:
-                    whole = self.with_rest(content + start, size - start, end - start)
-                    if whole is None:
-                        break
-                    # Nothing of what came with it is left before it, or behind.
-                    data, content, size = whole, PyBytes_AS_STRING(whole), PyBytes_GET_SIZE(whole)
-                    start, body_at, end = 0, found.end, found.end + found.number
-                    if end > size:
-                        break
-                if found.number < SLICED_MIN:
-                    body = PyBytes_FromStringAndSize(content + body_at, found.number)
-                else:
-                    body = memoryview(data)[body_at:end]
-            elif found.number >= 0:
-                number = found.number
+                    break
+            number = head.number if head.number >= 0 else None
+            if not head.content_length:
+                body = b""
+            elif head.content_length < SLICED_MIN:
+                body = PyBytes_FromStringAndSize(content + body_at, head.content_length)
+            else:
+                body = memoryview(data)[body_at:end]
             began = now()
             try:
                 answer = quick(number, body)
             except Exception as error:
                 self._message_number += 1
-                self.begin_exchange(head, number, body, began, error)
+                self.begin_exchange(target, request_head(content + start, &head), body, began, error)
                 return None if end == size else data[end:]
             if answer is None:
                 break
             if type(answer) is Ticket:
-                self.wait_for(<Ticket>answer, head, number, began)
+                self.wait_for(<Ticket>answer, target, request_head(content + start, &head), began)
                 if end < size:
                     self._keep(data[end:])
                 return None
             self._message_number += 1
             self.tier.answered_count += 1
-            if not self.send_answer(head, number, body, answer, began):
+            if not self.send_answer(target, content + start, &head, body, answer, began):
                 # What is left of it is on its way; who is behind it waits.
                 return None if end == size else data[end:]
-            self.note_answered(head, answer, began)
+            self.note_answered(target, answer, began)
             start = end
             if start == size:
                 return None
@@ -268,15 +246,18 @@ cdef class KnownRequests:
         memcpy(PyBytes_AS_STRING(room), begun, begun_bytes)
         return room if begun_bytes + more == size else room[: begun_bytes + more]
 
-    cdef int begin_exchange(self, head, number, body, double began, outcome) except -1:
+    cdef int begin_exchange(self, target, head, body, double began, outcome) except -1:
         """An exchange stands for the request until ``outcome`` is answered."""
-        request_id = head.given_id or next(self.numbers)
         self.tier.answered_count += 1
-        self._begin(self._exchange(self.tier.call_of(head, number, body, request_id, began)), outcome)
+        self._begin(self._exchange(self.call_of(target, head, body, began)), outcome)
         return 0
 
-    cdef int wait_for(self, Ticket ticket, head, number, double began) except -1:
-        ticket.connection, ticket.head, ticket.number, ticket.began = self, head, number, began
+    cdef object call_of(self, target, head, body, double began):
+        request_id = given_request_id(head.request_id) or next(self.numbers)
+        return self.tier.call_of(target, head, body, request_id, began)
+
+    cdef int wait_for(self, Ticket ticket, target, head, double began) except -1:
+        ticket.connection, ticket.target, ticket.head, ticket.began = self, target, head, began
         self.ticket = ticket
         self._waits_for = NOTHING
         self._message_number += 1
@@ -290,16 +271,17 @@ cdef class KnownRequests:
             # Whoever sent it is gone.
             return
         if answer is None:
-            self._serve(ticket.head, ticket.number, ticket.body, ticket.began)
+            self._serve(ticket.target, ticket.head, ticket.body, ticket.began)
         elif type(answer) is not HotAnswer:
-            self.begin_exchange(ticket.head, ticket.number, ticket.body, ticket.began, answer)
+            self.begin_exchange(ticket.target, ticket.head, ticket.body, ticket.began, answer)
         else:
             self.tier.answered_count += 1
             self._waits_for = NEXT_REQUEST
-            if self.send_answer(ticket.head, ticket.number, ticket.body, answer, ticket.began):
-                self.note_answered(ticket.head, answer, ticket.began)
+            if self.send_settled(ticket, answer):
+                self.note_answered(ticket.target, answer, ticket.began)
         if self._stash:
             self._look_at_stash()
+        self._end_if_all_is_said()
 
     cdef int end_tickets(self) except -1:
         """Let what waits be answered now, or have an exchange, which can wait on; and so what has come behind it."""
@@ -326,26 +308,40 @@ cdef class KnownRequests:
         self.end_tickets()
         PlainRequests.shutdown(self)
 
-    cdef int note_answered(self, head, answer, double began) except -1:
+    cdef int note_answered(self, target, answer, double began) except -1:
         cdef double deadline
-        head.count(<object>PyTuple_GET_ITEM(answer, 3), now() - began)
+        target.count(<object>PyTuple_GET_ITEM(answer, 3), now() - began)
         self.server_state.total_requests += 1
         # As ``_expect``: nothing but the time is new in most rows of requests.
         deadline = self._deadline = <double>self.loop.time() + self.keep_alive_seconds
+        self._waits_for = NEXT_REQUEST
         if deadline < self._timer_at:
             self._look_at(deadline)
         return 0
 
-    cdef bint send_answer(self, head, number, body, answer, double began) except -1:
+    cdef bint send_settled(self, Ticket ticket, answer) except -1:
+        """As ``send_answer``, for a request that has waited for the end of its turn."""
+        cdef Head head
+        cdef bytes raw = ticket.head.raw
+        read_head(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw), self.header_bytes_max, self.header_count_max, &head)
+        return self.send_answer(ticket.target, PyBytes_AS_STRING(raw), &head, ticket.body, answer, ticket.began)
+
+    cdef bint send_answer(self, target, const char* data, Head* head, body, answer, double began) except -1:
         """Whether all of it is in the kernel, or in the transport; an exchange sends what is left."""
         cdef bytes whole
         cdef Py_ssize_t sent = 0, size
         cdef object transport = self.transport
         parts, content = <object>PyTuple_GET_ITEM(answer, 2), <object>PyTuple_GET_ITEM(answer, 1)
-        request_id = head.given_id or next(self.numbers)
         if len(parts) > (0 if content else 1):
-            return self._answer(self.tier.call_of(head, number, body, request_id, began), answer)
-        whole = compose(<object>PyTuple_GET_ITEM(answer, 0), request_id, self.server_state.default_headers, content)
+            return self._answer(self.call_of(target, request_head(data, head), body, began), answer)
+        first = <object>PyTuple_GET_ITEM(answer, 0)
+        if is_request_id(data, head.request_id):
+            whole = compose(first, data + head.request_id.start, head.request_id.size, self.server_state.default_headers, content)
+        else:
+            request_id = next(self.numbers)
+            whole = compose(
+                first, PyUnicode_AsUTF8(request_id), PyUnicode_GET_LENGTH(request_id), self.server_state.default_headers, content
+            )
         size = PyBytes_GET_SIZE(whole)
         is_free = not transport.get_write_buffer_size() and not transport.is_closing()
         if not parts:
@@ -360,10 +356,10 @@ cdef class KnownRequests:
             sent = self.send_slice(whole, <object>PyTuple_GET_ITEM(part, 0), part)
             if sent == size + <int64_t><object>PyTuple_GET_ITEM(part, 2):
                 return True
-            call = self.tier.call_of(head, number, body, request_id, began)
+            call = self.call_of(target, request_head(data, head), body, began)
             self._exchange(call).send_rest(answer, whole, sent)
             return False
-        return self._answer(self.tier.call_of(head, number, body, request_id, began), answer)
+        return self._answer(self.call_of(target, request_head(data, head), body, began), answer)
 
     cdef int64_t send_slice(self, bytes head, file, part) except -1:
         """As ``file_transfer.send_at_once``, of a part that is known to be in memory."""
@@ -401,11 +397,17 @@ cdef object lines_of_headers = None
 cdef bytes lines = b""
 
 
-cdef bytes compose(bytes begun, str request_id, default_headers, content):
+cdef object authorization_of(const char* data, Head* head):
+    """The credential of a request, or ``None``."""
+    if not head.authorization.size:
+        return None
+    return PyBytes_FromStringAndSize(data + head.authorization.start, head.authorization.size)
+
+
+cdef bytes compose(bytes begun, const char* request_id, Py_ssize_t id_bytes, default_headers, content):
     """The whole head, and the content behind it."""
     global lines_of_headers, lines
-    cdef Py_ssize_t begun_bytes = PyBytes_GET_SIZE(begun), id_bytes, line_bytes
-    cdef const char* text = PyUnicode_AsUTF8AndSize(request_id, &id_bytes)
+    cdef Py_ssize_t begun_bytes = PyBytes_GET_SIZE(begun), line_bytes
     cdef Py_buffer view
     cdef bytes whole
     cdef char* at
@@ -419,7 +421,7 @@ cdef bytes compose(bytes begun, str request_id, default_headers, content):
     memcpy(at, PyBytes_AS_STRING(begun), begun_bytes)
     at += begun_bytes
     memcpy(at, b"x-request-id: ", 14)
-    memcpy(at + 14, text, id_bytes)
+    memcpy(at + 14, request_id, id_bytes)
     at += 14 + id_bytes
     memcpy(at, b"\r\n", 2)
     memcpy(at + 2, PyBytes_AS_STRING(lines), line_bytes)

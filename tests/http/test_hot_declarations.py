@@ -1,0 +1,149 @@
+"""Default deny: a header or parameter that is declared somewhere is known to the fast path, or makes a request cold."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from app import compression, dependencies, idempotence_headers
+from app.access import authentication
+from app.hot import declarations
+from app.hot.declarations import declarations_of
+from app.hot.tier import Tier
+from app.http import body, connection_limits, negotiation, request_context
+from app.main import ROUTERS
+from app.routes import fetch, records, single_record
+from tests.http.test_hot_twin import RAW, Pair, comparable, fetch_case, pair
+
+__all__ = ["pair"]
+
+# The headers
+
+
+_READERS = (
+    *(authentication, body, compression, connection_limits, declarations, dependencies, fetch, idempotence_headers),
+    *(negotiation, records, request_context, single_record),
+)
+
+
+def _declared_headers() -> set[str]:
+    """The aliases of every header parameter of every route, dependencies included."""
+    found: set[str] = set()
+    waiting: list[Dependant] = [
+        route.dependant for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)
+    ]
+    while waiting:
+        dependant = waiting.pop()
+        waiting += dependant.dependencies
+        found |= {parameter.alias.lower() for parameter in dependant.header_params}
+    return found
+
+
+def _read_headers() -> set[str]:
+    """The names that routes, middlewares and the connection read by hand."""
+    by_get = re.compile(r"""headers\.(?:get|getlist)\(\s*["']([a-z-]+)""")
+    by_name = re.compile(r"""name == b["']([a-z-]+)""")
+    found = {request_context.HEADER.lower(), request_context.CLIENT_HEADER.lower()}
+    for module in _READERS:
+        source = inspect.getsource(module)
+        found |= set(by_get.findall(source)) | set(by_name.findall(source))
+    compressed = re.compile(r"""Headers\(scope=scope\)\.get\(["']([a-z-]+)""")
+    return found | set(compressed.findall(inspect.getsource(compression)))
+
+
+def _app_sources() -> Iterator[Path]:
+    root = Path(inspect.getfile(records)).parents[1]
+    for path in root.rglob("*.py"):
+        if "cli" not in path.parts:
+            yield path
+
+
+def test_no_header_that_is_read_is_one_without_effect() -> None:
+    """A head with a header that the parser of plain heads does not know is not plain: these it must not know."""
+    heads = pytest.importorskip("app.http._plain_heads")
+    read = _declared_headers() | _read_headers()
+    assert {"idempotency-key", "transactional-id", "range", "if-none-match", "authorization"} <= read
+    unread = {name.encode() for name in read} - set(heads.OF_INTEREST)
+    assert not unread & heads.WITHOUT_EFFECT
+    # It only tells whose wrong credential it was, and requests with a wrong one are the application's.
+    assert {name for name in unread if name.startswith(b"x-")} <= {b"x-forwarded-for"}
+
+
+# The parameters
+
+
+def _hot_routes() -> list[APIRoute]:
+    routes = (route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute))
+    return [route for route in routes if declarations_of(route.endpoint)]
+
+
+def _declared_parameters(route: APIRoute) -> set[str]:
+    """Every parameter of a route's query, those of its models too."""
+    found: set[str] = set()
+    for parameter in route.dependant.query_params:
+        model = parameter.field_info.annotation
+        is_model = isinstance(model, type) and issubclass(model, BaseModel)
+        found |= set(model.model_fields) if is_model else {parameter.alias}
+    return found
+
+
+def test_handlers_know_only_parameters_that_their_route_declares() -> None:
+    routes = _hot_routes()
+    assert {"fetchRecords", "produceRecords"} <= {route.operation_id for route in routes}
+    for route in routes:
+        for declared in declarations_of(route.endpoint):
+            assert declared.parameters <= _declared_parameters(route), route.operation_id
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["timestamp=5", "tail=1", "until=9999999999999&offset=0", "hard_limit=false&offset=0", "offset=0&tomorrow=1"],
+)
+def test_a_parameter_that_no_handler_knows_is_the_routes(pair: Pair, query: str) -> None:
+    for accept in ("application/json", RAW):
+        request = fetch_case("", f"?{query}", accept).encode()
+        before = pair.hot.hot_count
+        for _ in range(3):
+            hot, twin = pair.ask(request)
+            assert comparable(hot) == comparable(twin)
+        assert pair.hot.hot_count == before
+
+
+class _Tomorrow(fetch.FetchParameters):
+    """As if a parameter were added to the route and to nothing else."""
+
+    newest: int = 0
+
+
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_a_parameter_that_is_added_tomorrow_is_the_routes(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, is_declared: bool
+) -> None:
+    """And this test would see it if handlers were believed to know every parameter."""
+    heads = pytest.importorskip("app.http._plain_heads")
+    tier: Tier = pair.hot.app.state.hot_tier
+    query = b"offset=0&newest=1&max_bytes=%d" % (7 + is_declared)
+    if is_declared:
+        for route in tier._routes["GET"]:
+            monkeypatch.setattr(route, "parameters", route.parameters | {"newest"})
+    tier.remember(fetch.fetch_records, query, [(b"accept", RAW.encode())], _Tomorrow(offset=0, newest=1))
+    raw = b"GET /v1/topics/fetched/partitions/0/records?%b HTTP/1.1\r\nHost: a\r\nAccept: %b\r\n\r\n"
+    head = heads.read(raw % (query, RAW.encode()), 0, 65536, 100)
+    assert (tier.resolve(head) is not None) is is_declared
+
+
+def test_nobody_else_reads_headers_of_requests() -> None:
+    """A new place that does must be added above."""
+    readers = {
+        path.name
+        for path in _app_sources()
+        if re.search(r"request\.headers|scope\[.headers.\]|Headers\(scope", path.read_text())
+    }
+    assert readers <= {Path(inspect.getfile(module)).name for module in _READERS}
