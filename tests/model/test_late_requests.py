@@ -272,7 +272,7 @@ class LateRequests(RuleBasedStateMachine):
 
 
 SETTINGS = settings(
-    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestLateRequests = LateRequests.TestCase
 TestLateRequests.settings = SETTINGS
