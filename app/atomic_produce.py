@@ -44,11 +44,10 @@ async def produce_atomically(
         results = await asyncio.gather(*(_outcome(broker, each, written) for each in submitted))
         is_committed = all(isinstance(result, AppendResult) for result in results)
         if is_committed or any(isinstance(result, AppendResult) for result in results):
-            await broker.transactions.end(
+            ended = await broker.transactions.end(
                 producer.name, producer.identity, commit=is_committed, wait_ms=options.timeout_ms
             )
-        if is_committed:
-            producer.keep()
+            producer.keep(ended.producer)
         return AtomicOutcome(results, is_committed)
 
 

@@ -21,7 +21,8 @@ ProducerEpoch = Annotated[
     Field(
         ge=0,
         le=PRODUCER_EPOCH_MAX,
-        description="Which instance of the producer: a later one shuts the earlier ones out.",
+        description="Rises with each new instance of a transactional producer and with each end of a transaction; "
+        "requests with an earlier one are refused.",
         examples=[0],
     ),
 ]

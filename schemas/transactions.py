@@ -19,7 +19,10 @@ _TransactionalId = Annotated[str, Field(description="Name of the producer.", exa
 
 
 class EndTransaction(Schema):
-    """Who ends the transaction: the identity that initialising the transactional id answered with."""
+    """Who ends the transaction: the identity that its records were sent with.
+
+    It comes from `POST /v1/producers`, and after that from the answer to the commit or abort before.
+    """
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch

@@ -186,7 +186,7 @@ class OutOfOrderSequenceError(RefusedError):
 
 
 class ProducerFencedError(RefusedError):
-    """A newer instance of this producer exists."""
+    """The producer's epoch is not the current one: a newer instance exists, or its transaction has ended."""
 
     code = "producer_fenced"
     kafka_code = 47

@@ -52,7 +52,8 @@ def valid_transactional(
 
 @dataclass
 class TestProducer:
-    """A client that keeps its sequences, and raises what it is answered."""
+    """A client that keeps its sequences, goes on with the identity that an end is answered with, and raises what it is
+    answered."""
 
     __test__ = False
 
@@ -61,7 +62,9 @@ class TestProducer:
     timeout_ms: int = 60_000
     identity: ProducerIdentity = NOBODY
     sequences: dict[PartitionName, int] = field(default_factory=dict)
-    sent: dict[PartitionName, tuple[int, tuple[bytes, ...]]] = field(default_factory=dict)
+    sent: dict[PartitionName, tuple[ProducerIdentity, int, tuple[bytes, ...]]] = field(default_factory=dict)
+    ended_as: ProducerIdentity = NOBODY
+    """The identity that the last end was asked for with."""
 
     async def initialise(self, wait_ms: int = 30_000) -> None:
         """Become the one instance of this producer."""
@@ -74,17 +77,19 @@ class TestProducer:
         sequence = self.sequences.get(log.name, 0)
         result = await self.send_at(log, sequence, *values)
         self.sequences[log.name] = sequence + len(values)
-        self.sent[log.name] = (sequence, values)
+        self.sent[log.name] = (self.identity, sequence, values)
         return result
 
     async def send_again(self, log: PartitionLog) -> AppendResult:
         """The last append to this log once more, as after a lost answer."""
-        sequence, values = self.sent[log.name]
-        return await self.send_at(log, sequence, *values)
+        identity, sequence, values = self.sent[log.name]
+        return await self.send_at(log, sequence, *values, identity=identity)
 
-    async def send_at(self, log: PartitionLog, sequence: int, *values: bytes) -> AppendResult:
-        """Append with this sequence."""
-        batches = valid_transactional(log, self.identity, sequence, *values)
+    async def send_at(
+        self, log: PartitionLog, sequence: int, *values: bytes, identity: ProducerIdentity | None = None
+    ) -> AppendResult:
+        """Append with this sequence, as this producer or another."""
+        batches = valid_transactional(log, identity or self.identity, sequence, *values)
         options = ProduceOptions()
         submitted = await submit_append(self.broker, log, batches, options)
         return submitted if isinstance(submitted, AppendResult) else await self._outcome(submitted, options)
@@ -93,9 +98,17 @@ class TestProducer:
         return await self.broker.outcome_of(pending, options)
 
     async def end(self, *, commit: bool, wait_ms: int = 30_000) -> str:
-        """Commit or abort; the state afterwards."""
+        """Commit or abort, and go on with the identity of the answer; the state afterwards."""
+        self.ended_as = self.identity
         ended = await self.broker.transactions.end(self.name, self.identity, commit=commit, wait_ms=wait_ms)
+        self.identity = ended.producer
+        self.sequences.clear()
         return ended.state.name
+
+    async def end_again(self, *, commit: bool, wait_ms: int = 30_000) -> tuple[str, ProducerIdentity]:
+        """The last end once more, as after a lost answer, or the other one: the state and identity of the answer."""
+        ended = await self.broker.transactions.end(self.name, self.ended_as, commit=commit, wait_ms=wait_ms)
+        return ended.state.name, ended.producer
 
 
 def committed_values(snapshot: LogSnapshot) -> list[bytes]:

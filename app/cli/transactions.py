@@ -8,6 +8,7 @@ from urllib.parse import quote
 import typer
 
 from app.cli import options
+from app.cli.command_errors import CommandError
 from app.cli.http_session import open_session
 from app.cli.rendering import print_json, print_table, say
 from app.cli.timestamps import format_timestamp
@@ -104,7 +105,10 @@ def abort_transaction(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Abort an open transaction, as its producer would.
+    """Abort an open transaction, as its producer would, and shut the producer out of it.
+
+    The records of the transaction are never shown to readers of committed records. If its producer still runs, its next
+    request is refused, and it has to begin again.
 
     \b
     Examples:
@@ -112,6 +116,17 @@ def abort_transaction(
     """
     with open_session(server, api_key) as session:
         found = session.get(_path(transactional_id))
+        state = found["state"]
+        if state == "prepare_abort":
+            raise CommandError(
+                f"The transaction of {transactional_id} is being aborted already. "
+                "See what it waits for: rollway transactions describe."
+            )
+        if state == "prepare_commit":
+            raise CommandError(f"The transaction of {transactional_id} is being committed: it cannot be aborted.")
+        if state != "ongoing":
+            # An abort would be taken: it would shut out a producer that is between two transactions.
+            raise CommandError(f"{transactional_id} has no open transaction: it is {state}.")
         producer = {name: found[name] for name in ("producer_id", "producer_epoch")}
         ended = session.send("POST", _path(transactional_id, "abort"), producer)
     if as_json:

@@ -48,8 +48,11 @@ async def commit_transaction(
 ) -> TransactionDescription:
     """All records of the transaction, in all partitions, become visible to readers of committed records.
 
-    Send it again when the answer was lost: committing twice is a success. Also after 504:
-    that goes on, is decided soon if it is not yet, and the answer then tells how it ended.
+    The answer has the `producer_id` and `producer_epoch` of the next transaction, whose sequences begin at 0 again.
+    Requests with the ones before are refused then (409 `producer_fenced`), so none of them can touch that transaction.
+
+    Send the same request again when the answer was lost, or after 504: until the next transaction begins it is answered
+    as the first time. Without records there is nothing to commit (409 `invalid_txn_state`).
     """
     return await _end(broker, transactional_id, body, commit=True, timeout_ms=timeout_ms)
 
@@ -71,7 +74,8 @@ async def abort_transaction(
 ) -> TransactionDescription:
     """The records of the transaction stay in the log, and readers of committed records skip them.
 
-    Send it again when the answer was lost: aborting twice is a success.
+    The answer has the `producer_id` and `producer_epoch` of the next transaction, as that of a commit, and the same
+    request may be sent again. An abort without records is a success: it shuts out those that are still on their way.
     """
     return await _end(broker, transactional_id, body, commit=False, timeout_ms=timeout_ms)
 

@@ -37,7 +37,7 @@ class Attempts:
         state_log: StateLog,
         markers: MarkerWriter,
         turns: Turns,
-        begin_ending: Callable[[str], asyncio.Future[None]],
+        begin_ending: Callable[[str], asyncio.Future[Transaction]],
     ) -> None:
         self._logs = logs
         self._limits = limits
@@ -142,13 +142,15 @@ class Attempts:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _end(self, session: Session, name: str, commit: bool) -> asyncio.Future[None] | None:
+    async def _end(self, session: Session, name: str, commit: bool) -> asyncio.Future[Transaction] | None:
         transaction = self._table.find(name)
         if transaction is None:
             return None
         if transaction.is_ongoing:
             async with _closed(session):
-                decided = state.end(transaction, transaction.producer, commit=commit, now_ms=self._logs.now_ms())
+                decided = state.end(
+                    transaction, transaction.producer, commit=commit, now_ms=self._logs.now_ms(), allocate=_no_other_id
+                )
                 await self._state_log.write(decided)
                 self._table.put(decided)
             return self._begin_ending(name)
@@ -180,6 +182,10 @@ async def _closed(session: Session) -> AsyncIterator[None]:
         yield
     finally:
         session.closing = False
+
+
+def _no_other_id() -> int:
+    raise AssertionError("an attempt writes one transaction: its epochs are not used up")
 
 
 def _nobody(name: str) -> None:

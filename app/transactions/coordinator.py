@@ -208,7 +208,7 @@ class TransactionCoordinator:
 
     async def _initialise(
         self, session: Session, transactional_id: str, timeout_ms: int
-    ) -> ProducerIdentity | asyncio.Future[None]:
+    ) -> ProducerIdentity | asyncio.Future[Transaction]:
         existing = self._table.find(transactional_id)
         if existing is None and len(self._table) >= self._limits.id_count_max:
             raise Problem(
@@ -226,7 +226,7 @@ class TransactionCoordinator:
                 raise ConcurrentTransactionsError(f"the end of the last transaction of {transactional_id!r} waits")
             return session.ended
         fresh_id = -1
-        if existing is None or existing.producer_epoch >= state.PRODUCER_EPOCH_MAX:
+        if existing is None or existing.needs_producer_id:
             fresh_id = await self._logs.allocate_producer_id()
         given = state.initialise(existing, transactional_id, timeout_ms, self._logs.now_ms(), lambda: fresh_id)
         await self._state_log.write(given)
@@ -322,12 +322,15 @@ class TransactionCoordinator:
     ) -> Transaction:
         """Commit or abort. When this returns, the decision is durable and every reader sees it.
 
-        The same request again, after a lost answer, is a success.
+        The producer of what is returned goes on with the next transaction. The same request again, after a lost answer
+        and before the next transaction, returns the same.
 
         Raises:
-            InvalidPidMappingError: nobody knows the transactional id, or it belongs to another producer.
-            ProducerFencedError: a newer instance was initialised, or the transaction timed out.
-            InvalidTxnStateError: there is nothing to end, or it has ended the other way.
+            InvalidPidMappingError: the transactional id is not known, or it belongs to another producer.
+            ProducerFencedError: a newer instance was initialised, the transaction timed out, or the request is one of
+                an earlier transaction.
+            InvalidTxnStateError: there is nothing to commit, or it has ended the other way.
+            ConcurrentTransactionsError: the transaction before is being ended.
             Problem: request_timed_out; that goes on, and may yet fail while it is not decided.
             StorageError: it could not be written down.
         """
@@ -339,17 +342,13 @@ class TransactionCoordinator:
                 ended = await self._turns.in_turn(
                     transactional_id, lambda session: self._end(session, transactional_id, producer, commit=commit)
                 )
-                if ended is not None:
-                    await asyncio.shield(ended)
+                # Never what the table says now: that may be a newer instance, and its epoch would let this one back in.
+                return ended if isinstance(ended, Transaction) else await asyncio.shield(ended)
         except TimeoutError:
             raise self._too_late(transactional_id, wait_ms) from None
         except EndsLaterError:
             detail = "the transaction is decided; the next start of the service ends it"
             raise Problem(503, "shutting_down", detail, retryable=True, applied="unknown") from None
-        transaction = self._table.find(transactional_id)
-        if transaction is None:
-            raise InvalidPidMappingError(f"transactional id {transactional_id!r} was forgotten")
-        return transaction
 
     def _too_late(self, transactional_id: str, wait_ms: int) -> Problem:
         waits = self.waits_of(transactional_id)
@@ -362,22 +361,29 @@ class TransactionCoordinator:
             applied="unknown",
             waits_for=[
                 {"topic": name.topic, "partition": name.partition, "reason": waits[name]}
-                for name in sorted(waits)[:100]
+                for name in sorted(waits)[:_WAITS_SHOWN_MAX]
             ],
         )
 
     async def _end(
         self, session: Session, name: str, producer: ProducerIdentity, *, commit: bool
-    ) -> asyncio.Future[None] | None:
+    ) -> Transaction | asyncio.Future[Transaction]:
         transaction = self._table.find(name)
         if transaction is None:
             raise InvalidPidMappingError(f"there is no transactional id {name!r}")
-        decided = state.end(transaction, producer, commit=commit, now_ms=self._logs.now_ms())
-        if decided is not transaction:
+        fresh_id = await self._logs.allocate_producer_id() if transaction.needs_producer_id else state.NO_PRODUCER_ID
+        decided = state.end(transaction, producer, commit=commit, now_ms=self._logs.now_ms(), allocate=lambda: fresh_id)
+        if decided is not transaction and decided.is_ending:
             return await self._decide(session, decided)
-        return session.ended if transaction.is_ending else None
+        if decided is not transaction:
+            await self._state_log.write(decided)
+            self._table.put(decided)
+        if not decided.is_ending:
+            return decided
+        assert session.ended is not None
+        return session.ended
 
-    async def _decide(self, session: Session, decided: Transaction) -> asyncio.Future[None]:
+    async def _decide(self, session: Session, decided: Transaction) -> asyncio.Future[Transaction]:
         """Make a decision durable and begin to carry it out; done when readers see it. Holds the session's lock."""
         session.closing = True
         try:
@@ -390,37 +396,37 @@ class TransactionCoordinator:
             session.closing = False
         return self._begin_ending(decided.transactional_id)
 
-    def _begin_ending(self, name: str) -> asyncio.Future[None]:
+    def _begin_ending(self, name: str) -> asyncio.Future[Transaction]:
         session = self._turns.enter(name)
         session.ended = asyncio.get_running_loop().create_future()
-        self._turns.spawn(self._finish(name, session), f"ending a transaction of {name!r}")
+        self._turns.spawn(self._finish(name, session, session.ended), f"ending a transaction of {name!r}")
         return session.ended
 
-    async def _finish(self, name: str, session: Session) -> None:
+    async def _finish(self, name: str, session: Session, ended: asyncio.Future[Transaction]) -> None:
         """Write the markers, then that they are written. The answer does not wait for a second try of the latter."""
         ending = self._table.find(name)
         assert ending is not None
-        assert session.ended is not None
-        ended = session.ended
         try:
             if not await self._markers.write(ending, self._state_log.coordinator_epoch, session.waits):
-                ended.set_exception(EndsLaterError("the service is stopping"))
-                ended.exception()
                 return
+            complete = state.complete(ending, self._logs.now_ms())
             while not self._stopping:
                 try:
                     async with session.lock:
-                        complete = state.complete(ending, self._logs.now_ms())
                         await self._state_log.note(complete)
                         self._table.put(complete)
                         session.ended = None
                     break
                 except (StorageError, Problem) as error:
                     logger.warning("the end of a transaction of %r is not written down yet: %s", name, error)
-                    _set_done(ended)
+                    _set_done(ended, complete)
                     await self._markers.pause(RETRY_MS_MAX)
+            _set_done(ended, complete)
         finally:
-            _set_done(ended)
+            if not ended.done():
+                ended.set_exception(EndsLaterError("the service is stopping"))
+                # Nobody may be waiting for it.
+                ended.exception()
             self._turns.leave(name, session)
 
     # Background
@@ -500,6 +506,6 @@ class TransactionCoordinator:
         await self.shorten_log()
 
 
-def _set_done(future: asyncio.Future[None]) -> None:
+def _set_done(future: asyncio.Future[Transaction], complete: Transaction) -> None:
     if not future.done():
-        future.set_result(None)
+        future.set_result(complete)

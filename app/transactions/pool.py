@@ -20,7 +20,7 @@ IsCurrent = Callable[[str, ProducerIdentity], bool]
 
 
 class PooledProducer:
-    """A producer for one transaction at a time. One that is not kept comes back as another instance."""
+    """A producer for one transaction at a time. If it is not kept, its name comes back as another instance."""
 
     def __init__(self, name: str, identity: ProducerIdentity) -> None:
         self.name = name
@@ -34,8 +34,10 @@ class PooledProducer:
         self._sequences[partition] = (first + count) % SEQUENCE_COUNT
         return first
 
-    def keep(self) -> None:
-        """Its transaction has ended, and all that it sent is in the logs: it can be used again as it is."""
+    def keep(self, identity: ProducerIdentity) -> None:
+        """Its transaction has ended: it goes on with the identity that the end was answered with."""
+        self.identity = identity
+        self._sequences.clear()
         self.is_kept = True
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from app.transactions.state import Transaction
 from storage.errors import StorageError
 from storage.file_names import PartitionName
 from storage.partition_log import AppendResult
@@ -25,8 +26,8 @@ class Session:
         self.users = 0
         self.in_flight = 0
         self.closing = False
-        self.ended: asyncio.Future[None] | None = None
-        """Of the transaction that is being ended: done when its markers are durable."""
+        self.ended: asyncio.Future[Transaction] | None = None
+        """Of the transaction that is being ended: what it is once its markers are durable."""
         self.waits: dict[PartitionName, str] = {}
         """Partitions that have no marker yet, and why not."""
         self._drained: asyncio.Future[None] | None = None

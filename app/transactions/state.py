@@ -6,8 +6,13 @@
                          └──────────> PrepareAbort  ──markers written──> CompleteAbort  ──enlist──> Ongoing ...
 
 A transaction begins with the first partition that is enlisted. The record of a Prepare state is the decision: once it
-is durable, the transaction ends that way, whatever happens to the process. Whoever initialises a transactional id
-gets a higher epoch than everybody before, which fences them.
+is durable, the transaction ends that way, whatever happens to the process.
+
+Epochs tell requests apart, as in Kafka since KIP-890. Every end raises the epoch by one: the markers carry the raised
+epoch, and the producer goes on with it. A request of an earlier transaction that arrives late has an older epoch and is
+refused. Only the end that came last is recognised, until the next transaction begins: a producer sends it again after a
+lost answer. When the coordinator shuts a producer out, the epoch rises by two, so that no request of that producer
+looks like the end that came last.
 """
 
 from __future__ import annotations
@@ -27,9 +32,13 @@ from storage.errors import (
 from storage.file_names import PartitionName
 
 PRODUCER_EPOCH_MAX = 2**15 - 2
-"""The last epoch that a producer is given; the one above it only ever fences that producer."""
+"""The last epoch that a producer is given. The one above it is that of markers, and of producers that are shut out."""
 
 NO_TIME = -1
+NO_PRODUCER_ID = -1
+
+EPOCH_PER_TRANSACTION = 2
+"""``transaction.version`` from which every end raises the epoch. Records of earlier revisions have version 0."""
 
 
 class TransactionState(IntEnum):
@@ -62,6 +71,10 @@ class Transaction:
 
     Times are milliseconds since 1970; ``start_ms`` is ``NO_TIME`` before the first transaction. ``partitions`` are
     those the transaction writes to, none once it is complete.
+
+    ``version`` is Kafka's ``ClientTransactionVersion``: the rules of the last end. ``next_producer_id`` is set while a
+    transaction of the last epoch is being ended: the producer goes on with that id at epoch 0.
+    ``previous_producer_id`` is then the id that the last end came from.
     """
 
     transactional_id: str
@@ -72,11 +85,19 @@ class Transaction:
     partitions: frozenset[PartitionName] = frozenset()
     start_ms: int = NO_TIME
     updated_ms: int = NO_TIME
+    version: int = EPOCH_PER_TRANSACTION
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
 
     @property
     def producer(self) -> ProducerIdentity:
         """Who may write in it."""
         return ProducerIdentity(self.producer_id, self.producer_epoch)
+
+    @property
+    def needs_producer_id(self) -> bool:
+        """Whether the epochs of its producer id are used up: the producer goes on with another id."""
+        return self.producer_epoch >= PRODUCER_EPOCH_MAX
 
     @property
     def is_ongoing(self) -> bool:
@@ -125,7 +146,7 @@ def initialise(
         producer = ProducerIdentity(allocate(), 0)
     elif existing.is_open:
         raise ConcurrentTransactionsError(f"the last transaction of {transactional_id!r} is being ended")
-    elif existing.producer_epoch >= PRODUCER_EPOCH_MAX:
+    elif existing.needs_producer_id:
         producer = ProducerIdentity(allocate(), 0)
     else:
         producer = ProducerIdentity(existing.producer_id, existing.producer_epoch + 1)
@@ -154,43 +175,109 @@ def enlist(
     return replace(transaction, state=TransactionState.ONGOING, partitions=enlisted, start_ms=now_ms, updated_ms=now_ms)
 
 
-def end(transaction: Transaction, producer: ProducerIdentity, *, commit: bool, now_ms: int) -> Transaction:
-    """Decide. Itself when it is decided that way already: then the same request came twice.
+def end(
+    transaction: Transaction, producer: ProducerIdentity, *, commit: bool, now_ms: int, allocate: Callable[[], int]
+) -> Transaction:
+    """Decide, and raise the epoch. Itself when the same request came before and the epoch is raised already.
+
+    An abort is allowed without records: it shuts out those that are on their way. ``allocate`` gives a producer id that
+    nobody had before; it is called when the epochs of this one are used up.
 
     Raises:
-        InvalidPidMappingError, ProducerFencedError: it is not this producer's.
-        InvalidTxnStateError: there is nothing to end, or it ended the other way.
+        InvalidPidMappingError, ProducerFencedError: it is not this producer's, or an earlier transaction's.
+        InvalidTxnStateError: there is nothing to commit, or the request was decided the other way before.
+        ConcurrentTransactionsError: the transaction before is being ended.
     """
+    name = transaction.transactional_id
+    if _is_repeated(transaction, producer):
+        if transaction.commits != commit:
+            known = "committed" if transaction.commits else "aborted"
+            raise InvalidTxnStateError(f"the last transaction of {name!r} is {known}")
+        return transaction if transaction.is_ending else _raised(transaction, allocate)
     _check_producer(transaction, producer)
+    if transaction.is_ending:
+        raise ConcurrentTransactionsError(f"the last transaction of {name!r} is being ended; send it again")
     if transaction.is_ongoing:
-        return _prepared(transaction, commit=commit, now_ms=now_ms)
-    if transaction.state is TransactionState.EMPTY:
-        raise InvalidTxnStateError(f"{transaction.transactional_id!r} has no transaction: nothing was produced in it")
-    if transaction.commits != commit:
-        known = "committed" if transaction.commits else "aborted"
-        raise InvalidTxnStateError(f"the last transaction of {transaction.transactional_id!r} is {known}")
-    return transaction
+        return _prepared(transaction, commit=commit, now_ms=now_ms, allocate=allocate)
+    if commit:
+        raise InvalidTxnStateError(f"{name!r} has no transaction: nothing was produced in it")
+    return _prepared(replace(transaction, start_ms=now_ms), commit=False, now_ms=now_ms, allocate=allocate)
 
 
 def fence(transaction: Transaction, now_ms: int) -> Transaction:
     """Decide to abort an ongoing transaction over its producer's head, and shut that producer out."""
     if not transaction.is_ongoing:
         raise AssertionError(f"{transaction.transactional_id!r} is {transaction.state.name}, there is nothing to fence")
-    aborting = _prepared(transaction, commit=False, now_ms=now_ms)
-    return replace(aborting, producer_epoch=transaction.producer_epoch + 1)
+    return replace(
+        transaction,
+        state=TransactionState.PREPARE_ABORT,
+        producer_epoch=min(transaction.producer_epoch + 2, PRODUCER_EPOCH_MAX + 1),
+        updated_ms=now_ms,
+        version=EPOCH_PER_TRANSACTION,
+        previous_producer_id=NO_PRODUCER_ID,
+        next_producer_id=NO_PRODUCER_ID,
+    )
 
 
 def complete(transaction: Transaction, now_ms: int) -> Transaction:
-    """The markers are in every partition."""
+    """The markers are in every partition. The producer of what is returned goes on with the next transaction."""
     if not transaction.is_ending:
         raise AssertionError(f"{transaction.transactional_id!r} is {transaction.state.name}, not being ended")
     state = TransactionState.COMPLETE_COMMIT if transaction.commits else TransactionState.COMPLETE_ABORT
-    return replace(transaction, state=state, partitions=frozenset(), updated_ms=now_ms)
+    done = replace(transaction, state=state, partitions=frozenset(), updated_ms=now_ms)
+    if done.next_producer_id != NO_PRODUCER_ID:
+        return _rotated(done, done.next_producer_id)
+    return done if done.needs_producer_id else _raised(done, _no_other_id)
 
 
-def _prepared(transaction: Transaction, *, commit: bool, now_ms: int) -> Transaction:
-    state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
-    return replace(transaction, state=state, updated_ms=now_ms)
+def _prepared(transaction: Transaction, *, commit: bool, now_ms: int, allocate: Callable[[], int]) -> Transaction:
+    return replace(
+        transaction,
+        state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
+        producer_epoch=transaction.producer_epoch + 1,
+        updated_ms=now_ms,
+        version=EPOCH_PER_TRANSACTION,
+        previous_producer_id=NO_PRODUCER_ID,
+        next_producer_id=allocate() if transaction.needs_producer_id else NO_PRODUCER_ID,
+    )
+
+
+def _raised(transaction: Transaction, allocate: Callable[[], int]) -> Transaction:
+    """With the epoch that its end leaves; itself unless it was decided by an earlier revision, which raised none."""
+    if transaction.version >= EPOCH_PER_TRANSACTION:
+        return transaction
+    if transaction.needs_producer_id:
+        return _rotated(replace(transaction, version=EPOCH_PER_TRANSACTION), allocate())
+    return replace(transaction, version=EPOCH_PER_TRANSACTION, producer_epoch=transaction.producer_epoch + 1)
+
+
+def _no_other_id() -> int:
+    raise AssertionError("there are epochs left")
+
+
+def _rotated(transaction: Transaction, producer_id: int) -> Transaction:
+    return replace(
+        transaction,
+        producer_id=producer_id,
+        producer_epoch=0,
+        previous_producer_id=transaction.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+    )
+
+
+def _is_repeated(transaction: Transaction, producer: ProducerIdentity) -> bool:
+    """Whether this is who asked for the end that came last, and has not begun another transaction since."""
+    if transaction.is_ongoing or transaction.state is TransactionState.EMPTY:
+        return False
+    if transaction.version < EPOCH_PER_TRANSACTION:
+        return producer == transaction.producer
+    if producer.producer_id != transaction.producer_id:
+        last = ProducerIdentity(transaction.previous_producer_id, PRODUCER_EPOCH_MAX)
+        return producer == last and transaction.producer_epoch == 0
+    if transaction.producer_epoch > PRODUCER_EPOCH_MAX and transaction.next_producer_id == NO_PRODUCER_ID:
+        # Shut out in its last epoch: there was no room to raise it by two.
+        return False
+    return producer.producer_epoch == transaction.producer_epoch - 1
 
 
 def _check_producer(transaction: Transaction, producer: ProducerIdentity) -> None:

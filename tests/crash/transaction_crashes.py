@@ -17,6 +17,7 @@ from tests.crash.ledger import require
 from tests.crash.service_crashes import ServiceCrashes
 from tests.crash.simulated_disk import SimulatedDisk
 from tests.crash.transaction_workload import (
+    LATE,
     TIMEOUT_MS,
     Ledger,
     Promise,
@@ -71,6 +72,7 @@ class TransactionCrashes(ServiceCrashes[Ledger]):
                 stored.update(all_values(snapshot))
         twice = [value for value, times in stored.items() if times > 1]
         require(not twice, f"stored twice: {twice[:3]!r}")
+        require(LATE not in stored, "a late append of an ended transaction is there")
         for value, topic in ledger.plain.items():
             require(topic not in ledger.topics or value in committed, f"lost: {value[:20]!r}")
         for transaction in ledger.transactions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from app.metrics import Metrics
 from app.settings import Settings
 from app.transactions.state import ProducerIdentity
 from storage.clock import ManualClock
+from storage.errors import ProducerFencedError
 from storage.log_manager import LogManager
 from storage.partition_log import PartitionLog
 from tests.crash.inline_pools import InlinePools
@@ -23,6 +25,8 @@ from tests.transactions import TestProducer, settled
 from tests.writers import valid_batches
 
 TIMEOUT_MS = 60_000
+LATE = b"late"
+"""The value of appends that arrive after their transaction has ended."""
 PRODUCERS = ("one", "two", "three")
 CONFIG: dict[str, object] = {
     "segment.bytes": 1500,
@@ -102,6 +106,8 @@ class TransactionWorkload:
         self._mark = 0
         self._producers: dict[str, TestProducer] = {}
         self._open: dict[str, TransactionLedger] = {}
+        self._ends: dict[str, list[tuple[ProducerIdentity, bool]]] = {}
+        """Every end that each producer asked for, of which copies are still on their way."""
         self._use(new_disk(self.clock))
         self.broker = open_broker(self.disk, self.clock)
 
@@ -132,6 +138,7 @@ class TransactionWorkload:
             (self._abort, 12),
             (self._initialise, 6),
             (self._time_out, 3),
+            (self._deliver_late, 8),
             (self._append_plain, 4),
             (self._roll, 3),
             (self._checkpoint, 2),
@@ -201,8 +208,21 @@ class TransactionWorkload:
         if transaction is None:
             return
         transaction.promise = Promise.COMMITTING if commit else Promise.ABORTING
+        self._ends.setdefault(name, []).append((self._producers[name].identity, commit))
         await self._producers[name].end(commit=commit)
         transaction.promise = Promise.COMMITTED if commit else Promise.ABORTED
+        self.ledger.given[name] = self._producers[name].identity
+
+    async def _deliver_late(self, name: str) -> None:
+        """A copy of an end that was asked for before, and an append of that transaction."""
+        if name not in self._ends:
+            return
+        identity, commit = self.source.choice(self._ends[name])
+        with contextlib.suppress(ProducerFencedError):
+            await self.broker.transactions.end(name, identity, commit=commit, wait_ms=30_000)
+        log = self.source.choice(self._logs())
+        with contextlib.suppress(ProducerFencedError):
+            await self._producers[name].send_at(log, self.source.choice((0, 1, 5)), LATE, identity=identity)
 
     async def _time_out(self, _: str) -> None:
         """Everything that is open becomes too old; its producers come again."""

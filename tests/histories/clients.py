@@ -39,13 +39,16 @@ class Run:
     source: random.Random
     patience_seconds: float = PATIENCE_SECONDS
     over: bool = False
+    held: httpx.AsyncClient | None = None
+    """For requests that change something, if a proxy may hold them back."""
 
     async def ask(self, method: str, path: str, **options: Any) -> httpx.Response | None:
         """One attempt; ``None`` when the connection broke or nobody answered in time, so that nothing is known."""
         if self.source.random() < IMPATIENCE:
             options["timeout"] = self.source.uniform(*IMPATIENT_SECONDS)
         try:
-            return await self.client.request(method, path, **options)
+            client = self.held if self.held is not None and method == "POST" else self.client
+            return await client.request(method, path, **options)
         except httpx.TransportError:
             return None
 
@@ -211,6 +214,11 @@ class TransactionalProducer:
         body = {"producer_id": self._producer_id, "producer_epoch": self._producer_epoch}
         answer, _ = await self._run.insist("POST", f"/v1/transactions/{self._id}/{end}", json=body)
         _expect_success(answer)
+        following = {name: answer.json()[name] for name in body}
+        if following != body:
+            # Another identity, whose sequences begin again.
+            self._producer_id, self._producer_epoch = following["producer_id"], following["producer_epoch"]
+            self._sequences = {}
         return True
 
     async def _send(self, transaction: str) -> bool:

@@ -24,19 +24,24 @@ from storage.recovery import PartitionOpener
 from storage.segment import Segment
 from storage.segment_scan import SegmentScan, SegmentScanner
 from storage.transactions import TransactionMarker, UnstableTransactions
+from tests.earlier_transactions import end_as_before
 from tests.histories.clients import TOPIC
 
 DEFECTS: dict[str, Callable[[], None]] = {}
 FOUND_AS: dict[str, set[str]] = {}
 """The anomalies of which at least one must be found."""
+UNDISTURBED: set[str] = set()
+"""Those for which nothing has to be killed."""
 
 
-def defect(*kinds: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+def defect(*kinds: str, killed: bool = True) -> Callable[[Callable[[], None]], Callable[[], None]]:
     """Register a function that plants a defect."""
 
     def register(plant: Callable[[], None]) -> Callable[[], None]:
         DEFECTS[plant.__name__] = plant
         FOUND_AS[plant.__name__] = set(kinds)
+        if not killed:
+            UNDISTURBED.add(plant.__name__)
         return plant
 
     return register
@@ -167,6 +172,12 @@ def an_acknowledgement_names_the_offset_before() -> None:
         return wrong
 
     _patch(PartitionLog, "append", make)
+
+
+@defect("aborted read", "torn transaction", "lost write", killed=False)
+def a_transaction_has_the_epoch_of_the_one_before() -> None:
+    """As before KIP-890: a late commit or abort ends whatever transaction is open then."""
+    end_as_before()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.histories.clients import (
     records_path,
 )
 from tests.histories.history import FinalLog, History, Seen, StoredBatch
+from tests.histories.holding_proxy import HoldingProxy
 from tests.servers import ServerProcess, http_client
 
 PARTITIONS = 6
@@ -57,6 +59,8 @@ class Scenario:
         self._patience_seconds = patience_seconds
         self._port = _free_port()
         self.kill_count = 0
+        self.late_ends: Counter[int] = Counter()
+        """Requests to end a transaction that arrived late, by the status of the answer."""
 
     def run(self) -> History:
         """The history, with the final logs in it."""
@@ -80,8 +84,12 @@ class Scenario:
 
     async def _load(self, server: ServerProcess) -> tuple[History, ServerProcess]:
         limits = httpx.Limits(max_connections=64)
-        async with httpx.AsyncClient(base_url=server.url, limits=limits, timeout=30) as client:
-            run = Run(client, History(), PARTITIONS, self._source, self._patience_seconds)
+        async with (
+            HoldingProxy(self._source, self._port) as proxy,
+            httpx.AsyncClient(base_url=server.url, limits=limits, timeout=30) as client,
+            httpx.AsyncClient(base_url=proxy.url, limits=limits, timeout=30) as held,
+        ):
+            run = Run(client, History(), PARTITIONS, self._source, self._patience_seconds, held=held)
             plain = [PlainProducer(run, number, form, itertools.count()) for number, form in enumerate(PLAIN_FORMS)]
             transactional = [
                 TransactionalProducer(run, len(plain) + number, itertools.count()) for number in range(TRANSACTIONAL)
@@ -96,6 +104,8 @@ class Scenario:
             await load
             # What a producer left open would hide what comes after it from read_committed.
             await asyncio.gather(*(run.note(producer.begin_anew()) for producer in transactional))
+            await proxy.release_all()
+            self.late_ends = proxy.released
             await asyncio.gather(*(run.note(consumer.drain()) for consumer in consumers))
         return run.history, server
 
@@ -112,6 +122,8 @@ class Scenario:
             await asyncio.wait([load], timeout=pause)
             if load.done():
                 return server
+            if not self._signals:
+                continue
             server.signal(self._source.choice(self._signals))
             await asyncio.to_thread(server.wait)
             server = await asyncio.to_thread(self._start)

@@ -409,6 +409,10 @@ def test_transactions_are_listed_described_and_aborted(rollway: Rollway, service
     assert topic in rollway("transactions", "describe", "cli loader")
     assert rollway("transactions", "abort", "cli loader") == "The transaction of cli loader is aborted.\n"
     assert rollway("transactions", "list") == "No transaction is open.\n"
+    # A producer between two transactions is left alone.
+    epoch = json.loads(rollway("transactions", "describe", "cli loader", "--json"))["producer_epoch"]
+    rollway("transactions", "abort", "cli loader", status=1, error="no open transaction: it is complete_abort")
+    assert json.loads(rollway("transactions", "describe", "cli loader", "--json"))["producer_epoch"] == epoch
     rollway("transactions", "describe", "nobody", status=1, error="nobody")
     rollway("transactions", "list", "--state", "no-such", status=1, error="state")
 

@@ -22,7 +22,18 @@ def test_batches_of_a_transaction_agree(tmp_path: Path) -> None:
             body = batch_of(*["x" * 100] * size, **stamp, transactional=True)
             return Case(name, True, query=query, body=body)
 
-        for each in (
+        def agree(*cases: Case) -> None:
+            for each in cases:
+                # The first lets the tier know the query; it is the one that counts.
+                first_hot, first_twin = pair.ask(each.encode())
+                assert comparable(first_hot) == comparable(first_twin), each.name
+                before = pair.hot.hot_count
+                hot, twin = pair.ask(each.encode())
+                assert comparable(hot) == comparable(twin), each.name
+                is_valid = each.name != "an older epoch"
+                assert pair.hot.hot_count == before + is_valid, each.name
+
+        agree(
             case("its first", owned, 0),
             case("again", owned, 0),
             case("large", owned, 1, size=500),
@@ -34,12 +45,14 @@ def test_batches_of_a_transaction_agree(tmp_path: Path) -> None:
             case("nobody waits", owned, 503, query="?acks=0"),
             case("of no transaction", stranger, 0),
             case("of nobody", 10_000, 0),
-        ):
-            # The first lets the tier know the query; it is the one that counts.
-            first_hot, first_twin = pair.ask(each.encode())
-            assert comparable(first_hot) == comparable(first_twin), each.name
-            before = pair.hot.hot_count
-            hot, twin = pair.ask(each.encode())
-            assert comparable(hot) == comparable(twin), each.name
-            is_valid = each.name != "an older epoch"
-            assert pair.hot.hot_count == before + is_valid, each.name
+        )
+        for server in (pair.hot, pair.twin):
+            with http_client(server.url) as client:
+                body = {"producer_id": owned, "producer_epoch": 0}
+                answer = client.post("/v1/transactions/agree/commit", json=body).json()
+                assert (answer["producer_id"], answer["producer_epoch"]) == (owned, 1)
+        agree(
+            case("late, of the transaction before", owned, 504),
+            case("the next one's first", owned, 0, epoch=1),
+            case("late, while the next one is open", owned, 504),
+        )

@@ -42,6 +42,10 @@ def end(client: httpx.Client, name: str, how: str, producer: ProducerIdentity) -
     return client.post(f"/v1/transactions/{name}/{how}", json=producer._asdict())
 
 
+def identity_in(document: dict[str, Any]) -> ProducerIdentity:
+    return ProducerIdentity(document["producer_id"], document["producer_epoch"])
+
+
 def limits(client: httpx.Client, topic: str, partition: int = 0) -> dict[str, int]:
     answer: dict[str, int] = client.get(f"{topic}/partitions/{partition}").json()
     return answer
@@ -84,12 +88,48 @@ def test_answers_that_were_lost(client: httpx.Client, topic: str, name: str) -> 
     producer = initialise(client, name)
     assert problem(end(client, name, "commit", producer)) == (409, "invalid_txn_state", 48)
     send(client, topic, 0, producer, 0, b"a")
-    for _ in range(2):
-        assert end(client, name, "abort", producer).json()["state"] == "complete_abort"
+    answers = [end(client, name, "abort", producer).json() for _ in range(2)]
+    assert [answer["state"] for answer in answers] == ["complete_abort"] * 2
+    following = producer._replace(producer_epoch=producer.producer_epoch + 1)
+    assert [identity_in(answer) for answer in answers] == [following] * 2
     assert problem(end(client, name, "commit", producer)) == (409, "invalid_txn_state", 48)
-    again = send(client, topic, 0, producer, 0, b"a")
-    assert again.json()["duplicate"] is True
+    assert problem(send(client, topic, 0, producer, 0, b"a")) == (409, "producer_fenced", 47)
     assert client.get(f"/v1/transactions/{name}").json()["state"] == "complete_abort"
+
+
+@pytest.mark.parametrize("how", ["commit", "abort"])
+def test_a_late_request_of_the_last_transaction_is_refused(
+    client: httpx.Client, topic: str, name: str, server: ThreadedServer, how: str
+) -> None:
+    """Whatever it is, it does not end the transaction that has begun since, and is no part of it."""
+    producer = initialise(client, name)
+    send(client, topic, 0, producer, 0, b"first")
+    following = identity_in(end(client, name, "commit", producer).json())
+    assert send(client, topic, 0, following, 0, b"second").status_code == 200
+    assert problem(end(client, name, how, producer)) == (409, "producer_fenced", 47)
+    for partition in (0, 1):
+        assert problem(send(client, topic, partition, producer, 1, b"late")) == (409, "producer_fenced", 47)
+    stamp = {"Producer-Id": str(producer.producer_id), "Producer-Epoch": str(producer.producer_epoch)}
+    headers = {"Transactional-Id": name.encode(), "Base-Sequence": "1", **stamp}
+    body = {"records": [{"value": "late"}]}
+    answer = client.post(f"{topic}/partitions/0/records", json=body, headers=headers)
+    assert problem(answer) == (409, "producer_fenced", 47)
+    part = {"topic": topic.rpartition("/")[2], "partition": 0, "base_sequence": 1, **body}
+    answer = client.post("/v1/produce", json={"transactional_id": name, **producer._asdict(), "partitions": [part]})
+    assert answer.json()["results"][0]["error"]["code"] == "producer_fenced"
+    assert values(server, topic) == [[b"first"], []]
+    assert end(client, name, "commit", following).status_code == 200
+    assert values(server, topic) == [[b"first", b"second"], []]
+
+
+def test_an_abort_without_records_is_a_success(client: httpx.Client, topic: str, name: str) -> None:
+    """It shuts out requests that were given up and may still arrive."""
+    producer = initialise(client, name)
+    answer = end(client, name, "abort", producer)
+    assert (answer.status_code, answer.json()["state"]) == (200, "complete_abort")
+    assert problem(send(client, topic, 0, producer, 0, b"late")) == (409, "producer_fenced", 47)
+    assert send(client, topic, 0, identity_in(answer.json()), 0, b"a").status_code == 200
+    assert end(client, name, "commit", identity_in(answer.json())).status_code == 200
 
 
 def test_an_older_instance_is_shut_out(client: httpx.Client, topic: str, name: str) -> None:
@@ -181,6 +221,22 @@ def test_an_atomic_request(client: httpx.Client, topic: str, server: ThreadedSer
     assert [result["base_offset"] for result in answer.json()["results"]] == [0, 0, 1]
     assert values(server, topic) == [[b"v0", b"v2"], [b"v1"]]
     assert limits(client, topic)["last_stable_offset"] == 3
+
+
+def test_atomic_requests_one_after_the_other(client: httpx.Client, topic: str, server: ThreadedServer) -> None:
+    """Each is a transaction with an epoch of its own, also behind one that was aborted."""
+    name = topic.rpartition("/")[2]
+    log = server.service.broker.partition(name, 0)
+    for number in range(5):
+        part = {"partition": 0, "records": [{"value": f"v{number}"}]}
+        assert atomic(client, topic, part, {**part, "partition": 1}).status_code == 200
+        too_large = {"partition": 1, "records": [{"value": "x" * 3_000_000}]}
+        assert atomic(client, topic, part, too_large).status_code >= 400
+    assert values(server, topic) == [[b"v%d" % number for number in range(5)]] * 2
+    raw = client.get(f"{topic}/partitions/0/records?offset=0", headers={"Accept": RAW["Content-Type"]})
+    epochs = [batch.header.producer_epoch for batch in split_batches(raw.content) if not batch.header.is_control]
+    assert len(set(epochs)) == len(epochs)
+    assert log.snapshot.last_stable_offset == log.snapshot.log_end_offset
 
 
 def test_an_atomic_request_that_is_refused_in_one_place_is_nowhere(
@@ -332,11 +388,13 @@ def test_a_killed_service_remembers(tmp_path: Path) -> None:
         committed, pending = initialise(client, "committed"), initialise(client, "pending")
         plain = client.post("/v1/producers").json()["producer_id"]
         send(client, topic, 0, committed, 0, b"a")
-        assert end(client, "committed", "commit", committed).status_code == 200
+        answer = end(client, "committed", "commit", committed).json()
         send(client, topic, 1, pending, 0, b"b")
         server.kill()
     with ServerProcess(data_dir) as server, http_client(server.url) as client:
-        assert end(client, "committed", "commit", committed).json()["state"] == "complete_commit"
+        again = end(client, "committed", "commit", committed).json()
+        assert again["state"] == "complete_commit"
+        assert identity_in(again) == identity_in(answer) != committed
         assert limits(client, topic)["last_stable_offset"] == 2
         assert limits(client, topic, 1)["last_stable_offset"] == 0
         assert send(client, topic, 1, pending, 1, b"c").status_code == 200

@@ -1,4 +1,4 @@
-"""Requests of a transaction that has ended, sent again."""
+"""Requests of a transaction that an earlier revision has ended, with the epoch that it left, sent again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from storage.errors import OutOfOrderSequenceError
 from storage.partition_log import AppendResult
 from storage.producer_entry import ProducerEntry
 from tests.brokers import Stand, on_stand
+from tests.earlier_transactions import end_as_before
 from tests.transactions import TestProducer, valid_transactional
 
 
-def test_a_late_request_of_several_batches_is_known_though_only_its_last_one_is_remembered():
+def test_a_late_request_of_several_batches_is_known_though_only_its_last_one_is_remembered(monkeypatch):
     """As after a restart: a snapshot keeps the last batch alone."""
+    end_as_before(monkeypatch.setattr)
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import pytest
@@ -13,6 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.transactions import state
 from app.transactions.records import decode_value, encode_value
 from app.transactions.state import (
+    EPOCH_PER_TRANSACTION,
+    NO_PRODUCER_ID,
     PRODUCER_EPOCH_MAX,
     ProducerIdentity,
     Transaction,
@@ -29,6 +32,7 @@ from storage.file_names import PartitionName
 
 A, B = PartitionName("a", 0), PartitionName("b", 1)
 NOW = 1_700_000_000_000
+NOBODY = ProducerIdentity(-1, -1)
 
 
 def given_id(existing: Transaction | None = None, next_id: int = 7, timeout_ms: int = 60_000) -> Transaction:
@@ -44,9 +48,29 @@ def ongoing(*partitions: PartitionName) -> Transaction:
     return state.enlist(transaction, producer_of(transaction), partitions or (A,), NOW)
 
 
+def no_other_id() -> int:
+    raise AssertionError("there are epochs left")
+
+
+def end(
+    transaction: Transaction,
+    producer: ProducerIdentity | None = None,
+    *,
+    commit: bool,
+    now_ms: int = NOW,
+    allocate: Callable[[], int] = no_other_id,
+) -> Transaction:
+    who = producer_of(transaction) if producer is None else producer
+    return state.end(transaction, who, commit=commit, now_ms=now_ms, allocate=allocate)
+
+
 def ended(*, commit: bool) -> Transaction:
-    transaction = ongoing()
-    return state.complete(state.end(transaction, producer_of(transaction), commit=commit, now_ms=NOW), NOW)
+    return state.complete(end(ongoing(), commit=commit), NOW)
+
+
+def of_an_earlier_revision(transaction: Transaction, epoch: int = 0) -> Transaction:
+    """As a revision wrote it that raised no epoch at the end."""
+    return replace(transaction, producer_epoch=epoch, version=0)
 
 
 def test_a_new_id_has_epoch_0_and_every_later_instance_one_more():
@@ -86,22 +110,126 @@ def test_a_partition_that_is_enlisted_costs_nothing():
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_ending_twice_is_a_success_and_the_other_way_is_not(commit):
-    """Kafka's table of EndTxn."""
+    """Kafka's table of EndTxn, transaction version 2."""
     transaction = ongoing()
     producer = producer_of(transaction)
-    prepared = state.end(transaction, producer, commit=commit, now_ms=NOW)
+    prepared = end(transaction, commit=commit)
     complete = state.complete(prepared, NOW)
     assert complete.partitions == frozenset()
     for decided in (prepared, complete):
-        assert state.end(decided, producer, commit=commit, now_ms=NOW) is decided
+        assert producer_of(decided) == (producer.producer_id, producer.producer_epoch + 1)
+        assert end(decided, producer, commit=commit) is decided
         with pytest.raises(InvalidTxnStateError):
-            state.end(decided, producer, commit=not commit, now_ms=NOW)
+            end(decided, producer, commit=not commit)
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_nothing_can_be_ended_before_anything_was_enlisted(commit):
+@pytest.mark.parametrize("copy_commits", [True, False])
+def test_a_late_copy_of_an_end_is_refused_once_the_next_transaction_has_begun(commit, copy_commits):
+    first = ongoing()
+    complete = state.complete(end(first, commit=commit), NOW)
+    second = state.enlist(complete, producer_of(complete), (A,), NOW)
+    aborted = state.complete(end(second, commit=False), NOW)
+    for later in (second, end(second, commit=True), aborted, given_id(aborted)):
+        with pytest.raises(ProducerFencedError):
+            end(later, producer_of(first), commit=copy_commits)
+        with pytest.raises(ProducerFencedError):
+            state.enlist(later, producer_of(first), (B,), NOW)
+
+
+@pytest.mark.parametrize("transaction", [given_id(), ended(commit=True), ended(commit=False)])
+def test_without_records_there_is_an_abort_and_no_commit(transaction):
+    """The abort shuts out what was sent and is still on its way."""
     with pytest.raises(InvalidTxnStateError, match="nothing was produced"):
-        state.end(given_id(), ProducerIdentity(7, 0), commit=commit, now_ms=NOW)
+        end(transaction, commit=True)
+    prepared = end(transaction, commit=False, now_ms=NOW + 7)
+    assert (prepared.state, prepared.partitions, prepared.start_ms) == (
+        TransactionState.PREPARE_ABORT,
+        frozenset(),
+        NOW + 7,
+    )
+    complete = state.complete(prepared, NOW + 7)
+    assert complete.producer_epoch == transaction.producer_epoch + 1
+    assert end(complete, producer_of(transaction), commit=False) is complete
+    with pytest.raises(ProducerFencedError):
+        state.enlist(complete, producer_of(transaction), (A,), NOW)
+
+
+def test_the_next_transaction_waits_until_the_one_before_has_ended():
+    prepared = end(ongoing(), commit=True)
+    for commit in (True, False):
+        with pytest.raises(ConcurrentTransactionsError):
+            end(prepared, producer_of(prepared), commit=commit)
+    with pytest.raises(ConcurrentTransactionsError):
+        state.enlist(prepared, producer_of(prepared), (A,), NOW)
+
+
+@pytest.mark.parametrize("epoch", [0, PRODUCER_EPOCH_MAX - 2, PRODUCER_EPOCH_MAX - 1, PRODUCER_EPOCH_MAX])
+def test_who_is_shut_out_cannot_end_and_is_never_told_the_next_epoch(epoch):
+    """Neither end is taken for one that the producer asked for itself."""
+    transaction = state.enlist(Transaction("t", 7, epoch, 1), ProducerIdentity(7, epoch), (A,), NOW)
+    fenced = state.fence(transaction, NOW)
+    complete = state.complete(fenced, NOW)
+    for later in (fenced, complete, given_id(complete, 8)):
+        for commit in (True, False):
+            with pytest.raises((ProducerFencedError, InvalidPidMappingError)):
+                end(later, producer_of(transaction), commit=commit, allocate=lambda: 9)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_end_of_the_last_epoch_is_answered_with_another_producer_id(commit):
+    last = ProducerIdentity(7, PRODUCER_EPOCH_MAX)
+    transaction = state.enlist(Transaction("t", *last, 1), last, (A,), NOW)
+    prepared = end(transaction, commit=commit, allocate=lambda: 8)
+    # The markers go under the old id.
+    assert producer_of(prepared) == (7, PRODUCER_EPOCH_MAX + 1)
+    complete = state.complete(prepared, NOW)
+    assert producer_of(complete) == (8, 0)
+    for decided in (prepared, complete):
+        assert end(decided, last, commit=commit) is decided
+        with pytest.raises(InvalidTxnStateError):
+            end(decided, last, commit=not commit)
+    second = state.enlist(complete, producer_of(complete), (A,), NOW)
+    for later in (second, end(second, commit=True), state.complete(end(second, commit=True), NOW)):
+        with pytest.raises(InvalidPidMappingError):
+            end(later, last, commit=commit)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_an_earlier_revision_has_ended_is_answered_and_its_epoch_raised_then(commit):
+    prepared = of_an_earlier_revision(end(ongoing(), commit=commit))
+    producer = producer_of(prepared)
+    assert end(prepared, producer, commit=commit) is prepared
+    by_us = state.complete(prepared, NOW)
+    by_it = of_an_earlier_revision(ended(commit=commit))
+    for complete in (by_us, end(by_it, producer, commit=commit)):
+        assert (producer_of(complete), complete.version) == ((7, 1), EPOCH_PER_TRANSACTION)
+        assert end(complete, producer, commit=commit) is complete
+    for decided in (prepared, by_us, by_it):
+        with pytest.raises(InvalidTxnStateError):
+            end(decided, producer, commit=not commit)
+    # Its producer goes on as it did before, and from then on as it does now.
+    second = state.enlist(by_it, producer, (A,), NOW)
+    assert producer_of(state.complete(end(second, commit=True), NOW)) == (7, 1)
+
+
+def test_what_an_earlier_revision_has_ended_in_the_last_epoch_goes_on_with_another_producer_id():
+    prepared = of_an_earlier_revision(end(ongoing(), commit=True), PRODUCER_EPOCH_MAX)
+    complete = state.complete(prepared, NOW)
+    last = producer_of(complete)
+    assert last == (7, PRODUCER_EPOCH_MAX)
+    raised = end(complete, last, commit=True, allocate=lambda: 8)
+    assert producer_of(raised) == (8, 0)
+    assert end(raised, last, commit=True) is raised
+
+
+def test_whom_an_earlier_revision_has_shut_out_stays_so():
+    shut_out = producer_of(ongoing())
+    fenced = replace(state.fence(ongoing(), NOW), producer_epoch=1, version=0)
+    for later in (fenced, state.complete(fenced, NOW), replace(state.complete(fenced, NOW), version=0)):
+        for commit in (True, False):
+            with pytest.raises(ProducerFencedError):
+                end(later, shut_out, commit=commit)
 
 
 @pytest.mark.parametrize("transaction", [given_id(), ongoing(), ended(commit=True), state.fence(ongoing(), NOW)])
@@ -109,19 +237,13 @@ def test_only_its_producer_may_touch_it(transaction):
     epoch = transaction.producer_epoch
     for call in (
         lambda producer: state.enlist(transaction, producer, (A,), NOW),
-        lambda producer: state.end(transaction, producer, commit=True, now_ms=NOW),
+        lambda producer: end(transaction, producer, commit=False),
     ):
         with pytest.raises(InvalidPidMappingError):
             call(ProducerIdentity(8, epoch))
-        for other in (epoch - 1, epoch + 1):
+        for other in (epoch - 2, epoch + 1):
             with pytest.raises(ProducerFencedError):
                 call(ProducerIdentity(7, other))
-
-
-def test_nothing_is_enlisted_while_it_ends():
-    prepared = state.end(ongoing(), ProducerIdentity(7, 0), commit=True, now_ms=NOW)
-    with pytest.raises(ConcurrentTransactionsError):
-        state.enlist(prepared, ProducerIdentity(7, 0), (A,), NOW)
 
 
 def test_timeout_and_expiry():
@@ -162,17 +284,28 @@ def test_the_table_finds_by_name_and_by_producer_and_pages():
 
 @dataclass
 class Model:
-    """What one transactional id promises, said another way."""
+    """What one transactional id promises, said another way: an identity is good for one transaction."""
 
-    producers: list[ProducerIdentity] = field(default_factory=list)
+    given: list[ProducerIdentity] = field(default_factory=list)
+    """Every identity that anybody was ever told."""
+    current: ProducerIdentity = NOBODY
+    """The one that may write now; none after a fence."""
+    outcomes: dict[ProducerIdentity, bool] = field(default_factory=dict)
+    """How the transactions ended that their producer ended, by its identity then."""
     written: set[PartitionName] = field(default_factory=set)
     is_open: bool = False
-    decision: bool | None = None
-    history: list[bool] = field(default_factory=list)
+    ending: ProducerIdentity | None = None
+    """Whose transaction is being ended, ``NOBODY`` after a fence."""
+    may_repeat: ProducerIdentity | None = None
+    """Who asked for the end that came last, and may ask again."""
 
 
 class TransactionMachine(RuleBasedStateMachine):
-    """Instances of a producer come and go, also old ones that know nothing of it; the record is read back each time."""
+    """Instances of a producer come and go, and any request that was ever made may come again at any time, late.
+
+    What is older than the transaction that is open changes nothing: the record stays the very same. The record is
+    read back each time.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,77 +318,97 @@ class TransactionMachine(RuleBasedStateMachine):
         self.transaction = decode_value("t", encode_value(transaction))
         assert self.transaction == transaction
 
+    def give(self, producer: ProducerIdentity) -> None:
+        assert producer not in self.model.given, "an identity is given once"
+        self.model.given.append(producer)
+        self.model.current = producer
+
     @rule(timeout_ms=st.integers(1, 1000))
     def initialise(self, timeout_ms: int) -> None:
         before = self.transaction
-        if before is not None and (self.model.is_open or self.model.decision is not None):
+        if before is not None and (self.model.is_open or self.model.ending is not None):
             with pytest.raises(ConcurrentTransactionsError):
                 state.initialise(before, "t", timeout_ms, self.now_ms, lambda: next(self.ids))
             if before.is_ongoing:
                 self.fence()
             self.finish()
         self.become(state.initialise(self.transaction, "t", timeout_ms, self.now_ms, lambda: next(self.ids)))
-        self.model.producers.append(producer_of(self.transaction))
-        self.model.history = []
+        self.give(producer_of(self.transaction))
+        self.model.may_repeat = None
 
-    @rule()
-    def use_up_the_epochs(self) -> None:
-        if self.transaction is not None and not self.transaction.is_open:
-            self.become(Transaction("t", self.transaction.producer_id, PRODUCER_EPOCH_MAX, 1, updated_ms=self.now_ms))
-            self.model.producers.append(producer_of(self.transaction))
-            self.model.history = []
+    @precondition(lambda self: self.transaction is not None and self.model.ending is None)
+    @rule(left=st.integers(0, 2))
+    def use_up_the_epochs(self, left: int) -> None:
+        """As if there had been as many transactions."""
+        epoch = PRODUCER_EPOCH_MAX - left
+        if self.model.is_open or self.transaction.producer_epoch >= epoch:
+            return
+        producer = ProducerIdentity(self.transaction.producer_id, epoch)
+        self.become(replace(Transaction("t", *producer, 1), updated_ms=self.now_ms))
+        self.give(producer)
+        self.model.may_repeat = None
 
-    @precondition(lambda self: self.model.producers)
+    @precondition(lambda self: self.model.given)
     @rule(data=st.data(), partition=st.sampled_from([A, B]))
     def enlist(self, data: st.DataObject, partition: PartitionName) -> None:
-        producer = data.draw(st.sampled_from(self.model.producers))
-        try:
-            self.become(state.enlist(self.transaction, producer, (partition,), self.now_ms))
-        except (ProducerFencedError, InvalidPidMappingError):
-            assert producer != producer_of(self.transaction)
-        except ConcurrentTransactionsError:
-            assert self.model.decision is not None
-        else:
-            assert producer == producer_of(self.transaction)
-            assert self.model.decision is None
-            self.model.is_open = True
-            self.model.written.add(partition)
-
-    @precondition(lambda self: self.model.producers)
-    @rule(data=st.data(), commit=st.booleans())
-    def end(self, data: st.DataObject, commit: bool) -> None:
-        producer = data.draw(st.sampled_from(self.model.producers))
+        producer = data.draw(st.sampled_from(self.model.given))
         before = self.transaction
         try:
-            after = state.end(before, producer, commit=commit, now_ms=self.now_ms)
+            after = state.enlist(before, producer, (partition,), self.now_ms)
         except (ProducerFencedError, InvalidPidMappingError):
-            assert producer != producer_of(before)
+            assert producer != self.model.current or self.model.ending is not None
+            return
+        assert producer == self.model.current
+        assert self.model.ending is None
+        self.become(after)
+        self.model.is_open, self.model.may_repeat = True, None
+        self.model.written.add(partition)
+
+    @precondition(lambda self: self.model.given)
+    @rule(data=st.data(), commit=st.booleans())
+    def end(self, data: st.DataObject, commit: bool) -> None:
+        model = self.model
+        producer = data.draw(st.sampled_from(model.given))
+        before = self.transaction
+        try:
+            after = end(before, producer, commit=commit, now_ms=self.now_ms, allocate=lambda: next(self.ids))
+        except (ProducerFencedError, InvalidPidMappingError):
+            assert producer != model.may_repeat
+            assert producer != model.current or model.ending is not None
         except InvalidTxnStateError:
-            known = self.model.decision if self.model.decision is not None else (self.model.history or [None])[-1]
-            assert not self.model.is_open
-            assert known != commit
-        else:
-            assert producer == producer_of(before)
-            if self.model.is_open:
-                self.model.is_open, self.model.decision = False, commit
+            if producer == model.may_repeat:
+                assert model.outcomes[producer] != commit
             else:
+                assert producer == model.current
+                assert commit
+                assert not model.is_open
+        else:
+            if producer == model.may_repeat:
+                assert model.outcomes[producer] == commit
                 assert after is before
-                assert commit == (self.model.history[-1] if self.model.decision is None else self.model.decision)
+                return
+            assert producer == model.current
+            assert model.is_open or not commit
             self.become(after)
+            model.is_open, model.ending, model.may_repeat = False, producer, producer
+            model.outcomes[producer] = commit
 
     @precondition(lambda self: self.model.is_open)
     @rule()
     def fence(self) -> None:
         self.become(state.fence(self.transaction, self.now_ms))
-        self.model.is_open, self.model.decision = False, False
+        self.model.is_open, self.model.ending, self.model.current = False, NOBODY, NOBODY
 
-    @precondition(lambda self: self.model.decision is not None)
+    @precondition(lambda self: self.model.ending is not None)
     @rule()
     def finish(self) -> None:
         assert self.transaction.partitions == self.model.written
+        commits = self.model.outcomes.get(self.model.ending, False)
         self.become(state.complete(self.transaction, self.now_ms))
-        self.model.history.append(self.model.decision)
-        self.model.decision = None
+        assert self.transaction.commits == commits
+        if self.model.ending != NOBODY:
+            self.give(producer_of(self.transaction))
+        self.model.ending = None
         self.model.written = set()
 
     @rule(ms=st.integers(0, 2000))
@@ -263,18 +416,19 @@ class TransactionMachine(RuleBasedStateMachine):
         self.now_ms += ms
 
     @invariant()
-    def nobody_but_the_last_instance_can_write(self) -> None:
+    def only_the_last_identity_can_write(self) -> None:
         if self.transaction is None:
             return
         assert self.transaction.is_ongoing == self.model.is_open
-        assert self.transaction.is_ending == (self.model.decision is not None)
+        assert self.transaction.is_ending == (self.model.ending is not None)
         assert self.transaction.is_open or not self.transaction.partitions
-        for producer in self.model.producers[:-1]:
-            if producer == self.model.producers[-1]:
+        assert self.transaction.is_ending or self.transaction.next_producer_id == NO_PRODUCER_ID
+        for producer in self.model.given:
+            if producer == self.model.current:
                 continue
             with pytest.raises((ProducerFencedError, InvalidPidMappingError)):
                 state.enlist(self.transaction, producer, (A,), self.now_ms)
 
 
 TestTransactionMachine = TransactionMachine.TestCase
-TestTransactionMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTransactionMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
