@@ -362,16 +362,21 @@ class LogSnapshot:
         return known[1]
 
     def max_timestamp(self, isolation: Isolation = Isolation.HIGH_WATERMARK) -> TimestampedRecord | None:
-        """The first record with the largest timestamp of the visible ones (spec ListOffsets, -3)."""
+        """The first record with the largest timestamp, if it is visible (spec ListOffsets, -3).
+
+        With isolation ``LAST_STABLE`` records up to the high watermark count, and the answer is none where the largest
+        lies at or above the last stable offset: as a broker's, never a smaller one (case F-14b).
+        """
         bound = self.bound(isolation)
+        looked_at = self.high_watermark_metadata if isolation is _LAST_STABLE else bound
         best: TimestampedRecord | None = None
-        for segment, limit in self._segments_from(self.log_start_offset, bound):
+        for segment, limit in self._segments_from(self.log_start_offset, looked_at):
             if best is not None and segment.largest_timestamp.timestamp <= best.timestamp:
                 continue
             found = self._max_timestamp_of(segment, limit)
             if found is not None and (best is None or found.timestamp > best.timestamp):
                 best = found
-        return best
+        return best if best is not None and best.offset < bound.offset else None
 
     def _max_timestamp_of(self, segment: Segment, limit: int) -> TimestampedRecord | None:
         if segment.base_offset < self.log_start_offset or limit != segment.size_bytes:

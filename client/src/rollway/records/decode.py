@@ -25,7 +25,11 @@ def decompress_batch(batch: RecordBatch, *, decompressed_bytes_max: int = DECOMP
 
     Thread: any.
     """
-    return decompress(batch.header.codec, batch.body, decompressed_bytes_max)
+    body = batch.body
+    if not body and batch.header.record_count == 0:
+        # Compaction emptied it, and there is no stream of no bytes.
+        return body
+    return decompress(batch.header.codec, body, decompressed_bytes_max)
 
 
 def decode_batch(
