@@ -35,7 +35,9 @@ def with_crc(data: bytes) -> bytes:
 
 def emptied(data: bytes) -> bytes:
     """What compaction leaves of a producer's last batch: its header, with all offsets and timestamps, and no record."""
-    return with_crc(data[:8] + struct.pack(">i", 61 - 12) + data[12:27] + struct.pack(">q", -1) + data[35:57] + bytes(4))
+    return with_crc(
+        data[:8] + struct.pack(">i", 61 - 12) + data[12:27] + struct.pack(">q", -1) + data[35:57] + bytes(4)
+    )
 
 
 def snapshot(*entries: tuple[int, int, int, int, int, int, int, int]) -> bytes:
