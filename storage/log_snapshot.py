@@ -332,18 +332,31 @@ class LogSnapshot:
         return LogOffsetMetadata(offset, self.log_end_metadata.segment_base_offset, self.log_end_metadata.position)
 
     def offset_for_timestamp(
-        self, timestamp: int, isolation: Isolation = Isolation.HIGH_WATERMARK
+        self,
+        timestamp: int,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        *,
+        start_offset: Offset | None = None,
+        latest: int | None = None,
+        bytes_max: int | None = None,
     ) -> TimestampedRecord | None:
-        """The first record, in offset order, at or after ``timestamp`` that is visible (spec ListOffsets)."""
-        bound = self.bound(isolation)
-        if self.log_start_offset >= bound.offset:
+        """The first record, in offset order, at or after ``timestamp`` that is visible (spec ListOffsets).
+
+        Records below ``start_offset`` and those after ``latest`` do not count. With ``bytes_max`` one that lies further
+        behind the start may be passed over, as it is not in an answer of so many bytes.
+        """
+        bound, start = self.bound(isolation), self.log_start_offset
+        if start_offset is not None and start_offset > start:
+            start = start_offset
+        if start >= bound.offset:
             return None
-        first = max(0, bisect_right(self.base_offsets, self.log_start_offset) - 1)
-        place = first + bisect_left(self._maxima_from(first), timestamp)
+        place = max(0, bisect_right(self.base_offsets, start) - 1)
+        if start_offset is None:
+            place += bisect_left(self._maxima_from(place), timestamp)
         for segment, limit in self._segments_at(place, bound):
             if segment.largest_timestamp.timestamp < timestamp:
                 continue
-            found = segment.find_timestamp(timestamp, self.log_start_offset, limit)
+            found = segment.find_timestamp(timestamp, start, limit, latest=latest, bytes_max=bytes_max)
             if found is not None:
                 return found if found.offset < bound.offset else None
         return None

@@ -402,16 +402,33 @@ class Segment:
             end, next_offset = batch.end, Offset(batch.header.last_offset + 1)
         return SegmentRead(first.position, end - first.position, next_offset)
 
-    def find_timestamp(self, timestamp: int, start_offset: Offset, limit: int) -> TimestampedRecord | None:
-        """The first record, in offset order, at or after ``timestamp`` and at or above ``start_offset``."""
+    def find_timestamp(
+        self,
+        timestamp: int,
+        start_offset: Offset,
+        limit: int,
+        *,
+        latest: int | None = None,
+        bytes_max: int | None = None,
+    ) -> TimestampedRecord | None:
+        """The first record, in offset order, at or after ``timestamp`` and at or above ``start_offset``.
+
+        Records after ``latest`` do not count. Batches are looked at that begin within ``bytes_max`` of the first.
+        """
         nothing = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         entry = self._look_up(self.time_index, lambda index: index.lookup(timestamp), nothing)
         if entry.timestamp == NO_TIMESTAMP or not self._is_true_time_entry(entry, limit):
             entry = nothing
         start = self._verified_lower_bound(Offset(max(entry.offset, start_offset)), limit)
+        first: Position | None = None
         for batch in self.walk(start.position, limit):
-            if batch.header.max_timestamp >= timestamp and batch.header.last_offset >= start_offset:
-                found = first_record(self.file, batch, timestamp, start_offset)
+            if batch.header.last_offset < start_offset:
+                continue
+            first = batch.position if first is None else first
+            if bytes_max is not None and batch.position - first > bytes_max:
+                return None
+            if batch.header.max_timestamp >= timestamp:
+                found = first_record(self.file, batch, timestamp, start_offset, latest)
                 if found is not None:
                     return found
         return None

@@ -92,14 +92,18 @@ def _decode(file: File, batch: StoredBatch) -> RecordColumns:
     return decode_batch(read_batch(file, batch), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
 
 
-def first_record(file: File, batch: StoredBatch, timestamp: int, start_offset: Offset) -> TimestampedRecord | None:
-    """The first record at or after ``timestamp`` and at or above ``start_offset``.
+def first_record(
+    file: File, batch: StoredBatch, timestamp: int, start_offset: Offset, latest: int | None = None
+) -> TimestampedRecord | None:
+    """The first record at or after ``timestamp``, and not after ``latest``, that is at or above ``start_offset``.
 
     Raises:
         CorruptionError: the batch is damaged.
     """
     columns = _decode(file, batch)
     hits = (columns.timestamps >= timestamp) & (columns.offsets >= start_offset)
+    if latest is not None:
+        hits &= columns.timestamps <= latest
     if not hits.any():
         return None
     place = int(hits.argmax())
