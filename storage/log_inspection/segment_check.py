@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollway.records import HeaderColumns, RecordFormatError, TimestampType, decode_batch, split_batches
+from rollway.records import Codec, HeaderColumns, RecordFormatError, TimestampType, decode_batch, split_batches
+from rollway.records.compression import find_lz4_obstacle
 from storage.file_names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -242,6 +243,14 @@ class SegmentCheck:
                 batch.position,
             )
             return
+        obstacle = find_lz4_obstacle(stored.body) if stored.header.codec is Codec.LZ4 else None
+        if obstacle is not None:
+            self._walk.findings.note(
+                self._log_path,
+                f"the batch at offset {batch.base_offset} is an lz4 frame {obstacle}, which Kafka's Java clients and "
+                "tools cannot read",
+                batch.position,
+            )
         offsets, timestamps = columns.offsets, columns.timestamps
         if columns.headers is not None:
             self._check_header_names(batch, columns.headers)

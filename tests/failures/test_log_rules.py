@@ -200,7 +200,9 @@ def test_log_verify_notes_what_a_broker_accepts(copied: ThreadedServer, tmp_path
     # Without the batch whose offset deltas leave it, which is none of this.
     batches = (JUDGE / "broker-accepted-oddities.log").read_bytes()
     kept = batches[: len_of(batches)] + batches[len_of(batches) + len_of(batches[len_of(batches) :]) :]
-    (partition / f"{0:020d}.log").write_bytes(kept)
+    linked = (JUDGE / "lz4-linked-blocks.batch").read_bytes()
+    linked = (11).to_bytes(8, "big") + linked[8:12] + bytes(4) + linked[16:]
+    (partition / f"{0:020d}.log").write_bytes(kept + linked)
     command = [sys.executable, "-c", "from app.cli import main; main()"]
     arguments = ["log", "verify", str(directory.path), "--json"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
@@ -209,6 +211,7 @@ def test_log_verify_notes_what_a_broker_accepts(copied: ThreadedServer, tmp_path
     messages = " ".join(finding["message"] for finding in findings)
     assert "header name that is not UTF-8" in messages
     assert "producer 77 with epoch -1" in messages
+    assert "lz4 frame of linked blocks" in messages
 
 
 def len_of(content: bytes) -> int:
