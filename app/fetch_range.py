@@ -47,6 +47,8 @@ class FetchRequest:
     tail: int | None = None
     end_offset: int | None = None
     until: int | None = None
+    latest_ms: int | None = None
+    """Records after this time say nothing about where the range begins and ends."""
     max_records: int | None = None
     max_bytes: int = 1024 * 1024
     wait_ms: int = 0
@@ -87,7 +89,7 @@ def start_of(snapshot: LogSnapshot, request: FetchRequest) -> Offset:
     if request.tail is not None:
         return start_of_last(snapshot, request.tail, request.isolation)
     if request.timestamp is not None:
-        found = snapshot.offset_for_timestamp(request.timestamp, request.isolation)
+        found = snapshot.offset_for_timestamp(request.timestamp, request.isolation, latest=request.latest_ms)
         return bound if found is None else found.offset
     if request.offset == "earliest":
         return snapshot.log_start_offset
@@ -100,12 +102,20 @@ def start_of(snapshot: LogSnapshot, request: FetchRequest) -> Offset:
 def range_of(snapshot: LogSnapshot, request: FetchRequest, start: Offset) -> FetchRange:
     """The range from ``start`` to the nearest end that is known and visible.
 
-    ``until`` ends the range at the first record of the log at or after that time, once there is one.
+    ``until`` ends the range at its first record at or after that time, once there is one; behind what one answer holds
+    it is not looked for. A record before ``start`` that is ahead of its time ends nothing: the range would be empty for
+    as long as the log has that record.
     """
     bound = snapshot.bound(request.isolation).offset
     ends = [] if request.end_offset is None else [request.end_offset]
     if request.until is not None:
-        found = snapshot.offset_for_timestamp(request.until, request.isolation)
+        found = snapshot.offset_for_timestamp(
+            request.until,
+            request.isolation,
+            start_offset=start,
+            latest=request.latest_ms,
+            bytes_max=request.max_bytes,
+        )
         if found is not None:
             ends.append(found.offset)
     end = min(ends, default=bound + 1)

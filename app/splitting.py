@@ -112,14 +112,20 @@ def _split(broker: Broker, wanted: Sequence[_Wanted], request: SplitRequest, iso
 def _resolve(broker: Broker, wanted: _Wanted, request: SplitRequest, isolation: Isolation) -> _Resolved:
     log, snapshot, bounds = wanted
     last = snapshot.bound(isolation).offset
-    end, _ = _offset_of(
-        snapshot, "latest" if bounds.end_offset is None else bounds.end_offset, bounds.end_timestamp, isolation
-    )
     start, is_late = _offset_of(
         snapshot,
         "earliest" if bounds.start_offset is None else bounds.start_offset,
         bounds.start_timestamp,
         isolation,
+    )
+    # As ``until`` of a fetch: a record before the start that is ahead of its time ends nothing.
+    is_reversed = (bounds.end_timestamp or 0) < (bounds.start_timestamp or 0)
+    end, _ = _offset_of(
+        snapshot,
+        "latest" if bounds.end_offset is None else bounds.end_offset,
+        bounds.end_timestamp,
+        isolation,
+        None if is_reversed else start,
     )
     skipped_count = 0
     if start < snapshot.log_start_offset and request.on_truncated == "earliest":
@@ -128,15 +134,17 @@ def _resolve(broker: Broker, wanted: _Wanted, request: SplitRequest, isolation: 
         end = max(start, end)
     broker.fetching.check_offset(log, snapshot, start, last)
     broker.fetching.check_offset(log, snapshot, end, last)
-    # A time may lie before the start; then there is nothing.
+    # An end may lie before the start; then there is nothing.
     return _Resolved(SplittableRange(snapshot, min(start, end), end, isolation), skipped_count, is_late)
 
 
-def _offset_of(snapshot: LogSnapshot, place: Place, timestamp: int | None, isolation: Isolation) -> tuple[Offset, bool]:
-    """The offset of a place or a time, and whether no record is that late."""
+def _offset_of(
+    snapshot: LogSnapshot, place: Place, timestamp: int | None, isolation: Isolation, from_offset: Offset | None = None
+) -> tuple[Offset, bool]:
+    """The offset of a place, or of a time among the records from ``from_offset`` on, and whether none is that late."""
     last = snapshot.bound(isolation).offset
     if timestamp is not None:
-        found = snapshot.offset_for_timestamp(timestamp, isolation)
+        found = snapshot.offset_for_timestamp(timestamp, isolation, start_offset=from_offset)
         return (last, True) if found is None else (found.offset, False)
     if place == "earliest":
         return snapshot.log_start_offset, False

@@ -28,6 +28,7 @@ from app.strict_json import (
     refuse_duplicates,
 )
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
+from rollway.records.columns import name_from_bytes
 from schemas.base import LONG_MAX, NO_TIMESTAMP, parse_timestamp
 from schemas.names import PARTITION_MAX
 
@@ -49,7 +50,7 @@ class Base64Bytes(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=T
 
 
 class _Header(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    name: str
+    name: str | Base64Bytes
     value: str | Base64Bytes | None
 
 
@@ -222,8 +223,9 @@ def _columns_of(body: bytes | bytearray, records: list[Any], outside: int) -> tu
 
 def _header_text_count(column: list[Any]) -> int:
     headers = [header for row in column if row is not UNSET for header in row]
-    # Two names and a name's text, beside what the value is.
-    return 3 * len(headers) + _text_count([header.value for header in headers])
+    # Two names, beside what name and value are.
+    texts = _text_count([header.name for header in headers]) + _text_count([header.value for header in headers])
+    return 2 * len(headers) + texts
 
 
 def _text_count(items: list[Any]) -> int:
@@ -299,7 +301,12 @@ def _timestamps(timestamps: list[Any], now_ms: int, pointer: Callable[[int], str
 def _header_row(headers: list[_Header] | UnsetType) -> Sequence[tuple[str, bytes | None]]:
     if headers is UNSET:
         return ()
-    return [(header.name, _text_to_bytes(header.value)) for header in headers]
+    return [(_name_of(header), _text_to_bytes(header.value)) for header in headers]
+
+
+def _name_of(header: _Header) -> str:
+    name = header.name
+    return name if isinstance(name, str) else name_from_bytes(name.base64)
 
 
 class _NotBase64Error(ValueError):
@@ -381,7 +388,7 @@ class RecordDocument(msgspec.Struct, gc=False):
 
 
 class _HeaderDocument(msgspec.Struct, gc=False):
-    name: str
+    name: str | Base64Bytes
     value: str | Base64Bytes | None
 
 
@@ -428,7 +435,7 @@ def record_documents(
 
 
 def _header_documents(headers: HeaderColumns) -> list[list[Any]]:
-    names = [(name or b"").decode() for name in headers.names.to_list()]
+    names = _all_from_bytes(headers.names, "utf8")
     documents = list(map(_HeaderDocument, names, _all_from_bytes(headers.values, "utf8")))
     ends = np.cumsum(headers.counts).tolist()
     return [documents[start:end] for start, end in zip([0, *ends], ends, strict=False)]

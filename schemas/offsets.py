@@ -29,7 +29,8 @@ _SPECIAL: dict[object, SpecialTimestamp] = {
     "max_timestamp": "max_timestamp",
 }
 _PLACE_SCHEMA = timestamp_schema(
-    "A time; or earliest, latest, or max_timestamp: the record with the largest timestamp.",
+    "A time; or earliest, latest, or max_timestamp: the record with the largest timestamp, none while it is not "
+    "visible.",
     {"type": "string", "enum": list(_SPECIAL)},
 )
 

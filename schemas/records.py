@@ -40,7 +40,13 @@ class Base64Bytes(Schema):
 class RecordHeader(Schema):
     """One header of a record. Names may repeat; their order is kept."""
 
-    name: Annotated[str, Field(description="Name of the header; it may occur again.", examples=["trace"])]
+    name: Annotated[
+        str | Base64Bytes,
+        Field(
+            description="Name of the header; it may occur again. Bytes that are not text are base64.",
+            examples=["trace"],
+        ),
+    ]
     value: Annotated[
         str | Base64Bytes | None,
         Field(description="Text, or bytes that are not text; null: no value.", examples=["a1b2"]),

@@ -47,7 +47,8 @@ class SplitBounds(Schema):
     )
     end_offset: Annotated[_Place | None, Field(description="The offset after the last; or earliest, or latest.")] = None
     end_timestamp: Annotated[
-        Timestamp | None, Field(description="Up to the first record at or after this time, or to the end.")
+        Timestamp | None,
+        Field(description="Up to the first record at or after this time from the start on, or to the end."),
     ] = None
 
     @model_validator(mode="after")

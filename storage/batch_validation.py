@@ -18,6 +18,7 @@ from rollway.records import (
     LOG_OVERHEAD_BYTES,
     BatchHeader,
     BrokenRecordError,
+    Codec,
     DecompressedSizeError,
     RecordBatch,
     RecordFormatError,
@@ -30,7 +31,8 @@ from rollway.records import (
     parse_header,
 )
 from rollway.records.batch import MAGIC
-from rollway.records.columns import BoolArray, Int64Array
+from rollway.records.columns import BoolArray, Int64Array, RecordColumns
+from rollway.records.compression import find_lz4_obstacle
 from rollway.records.decode import COLUMNS_RATIO_MAX
 from rollway.records.section_facts import find_facts
 from storage.config import TopicConfig
@@ -45,7 +47,7 @@ from storage.errors import (
     UnsupportedCodecError,
 )
 from storage.offsets import NO_TIMESTAMP, LeaderEpoch, Offset
-from storage.recompression import recompress
+from storage.recompression import rebuild, recompress, stored_codec
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 RECORD_ERRORS_MAX = 100
@@ -146,7 +148,7 @@ def validate_batches(
     until they are written.
 
     Raises:
-        CorruptBatchError: not whole batches, or a wrong CRC.
+        CorruptBatchError: not whole batches, a wrong CRC, or a magic that no format has.
         InvalidRecordError: counts, offsets, attributes or records that break a rule; names the records.
         InvalidTimestampError: a timestamp outside ``message.timestamp.{before,after}.max.ms``.
         UnsupportedCodecError, MessageTooLargeError, RecordListTooLargeError.
@@ -266,7 +268,8 @@ def refusal(error: RecordFormatError, message: str) -> RefusedError:
     if isinstance(error, UnknownCodecError):
         return UnsupportedCodecError(message)
     if isinstance(error, UnsupportedMagicError):
-        return InvalidRecordError(message)
+        # The other format, or none at all: as a broker tells them apart.
+        return InvalidRecordError(message) if error.is_known else CorruptBatchError(message)
     if isinstance(error, DecompressedSizeError):
         return MessageTooLargeError(message)
     return CorruptBatchError(message)
@@ -282,27 +285,61 @@ def _validate_batch(
             f"the batch at byte {position} has {header.size_bytes} bytes; "
             f"max.message.bytes is {config.max_message_bytes}"
         )
-    if crc32c(view[position + _ATTRIBUTES_AT : end]) != header.crc:
-        RecordBatch(view[position:end]).check_crc()
+    whole = view[position:end]
+    if crc32c(whole[_ATTRIBUTES_AT:]) != header.crc:
+        RecordBatch(whole).check_crc()
     _check_header(header, config, position)
+    if header.attributes & _LOG_APPEND_TIME_BIT:
+        whole = _with_create_time(whole)
+        header = parse_header(whole)
     if header.attributes & _CODEC_MASK or config.compression_type not in _LEAVES_UNCOMPRESSED:
-        return _validate_compressed(RecordBatch(view[position:end]), config, now_ms, position)
-    body = view[position + HEADER_BYTES : end]
-    max_timestamp = _check_records(view[position:end], body, header, config, now_ms, position)
-    return _valid(view[position : position + HEADER_BYTES], body, header, max_timestamp)
+        return _validate_compressed(RecordBatch(whole), config, now_ms, position)
+    body = whole[HEADER_BYTES:]
+    checked = _check_records(whole, body, header, config, now_ms, position)
+    return _valid(whole[:HEADER_BYTES], body, header, checked.max_timestamp)
+
+
+def _with_create_time(whole: memoryview) -> memoryview:
+    """A copy of the batch whose records report the times that they were sent with, not the batch's one."""
+    copy = bytearray(whole)
+    copy[_ATTRIBUTES_AT + 1] &= ~_LOG_APPEND_TIME_BIT
+    struct.pack_into(">I", copy, _CRC_AT, crc32c(memoryview(copy)[_ATTRIBUTES_AT:]))
+    return memoryview(copy)
 
 
 def _validate_compressed(batch: RecordBatch, config: TopicConfig, now_ms: int, position: int) -> ValidBatch:
-    """A batch that comes compressed, or that the topic stores compressed."""
+    """A batch that comes compressed, or that the topic stores compressed.
+
+    Offset deltas that do not count up from 0 are replaced by such that do, as a broker does where it compresses
+    (spec E12).
+    """
+    header = batch.header
+    _check_codec(batch, config, position)
     section = decompress_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-    max_timestamp = _check_records(batch.buffer, section, batch.header, config, now_ms, position)
-    batch = recompress(batch, section, config)
+    checked = _check_records(batch.buffer, section, header, config, now_ms, position, may_renumber=True)
+    max_timestamp = checked.max_timestamp
+    if checked.renumbered is None:
+        batch = recompress(batch, section, config)
+    else:
+        batch = rebuild(header, checked.renumbered, config)
     if batch.header.size_bytes > config.max_message_bytes:
         raise MessageTooLargeError(
             f"the batch at byte {position} has {batch.header.size_bytes} bytes with compression.type "
             f"{config.compression_type}; max.message.bytes is {config.max_message_bytes}"
         )
     return _valid(batch.buffer[:HEADER_BYTES], batch.body, batch.header, max_timestamp)
+
+
+def _check_codec(batch: RecordBatch, config: TopicConfig, position: int) -> None:
+    """Refuse what is stored as it came and what Java cannot decompress, so neither Kafka's consumers nor its tools."""
+    if batch.header.attributes & _CODEC_MASK != Codec.LZ4 or stored_codec(config, Codec.LZ4) is not Codec.LZ4:
+        return
+    obstacle = find_lz4_obstacle(batch.body)
+    if obstacle is not None:
+        raise InvalidRecordError(
+            f"the batch at byte {position} is compressed as an lz4 frame {obstacle}, which Kafka's Java clients cannot "
+            "read. Send frames of independent blocks, or set the topic's compression.type to another codec"
+        )
 
 
 def _valid(head: memoryview, body: memoryview, header: BatchHeader, max_timestamp: int) -> ValidBatch:
@@ -342,8 +379,20 @@ def _check_header(header: BatchHeader, config: TopicConfig, position: int) -> No
             f"{where} has producer id {header.producer_id} with epoch {header.producer_epoch} and "
             f"base sequence {header.base_sequence}; neither may be negative"
         )
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and config.message_timestamp_type == "CreateTime":
-        raise InvalidTimestampError(f"{where} claims LogAppendTime, but the topic's timestamps are CreateTime")
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and (
+        config.message_timestamp_type != "CreateTime" or header.max_timestamp == NO_TIMESTAMP
+    ):
+        detail = "a producer does not set the timestamp type to LogAppendTime"
+        places = range(min(header.record_count, RECORD_ERRORS_MAX))
+        raise InvalidTimestampError(f"{where}: {detail}", [RecordError(place, detail) for place in places])
+
+
+class _Checked(NamedTuple):
+    """What the check of a batch's records found: their largest timestamp, and the records as columns if they need
+    other offset deltas than they have."""
+
+    max_timestamp: int
+    renumbered: RecordColumns | None = None
 
 
 def _check_records(
@@ -353,10 +402,13 @@ def _check_records(
     config: TopicConfig,
     now_ms: int,
     position: int,
-) -> int:
-    """Spec E14, every record of the batch ``whole``; return the largest timestamp.
+    *,
+    may_renumber: bool = False,
+) -> _Checked:
+    """Check every record of the batch ``whole`` (spec E14).
 
-    Records become columns only when one of them may break a rule, to name those that do.
+    Records become columns only when one of them may break a rule, to name those that do. With ``may_renumber`` offset
+    deltas that are not 0, 1, 2, ... break none.
     """
     is_compressed = header.attributes & _CODEC_MASK
     facts = find_facts(
@@ -365,23 +417,19 @@ def _check_records(
     if facts is not None:
         oldest = header.base_timestamp + facts.timestamp_delta_min
         newest = header.base_timestamp + facts.timestamp_delta_max
-        if header.attributes & _LOG_APPEND_TIME_BIT:
-            oldest = newest = header.max_timestamp
         if _is_in_time(oldest, newest, config, now_ms) and not (facts.has_null_key and config.compacts):
-            return newest
+            return _Checked(newest)
     columns = decode_batch(RecordBatch(whole), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX, section=section)
-    faults = [
-        _Fault(
-            columns.offsets - header.base_offset != np.arange(header.record_count, dtype=np.int64),
-            "the offset delta is not the record's place in the batch",
-        )
-    ]
+    misplaced = columns.offsets - header.base_offset != np.arange(header.record_count, dtype=np.int64)
+    faults = []
+    if not may_renumber:
+        faults.append(_Fault(misplaced, "the offset delta is not the record's place in the batch"))
     if config.compacts and columns.keys.nulls is not None:
         faults.append(_Fault(columns.keys.nulls, "a compacted topic needs a key"))
     if config.message_timestamp_type == "CreateTime":
         faults.append(_timestamp_fault(columns.timestamps, config, now_ms))
     _raise_faults(faults, f"the batch at byte {position}")
-    return int(columns.timestamps.max())
+    return _Checked(int(columns.timestamps.max()), columns if misplaced.any() else None)
 
 
 def _is_in_time(oldest: int, newest: int, config: TopicConfig, now_ms: int) -> bool:

@@ -51,6 +51,10 @@ class DirectoryCheckpoints:
         self._high_watermarks = OffsetCheckpoint(file_system, directory / HIGH_WATERMARK_CHECKPOINT)
         self._writing = threading.Lock()
         self._durable_log_starts: dict[PartitionName, Offset] = {}
+        # Where the first segments begin, as far as that is known to be durable: Kafka's file has the partitions that
+        # begin above theirs.
+        self._first_bases: dict[PartitionName, Offset] = {}
+        self._written_log_starts: dict[PartitionName, Offset] = {}
         self._known: frozenset[PartitionName] = frozenset()
         self._written_high_watermarks: dict[PartitionName, Offset] | None = None
         self.recovery_points: dict[PartitionName, Offset] = {}
@@ -63,7 +67,10 @@ class DirectoryCheckpoints:
         self.gaps.read()
         checked = self._read_checked()
         self._known = frozenset(checked)
-        self._durable_log_starts = {**_read(self._log_starts), **checked}
+        self._written_log_starts = _read(self._log_starts)
+        self._durable_log_starts = {**self._written_log_starts, **checked}
+        # What had no line began with its first segment when the file was written.
+        self._first_bases = {name: offset for name, offset in checked.items() if name not in self._written_log_starts}
 
     @property
     def log_starts(self) -> Mapping[PartitionName, Offset]:
@@ -90,17 +97,26 @@ class DirectoryCheckpoints:
                 self._recovery_points.write(lowered)
                 self.recovery_points = lowered
 
-    def raise_log_starts(self, offsets: Mapping[PartitionName, Offset]) -> None:
-        """Raise some partitions' log start offsets; none falls. Durable: on return."""
+    def raise_log_starts(
+        self, offsets: Mapping[PartitionName, Offset], first_bases: Mapping[PartitionName, Offset]
+    ) -> None:
+        """Raise some partitions' log start offsets; none falls. Durable: on return.
+
+        ``first_bases`` are the base offsets of their first segments. A partition that begins there has no line in
+        Kafka's file, as a broker writes it (case RT-8). Whatever lay below must be durably gone.
+        """
         with self._writing:
             raised = dict(self._durable_log_starts)
             for name, offset in offsets.items():
                 raised[name] = max(raised.get(name, Offset(0)), offset)
+            self._first_bases.update(first_bases)
             self._write_log_starts(raised)
 
     def set_log_start(self, name: PartitionName, offset: Offset) -> None:
         """Let one partition begin at ``offset``; also lower than before, for truncation. Durable: on return."""
         with self._writing:
+            if offset < self._first_bases.get(name, Offset(0)):
+                del self._first_bases[name]
             self._write_log_starts({**self._durable_log_starts, name: offset})
 
     def forget(self, names: Iterable[PartitionName]) -> None:
@@ -108,6 +124,8 @@ class DirectoryCheckpoints:
         gone = set(names)
         self.gaps.forget(gone)
         with self._writing:
+            for name in gone:
+                self._first_bases.pop(name, None)
             self._write_log_starts(
                 {name: offset for name, offset in self._durable_log_starts.items() if name not in gone}
             )
@@ -126,9 +144,11 @@ class DirectoryCheckpoints:
     def _write_log_starts(self, offsets: Mapping[PartitionName, Offset]) -> None:
         if offsets != self._durable_log_starts:
             self.ballast.run(lambda: self._write_checked(offsets))
-            moved = {name: offset for name, offset in offsets.items() if offset > 0}
+        moved = {name: offset for name, offset in offsets.items() if offset > self._first_bases.get(name, 0)}
+        if offsets != self._durable_log_starts or moved != self._written_log_starts:
             self.ballast.run(lambda: self._log_starts.write(moved))
-            self._durable_log_starts = dict(offsets)
+            self._written_log_starts = moved
+        self._durable_log_starts = dict(offsets)
 
     def _write_checked(self, offsets: Mapping[PartitionName, Offset]) -> None:
         entries = [[name.topic, name.partition, offset] for name, offset in offsets.items()]

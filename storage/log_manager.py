@@ -459,7 +459,11 @@ class LogManager:
         """Write the recovery points and the log start offsets of all partitions (spec E25)."""
         logs = self._logs()
         self._checkpoints.write_recovery_points({log.name: log.recovery_point for log in logs})
-        self._checkpoints.raise_log_starts({log.name: log.snapshot.log_start_offset for log in logs})
+        snapshots = {log.name: log.snapshot for log in logs}
+        self._checkpoints.raise_log_starts(
+            {name: snapshot.log_start_offset for name, snapshot in snapshots.items()},
+            {name: snapshot.base_offsets[0] for name, snapshot in snapshots.items()},
+        )
 
     def checkpoint_high_watermarks(self) -> None:
         """Write the high watermarks of all partitions, if any has moved (spec E24)."""

@@ -349,18 +349,31 @@ class LogSnapshot:
         return LogOffsetMetadata(offset, self.log_end_metadata.segment_base_offset, self.log_end_metadata.position)
 
     def offset_for_timestamp(
-        self, timestamp: int, isolation: Isolation = Isolation.HIGH_WATERMARK
+        self,
+        timestamp: int,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        *,
+        start_offset: Offset | None = None,
+        latest: int | None = None,
+        bytes_max: int | None = None,
     ) -> TimestampedRecord | None:
-        """The first record, in offset order, at or after ``timestamp`` that is visible (spec ListOffsets)."""
-        bound = self.bound(isolation)
-        if self.log_start_offset >= bound.offset:
+        """The first record, in offset order, at or after ``timestamp`` that is visible (spec ListOffsets).
+
+        Records below ``start_offset`` and those after ``latest`` do not count. With ``bytes_max`` one that lies further
+        behind the start may be passed over, as it is not in an answer of so many bytes.
+        """
+        bound, start = self.bound(isolation), self.log_start_offset
+        if start_offset is not None and start_offset > start:
+            start = start_offset
+        if start >= bound.offset:
             return None
-        first = max(0, bisect_right(self.base_offsets, self.log_start_offset) - 1)
-        place = first + bisect_left(self._maxima_from(first), timestamp)
+        place = max(0, bisect_right(self.base_offsets, start) - 1)
+        if start_offset is None:
+            place += bisect_left(self._maxima_from(place), timestamp)
         for segment, limit in self._segments_at(place, bound):
             if segment.largest_timestamp.timestamp < timestamp:
                 continue
-            found = segment.find_timestamp(timestamp, self.log_start_offset, limit)
+            found = segment.find_timestamp(timestamp, start, limit, latest=latest, bytes_max=bytes_max)
             if found is not None:
                 return found if found.offset < bound.offset else None
         return None
@@ -379,16 +392,21 @@ class LogSnapshot:
         return known[1]
 
     def max_timestamp(self, isolation: Isolation = Isolation.HIGH_WATERMARK) -> TimestampedRecord | None:
-        """The first record with the largest timestamp of the visible ones (spec ListOffsets, -3)."""
+        """The first record with the largest timestamp, if it is visible (spec ListOffsets, -3).
+
+        With isolation ``LAST_STABLE`` records up to the high watermark count, and the answer is none where the largest
+        lies at or above the last stable offset: as a broker's, never a smaller one (case F-14b).
+        """
         bound = self.bound(isolation)
+        looked_at = self.high_watermark_metadata if isolation is _LAST_STABLE else bound
         best: TimestampedRecord | None = None
-        for segment, limit in self._segments_from(self.log_start_offset, bound):
+        for segment, limit in self._segments_from(self.log_start_offset, looked_at):
             if best is not None and segment.largest_timestamp.timestamp <= best.timestamp:
                 continue
             found = self._max_timestamp_of(segment, limit)
             if found is not None and (best is None or found.timestamp > best.timestamp):
                 best = found
-        return best
+        return best if best is not None and best.offset < bound.offset else None
 
     def _max_timestamp_of(self, segment: Segment, limit: int) -> TimestampedRecord | None:
         if segment.base_offset < self.log_start_offset or limit != segment.size_bytes:

@@ -178,7 +178,7 @@ class LogWriter(WrittenLog):
         """Write one batch as a leader stored it, at the log end; offsets, epoch and producer are not checked here."""
         request, waiting = AppendRequest((batch,)), _Waiting(self.producers)
         header = batch.header
-        if self._must_roll(request, (batch,)):
+        if self._must_roll(request, (batch,), last_offset=Offset(header.last_offset)):
             self.roll(Offset(header.base_offset))
         active = self.written.active
         draft = waiting.producers.draft()
@@ -334,9 +334,17 @@ class LogWriter(WrittenLog):
         return count > 0 and self.written.active.index_room() <= count + request.batch_count
 
     def _must_roll(
-        self, request: AppendRequest, batches: Sequence[ValidBatch], waiting: _Waiting | None = None
+        self,
+        request: AppendRequest,
+        batches: Sequence[ValidBatch],
+        waiting: _Waiting | None = None,
+        last_offset: Offset | None = None,
     ) -> bool:
-        """Spec E6, before an append."""
+        """Say whether the active segment must be rolled before an append (spec E6).
+
+        ``last_offset`` is that of the request's last record where the batches bring their offsets with them. Otherwise
+        they get the offsets from the log end on, one for each record.
+        """
         active = self.written.segments[-1]
         if active.sealed:
             return True
@@ -346,8 +354,9 @@ class LogWriter(WrittenLog):
             return True
         if active.index_room() <= 0 and (size_bytes > 0 or active.offset_index.get().entry_count > 0):
             return True
-        log_end = self.written.log_end.offset if waiting is None else self._end_of(waiting)
-        last_offset = log_end + request.record_count - 1
+        if last_offset is None:
+            log_end = self.written.log_end.offset if waiting is None else self._end_of(waiting)
+            last_offset = Offset(log_end + request.record_count - 1)
         if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
             return True
         if size_bytes == 0:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
 from rollway.records import (
     Codec,
     DecodedMessages,
@@ -27,6 +29,7 @@ from storage.errors import (
     RecordError,
     RecordListTooLargeError,
 )
+from storage.offsets import NO_TIMESTAMP
 from storage.recompression import level_of, stored_codec
 
 
@@ -40,7 +43,8 @@ def convert_message_set(buffer: bytes | bytearray | memoryview, config: TopicCon
     Raises:
         CorruptBatchError: a wrong size, CRC or compressed stream.
         InvalidRecordError: another magic, or messages that break a rule; names them by their place in the body.
-        InvalidTimestampError: a timestamp out of range, or log append time claimed on a topic with create time.
+        InvalidTimestampError: a timestamp out of range; or log append time claimed on a topic that stamps messages
+            itself, or for a message without a time.
         UnsupportedCodecError: a codec that these formats do not know, such as zstd (case V-25).
         MessageTooLargeError: a message, or the batch it becomes, is larger than ``max.message.bytes``.
         RecordListTooLargeError: the batches do not fit into one segment.
@@ -51,8 +55,8 @@ def convert_message_set(buffer: bytes | bytearray | memoryview, config: TopicCon
     batches: list[ValidBatch] = []
     record_count = 0
     for messages in _checked(view, config):
-        if messages.timestamp_type is TimestampType.LOG_APPEND_TIME and config.message_timestamp_type == "CreateTime":
-            raise _claims_append_time(record_count, len(messages))
+        if messages.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            _check_append_time(messages, config, record_count)
         try:
             batches += validate_each(_encoded(messages, config), config, now_ms)
         except InvalidRecordError as error:
@@ -119,10 +123,19 @@ def _encoded(messages: DecodedMessages, config: TopicConfig) -> list[bytes]:
     return encode_batches(messages.columns, batch_bytes_max=batch_bytes_max, codec=codec, level=level)
 
 
-def _claims_append_time(first: int, count: int) -> InvalidTimestampError:
-    detail = "the message claims LogAppendTime, but the topic's timestamps are CreateTime"
-    places = range(first, first + min(count, RECORD_ERRORS_MAX))
-    return InvalidTimestampError(f"message {first}: {detail}", [RecordError(place, detail) for place in places])
+def _check_append_time(messages: DecodedMessages, config: TopicConfig, before: int) -> None:
+    """Refuse messages that claim LogAppendTime where a broker does; elsewhere they keep the times that they have.
+
+    ``before`` is how many messages of the body come before them.
+    """
+    claims = messages.columns.timestamps == NO_TIMESTAMP
+    if config.message_timestamp_type != "CreateTime":
+        claims[:] = True
+    places = np.flatnonzero(claims)[:RECORD_ERRORS_MAX] + before
+    if len(places):
+        detail = "a producer does not set the timestamp type to LogAppendTime"
+        errors = [RecordError(int(place), detail) for place in places]
+        raise InvalidTimestampError(f"message {int(places[0])}: {detail}", errors)
 
 
 def _moved(error: InvalidRecordError, before: int) -> InvalidRecordError:

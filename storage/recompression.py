@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollway.records import Codec, RecordBatch
+from rollway.records import BatchHeader, Codec, RecordBatch, RecordColumns, encode_batch
 from rollway.records.batch import build_batch, codec_changed
 from rollway.records.compression import compress
 from storage.config import TopicConfig
@@ -45,3 +45,22 @@ def recompress(batch: RecordBatch, section: bytes | memoryview, config: TopicCon
         return batch
     records = compress(target, section, level_of(config, target))
     return RecordBatch(build_batch(codec_changed(batch.header, target), records))
+
+
+def rebuild(header: BatchHeader, columns: RecordColumns, config: TopicConfig) -> RecordBatch:
+    """A batch of these records with the offset deltas 0, 1, 2, ..., as the topic stores it.
+
+    ``header`` is that of the batch they came in; its codec is the source of ``stored_codec``.
+    """
+    target = stored_codec(config, header.codec)
+    return RecordBatch(
+        encode_batch(
+            columns,
+            codec=target,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.is_transactional,
+            level=level_of(config, target),
+        )
+    )

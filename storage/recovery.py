@@ -125,7 +125,8 @@ class PartitionOpener:
         expected_start = self._log_start = self._expected_start()
         self._lost = find_lost_segments(self._file_system, self._directory, expected_start)
         witnesses = [lost.base_offset for lost in self._lost]
-        clear_leftovers(self._file_system, self._directory, clean=self._clean, witnesses=witnesses)
+        for note in clear_leftovers(self._file_system, self._directory, clean=self._clean, witnesses=witnesses):
+            self._note(note)
         segments = self._split_far(self._find_segments())
         if segments:
             segments = self._drop_below_log_start(segments, expected_start)

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from rollway.records import TimestampType
 from storage.batch_search import BatchSearch, SegmentRead
 from storage.batch_validation import ValidBatch
 from storage.batch_walk import StoredBatch
@@ -32,7 +31,7 @@ from storage.segment_file import SegmentFile
 from storage.segment_indexes import open_offset_index, open_time_index, peek_largest_timestamp, verified
 from storage.segment_transactions import SegmentTransactions
 from storage.time_index import TimeIndex
-from storage.timestamped_records import TimestampedRecord, first_record, largest_record
+from storage.timestamped_records import TimestampedRecord, find_largest, first_record, first_timestamp
 
 _logger = logging.getLogger(__name__)
 
@@ -403,45 +402,45 @@ class Segment:
             end, next_offset = batch.end, Offset(batch.header.last_offset + 1)
         return SegmentRead(first.position, end - first.position, next_offset)
 
-    def find_timestamp(self, timestamp: int, start_offset: Offset, limit: int) -> TimestampedRecord | None:
-        """The first record, in offset order, at or after ``timestamp`` and at or above ``start_offset``."""
+    def find_timestamp(
+        self,
+        timestamp: int,
+        start_offset: Offset,
+        limit: int,
+        *,
+        latest: int | None = None,
+        bytes_max: int | None = None,
+    ) -> TimestampedRecord | None:
+        """The first record, in offset order, at or after ``timestamp`` and at or above ``start_offset``.
+
+        Records after ``latest`` do not count. Batches are looked at that begin within ``bytes_max`` of the first.
+        """
         nothing = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         entry = self._look_up(self.time_index, lambda index: index.lookup(timestamp), nothing)
         if entry.timestamp == NO_TIMESTAMP or not self._is_true_time_entry(entry, limit):
             entry = nothing
         start = self._verified_lower_bound(Offset(max(entry.offset, start_offset)), limit)
+        first: Position | None = None
         for batch in self.walk(start.position, limit):
-            if batch.header.max_timestamp >= timestamp and batch.header.last_offset >= start_offset:
-                found = first_record(self.file, batch, timestamp, start_offset)
+            if batch.header.last_offset < start_offset:
+                continue
+            first = batch.position if first is None else first
+            if bytes_max is not None and batch.position - first > bytes_max:
+                return None
+            if batch.header.max_timestamp >= timestamp:
+                found = first_record(self.file, batch, timestamp, start_offset, latest)
                 if found is not None:
                     return found
         return None
 
     def find_max_timestamp(self, start_offset: Offset, limit: int) -> TimestampedRecord | None:
         """The first record with the largest timestamp among those at or above ``start_offset``."""
-        largest: StoredBatch | None = None
-        best: TimestampedRecord | None = None
-        for batch in self.walk(self._verified_lower_bound(start_offset, limit).position, limit):
-            header = batch.header
-            if header.last_offset < start_offset or header.max_timestamp == NO_TIMESTAMP:
-                continue
-            if header.base_offset < start_offset:
-                # Its largest may lie below the start: only its records can tell.
-                found = largest_record(self.file, batch, start_offset)
-                best = found if found.timestamp != NO_TIMESTAMP else None
-            elif largest is None or header.max_timestamp > largest.header.max_timestamp:
-                largest = batch
-        if largest is not None and (best is None or largest.header.max_timestamp > best.timestamp):
-            best = largest_record(self.file, largest, start_offset)
-        return best
+        start = self._verified_lower_bound(start_offset, limit).position
+        return find_largest(self.file, lambda: self.walk(start, limit), start_offset)
 
     def first_record_timestamp(self) -> int:
         """The timestamp of the segment's first record, ``NO_TIMESTAMP`` without records."""
-        first = next(self.walk(0, self.size_bytes), None)
-        if first is None:
-            return NO_TIMESTAMP
-        stamped_on_append = first.header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        return first.header.max_timestamp if stamped_on_append else first.header.base_timestamp
+        return first_timestamp(self.file, self.walk(0, self.size_bytes))
 
     @property
     def first_timestamp(self) -> int:

@@ -81,25 +81,27 @@ def split_segment(file_system: FileSystem, segment: Segment, position: Position,
     )
     for base, part in parts:
         _copy(file_system, segment.file, part, _path(directory, base, LOG_SUFFIX + CLEANED_SUFFIX))
+    below = [entry for entry in aborted if entry.last_offset < base_offset]
     if aborted:
         # Before the log is there, which then never lacks it.
         above = [entry for entry in aborted if entry.last_offset >= base_offset]
         write_transaction_index(file_system, _path(directory, base_offset, TRANSACTION_INDEX_SUFFIX), above)
+        cleaned = _path(directory, segment.base_offset, TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX)
+        write_transaction_index(file_system, cleaned, below)
     file_system.sync_directory(directory)
     # The higher first and durably: a swap counts only if nothing at or below it is still being made.
-    for base, _ in parts:
+    waiting = [(base_offset, LOG_SUFFIX), (segment.base_offset, LOG_SUFFIX)]
+    if below:
+        waiting.insert(1, (segment.base_offset, TRANSACTION_INDEX_SUFFIX))
+    for base, suffix in waiting:
         file_system.rename(
-            _path(directory, base, LOG_SUFFIX + CLEANED_SUFFIX), _path(directory, base, LOG_SUFFIX + SWAP_SUFFIX)
+            _path(directory, base, suffix + CLEANED_SUFFIX), _path(directory, base, suffix + SWAP_SUFFIX)
         )
         file_system.sync_directory(directory)
     segment.close_file()
     indexes = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
     remove_segment_files(file_system, directory, segment.base_offset, indexes)
     clear_leftovers(file_system, directory, clean=False)
-    if aborted:
-        # One that still has all of it speaks of other segments' markers, and would be made anew.
-        below = [entry for entry in aborted if entry.last_offset < base_offset]
-        write_transaction_index(file_system, _path(directory, segment.base_offset, TRANSACTION_INDEX_SUFFIX), below)
 
 
 def _aborted(segment: Segment) -> list[AbortedTransaction]:

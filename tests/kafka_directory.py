@@ -33,6 +33,13 @@ def with_crc(data: bytes) -> bytes:
     return data[:17] + struct.pack(">I", crc32c.crc32c(data[21:])) + data[21:]
 
 
+def emptied(data: bytes) -> bytes:
+    """What compaction leaves of a producer's last batch: its header, with all offsets and timestamps, and no record."""
+    return with_crc(
+        data[:8] + struct.pack(">i", 61 - 12) + data[12:27] + struct.pack(">q", -1) + data[35:57] + bytes(4)
+    )
+
+
 def snapshot(*entries: tuple[int, int, int, int, int, int, int, int]) -> bytes:
     """A producer snapshot: (producer, epoch, last sequence, last offset, delta, time, coordinator, txn first)."""
     body = struct.pack(">i", len(entries)) + b"".join(struct.pack(">qhiqiqiq", *entry) for entry in entries)

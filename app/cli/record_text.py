@@ -60,7 +60,10 @@ class OutgoingRecord:
         if self.timestamp is not None:
             record["timestamp"] = self.timestamp
         if self.headers:
-            record["headers"] = [{"name": name, "value": text_or_base64(value)} for name, value in self.headers]
+            record["headers"] = [
+                {"name": text_or_base64(_name_bytes(name)), "value": text_or_base64(value)}
+                for name, value in self.headers
+            ]
         return record
 
 
@@ -230,6 +233,19 @@ def _headers(value: Any, to_bytes: Callable[[Any], bytes | None]) -> tuple[tuple
         return ()
     if isinstance(value, Mapping):
         return tuple((str(name), to_bytes(each)) for name, each in value.items())
-    if isinstance(value, list) and all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in value):
-        return tuple((each["name"], to_bytes(each.get("value"))) for each in value)
+    if isinstance(value, list) and all(isinstance(each, dict) and _is_name(each.get("name")) for each in value):
+        return tuple((_name_text(each["name"]), to_bytes(each.get("value"))) for each in value)
     raise RecordTextError('headers are an object, or a list of {"name", "value"}')
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, dict) and set(value) == {"base64"})
+
+
+def _name_text(name: Any) -> str:
+    """A header's name as text, in which bytes that are not UTF-8 are lone surrogates, as in ``rollway.records``."""
+    return (value_bytes(name) or b"").decode("utf-8", "surrogateescape")
+
+
+def _name_bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")

@@ -88,7 +88,8 @@ class FetchParameters(BaseModel):
     ] = None
     end_offset: Annotated[OffsetParameter | None, Field(description="End before this offset.")] = None
     until: Annotated[
-        TimestampParameter | None, Field(description="End before the first record of the log at or after this time.")
+        TimestampParameter | None,
+        Field(description="End before the first record at or after this time, from the start of the range on."),
     ] = None
     max_records: Annotated[
         Annotated[int, WholeNumber(1, RECORDS_MAX)] | None,
@@ -148,8 +149,13 @@ class FetchParameters(BaseModel):
             ]
             raise Problem(422, "invalid_request", f"{given[0]} is for {MESSAGE_SET} only", errors=faults)
 
-    def request(self, bytes_max: int) -> FetchRequest:
+    def _ends_before(self, now_ms: int | None) -> bool:
+        return self.until is not None and now_ms is not None and self.until <= now_ms
+
+    def request(self, bytes_max: int, now_ms: int | None = None) -> FetchRequest:
         """What is asked for, within the service's limit.
+
+        In a range with ``until`` before ``now_ms`` the records that are later than that are passed over.
 
         Raises:
             Problem: 422, no start or more than one.
@@ -165,6 +171,7 @@ class FetchParameters(BaseModel):
             tail=self.tail,
             end_offset=self.end_offset,
             until=self.until,
+            latest_ms=now_ms if self._ends_before(now_ms) else None,
             max_records=self.max_records,
             max_bytes=min(self.max_bytes, bytes_max),
             wait_ms=self.wait_ms,
@@ -287,7 +294,7 @@ async def fetch_records(
     media_type = accept(request, [JSON, NDJSON, RECORD_BATCHES, MESSAGE_SET])
     parameters.check_media_type(media_type)
     quotas, client = broker.quotas, Client.of_request()
-    wanted = parameters.request(quotas.fetch_bytes_max(client, broker.settings.fetch_bytes_max))
+    wanted = parameters.request(quotas.fetch_bytes_max(client, broker.settings.fetch_bytes_max), broker.now_ms())
     remember(request, parameters)
     if media_type != RECORD_BATCHES:
         wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollway.records import RecordFormatError, TimestampType, decode_batch, split_batches
+from rollway.records import Codec, HeaderColumns, RecordFormatError, TimestampType, decode_batch, split_batches
+from rollway.records.compression import find_lz4_obstacle
 from storage.file_names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -30,6 +31,7 @@ from storage.log_inspection.stored_files import (
     read_transaction_entries,
 )
 from storage.log_inspection.transaction_check import TransactionWalk
+from storage.offsets import NO_TIMESTAMP
 
 SEGMENT_OFFSETS_MAX = 2**31 - 1
 DECODED_BATCH_BYTES_MAX = 64 << 20
@@ -193,6 +195,14 @@ class SegmentCheck:
             self._walk.findings.damage(self._log_path, str(error), position)
 
     def _check_header(self, batch: StoredBatch) -> None:
+        if batch.producer_id >= 0 and batch.producer_epoch < 0 <= batch.base_sequence:
+            # A broker stores it, though no client sends it.
+            self._walk.findings.note(
+                self._log_path,
+                f"the batch at offset {batch.base_offset} has producer {batch.producer_id} with epoch "
+                f"{batch.producer_epoch}",
+                batch.position,
+            )
         for problem in self._header_problems(batch):
             self._walk.findings.damage(
                 self._log_path, f"batch at offset {batch.base_offset}: {problem}", batch.position
@@ -211,7 +221,7 @@ class SegmentCheck:
             yield f"it is a control batch of {batch.record_count} records"
         if batch.producer_id < 0 <= batch.base_sequence:
             yield f"it has sequence {batch.base_sequence} and no producer"
-        if batch.producer_id >= 0 and batch.producer_epoch < 0:
+        if batch.producer_id >= 0 and batch.producer_epoch < 0 and batch.base_sequence < 0:
             yield f"producer {batch.producer_id} has epoch {batch.producer_epoch}"
         if batch.is_transactional and batch.producer_id < 0:
             yield "it is transactional and has no producer"
@@ -233,7 +243,17 @@ class SegmentCheck:
                 batch.position,
             )
             return
+        obstacle = find_lz4_obstacle(stored.body) if stored.header.codec is Codec.LZ4 else None
+        if obstacle is not None:
+            self._walk.findings.note(
+                self._log_path,
+                f"the batch at offset {batch.base_offset} is an lz4 frame {obstacle}, which Kafka's Java clients and "
+                "tools cannot read",
+                batch.position,
+            )
         offsets, timestamps = columns.offsets, columns.timestamps
+        if columns.headers is not None:
+            self._check_header_names(batch, columns.headers)
         if len(offsets) != batch.record_count:
             report(
                 self._log_path,
@@ -246,7 +266,8 @@ class SegmentCheck:
             report(self._log_path, f"offsets {offsets[0]} to {offsets[-1]} are outside their batch", batch.position)
         if not bool((offsets[1:] > offsets[:-1]).all()):
             report(self._log_path, f"offsets in the batch at offset {batch.base_offset} do not rise", batch.position)
-        largest = int(timestamps.max())
+        # A broker begins with -1 when it looks for the largest.
+        largest = max(int(timestamps.max()), NO_TIMESTAMP)
         if stored.header.timestamp_type is TimestampType.CREATE_TIME and largest != batch.max_timestamp:
             report(
                 self._log_path,
@@ -254,6 +275,22 @@ class SegmentCheck:
                 f"{batch.max_timestamp}, but it is {largest}",
                 batch.position,
             )
+
+    def _check_header_names(self, batch: StoredBatch, headers: HeaderColumns) -> None:
+        """Brokers store whatever a producer sends; Java's clients show such names with replacement characters."""
+        names = headers.names
+        if int(names.data[int(names.offsets[0]) : int(names.offsets[-1])].max(initial=0)) < 0x80:
+            return
+        for name in names.to_list():
+            try:
+                (name or b"").decode()
+            except UnicodeDecodeError:
+                self._walk.findings.note(
+                    self._log_path,
+                    f"a record of the batch at offset {batch.base_offset} has a header name that is not UTF-8",
+                    batch.position,
+                )
+                return
 
     def _check_continuity(self, batch: StoredBatch) -> None:
         walk = self._walk

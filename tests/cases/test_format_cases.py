@@ -135,14 +135,14 @@ def test_a11_a_size_that_no_message_has(new_log: NewLog) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a10_every_flipped_bit_from_the_crc_on_is_found(new_log: NewLog, magic: int) -> None:
-    """Spec A10, A12: 2; another magic is 87. Bits of the offset mean nothing."""
+    """Spec A10, A12: 2; the magic of record batches is 87. Bits of the offset mean nothing."""
     log = new_log()
     sent = message_set(rows(1), magic)
     config, now_ms = log.partition.config, log.clock.now_ms()
     for bit in range(8 * 12, 8 * len(sent)):
         flipped = bytearray(sent)
         flipped[bit // 8] ^= 1 << bit % 8
-        with refused(log, 87 if bit // 8 == 16 and flipped[16] not in (0, 1) else 2):
+        with refused(log, 87 if bit // 8 == 16 and flipped[16] == 2 else 2):
             convert_message_set(flipped, config, now_ms)
     for bit in range(64):
         flipped = bytearray(sent)
@@ -250,16 +250,30 @@ def test_e14_timestamps_of_messages(new_log: NewLog) -> None:
 
 @pytest.mark.parametrize("codec", LEGACY_CODECS)
 def test_v_15_messages_that_claim_log_append_time(new_log: NewLog, codec: Codec) -> None:
-    """32 on a topic with create time; on one with log append time the log's own time replaces theirs."""
+    """As batches: stored with create times on a topic with those, and 32 only without a time; otherwise 32."""
+    claiming = message_set(rows(2), 1, codec, TimestampType.LOG_APPEND_TIME)
+    body = message_set(rows(1)) + claiming
     log = new_log()
-    body = message_set(rows(1)) + message_set(rows(2), 1, codec, TimestampType.LOG_APPEND_TIME)
-    with refused(log, 32) as raised:
-        send_messages(log, body)
-    assert isinstance(raised.value, InvalidRecordError)
-    assert [error.batch_index for error in raised.value.record_errors] == [1, 2]
-    log = new_log({"message.timestamp.type": "LogAppendTime"})
     log.clock.advance(99)
-    assert send_messages(log, body).log_append_time == START_MS + 99
+    assert send_messages(log, body).log_append_time == -1
+    # All messages of a wrapper have its time, which is the largest of theirs.
+    times = [START_MS, START_MS, START_MS + 10] if codec is Codec.NONE else [START_MS, START_MS + 10, START_MS + 10]
+    assert [record.timestamp for record in log.records()] == times
+    assert {header.timestamp_type for header in log.headers()} == {TimestampType.CREATE_TIME}
+    timeless = message_set([Record(0, -1, b"key", b"value")], 1, codec, TimestampType.LOG_APPEND_TIME)
+    log = new_log()
+    with refused(log, 32) as raised:
+        send_messages(log, message_set(rows(1)) + timeless)
+    assert isinstance(raised.value, InvalidRecordError)
+    assert [error.batch_index for error in raised.value.record_errors] == [1]
+    log = new_log({"message.timestamp.type": "LogAppendTime"})
+    for refusal, wrong in ((body, [1, 2]), (timeless, [0])):
+        with refused(log, 32) as raised:
+            send_messages(log, refusal)
+        assert isinstance(raised.value, InvalidRecordError)
+        assert [error.batch_index for error in raised.value.record_errors] == wrong
+    log.clock.advance(99)
+    assert send_messages(log, message_set(rows(3))).log_append_time == START_MS + 99
     assert {record.timestamp for record in log.records()} == {START_MS + 99}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +16,8 @@ from rollway.records import split_batches
 from storage.errors import CorruptionError, OffsetOutOfRangeError
 from storage.log_snapshot import FileSlice, Isolation
 from storage.offsets import LogOffsetMetadata, Offset, Position
-from tests.cases.logs import EVERYTHING, START_MS, TOPIC, CaseLog, batch_of, sized_batch
-from tests.kafka_directory import KafkaDirectory, Segment, batch
+from tests.cases.logs import EVERYTHING, START_MS, TOPIC, CaseLog, batch_of, raw_record, sized_batch
+from tests.kafka_directory import NOON_MS, KafkaDirectory, Segment, batch, emptied, with_crc
 
 NewLog = Callable[..., CaseLog]
 
@@ -190,6 +191,91 @@ def test_f_13_records_below_the_log_start_are_not_found(new_log: NewLog) -> None
     assert [log.snapshot.offset_for_timestamp(timestamp).offset for timestamp in (0, 15, 25, 35)] == [2, 2, 3, 4]
     assert log.snapshot.offset_for_timestamp(45) is None
     assert log.snapshot.max_timestamp().offset == 4
+
+
+def log_of_batches(tmp_path: Path, *segments: list[bytes]) -> CaseLog:
+    """A compacted log of hand-made segments."""
+    directory = KafkaDirectory(tmp_path / "compacted")
+    directory.configure(TOPIC, {"cleanup.policy": "compact", "flush.policy": "interval"})
+    directory.add_partition(f"{TOPIC}-0", [Segment(batches) for batches in segments])
+    return CaseLog(directory.path)
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_x_9_an_emptied_batch_has_the_largest_timestamp(tmp_path: Path, rolls: bool) -> None:
+    """61 bytes, no record: the largest is that of the records that are left, in whichever segment."""
+    gone = emptied(batch(2, 2, timestamp=NOON_MS + 90_000, producer_id=7, producer_epoch=0, base_sequence=2))
+    batches = [batch(0, 2), gone, batch(4, 1, timestamp=NOON_MS + 500), batch(5, 1, timestamp=9)]
+    log = log_of_batches(tmp_path, *([[one] for one in batches] if rolls else [batches]))
+    for clean in (True, False):
+        found = log.snapshot.max_timestamp()
+        assert found is not None
+        assert (found.offset, found.timestamp) == (1, NOON_MS + 1000)
+        assert log.snapshot.offset_for_timestamp(NOON_MS + 1001) is None
+        assert log.snapshot.offset_for_timestamp(NOON_MS + 1).offset == 1
+        assert log.offsets() == [0, 1, 4, 5]
+        assert all(info.first_timestamp != -1 or rolls for info in log.snapshot.segment_infos())
+        log.restart(clean=clean)
+    log.kill()
+
+
+def test_x_9_nothing_but_emptied_batches(tmp_path: Path) -> None:
+    gone = [emptied(batch(base, 2, producer_id=7, producer_epoch=0, base_sequence=base)) for base in (0, 2)]
+    log = log_of_batches(tmp_path, gone)
+    assert log.snapshot.max_timestamp() is None
+    assert log.snapshot.offset_for_timestamp(0) is None
+    assert [info.first_timestamp for info in log.snapshot.segment_infos()] == [-1]
+    log.kill()
+
+
+def test_x_9_a_batch_may_claim_more_than_it_has(tmp_path: Path) -> None:
+    """The largest record is found though the headers of other batches name larger timestamps, or the same."""
+    claims = [(5, 9), (7, 8), (7, 7), (8, 6), (8, 8), (4, 10)]
+    batches = [
+        with_crc(data[:35] + struct.pack(">q", claimed) + data[43:])
+        for offset, (timestamp, claimed) in enumerate(claims)
+        for data in [batch(offset, 1, timestamp=timestamp)]
+    ]
+    log = log_of_batches(tmp_path, batches)
+    found = log.snapshot.max_timestamp()
+    assert found is not None
+    # What claims less than it has is looked at only where it might be the largest.
+    assert (found.offset, found.timestamp) == (4, 8)
+    log.kill()
+
+
+def test_first_timestamp_of_a_batch_with_a_delete_horizon(tmp_path: Path) -> None:
+    """The base timestamp is the horizon then, and the deltas count from it."""
+    data = batch(0, 2)
+    horizon = NOON_MS + 86_400_000
+    records = raw_record(0, timestamp_delta=-86_400_000) + raw_record(1, timestamp_delta=-86_399_000)
+    held = data[:21] + struct.pack(">hiqq", 0x40, 1, horizon, NOON_MS + 1000) + data[43:61] + records
+    log = log_of_batches(tmp_path, [with_crc(held[:8] + struct.pack(">i", len(held) - 12) + held[12:])])
+    assert [info.first_timestamp for info in log.snapshot.segment_infos()] == [NOON_MS]
+    assert log.snapshot.max_timestamp().timestamp == NOON_MS + 1000
+    log.kill()
+
+
+def test_f_14b_the_largest_lies_beyond_the_last_stable_offset(new_log: NewLog) -> None:
+    """A broker answers none then, never a smaller one; with the marker it is visible."""
+    log = new_log()
+    log.send(batch_of(timestamps=[START_MS, START_MS + 5]))
+    open_one = batch_of(timestamps=[START_MS + 9], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    log.send(open_one)
+    log.send(batch_of(timestamps=[START_MS + 3]))
+    assert log.snapshot.last_stable_offset == 2
+    assert log.snapshot.max_timestamp(Isolation.LAST_STABLE) is None
+    assert log.snapshot.max_timestamp().offset == log.snapshot.max_timestamp(Isolation.LOG_END).offset == 2
+    assert log.snapshot.offset_for_timestamp(START_MS + 5, Isolation.LAST_STABLE).offset == 1
+    log.end_transaction(7, commit=True)
+    assert log.snapshot.max_timestamp(Isolation.LAST_STABLE).offset == 2
+
+
+def test_f_14b_the_largest_lies_below_the_last_stable_offset(new_log: NewLog) -> None:
+    log = new_log()
+    log.send(batch_of(timestamps=[START_MS, START_MS + 50]))
+    log.send(batch_of(timestamps=[START_MS], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
+    assert log.snapshot.max_timestamp(Isolation.LAST_STABLE).offset == 1
 
 
 def test_d14_a_fetch_begins_at_a_batch(new_log: NewLog) -> None:

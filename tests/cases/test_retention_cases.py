@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from rollway.records import split_batches
+from storage.batch_validation import validate_batches
 from storage.errors import InvalidConfigError, OffsetOutOfRangeError, StorageError
 from storage.log_snapshot import Isolation
 from storage.offsets import Offset
+from storage.partition_log import AppendRequest
 from storage.retention import RetainedSegment, register_policy
-from tests.cases.logs import EVERYTHING, START_MS, CaseLog, assert_whole, batch_of, refused
+from tests.cases.logs import EVERYTHING, START_MS, TOPIC, CaseLog, assert_whole, batch_of, refused
 from tests.recording_file_system import RecordingFileSystem
 
 NewLog = Callable[..., CaseLog]
@@ -203,6 +205,66 @@ def test_rt_7_without_timestamps_the_file_is_as_old_as_it_was_written(new_log: N
     assert log.run_retention() == [5]
     log.clock.advance(10_000)
     assert log.run_retention() == [10]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_rt_8_a_log_that_begins_with_its_first_segment_has_no_line(new_log: NewLog, clean: bool) -> None:
+    """On-disk: ``log-start-offset-checkpoint`` has the partitions that begin above their first segment's base."""
+    log = new_log({"retention.ms": -1})
+    in_fives(log, 15)
+    checkpoint = log.path / "logs/log-start-offset-checkpoint"
+    for offset, deleted, start in ((7, [0], 7), (10, [5], None), (12, [], 12)):
+        log.delete_records(offset)
+        log.manager.checkpoint()
+        assert checkpoint.read_text() == f"0\n1\n{TOPIC} 0 {offset}\n"
+        assert log.run_retention() == deleted
+        for _ in range(2):
+            log.manager.checkpoint()
+            assert checkpoint.read_text() == ("0\n0\n" if start is None else f"0\n1\n{TOPIC} 0 {start}\n")
+            log.restart(clean=clean)
+            assert (log.snapshot.log_start_offset, log.recovery.damage) == (offset, [])
+
+
+def test_rt_8_retention_by_size_leaves_no_line(new_log: NewLog) -> None:
+    log = new_log({"retention.bytes": 5 * SIZE})
+    in_fives(log, 15)
+    assert log.run_retention()
+    log.stop()
+    assert (log.path / "logs/log-start-offset-checkpoint").read_text() == "0\n0\n"
+    log.start()
+    assert log.snapshot.log_start_offset == log.base_offsets[0] > 0
+    assert log.recovery.damage == []
+
+
+def test_rt_8_others_are_left_alone(tmp_path: Path) -> None:
+    """A change of one partition brings back no line of another, neither before the next checkpoint nor after it."""
+    log = CaseLog(tmp_path / "data", {"retention.bytes": 5 * SIZE}, partition_count=2)
+    checkpoint = log.path / "logs/log-start-offset-checkpoint"
+    in_fives(log, 15)
+    log.run_retention()
+    log.restart(clean=True)
+    other = log.manager.partition(TOPIC, 1)
+    other.append([AppendRequest(tuple(validate_batches(batch_of(3), other.config, START_MS)))])
+    other.publish()
+    other.delete_records(Offset(2))
+    assert checkpoint.read_text() == f"0\n1\n{TOPIC} 1 2\n"
+    log.manager.checkpoint()
+    assert checkpoint.read_text() == f"0\n1\n{TOPIC} 1 2\n"
+    log.kill()
+
+
+def test_rt_8_a_log_that_is_cut_to_begin_lower_has_its_line_again(new_log: NewLog) -> None:
+    log = new_log({"retention.bytes": 5 * SIZE})
+    in_fives(log, 15)
+    log.run_retention()
+    log.manager.checkpoint()
+    log.partition.truncate_fully_and_start_at(3)
+    log.partition.publish()
+    log.fill(4)
+    log.delete_records(5)
+    assert (log.path / "logs/log-start-offset-checkpoint").read_text() == f"0\n1\n{TOPIC} 0 5\n"
+    log.restart(clean=False)
+    assert (log.base_offsets, log.snapshot.log_start_offset) == ([3], 5)
 
 
 def test_rt_9_the_epoch_cache_follows(new_log: NewLog) -> None:

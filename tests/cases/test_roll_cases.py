@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from rollway.records import split_batches
+from storage.log_inspection import verify_directory
 from storage.log_manager import LogManager
 from storage.offsets import LogOffsetMetadata, Offset, Position
-from tests.cases.logs import START_MS, TOPIC, CaseLog, assert_whole, batch_of, sized_batch
+from tests.cases.logs import START_MS, TOPIC, CaseLog, assert_whole, batch_of, sized_batch, with_crc
 from tests.kafka_directory import KafkaDirectory, Segment, batch
 from tests.recording_file_system import RecordingFileSystem
 
@@ -250,6 +252,59 @@ def test_e6_full_indexes_and_groups(new_log: NewLog, index_bytes: int, interval:
         log.restart(clean=True)
         assert log.offsets() == list(range(log.end_offset))
         assert_whole(log)
+
+
+@pytest.mark.parametrize("first", [[0], []], ids=["behind a batch", "into an empty log"])
+def test_r_7_copied_offsets_beyond_an_index_roll(new_log: NewLog, first: list[int]) -> None:
+    """Spec E6 (5): what a leader stored brings its offsets with it, so the last of them counts and not their number."""
+    far = INT_MAX + 2
+    log = new_log({"cleanup.policy": "compact"})
+    for offset in [*first, far, far + 1]:
+        log.partition.append_copied(batch_of(base_offset=offset, leader_epoch=0, value=b"%d" % offset))
+    log.flush()
+    assert log.base_offsets == [0, far]
+    assert log.file_names(".snapshot") == [f"{far:020d}.snapshot"]
+    assert log.file(0).stat().st_size == len(first) * len(batch_of(value=b"0"))
+    for clean in (False, True):
+        assert log.offsets() == [*first, far, far + 1]
+        assert log.records(far)[0].value == b"%d" % far
+        log.restart(clean=clean)
+        assert log.recovery.damage == []
+        assert log.base_offsets == [0, far]
+    assert log.offsets() == [*first, far, far + 1]
+    log.stop()
+    assert not verify_directory(log.path).is_damaged
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "count", "bases"),
+    [(INT_MAX, 1, [0]), (INT_MAX - 2, 3, [0]), (INT_MAX - 2, 4, [0, INT_MAX - 2]), (INT_MAX + 1, 1, [0, INT_MAX + 1])],
+)
+def test_r_7_the_boundary_is_the_last_offset(new_log: NewLog, base_offset: int, count: int, bases: list[int]) -> None:
+    """An offset may lie 2^31-1 above the base, not more; a batch that reaches further goes whole into the next."""
+    log = new_log({"cleanup.policy": "compact", "index.interval.bytes": 0})
+    log.partition.append_copied(batch_of(base_offset=0, leader_epoch=0))
+    log.partition.append_copied(batch_of(count, base_offset=base_offset, leader_epoch=0))
+    log.partition.publish()
+    assert log.base_offsets == bases
+    assert log.offsets() == [0, *range(base_offset, base_offset + count)]
+    log.kill()
+    log.start()
+    assert log.offsets() == [0, *range(base_offset, base_offset + count)]
+
+
+def test_r_7_a_batch_that_lost_its_records_counts_with_its_offsets(new_log: NewLog) -> None:
+    """Compaction leaves the header of a producer's last batch: no record, and all of its offsets."""
+    log = new_log({"cleanup.policy": "compact"})
+    log.partition.append_copied(batch_of(base_offset=0, leader_epoch=0))
+    emptied = bytearray(batch_of(base_offset=INT_MAX - 1, leader_epoch=0))[:61]
+    struct.pack_into(">i", emptied, 8, 61 - 12)
+    struct.pack_into(">i", emptied, 23, 2)
+    struct.pack_into(">i", emptied, 57, 0)
+    log.partition.append_copied(with_crc(emptied))
+    log.partition.publish()
+    assert log.base_offsets == [0, INT_MAX - 1]
+    assert log.end_offset == INT_MAX + 2
 
 
 def test_r_8_stale_files_at_the_new_base(new_log: NewLog) -> None:

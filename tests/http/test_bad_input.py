@@ -48,6 +48,7 @@ def json_records(*records: Any) -> bytes:
 
 
 GOOD = record_batch(b"a", b"b")
+TIMELESS = with_crc(GOOD[:21] + b"\0\x08" + GOOD[23:35] + b"\xff" * 8 + GOOD[43:])
 WRONG_BATCHES = [
     ("truncated", GOOD[:-1], 400, "corrupt_batch"),
     ("truncated in the header", GOOD[:60], 400, "corrupt_batch"),
@@ -70,9 +71,10 @@ WRONG_BATCHES = [
     ("length huge", GOOD[:8] + struct.pack(">i", 2**31 - 1) + GOOD[12:], 400, "corrupt_batch"),
     ("length negative", GOOD[:8] + struct.pack(">i", -1) + GOOD[12:], 400, "corrupt_batch"),
     ("magic 1", GOOD[:16] + b"\x01" + GOOD[17:], 400, "invalid_record"),
+    ("magic 3", GOOD[:16] + b"\x03" + GOOD[17:], 400, "corrupt_batch"),
     ("codec 7", batch_with(21, ">h", 7), 400, "unsupported_codec"),
     ("control batch", batch_with(21, ">h", 0x20), 400, "invalid_record"),
-    ("log append time", batch_with(21, ">h", 0x08), 400, "invalid_timestamp"),
+    ("log append time, and no time", TIMELESS, 400, "invalid_timestamp"),
     ("oversized record", record_batch(b"x" * 1_100_000), 413, "message_too_large"),
     ("timestamp far ahead", record_batch(b"a", timestamp=2**62), 400, "invalid_timestamp"),
 ]

@@ -14,6 +14,7 @@ from app import record_texts as module
 from app.record_texts import IN_LINES, IN_LIST, record_texts
 from app.translate import Encoding, encode_document, encode_lines, record_documents
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
+from rollway.records.columns import name_from_bytes
 
 pytestmark = pytest.mark.skipif(module.texts is None, reason="the service was installed without a compiler")
 
@@ -24,8 +25,9 @@ CONTENTS = [*EACH_BYTE, *[text.encode() for text in TEXTS], *NO_TEXTS, *[b"abcde
 
 contents = st.one_of(st.none(), st.binary(max_size=40), st.text(max_size=40).map(str.encode), st.just(b"x" * 5000))
 int64s = st.integers(-(2**63), 2**63 - 1)
+names = st.one_of(st.text(max_size=9), st.binary(max_size=9).map(name_from_bytes))
 rows = st.lists(
-    st.tuples(int64s, int64s, contents, contents, st.lists(st.tuples(st.text(max_size=9), contents), max_size=3)),
+    st.tuples(int64s, int64s, contents, contents, st.lists(st.tuples(names, contents), max_size=3)),
     min_size=1,
     max_size=12,
 )
@@ -45,7 +47,8 @@ def check(columns: RecordColumns, encoding: Encoding) -> None:
 @pytest.mark.parametrize("has_headers", [False, True])
 def test_every_byte_and_every_kind_of_text(encoding: Encoding, has_headers: bool) -> None:
     count = len(CONTENTS)
-    headers = [[(TEXTS[(place + each) % 5], CONTENTS[-place]) for each in range(place % 4)] for place in range(count)]
+    names = [*TEXTS, *map(name_from_bytes, NO_TEXTS)]
+    headers = [[(names[(place + each) % 11], CONTENTS[-place]) for each in range(place % 4)] for place in range(count)]
     check(
         RecordColumns(
             np.arange(count),

@@ -126,7 +126,6 @@ cdef inline bint take_header(
     return (
         take_bytes(data, at, stop, name)
         and name.size >= 0
-        and is_text(data + name.start, name.size)
         and take_bytes(data, at, stop, value)
     )
 
@@ -138,43 +137,6 @@ cdef inline bint take_headers(const uint8_t* data, Py_ssize_t* at, Record* recor
         if not take_header(data, at, record.stop, &name, &value):
             return False
     return at[0] == record.stop
-
-
-cdef bint is_text(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Whether these bytes are UTF-8, as strictly as Python is."""
-    cdef Py_ssize_t at = 0
-    cdef int more
-    cdef uint8_t byte, least, most
-    while at < size:
-        byte = data[at]
-        at += 1
-        if byte < 0x80:
-            continue
-        least, most = 0x80, 0xBF
-        if 0xC2 <= byte <= 0xDF:
-            more = 1
-        elif 0xE0 <= byte <= 0xEF:
-            more = 2
-            if byte == 0xE0:
-                least = 0xA0
-            elif byte == 0xED:
-                most = 0x9F
-        elif 0xF0 <= byte <= 0xF4:
-            more = 3
-            if byte == 0xF0:
-                least = 0x90
-            elif byte == 0xF4:
-                most = 0x8F
-        else:
-            return False
-        if more > size - at:
-            return False
-        for _ in range(more):
-            if not least <= data[at] <= most:
-                return False
-            least, most = 0x80, 0xBF
-            at += 1
-    return True
 
 
 cdef struct Facts:

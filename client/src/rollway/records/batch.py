@@ -162,7 +162,8 @@ def _header_error(buffer: Buffer, position: int) -> BrokenBatchError | Unsupport
     """What is wrong with a header; the magic says first whether this is one at all."""
     available = len(buffer) - position
     if available > _MAGIC_AT and buffer[position + _MAGIC_AT] != MAGIC:
-        return UnsupportedMagicError(f"magic {buffer[position + _MAGIC_AT]} at byte {position}; only 2 is supported")
+        magic = buffer[position + _MAGIC_AT]
+        return UnsupportedMagicError(f"magic {magic} at byte {position}; only 2 is supported", is_known=magic < MAGIC)
     if available < HEADER_BYTES:
         return BrokenBatchError(f"{available} bytes at byte {position}; a batch has at least {HEADER_BYTES}")
     header = BatchHeader._make(_unpack_header(buffer, position))

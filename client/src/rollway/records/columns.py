@@ -190,11 +190,29 @@ class BinaryColumn:
         return f"BinaryColumn({len(self)} byte strings, {int(self.offsets[-1] - self.offsets[0])} bytes)"
 
 
+def name_from_bytes(name: bytes) -> str:
+    """A header's name as text. Bytes that are not UTF-8 become lone surrogates, as Python does with file names.
+
+    So ``b"\\xff"`` is ``"\\udcff"``, of which ``name_to_bytes`` makes the same byte again.
+    """
+    return name.decode("utf-8", "surrogateescape")
+
+
+def name_to_bytes(name: str) -> bytes:
+    """The bytes of a header's name; see ``name_from_bytes``.
+
+    Raises:
+        UnicodeEncodeError: a lone surrogate that stands for no byte.
+    """
+    return name.encode("utf-8", "surrogateescape")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderColumns:
     """The headers of many records, laid end to end: record ``i`` has the next ``counts[i]`` of them.
 
-    Names are UTF-8 and never null; values may be.
+    Names are never null; values may be. A name is UTF-8, unless a producer sent other bytes: as a broker, nothing here
+    looks at them. Rows have names as text, in which such bytes are what ``name_from_bytes`` makes of them.
     """
 
     counts: Int64Array
@@ -218,7 +236,7 @@ class HeaderColumns:
             return None
         counts = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         pairs = [pair for row in rows for pair in row]
-        names = BinaryColumn.from_list([name.encode() for name, _ in pairs])
+        names = BinaryColumn.from_list([name_to_bytes(name) for name, _ in pairs])
         return cls(counts, names, BinaryColumn.from_list([value for _, value in pairs]))
 
     @classmethod
@@ -238,7 +256,7 @@ class HeaderColumns:
 
     def to_rows(self) -> list[tuple[tuple[str, bytes | None], ...]]:
         """The headers of each record, in order."""
-        names = [(name or b"").decode() for name in self.names.to_list()]
+        names = [name_from_bytes(name or b"") for name in self.names.to_list()]
         pairs = list(zip(names, self.values.to_list(), strict=True))
         ends = np.cumsum(self.counts).tolist()
         return [tuple(pairs[start:end]) for start, end in zip([0, *ends], ends, strict=False)]

@@ -28,6 +28,10 @@ _BLOCK_LENGTH = struct.Struct(">i")
 # The densest element of a snappy block makes 64 bytes out of 3.
 _SNAPPY_RATIO_MAX = 22
 
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_INDEPENDENT_BIT = 0x20
+_LZ4_DICTIONARY_BIT = 0x01
+
 # As Kafka's own reader: the window of zstd's highest levels. Memory is touched only as far as output reaches.
 _ZSTD_WINDOW_BYTES_MAX = 1 << 27
 _ZSTD_BLOCK_BYTES_MAX = 128 * 1024
@@ -197,6 +201,20 @@ def _decompress_lz4(body: memoryview, bytes_max: int) -> bytes:
     if frame.unused_data:
         raise BrokenBatchError(f"{len(frame.unused_data)} bytes follow the lz4 frame")
     return output.joined()
+
+
+def find_lz4_obstacle(body: memoryview) -> str | None:
+    """What keeps Java's readers, Kafka's among them, from decompressing an LZ4 frame that is otherwise sound.
+
+    ``None`` where nothing does, and for bytes that are no LZ4 frame. A frame of linked blocks, the default of many
+    encoders, is "of linked blocks".
+    """
+    if body[: len(_LZ4_MAGIC)] != _LZ4_MAGIC or len(body) <= len(_LZ4_MAGIC):
+        return None
+    flags = body[len(_LZ4_MAGIC)]
+    if not flags & _LZ4_INDEPENDENT_BIT:
+        return "of linked blocks"
+    return "that needs a dictionary" if flags & _LZ4_DICTIONARY_BIT else None
 
 
 def _decompress_zstd(body: memoryview, bytes_max: int) -> bytes:

@@ -25,7 +25,11 @@ def decompress_batch(batch: RecordBatch, *, decompressed_bytes_max: int = DECOMP
 
     Thread: any.
     """
-    return decompress(batch.header.codec, batch.body, decompressed_bytes_max)
+    body = batch.body
+    if not body and batch.header.record_count == 0:
+        # Compaction emptied it, and there is no stream of no bytes.
+        return body
+    return decompress(batch.header.codec, body, decompressed_bytes_max)
 
 
 def decode_batch(
@@ -38,7 +42,7 @@ def decode_batch(
 
     Who has decompressed the batch already gives what came out as ``section``.
 
-    Checked: each record is exactly as long as it says, each field lies inside its record, header names are UTF-8, the
+    Checked: each record is exactly as long as it says, each field lies inside its record, the
     count is right and nothing is left over. Left to the caller: the CRC, and whether offset deltas are contiguous
     (they are returned as they stand). With log append time every record reports the batch's maximum timestamp.
     Control batches decode like any other. The columns are copies, independent of the batch.

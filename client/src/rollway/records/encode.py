@@ -22,7 +22,6 @@ from rollway.records.batch import (
 )
 from rollway.records.columns import RecordColumns
 from rollway.records.compression import compress
-from rollway.records.section_headers import find_undecodable
 from rollway.records.section_lists import list_section
 from rollway.records.section_writer import payload_sizes, record_section, record_sizes
 
@@ -86,13 +85,10 @@ def encode_section(columns: RecordColumns, *, codec: Codec = Codec.NONE, level: 
     """All records as they lie in one batch, for who chooses the header later, or sends it as a piece of its own.
 
     Raises:
-        ValueError: no records, a header name that is not UTF-8, a level the codec does not have, or more than 2 GiB.
+        ValueError: no records, a level the codec does not have, or more than 2 GiB.
     """
     if len(columns) == 0:
         raise ValueError("a batch holds at least one record")
-    undecodable = None if columns.headers is None else find_undecodable(columns.headers)
-    if undecodable is not None:
-        raise ValueError(f"record {undecodable} has a header name that is not UTF-8")
     if columns.keys.size_bytes + columns.values.size_bytes > _SECTION_BYTES_MAX:
         raise _too_large()
     data = compress(codec, record_section(columns), level)
@@ -121,7 +117,7 @@ def encode_batch(
     With ``TimestampType.LOG_APPEND_TIME`` readers report that maximum for every record. ``level`` is the codec's own.
 
     Raises:
-        ValueError: no records, a header name that is not UTF-8, a level the codec does not have, a number that does not
+        ValueError: no records, a level the codec does not have, a number that does not
             fit its field, or more than 2 GiB.
     """
     section = encode_section(columns, codec=codec, level=level)
@@ -146,7 +142,7 @@ def encode_lists(
     """``encode_batch`` of records that are lists, uncompressed: below some thousand of them quicker than columns.
 
     Raises:
-        ValueError: no records, lists of different lengths, a header name that is not UTF-8, or more than 2 GiB.
+        ValueError: no records, lists of different lengths, a header name with a lone surrogate, or more than 2 GiB.
     """
     count = len(values)
     if count == 0:

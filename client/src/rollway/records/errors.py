@@ -56,9 +56,16 @@ class UnknownCodecError(RecordFormatError):
 
 
 class UnsupportedMagicError(RecordFormatError):
-    """The bytes carry another magic than 2, the only format this package reads."""
+    """The bytes carry another magic than the reader's: 2 for record batches, 0 or 1 for message sets.
+
+    ``is_known``: the magic is one of those three, so that the bytes are of the other format. No format has any other.
+    """
 
     kafka_code = 43
+
+    def __init__(self, message: str, *, is_known: bool = False) -> None:
+        super().__init__(message)
+        self.is_known = is_known
 
 
 class DecompressedSizeError(RecordFormatError):

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from zlib import crc32
 
+from rollway.records.batch import MAGIC as BATCH_MAGIC
 from rollway.records.batch import Buffer, Codec, TimestampType
 from rollway.records.errors import BrokenBatchError, BrokenRecordError, UnknownCodecError, UnsupportedMagicError
 
@@ -164,7 +165,9 @@ def read_message(view: memoryview, entry: SetEntry) -> Message:
     position, offset, end = entry.position, entry.offset, entry.end
     crc, magic, attributes = _MESSAGE_HEAD.unpack_from(view, position + ENTRY_HEAD_BYTES)
     if magic not in (0, 1):
-        raise UnsupportedMagicError(f"magic {magic} at byte {position}; message sets have magic 0 or 1")
+        raise UnsupportedMagicError(
+            f"magic {magic} at byte {position}; message sets have magic 0 or 1", is_known=magic == BATCH_MAGIC
+        )
     checksum = crc32(view[position + _MAGIC_AT : end])
     if checksum != crc:
         raise BrokenBatchError(f"the CRC of the message at byte {position} is {checksum:#010x}, not {crc:#010x}")

@@ -13,7 +13,10 @@ from rollway.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record. ``offset`` is absolute, ``timestamp`` in ms since 1970 (-1: none); a key or value may be null."""
+    """One record. ``offset`` is absolute, ``timestamp`` in ms since 1970 (-1: none); a key or value may be null.
+
+    In a header's name bytes that are not UTF-8 are lone surrogates, as Python's ``surrogateescape`` makes them.
+    """
 
     offset: int
     timestamp: int

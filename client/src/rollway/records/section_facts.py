@@ -65,7 +65,7 @@ def find_facts(
         if is_small:
             return _walk(bytes(section), record_count)
         survey = survey_section(section, record_count, columns_bytes_max)
-    except (BrokenRecordError, DecompressedSizeError, IndexError, UnicodeDecodeError):
+    except (BrokenRecordError, DecompressedSizeError, IndexError):
         return None
     return None if survey is None else SectionFacts(*survey)
 
@@ -76,7 +76,7 @@ def _compare(data: bytes, record_count: int) -> SectionFacts | None:
     The last one may be of another length. Each field is at the same place in all others: the length by induction.
 
     Raises:
-        BrokenRecordError, IndexError, UnicodeDecodeError: a record breaks the format.
+        BrokenRecordError, IndexError: a record breaks the format.
     """
     low = data[0]
     body = 1 if low < 0x80 else 2
@@ -126,7 +126,7 @@ def _walk(data: bytes, record_count: int, first: int = 0, position: int = 0) -> 
     Places only grow: if a record's last field ends where it does, all of them are inside.
 
     Raises:
-        BrokenRecordError, IndexError, UnicodeDecodeError: a record breaks the format.
+        BrokenRecordError, IndexError: a record breaks the format.
     """
     end = len(data)
     least = greatest = 0
@@ -205,7 +205,6 @@ def _walk_headers(data: bytes, position: int, stop: int) -> int:
         length, position = read_varint(data, position, stop)
         if length < 0:
             raise BrokenRecordError("has a header without a name")
-        str(data[position : position + length], "utf-8")
         position += length
         if data[position] == 1:
             position += 1

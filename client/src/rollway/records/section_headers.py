@@ -7,7 +7,6 @@ together, then the second ones, and so on; when few records go on, one by one.
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
 from rollway.records.columns import BoolArray, ByteArray, HeaderColumns, Int64Array
 from rollway.records.errors import BrokenRecordError
@@ -90,28 +89,6 @@ class HeaderReader:
     def read(self) -> HeaderColumns:
         """Copy the headers that ``find`` found; none of them may be broken."""
         return HeaderColumns(self._counts, gather(self._data, self._names), gather(self._data, self._values))
-
-
-def find_undecodable(headers: HeaderColumns) -> int | None:
-    """The first record with a header name that is not UTF-8."""
-    names = headers.names
-    if int(names.data[int(names.offsets[0]) : int(names.offsets[-1])].max(initial=0)) < 0x80:
-        return None
-    text = pa.LargeStringArray.from_buffers(len(names), pa.py_buffer(names.offsets), pa.py_buffer(names.data))
-    try:
-        text.validate(full=True)
-    except pa.ArrowInvalid:
-        undecodable = next(place for place in range(len(names)) if not _is_text(names[place]))
-        return int(np.searchsorted(np.cumsum(headers.counts), undecodable, side="right"))
-    return None
-
-
-def _is_text(name: bytes | None) -> bool:
-    try:
-        (name or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _put(ranges: Ranges, targets: Int64Array, varints: Varints) -> None:

@@ -12,6 +12,7 @@ from operator import add
 from typing import TypeVar, cast
 
 from rollway.records import compiled
+from rollway.records.columns import name_to_bytes
 from rollway.records.varint import encode_varlong
 
 _KEPT_MAX = 16 * 1024
@@ -163,7 +164,7 @@ def _header_block(headers: Headers) -> bytes:
         return _NO_HEADERS
     parts = [_varint(len(headers))]
     for name, value in headers:
-        encoded = name.encode()
+        encoded = name_to_bytes(name)
         parts += (_varint(len(encoded)), encoded)
         parts += (_NULL,) if value is None else (_varint(len(value)), value)
     return b"".join(parts)

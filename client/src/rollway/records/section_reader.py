@@ -29,7 +29,7 @@ from rollway.records.columns import BinaryColumn, BoolArray, ByteArray, HeaderCo
 from rollway.records.errors import BrokenRecordError, DecompressedSizeError
 from rollway.records.gather import Ranges, gather
 from rollway.records.section_boundaries import Boundaries, find_boundaries
-from rollway.records.section_headers import HeaderReader, find_undecodable
+from rollway.records.section_headers import HeaderReader
 from rollway.records.section_rows import (
     HEADER_BYTES_MIN,
     RECORD_BODY_BYTES_MIN,
@@ -218,9 +218,6 @@ class _SectionReader:
             reader = HeaderReader(data, header_count.numbers, header_count.ends, ends)
             self._refuse_broken(reader.find(self._section), starts, first)
             headers = reader.read()
-            undecodable = find_undecodable(headers)
-            if undecodable is not None:
-                self._refuse(undecodable, starts, first)
         return _Fields(timestamp_delta, offset_delta, key, value, headers)
 
     def _refuse_broken(self, broken: BoolArray, starts: Int64Array, first: int) -> None:

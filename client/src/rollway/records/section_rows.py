@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rollway.records.columns import BinaryColumn, HeaderColumns, RecordColumns
+from rollway.records.columns import BinaryColumn, HeaderColumns, RecordColumns, name_from_bytes
 from rollway.records.errors import BrokenRecordError
 from rollway.records.section_lists import header_blocks, join_rows
 from rollway.records.varint import read_varint, read_varlong
@@ -115,10 +115,6 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[_Headers, int]:
         name, position = _read_bytes(data, position, end)
         if name is None:
             raise BrokenRecordError("has a header without a name")
-        try:
-            decoded = name.decode()
-        except UnicodeDecodeError as error:
-            raise BrokenRecordError(f"has a header name that is not UTF-8: {error}") from None
         value, position = _read_bytes(data, position, end)
-        headers.append((decoded, value))
+        headers.append((name_from_bytes(name), value))
     return headers, position

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from rollway.records.columns import BinaryColumn, ByteArray, HeaderColumns, Int64Array, RecordColumns
 from rollway.records.errors import BrokenRecordError
-from rollway.records.section_headers import find_undecodable
 from rollway.records.varint import VARINT_BYTES_MAX, read_varint, read_varlong
 
 # Fewer rows than this in a table that is not the last, and the section is not one of tables.
@@ -101,8 +100,6 @@ def read_tables(
         names = _content(data, tables, [layout.names for layout in layouts], record_count)
         header_values = _content(data, tables, [layout.header_values for layout in layouts], record_count)
         headers = HeaderColumns(counts, names, header_values)
-        if find_undecodable(headers) is not None:
-            return None
     return RecordColumns(
         _numbers(data, tables, [layout.offset for layout in layouts], record_count),
         _numbers(data, tables, [layout.timestamp for layout in layouts], record_count),

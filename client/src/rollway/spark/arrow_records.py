@@ -126,6 +126,16 @@ def _binary_array(column: BinaryColumn, kind: pa.DataType | None = None) -> pa.A
     return pa.Array.from_buffers(kind or pa.binary(), len(column), buffers)
 
 
+def _text_array(column: BinaryColumn) -> pa.Array:
+    """The byte strings as text; what is not UTF-8 is replaced by U+FFFD, as Java does for Kafka's source."""
+    array = _binary_array(column, pa.string())
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([None if item is None else item.decode("utf-8", "replace") for item in column.to_list()])
+    return array
+
+
 def _numbers(numbers: npt.NDArray[np.int64] | npt.NDArray[np.int32], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
 
@@ -143,6 +153,6 @@ def _headers_array(headers: HeaderColumns | None, count: int, kind: pa.DataType)
     places = np.zeros(count + 1, dtype=np.int32)
     np.cumsum(headers.counts, out=places[1:])
     pair = kind.value_type
-    names = _binary_array(headers.names, pa.string())
+    names = _text_array(headers.names)
     pairs = pa.StructArray.from_arrays([names, _binary_array(headers.values)], fields=list(pair))
     return pa.Array.from_buffers(kind, count, [_validity(headers.counts == 0), pa.py_buffer(places)], children=[pairs])
