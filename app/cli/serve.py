@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from app.cli import standard_streams
 from app.cli.command_errors import UsageProblem
 from app.cli.options import parse_config
 
@@ -102,4 +103,7 @@ def serve_command(
         settings = load_settings(**{name: value for name, value in given.items() if value is not None})
     except SettingsError as error:
         raise UsageProblem(str(error)) from None
-    raise typer.Exit(serve(settings))
+    status = serve(settings)
+    # Whoever read the ready line may be gone.
+    standard_streams.flush_if_possible()
+    raise typer.Exit(status)
