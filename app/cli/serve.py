@@ -13,11 +13,15 @@ from app.cli.options import parse_config
 
 LogLevel = Annotated[
     str | None,
-    typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.", show_default="info"),
+    typer.Option(
+        "--log-level", metavar="LEVEL", help="debug, info, warning or error; info if absent.", show_default=False
+    ),
 ]
 LogFormat = Annotated[
     str | None,
-    typer.Option("--log-format", metavar="FORMAT", help="text, or json: an object per line.", show_default="text"),
+    typer.Option(
+        "--log-format", metavar="FORMAT", help="text (if absent), or json: an object per line.", show_default=False
+    ),
 ]
 
 TopicDefaults = Annotated[
@@ -47,16 +51,25 @@ def serve_command(
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            "--data-dir", metavar="DIR", help="Where everything lies; made when absent.", show_default="rollway-data"
+            "--data-dir",
+            metavar="DIR",
+            help="Where everything lies, rollway-data if absent; created if need be.",
+            show_default=False,
         ),
     ] = None,
     host: Annotated[
-        str | None, typer.Option("--host", metavar="HOST", help="Address to listen on.", show_default="127.0.0.1")
+        str | None,
+        typer.Option("--host", metavar="HOST", help="Address to listen on; 127.0.0.1 if absent.", show_default=False),
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", min=0, max=65535, metavar="PORT", help="Port to listen on; 0: a free one.", show_default="8080"
+            "--port",
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Port to listen on; 8080 if absent, 0: a free one.",
+            show_default=False,
         ),
     ] = None,
     log_level: LogLevel = None,
