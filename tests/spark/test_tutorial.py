@@ -33,7 +33,8 @@ def test_the_tutorial_does_what_it_says(spark: SparkSession, tmp_path: Path, mon
                     source = reader.with_port("\n".join(block.lines))
                     exec(compile(source, f"{NOTEBOOK.name}:{block.line_number}", "exec"), names)  # the page's own cells
                 if following is not None and following.language == "text":
-                    assert output_matches(following.lines, printed.getvalue()), printed.getvalue()
+                    shown = printed.getvalue().rstrip("\n")
+                    assert output_matches(following.lines, shown), shown
         reader.check_nothing_runs(commands[max(commands)])
     finally:
         reader.close()
