@@ -47,31 +47,35 @@ SuperUsers = Annotated[
 ]
 
 
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Where everything lies, rollway-data if absent; created if need be.",
+        show_default=False,
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        metavar="PORT",
+        help="Port to listen on; 8080 if absent, 0: a free one.",
+        show_default=False,
+    ),
+]
+
+
 def serve_command(
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--data-dir",
-            metavar="DIR",
-            help="Where everything lies, rollway-data if absent; created if need be.",
-            show_default=False,
-        ),
-    ] = None,
+    data_dir: DataDir = None,
     host: Annotated[
         str | None,
         typer.Option("--host", metavar="HOST", help="Address to listen on; 127.0.0.1 if absent.", show_default=False),
     ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port",
-            min=0,
-            max=65535,
-            metavar="PORT",
-            help="Port to listen on; 8080 if absent, 0: a free one.",
-            show_default=False,
-        ),
-    ] = None,
+    port: Port = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     topic_default: TopicDefaults = None,

@@ -6,11 +6,14 @@ ROLLWAY_SERVER=http://127.0.0.1:8103``. A reader whose port is taken changes tha
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import socket
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.docs.console import Command, Shell, output_matches, read_commands
@@ -53,18 +56,29 @@ def documented_port(page: Path) -> str:
     return found[0]
 
 
-def free_port(page: Path) -> str:
-    """A port that nothing uses now, from the page's own range."""
+@contextlib.contextmanager
+def free_port(page: Path) -> Iterator[str]:
+    """A port of the page's own range that nothing uses, and that no other test of this machine gets meanwhile."""
+    locks = Path(tempfile.gettempdir()) / f"rollway-page-ports-{os.getuid()}"
+    locks.mkdir(exist_ok=True)
     first = FIRST_PORT + PAGES.index(page) * PORTS_PER_PAGE
     for port in range(first, first + PORTS_PER_PAGE):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return str(port)
+        with (locks / str(port)).open("w") as lock, contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_free(port):
+                yield str(port)
+                return
     raise AssertionError(f"no free port from {first} on")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def reader_environment(home: Path) -> dict[str, str]:

@@ -26,7 +26,8 @@ from tests.docs.pages import (
 def test_commands_of_the_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("the pages use curl, which is not installed")
-    run_page(page, tmp_path, free_port(page))
+    with free_port(page) as port:
+        run_page(page, tmp_path, port)
 
 
 def test_each_page_has_a_port_of_its_own() -> None:

@@ -43,19 +43,19 @@ PLANTS = [
 
 @pytest.mark.parametrize(("page", "step"), PLANTS, ids=lambda value: str(value).rpartition("/")[2])
 def test_a_step_that_is_left_out_is_noticed(page: str, step: str, tmp_path: Path) -> None:
-    with pytest.raises(PageFault):
-        run_page(ROOT / page, tmp_path, free_port(ROOT / page), leave_out=[step])
+    with free_port(ROOT / page) as port, pytest.raises(PageFault):
+        run_page(ROOT / page, tmp_path, port, leave_out=[step])
 
 
 def test_a_backup_that_holds_nothing_is_not_taken_for_one(tmp_path: Path) -> None:
     """The page as it was: the restored copy is empty, and the original service answers in its place."""
     page = HOW_TO / "back-up.md"
-    with pytest.raises(PageFault) as caught:
-        run_page(page, tmp_path, free_port(page), leave_out=["kill $server", "wait $server", "rollway log verify"])
+    with free_port(page) as port, pytest.raises(PageFault) as caught:
+        run_page(page, tmp_path, port, leave_out=["kill $server", "wait $server", "rollway log verify"])
     assert caught.value.command.text == "tail -n 1 restored.log"
 
 
 def test_a_page_that_leaves_its_service_running_is_noticed(tmp_path: Path) -> None:
     page = HOW_TO / "limit-clients.md"
-    with pytest.raises(PageFault, match="still run"):
-        run_page(page, tmp_path, free_port(page), leave_out=["kill $server", "wait $server"])
+    with free_port(page) as port, pytest.raises(PageFault, match="still run"):
+        run_page(page, tmp_path, port, leave_out=["kill $server", "wait $server"])

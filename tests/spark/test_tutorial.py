@@ -15,10 +15,15 @@ from tests.spark.conftest import spark_environment
 
 
 def test_the_tutorial_does_what_it_says(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with free_port(NOTEBOOK) as port:
+        _run_tutorial(tmp_path, port, monkeypatch)
+
+
+def _run_tutorial(tmp_path: Path, port: str, monkeypatch: pytest.MonkeyPatch) -> None:
     here = tmp_path / "spark-and-rollway"
     commands = {command.line_number: command for command in read_commands(NOTEBOOK)}
     blocks = read_blocks(NOTEBOOK)
-    reader = PageRun(NOTEBOOK, tmp_path, free_port(NOTEBOOK), spark_environment())
+    reader = PageRun(NOTEBOOK, tmp_path, port, spark_environment())
     names: dict[str, object] = {}
     try:
         for block, following in zip(blocks, [*blocks[1:], None], strict=True):
