@@ -13,6 +13,10 @@ ON_OLDEST_SPARK := PYTHONPATH="$(CURDIR)/$(OLDEST_SPARK)" SPARK_WANTED=$(shell s
 # What is compiled when there is a compiler.
 COMPILED := client/src/rollway/records/_sections.pyx app/_distributions.pyx app/_plain_records.pyx app/_record_texts.pyx app/hot/_quick_answers.pyx app/http/_plain_heads.pyx app/http/_plain_requests.pyx storage/_batch_search.pyx storage/_plain_append.pyx
 
+# pip says nothing of its own newer releases, and builds every source archive the way it will soon build them all.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_USE_PEP517 := 1
+
 # What is imported by dozens of processes is compiled once, whatever the caller's environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -52,7 +56,8 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: $(SETUP_STAMP) ## make .venv with everything in it (needs Python 3.11 or newer; PYTHON=... chooses one)
+setup: $(SETUP_STAMP) ## make .venv with everything in it (needs Python 3.11, 3.12 or 3.13; PYTHON=... chooses one)
+	@sh requirements/find-python "$(PYTHON)" $(BIN)/python
 
 $(SETUP_STAMP): requirements/build.lock requirements/dev.lock pyproject.toml client/pyproject.toml $(COMPILED)
 	@set -e; \
@@ -61,6 +66,8 @@ $(SETUP_STAMP): requirements/build.lock requirements/dev.lock pyproject.toml cli
 	  echo "making $(VENV) with $$python"; \
 	  "$$python" -m venv $(VENV); \
 	fi
+	@$(BIN)/python -c 'import pip; raise SystemExit(tuple(map(int, pip.__version__.split(".")[:2])) < (21, 3))' || \
+	  { echo "the pip of $(VENV) is older than 21.3: make clean, then make setup makes it again"; exit 1; }
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.lock
 	DIST_EXTRA_CONFIG="$(CURDIR)/requirements/wheels.cfg" \
 	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.lock
@@ -71,17 +78,17 @@ $(SETUP_STAMP): requirements/build.lock requirements/dev.lock pyproject.toml cli
 	@echo "ready: $(BIN)/rollway, and every target of this Makefile"
 
 run: setup ## start the service on http://127.0.0.1:8080 with its data in rollway-data (DATA_DIR=...)
-	$(BIN)/rollway serve --data-dir $(DATA_DIR)
+	$(BIN)/rollway serve --data-dir "$(DATA_DIR)"
 
 $(DEMO_STAMP): requirements/demo.lock $(SETUP_STAMP)
 	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --no-build-isolation -r requirements/demo.lock
 	@touch $@
 
 demo: setup $(DEMO_STAMP) ## load 336,776 real records with Spark into a fresh service, and check every answer
-	$(BIN)/python -m demo --data-dir $(DEMO_DIR)
+	$(BIN)/python -m demo --data-dir "$(DEMO_DIR)"
 
 demo-http: setup $(DEMO_STAMP) ## the same with plain HTTP requests, without Spark
-	$(BIN)/python -m demo --http --data-dir $(DEMO_DIR)
+	$(BIN)/python -m demo --http --data-dir "$(DEMO_DIR)"
 
 # The JVMs of the tests start from an archive of Spark's classes.
 $(JAVA_STAMP): tests/spark/class_archive.py $(SETUP_STAMP)
@@ -114,9 +121,9 @@ spark-oldest-test: setup $(OLDEST_SPARK_STAMP) ## the tests with Spark again, on
 	$(ON_OLDEST_SPARK) $(PYTEST) $(PARALLEL) -m "not slow" tests/spark
 
 spark-packages-test: setup $(OLDEST_SPARK_STAMP) ## rollway-spark with Spark's packages for Kafka and Avro, on the oldest Spark and on ours (needs mvn)
-	$(BIN)/python -m tests.spark_packages.fetching $(PACKAGES_DIR)
-	$(ON_OLDEST_SPARK) SPARK_PACKAGES_DIR=$(PACKAGES_DIR) $(PYTEST) tests/spark_packages -m slow
-	SPARK_PACKAGES_DIR=$(PACKAGES_DIR) $(PYTEST) tests/spark_packages -m slow
+	$(BIN)/python -m tests.spark_packages.fetching "$(PACKAGES_DIR)"
+	$(ON_OLDEST_SPARK) SPARK_PACKAGES_DIR="$(PACKAGES_DIR)" $(PYTEST) tests/spark_packages -m slow
+	SPARK_PACKAGES_DIR="$(PACKAGES_DIR)" $(PYTEST) tests/spark_packages -m slow
 
 history-test: setup ## ten minutes of load and kill -9, judged as Jepsen judges (HISTORY_SECONDS=...)
 	HISTORY_SECONDS=$(HISTORY_SECONDS) $(PYTEST) tests/histories/test_service.py -s -k promises
@@ -147,26 +154,26 @@ $(BENCH_STAMP): requirements/bench.lock $(SETUP_STAMP)
 	@touch $@
 
 bench: setup $(BENCH_STAMP) ## measure every path beside its limit, ten minutes (BENCH="--only tiny --rounds 3")
-	$(BIN)/python -m bench --output $(BENCH_DIR) $(BENCH)
+	$(BIN)/python -m bench --output "$(BENCH_DIR)" $(BENCH)
 
 bench-compare: setup ## this revision against another, in turns (REV=main~1, BENCH="--only produce")
 	$(BIN)/python -m bench.compare $(BENCH) -- "$(REV)"
 
 flame-graphs: setup $(BENCH_STAMP) ## where the time of each path goes, as SVG files (BENCH="--only fetch")
-	$(BIN)/python -m bench.flame_graphs --output $(BENCH_DIR) $(BENCH)
+	$(BIN)/python -m bench.flame_graphs --output "$(BENCH_DIR)" $(BENCH)
 
 bench-peers: setup ## measure it beside Kafka, NATS, Redis ..., those that can be had (PEERS="--only nats")
-	@mkdir -p $(BENCH_DIR)
-	$(BIN)/python -m bench.peers --json $(BENCH_DIR)/peers.json --markdown $(BENCH_DIR)/peers.md $(PEERS)
+	@mkdir -p "$(BENCH_DIR)"
+	$(BIN)/python -m bench.peers --json "$(BENCH_DIR)/peers.json" --markdown "$(BENCH_DIR)/peers.md" $(PEERS)
 
 bench-spark: setup ## Spark on Rollway beside Spark alone, half an hour (SPARK_BENCH="--only write --rows 1000000")
-	@mkdir -p $(BENCH_DIR)
-	$(BIN)/python -m bench.spark --json $(BENCH_DIR)/spark.json --markdown $(BENCH_DIR)/spark.md $(SPARK_BENCH)
+	@mkdir -p "$(BENCH_DIR)"
+	$(BIN)/python -m bench.spark --json "$(BENCH_DIR)/spark.json" --markdown "$(BENCH_DIR)/spark.md" $(SPARK_BENCH)
 
 soak: setup $(BENCH_STAMP) ## ten minutes of mixed load with rolls and retention: does anything grow? (SOAK_SECONDS=...)
-	@mkdir -p $(BENCH_DIR)
-	$(BIN)/python -m bench.soak --seconds $(SOAK_SECONDS) --plot $(BENCH_DIR)/soak.svg \
-		--json $(BENCH_DIR)/soak.json --markdown $(BENCH_DIR)/soak.md
+	@mkdir -p "$(BENCH_DIR)"
+	$(BIN)/python -m bench.soak --seconds $(SOAK_SECONDS) --plot "$(BENCH_DIR)/soak.svg" \
+		--json "$(BENCH_DIR)/soak.json" --markdown "$(BENCH_DIR)/soak.md"
 
 docs: setup ## write the generated parts of docs/reference anew
 	$(BIN)/python -m docs.generate

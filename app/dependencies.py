@@ -193,7 +193,7 @@ async def only_known_parameters(request: Request) -> None:
     for name in list(dict.fromkeys(names))[:_FAULTS_SHOWN_MAX]:
         pointer = name[:_NAME_SHOWN_MAX]
         if name not in known:
-            detail = f"there is no such parameter; {nearest_or_all(name, known)}"
+            detail = f"unknown parameter; {nearest_or_all(name, known)}"
             faults.append({"pointer": pointer, "code": "unknown_parameter", "detail": detail})
         if names.count(name) > 1:
             faults.append({"pointer": pointer, "code": "duplicate_parameter", "detail": "this parameter occurs twice"})

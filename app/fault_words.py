@@ -25,6 +25,9 @@ _KINDS = {
     "null": "null",
 }
 _GIVEN = {**_KINDS, "float": "a number with a fraction"}
+# What a key, a value or a header's value is where no encoding is named: text, {"base64": ...} or null.
+_TEXT_OR_BYTES = "str | object | null"
+_BYTES = {"base64"}
 _PATTERNS = {
     TOPIC_ID_PATTERN: "must be 22 characters of base64url",
     TOPIC_NAME_PATTERN: 'must be 1 to 249 ASCII letters, digits, ".", "_" and "-"',
@@ -53,11 +56,12 @@ def coder_words(detail: str, kind: Any, steps: Sequence[str]) -> str:
     expected = _EXPECTED.fullmatch(detail)
     if expected is None:
         return detail
+    hint = _way_to_json(steps) if expected[1] == _TEXT_OR_BYTES else ""
     *others, last = (_KINDS.get(each, each) for each in expected[1].split(" | "))
     sentence = f"must be {', '.join(others)} or {last}" if others else f"must be {last}"
     if expected[2]:
         sentence += f", not {_GIVEN.get(expected[2], expected[2])}"
-    return sentence + expected[3]
+    return sentence + expected[3] + hint
 
 
 def model_words(fault: Mapping[str, Any]) -> str:
@@ -72,7 +76,22 @@ def model_words(fault: Mapping[str, Any]) -> str:
 def unknown_field(name: str, kind: Any, steps: Sequence[str | int]) -> str:
     """That the object at the place ``steps`` of a ``kind`` has no field ``name``, and which it may have."""
     known = {each for part in _parts(_schema_of(kind), steps) for each in part.get("properties", ())}
-    return f"there is no such field; {nearest_or_all(name, known)}" if known else "there is no such field"
+    hint = _way_to_json([str(step) for step in steps]) if known == _BYTES else ""
+    return f"unknown field; {nearest_or_all(name, known)}{hint}" if known else "unknown field"
+
+
+def missing_field(name: str, steps: Sequence[str]) -> str:
+    """That the object at the place ``steps`` lacks its field ``name``."""
+    return f"this field is required{_way_to_json(steps) if {name} == _BYTES else ''}"
+
+
+def _way_to_json(steps: Sequence[str]) -> str:
+    """How to send what is no text at ``steps``, for who sends JSON as a value without saying so."""
+    if steps[-1:] not in (["key"], ["value"]):
+        return ""
+    if "headers" in steps:
+        return " (a header is text: write JSON as a string)"
+    return f" (is the {steps[-1]} JSON? then add encoding=json to the query, or send it as a string)"
 
 
 @functools.lru_cache(maxsize=256)

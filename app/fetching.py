@@ -155,13 +155,13 @@ class Fetching:
         return start
 
     def check_offset(self, log: PartitionLog, snapshot: LogSnapshot, offset: int, end: int) -> None:
-        """Refuse an offset outside ``[log start, end]`` with all that is known about it (spec B8).
+        """Refuse an offset outside ``[log start, end]``, with both in the answer (spec B8).
 
         Raises:
             Problem: 410 below the log start, 416 above ``end``.
         """
         if offset > end:
-            raise self._out_of_range(log, snapshot, 416, f"offset {offset} is above {end}, the last that can be given")
+            raise self._out_of_range(log, snapshot, 416, _beyond(offset, end, snapshot))
         if offset < snapshot.log_start_offset:
             detail = f"offset {offset} is below the log start, {snapshot.log_start_offset}"
             raise self._out_of_range(log, snapshot, 410, detail)
@@ -220,3 +220,8 @@ def _read(
 ) -> FetchAnswer[Result]:
     wanted = range_of(snapshot, request, start)
     return FetchAnswer(snapshot, wanted, read(snapshot, wanted))
+
+
+def _beyond(offset: int, end: int, snapshot: LogSnapshot) -> str:
+    name = "log end offset" if end == snapshot.log_end_offset else "high watermark"
+    return f"offset {offset} is beyond the {name} {end}"

@@ -15,8 +15,9 @@ import msgspec
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from app.fault_words import coder_words, model_words, unknown_field
+from app.fault_words import coder_words, missing_field, model_words, unknown_field
 from app.http.problems import Problem
+from app.text_encodings import foreign_encoding
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -156,13 +157,15 @@ def fault_of(error: msgspec.ValidationError, kind: Any = None) -> Fault:
     if unknown := _UNKNOWN_FIELD.fullmatch(detail):
         return Fault(_pointer([*steps, unknown[1]]), "unknown_field", unknown_field(unknown[1], kind, steps))
     if missing := _MISSING_FIELD.fullmatch(detail):
-        return Fault(_pointer([*steps, missing[1]]), "missing", "this field is required")
+        return Fault(_pointer([*steps, missing[1]]), "missing", missing_field(missing[1], steps))
     code = "invalid_type" if detail.startswith("Expected `") and ", got `" in detail else "invalid_value"
     return Fault(_pointer(steps), code, coder_words(detail, kind, steps))
 
 
 def reason_of(error: Exception, body: bytes | bytearray | None = None, what: str = "the body") -> str:
     """Why ``body``, called ``what``, is no JSON, for people; never a piece of it."""
+    if body is not None and (foreign := foreign_encoding(body)):
+        return f"{what} {foreign}"
     if isinstance(error, UnicodeDecodeError):
         return f"{what} is not UTF-8"
     if isinstance(error, RecursionError):
@@ -179,7 +182,7 @@ def _reason_of_end(body: bytes | bytearray, what: str) -> str:
     try:
         json.loads(body)
     except (ValueError, RecursionError):
-        return f"{what} ends in the middle"
+        return "the JSON body is incomplete" if what == "the body" else f"{what} is incomplete JSON"
     return "a text has an unpaired surrogate"
 
 

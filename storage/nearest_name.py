@@ -1,4 +1,4 @@
-"""What may have been meant by a name that there is not."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 
 def nearest_or_all(name: str, known: Iterable[str]) -> str:
-    """The name of ``known`` that is nearest to ``name``, as a question; all of them when none is near."""
+    """The name of ``known`` that is nearest to ``name``, as a question; all that are allowed when none is near."""
     names = sorted(known)
     # difflib's time grows with the length.
     nearest = difflib.get_close_matches(name[:100], names, n=1, cutoff=0.6)
     if nearest:
         return f"did you mean {nearest[0]}?"
-    return f"there are {', '.join(names)}" if names else "there are none"
+    return f"allowed: {', '.join(names)}" if names else "none is allowed"

@@ -154,7 +154,7 @@ class Authenticator:
                 retryable=True,
                 retry_after_ms=wait_ms,
             )
-        audit.info("not believed from %s: %s", address, reason)
+        audit.info("authentication failed from %s: %s", address, reason)
         return unauthenticated(reason, challenge=_REFUSED_CHALLENGE)
 
     def _client_of(self, scope: Scope) -> str:

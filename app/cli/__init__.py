@@ -1,13 +1,14 @@
 """The ``rollway`` command: the service, its topics and records, and data directories without a service.
 
 ``main`` is the door. Commands print answers to stdout and everything else to stderr. Exit status: 0 done, 1 refused
-or damaged (one sentence says why), 2 a wrong command line, 130 Ctrl-C, 141 a reader that went away. With ``--json``
+or damaged (one sentence says why), 2 a wrong command line, 130 Ctrl-C, 141 a reader that went away, which is no error
+(``fetch | head``) and has the status of a program that SIGPIPE ends. With ``--json``
 the sentence comes in a line of JSON, with the service's problem document if there is one.
 """
 
 from __future__ import annotations
 
-import os
+import errno
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
@@ -18,6 +19,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from app.cli import standard_streams
 from app.cli.command_errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, CommandError
 from app.printable import escape_json, escape_unprintable
 
@@ -78,7 +80,8 @@ def _root(
 ) -> None:
     """Kafka's log behind an HTTP API.
 
-    Commands that talk to a service find it at --server, or ROLLWAY_SERVER. Every command takes --json for programs.
+    Commands that talk to a service find it at --server, or ROLLWAY_SERVER, and show it the key in --api-key, or
+    ROLLWAY_API_KEY. Every command but serve takes --json for programs.
 
     \b
     Examples:
@@ -103,13 +106,27 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(error.format_message().replace("Value error, ", ""), error.exit_code, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
+    except SystemExit as error:
+        # Typer ends with status 1 when a reader goes away.
+        if not _is_broken_pipe(error.__context__):
+            raise
+        return _end_without_reader()
     except BrokenPipeError:
-        # What is still buffered has no reader; without this the interpreter would complain at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
+        return _end_without_reader()
     except OSError as error:
+        if error.filename == standard_streams.STANDARD_OUTPUT:
+            standard_streams.abandon_output()
         return _fail(f"{error.filename or 'A file'}: {error.strerror}.", EXIT_FAILED, as_json=as_json)
     return status if isinstance(status, int) else 0
+
+
+def _is_broken_pipe(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.EPIPE
+
+
+def _end_without_reader() -> int:
+    standard_streams.abandon_output()
+    return EXIT_BROKEN_PIPE
 
 
 def _fail(sentence: str, status: int, *, as_json: bool, problem: Mapping[str, object] | None = None) -> int:
@@ -123,4 +140,5 @@ def _fail(sentence: str, status: int, *, as_json: bool, problem: Mapping[str, ob
 
 def main() -> None:
     """The console script ``rollway``."""
+    standard_streams.prepare()
     sys.exit(run(sys.argv[1:]))

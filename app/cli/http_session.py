@@ -22,6 +22,10 @@ ANSWER_TIMEOUT_SECONDS = 90.0
 
 _KEY_FORM = re.compile(r"[A-Za-z0-9._~+/=-]+", re.ASCII)
 
+# What the service says of a missing credential and of a missing topic.
+_WHO_ARE_YOU = "say who you are"
+_NO_TOPIC = re.compile(r"there is no topic '([A-Za-z0-9._-]+)'")
+
 ERROR_BODY_BYTES_MAX = 1 << 20
 
 JSON = "application/json"
@@ -125,7 +129,7 @@ def error_of_problem(problem: object, status: int, reason: str = "") -> ServiceE
     if reasons:
         detail = f"{detail.rstrip('.')} ({'; '.join(reasons[:5])})"
     return ServiceError(
-        f"{detail.rstrip('.')}.",
+        f"{_with_way_out(detail.rstrip('.'))}.",
         status=int(problem.get("status") or status),
         code=str(problem.get("code", "")),
         retryable=bool(problem.get("retryable", False)),
@@ -134,6 +138,15 @@ def error_of_problem(problem: object, status: int, reason: str = "") -> ServiceE
         log_start_offset=_integer_or_none(problem.get("log_start_offset")),
         problem=problem,
     )
+
+
+def _with_way_out(detail: str) -> str:
+    """A refusal of the service in the words of the command line: what to type, not which header to send."""
+    if detail.startswith(_WHO_ARE_YOU):
+        return f"{_WHO_ARE_YOU}: set ROLLWAY_API_KEY, or give --api-key, to an API key, a token or a JWT"
+    if missing := _NO_TOPIC.fullmatch(detail):
+        return f"{detail}; create it with `rollway topics create {missing[1]}`"
+    return detail
 
 
 def _integer_or_none(value: object) -> int | None:

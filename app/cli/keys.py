@@ -22,7 +22,9 @@ DataDir = Annotated[
 ]
 Expires = Annotated[
     str | None,
-    typer.Option("--expires", metavar="TIME", help="When it ends; ms or RFC 3339.", show_default="never"),
+    typer.Option(
+        "--expires", metavar="TIME", help="When it ends; ms or RFC 3339. Never if absent.", show_default=False
+    ),
 ]
 Description = Annotated[str, typer.Option("--description", metavar="TEXT", help="What it is for.")]
 

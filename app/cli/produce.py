@@ -16,9 +16,10 @@ import typer
 from app.cli import options
 from app.cli.command_errors import CommandError, UsageProblem
 from app.cli.http_session import open_session, topic_path
+from app.cli.json_paths import RecordTextError
 from app.cli.line_source import LineSource, LineTooLongError, input_size
 from app.cli.producing import Progress, RecordSender
-from app.cli.record_text import InputFormat, JsonPaths, OutgoingRecord, RecordTextError, record_reader
+from app.cli.record_text import InputFormat, JsonPaths, OutgoingRecord, record_reader
 from app.cli.rendering import format_bytes, plural, print_json, progress_bar, say
 from rollway.records import HEADER_BYTES
 
@@ -53,7 +54,7 @@ def produce_records(
     skip: Annotated[int, typer.Option("--skip", min=0, metavar="N", help="Leave out the first N lines.")] = 0,
     linger_ms: Annotated[
         int,
-        typer.Option("--linger-ms", min=0, metavar="MS", help="Send what came when nothing more comes for so long."),
+        typer.Option("--linger-ms", min=0, metavar="MS", help="Send a partial batch after this long without input."),
     ] = 100,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
     server: options.Server = options.DEFAULT_SERVER,
@@ -63,8 +64,10 @@ def produce_records(
     """Send lines to a topic, each as a record.
 
     Records with a key go to the partition Kafka's default partitioner chooses; others to the partitions in turn. A JSON
-    path makes the input NDJSON. Null at --key, --timestamp or --headers means none, at --value a tombstone. When
-    something fails, the message says how many records were acknowledged and which line is the first that was not.
+    path makes the input NDJSON, whose blank lines are skipped. Text at a path is taken without its quotes, any other
+    JSON as it stands in the line. Null at --key or --headers means none, at --timestamp the service's time, at --value
+    a tombstone. When something fails, the message says how many records were acknowledged and which line is the first
+    that was not.
 
     \b
     Examples:
@@ -103,6 +106,8 @@ def _segment_bytes(described: dict[str, Any]) -> int:
 @contextmanager
 def _open_input(file: Path | None) -> Iterator[int]:
     if file is None or str(file) == "-":
+        if sys.stdin is None:
+            raise CommandError("Standard input is closed: name a file, or give the lines through a pipe.")
         yield sys.stdin.fileno()
         return
     try:
@@ -121,7 +126,7 @@ class _Run:
     def __init__(
         self,
         source: LineSource,
-        read: Callable[[int, bytes], OutgoingRecord],
+        read: Callable[[int, bytes], OutgoingRecord | None],
         sender: RecordSender,
         skip: int,
         *,
@@ -156,8 +161,11 @@ class _Run:
                     self._send(on_sent)
                     continue
                 self._line_number += 1
-                if self._line_number > self.skip:
-                    self._add(self._read(self._line_number, line), on_sent)
+                if self._line_number <= self.skip:
+                    continue
+                record = self._read(self._line_number, line)
+                if record is not None:
+                    self._add(record, on_sent)
         except (RecordTextError, LineTooLongError) as error:
             # What came before the bad line is good: it goes out, so that the report names this line.
             bad_line = self._line_number + isinstance(error, LineTooLongError)

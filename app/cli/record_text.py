@@ -7,18 +7,18 @@ import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import msgspec
-
+from app.cli.json_paths import JsonPath, Part, RecordTextError, parse_json
 from app.cli.timestamps import parse_timestamp
 
-if TYPE_CHECKING:
-    import jsonpath
+NO_TIMESTAMP = -1
+"""The timestamp of a record that has none, in Kafka and over HTTP."""
 
-_ABSENT = object()
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+Headers = tuple[tuple[str, bytes | None], ...]
+
+_ABSENT = Part(None, None)
+_BLANK = b" \t\r"
 
 
 class InputFormat(StrEnum):
@@ -32,19 +32,15 @@ class InputFormat(StrEnum):
     """A record as ``rollway fetch`` prints it."""
 
 
-class RecordTextError(ValueError):
-    """A line cannot become a record; the message is a phrase."""
-
-
 @dataclass(frozen=True, slots=True)
 class OutgoingRecord:
-    """A record to send. ``None`` is an absent key, a tombstone, or the service's time."""
+    """A record to send. ``None`` is an absent key, a tombstone, or the service's time; time -1 is none."""
 
     line_number: int
     key: bytes | None
     value: bytes | None
     timestamp: int | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: Headers
 
     @property
     def size_bytes(self) -> int:
@@ -109,54 +105,10 @@ class JsonPaths:
         return (self.key, self.value, self.timestamp, self.headers) == (None, None, None, None)
 
 
-class _PathReader:
-    """One JSON path, compiled."""
+def record_reader(input_format: InputFormat, paths: JsonPaths) -> Callable[[int, bytes], OutgoingRecord | None]:
+    """A function from a line's number and bytes to its record; it raises ``RecordTextError`` for a bad line.
 
-    def __init__(self, path: str) -> None:
-        # Imported late: it takes a third of the start of a command, and few lines have paths.
-        import jsonpath
-
-        self.path = path
-        try:
-            self._query = jsonpath.compile(path)
-            self._names = _names_of(self._query)
-        except jsonpath.JSONPathError as error:
-            raise RecordTextError(f"{path!r} is not a JSON path: {str(error).splitlines()[0]}") from None
-
-    def read(self, document: Any) -> Any:
-        """What is at the path.
-
-        Raises:
-            RecordTextError: nothing is.
-        """
-        if not isinstance(document, dict | list):
-            raise RecordTextError(f"nothing is at {self.path}: the line is not a JSON object")
-        if self._names is not None:
-            for name in self._names:
-                if not isinstance(document, dict) or name not in document:
-                    raise RecordTextError(f"nothing is at {self.path}")
-                document = document[name]
-            return document
-        match = self._query.match(document)
-        if match is None:
-            raise RecordTextError(f"nothing is at {self.path}")
-        return match.obj
-
-
-def _names_of(query: jsonpath.CompoundJSONPath | jsonpath.JSONPath) -> list[str] | None:
-    """The names of a path such as ``$.a.b``, which are then looked up six times faster; ``None`` for any other path."""
-    import jsonpath
-    from jsonpath.selectors import NameSelector
-
-    if not isinstance(query, jsonpath.JSONPath) or not query.singular_query():
-        return None
-    selectors = [selector for segment in query.segments for selector in segment.selectors]
-    names = [selector.name for selector in selectors if isinstance(selector, NameSelector)]
-    return names if len(names) == len(selectors) else None
-
-
-def record_reader(input_format: InputFormat, paths: JsonPaths) -> Callable[[int, bytes], OutgoingRecord]:
-    """A function from a line's number and bytes to its record, which raises ``RecordTextError`` for a bad line.
+    Where lines are JSON, a blank one is no record: ``None``, as over HTTP.
 
     Raises:
         RecordTextError: a path is not a JSON path.
@@ -170,23 +122,27 @@ def record_reader(input_format: InputFormat, paths: JsonPaths) -> Callable[[int,
 
 class _PathedReader:
     def __init__(self, paths: JsonPaths) -> None:
-        self._key = None if paths.key is None else _PathReader(paths.key)
-        self._value = None if paths.value is None else _PathReader(paths.value)
-        self._timestamp = None if paths.timestamp is None else _PathReader(paths.timestamp)
-        self._headers = None if paths.headers is None else _PathReader(paths.headers)
+        self._key = None if paths.key is None else JsonPath(paths.key)
+        self._value = None if paths.value is None else JsonPath(paths.value)
+        self._timestamp = None if paths.timestamp is None else JsonPath(paths.timestamp)
+        self._headers = None if paths.headers is None else JsonPath(paths.headers)
 
-    def read(self, number: int, line: bytes) -> OutgoingRecord:
+    def read(self, number: int, line: bytes) -> OutgoingRecord | None:
+        if not line.strip(_BLANK):
+            return None
         document = parse_json(line)
         return OutgoingRecord(
             line_number=number,
-            key=None if self._key is None else _part_bytes(self._key.read(document)),
-            value=line if self._value is None else _part_bytes(self._value.read(document)),
-            timestamp=None if self._timestamp is None else _timestamp(self._timestamp.read(document)),
-            headers=() if self._headers is None else _headers(self._headers.read(document), _part_bytes),
+            key=None if self._key is None else self._key.find(line, document).as_bytes(),
+            value=line if self._value is None else self._value.find(line, document).as_bytes(),
+            timestamp=None if self._timestamp is None else _timestamp(self._timestamp.find(line, document).value),
+            headers=() if self._headers is None else _headers_at(self._headers.find(line, document)),
         )
 
 
-def _read_record(number: int, line: bytes) -> OutgoingRecord:
+def _read_record(number: int, line: bytes) -> OutgoingRecord | None:
+    if not line.strip(_BLANK):
+        return None
     document = parse_json(line)
     if not isinstance(document, dict) or "value" not in document:
         raise RecordTextError('a record is an object with a "value"')
@@ -195,47 +151,43 @@ def _read_record(number: int, line: bytes) -> OutgoingRecord:
         key=value_bytes(document.get("key")),
         value=value_bytes(document["value"]),
         timestamp=_timestamp(document.get("timestamp")),
-        headers=_headers(document.get("headers"), value_bytes),
+        headers=_headers(document.get("headers")),
     )
 
 
-def parse_json(line: bytes) -> Any:
-    """The JSON document on a line.
-
-    Raises:
-        RecordTextError: it is not JSON.
-    """
-    try:
-        return _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordTextError(f"it is not JSON: {error}") from None
-
-
-def _part_bytes(part: Any) -> bytes | None:
-    """Text as it is, null as absent, anything else as compact JSON."""
-    if part is None:
-        return None
-    return part.encode("utf-8") if isinstance(part, str) else _encode(part)
-
-
 def _timestamp(value: Any) -> int | None:
-    if value is None or value == -1:
-        return None
+    """Milliseconds; -1 for a record without a time; null leaves it to the service."""
+    if value is None or (type(value) is int and value == NO_TIMESTAMP):
+        return value
     try:
         return parse_timestamp(value)
     except ValueError as error:
         raise RecordTextError(str(error)) from None
 
 
-def _headers(value: Any, to_bytes: Callable[[Any], bytes | None]) -> tuple[tuple[str, bytes | None], ...]:
-    """Headers from an object of names and values, or from a list of ``{"name", "value"}``."""
+def _headers_at(part: Part) -> Headers:
+    """Headers from an object of names and values, or from a list of ``{"name", "value"}``; numbers as they stand."""
+    if isinstance(part.value, Mapping):
+        return tuple((name, each.as_bytes()) for name, each in part.members().items())
+    if _is_list_of_headers(part.value):
+        members = [item.members() for item in part.items()]
+        return tuple((each["name"].value, each.get("value", _ABSENT).as_bytes()) for each in members)
+    return _headers(part.value)
+
+
+def _headers(value: Any) -> Headers:
+    """Headers as the HTTP interface writes them, or from an object of names and values."""
     if value is None:
         return ()
     if isinstance(value, Mapping):
-        return tuple((str(name), to_bytes(each)) for name, each in value.items())
-    if isinstance(value, list) and all(isinstance(each, dict) and _is_name(each.get("name")) for each in value):
-        return tuple((_name_text(each["name"]), to_bytes(each.get("value"))) for each in value)
+        return tuple((str(name), value_bytes(each)) for name, each in value.items())
+    if _is_list_of_headers(value):
+        return tuple((_name_text(each["name"]), value_bytes(each.get("value"))) for each in value)
     raise RecordTextError('headers are an object, or a list of {"name", "value"}')
+
+
+def _is_list_of_headers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, dict) and _is_name(each.get("name")) for each in value)
 
 
 def _is_name(value: Any) -> bool:

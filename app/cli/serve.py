@@ -7,16 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
+from app.cli import standard_streams
 from app.cli.command_errors import UsageProblem
 from app.cli.options import parse_config
 
 LogLevel = Annotated[
     str | None,
-    typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.", show_default="info"),
+    typer.Option(
+        "--log-level", metavar="LEVEL", help="debug, info, warning or error; info if absent.", show_default=False
+    ),
 ]
 LogFormat = Annotated[
     str | None,
-    typer.Option("--log-format", metavar="FORMAT", help="text, or json: an object per line.", show_default="text"),
+    typer.Option(
+        "--log-format", metavar="FORMAT", help="text (if absent), or json: an object per line.", show_default=False
+    ),
 ]
 
 TopicDefaults = Annotated[
@@ -52,22 +57,35 @@ AllowedHosts = Annotated[
 ]
 
 
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Where everything lies, rollway-data if absent; created if need be.",
+        show_default=False,
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        metavar="PORT",
+        help="Port to listen on; 8080 if absent, 0: a free one.",
+        show_default=False,
+    ),
+]
+
+
 def serve_command(
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--data-dir", metavar="DIR", help="Where everything lies; made when absent.", show_default="rollway-data"
-        ),
-    ] = None,
+    data_dir: DataDir = None,
     host: Annotated[
-        str | None, typer.Option("--host", metavar="HOST", help="Address to listen on.", show_default="127.0.0.1")
+        str | None,
+        typer.Option("--host", metavar="HOST", help="Address to listen on; 127.0.0.1 if absent.", show_default=False),
     ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port", min=0, max=65535, metavar="PORT", help="Port to listen on; 0: a free one.", show_default="8080"
-        ),
-    ] = None,
+    port: Port = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     topic_default: TopicDefaults = None,
@@ -114,4 +132,7 @@ def serve_command(
         settings = load_settings(**{name: value for name, value in given.items() if value is not None})
     except SettingsError as error:
         raise UsageProblem(str(error)) from None
-    raise typer.Exit(serve(settings))
+    status = serve(settings)
+    # Whoever read the ready line may be gone.
+    standard_streams.flush_if_possible()
+    raise typer.Exit(status)

@@ -12,7 +12,9 @@ from app.cli.http_session import open_session
 from app.cli.keys import Description, ending
 from app.cli.rendering import note, print_json, print_table, say
 
-commands = typer.Typer(help="Make, list and revoke tokens: some of one's rights.", rich_markup_mode=None)
+commands = typer.Typer(
+    help="Make, list and revoke tokens, which carry some of your rights for a time.", rich_markup_mode=None
+)
 
 
 @commands.command("create")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+_ANY_NAME = "name"
+
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
@@ -20,6 +22,15 @@ def _has_route(scope: Scope, method: str) -> bool:
     # Routers within routers answer this too, while their routes cannot be looked into.
     asked = {**scope, "method": method}
     return any(route.matches(dict(asked))[0] is Match.FULL for route in scope["app"].routes)
+
+
+def template_below(scope: Scope, method: str) -> str | None:
+    """The path of what lies directly below the asked path and takes ``method``, such as ``/v1/topics/{topic}``."""
+    path = scope["path"].rstrip("/")
+    if not _has_route({**scope, "path": f"{path}/{_ANY_NAME}"}, method):
+        return None
+    # A collection is called by the plural of what it has.
+    return f"{path}/{{{path.rpartition('/')[2].removesuffix('s')}}}"
 
 
 class HeadOfGet:

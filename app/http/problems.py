@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.fault_words import model_words
 from app.http import request_context
-from app.http.methods import methods_of_path
+from app.http.methods import methods_of_path, template_below
 from rollway.records.errors import (
     BrokenBatchError,
     BrokenRecordError,
@@ -96,7 +96,8 @@ class Problem(Exception):  # noqa: N818 - the name of the document it becomes
 
     def body(self, instance: str) -> bytes:
         """The document as UTF-8; lone surrogates, which are not, become question marks."""
-        return json.dumps(self.document(instance), ensure_ascii=False).encode("utf-8", "replace")
+        document = self.document(instance)
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
     def all_headers(self) -> dict[str, str]:
         """The headers of the answer, without its length."""
@@ -306,7 +307,7 @@ def http_problem(error: HTTPException, scope: Scope) -> Problem:
     if detail == phrase:
         detail = {
             404: _nothing_at(scope),
-            405: f"{scope.get('method')} is not possible here",
+            405: _not_allowed(scope),
         }.get(error.status_code, detail)
     headers = dict(error.headers or {})
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and "app" in scope:
@@ -321,6 +322,12 @@ def _nothing_at(scope: Scope) -> str:
     if b"%2f" in scope.get("raw_path", b"").lower():
         return f"{detail}: a name in a path cannot have a slash, %2F neither"
     return detail
+
+
+def _not_allowed(scope: Scope) -> str:
+    detail = f"{scope.get('method')} is not possible here"
+    template = template_below(scope, "PUT") if scope.get("method") == "POST" and "app" in scope else None
+    return f"{detail}; to create one: PUT {template}" if template else detail
 
 
 def validation_problem(error: RequestValidationError) -> Problem:

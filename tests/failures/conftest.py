@@ -1,4 +1,4 @@
-"""One service in a thread for the tests of a module, and a topic for each test; see ``tests/http/conftest.py``."""
+"""One service in a thread for all tests of a module, and a topic for each; see ``tests/http/conftest.py``."""
 
 from __future__ import annotations
 

@@ -427,7 +427,7 @@ def test_the_audit_log_says_who_did_what(tmp_path: Path, caplog: pytest.LogCaptu
     lines = [record.getMessage() for record in caplog.records if record.name == "rollway.audit"]
     assert "denied DELETE on topic:a to User:nobody" in lines
     assert any(line.startswith("created key rwk_") and line.endswith("of User:new by User:admin") for line in lines)
-    assert any(line.startswith("not believed from 127.0.0.1") for line in lines)
+    assert any(line.startswith("authentication failed from 127.0.0.1") for line in lines)
     assert any(line.startswith("allowed") and line.endswith("to User:admin") for line in lines)
 
 

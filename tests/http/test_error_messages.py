@@ -33,8 +33,8 @@ def places(problem: dict[str, Any]) -> list[str]:
     [
         ("GET", "/v1/topics?limit=0", "limit", "must be a whole number from 1 to 1000"),
         ("GET", f"/v1/topics?limit={'9' * 40}", "limit", "must be a whole number from 1 to 1000"),
-        ("GET", "/v1/topics?limitt=1", "limitt", "there is no such parameter; did you mean limit?"),
-        ("GET", "/v1/topics?zzz=1", "zzz", "there is no such parameter; there are limit, prefix, start_after"),
+        ("GET", "/v1/topics?limitt=1", "limitt", "unknown parameter; did you mean limit?"),
+        ("GET", "/v1/topics?zzz=1", "zzz", "unknown parameter; allowed: limit, prefix, start_after"),
         ("GET", "/v1/jobs?start_after=xyz", "start_after", "must be the next_cursor of a page"),
         ("GET", "{topic}/partitions/0/offsets?timestamp=now", "timestamp", "one of earliest, latest, max_timestamp"),
         ("GET", "{topic}/partitions/0/offsets?timestamp=-1", "timestamp", "one of earliest, latest, max_timestamp"),
@@ -60,7 +60,7 @@ def test_a_parameter(client: httpx.Client, topic: str, method: str, path: str, p
             "must be a string, an object or null, not a whole number",
         ),
         ("POST", "/v1/fetch", {"isolation": "x"}, "/isolation", "must be one of read_committed, read_uncommitted"),
-        ("POST", "/v1/fetch", {"partition": []}, "/partition", "there is no such field; did you mean partitions?"),
+        ("POST", "/v1/fetch", {"partition": []}, "/partition", "unknown field; did you mean partitions?"),
         (
             "POST",
             "/v1/fetch",
@@ -76,7 +76,7 @@ def test_a_parameter(client: httpx.Client, topic: str, method: str, path: str, p
             "/positions/t1/x",
             "must be a partition number, from 0 to 2147483647",
         ),
-        ("PUT", "/v1/topics/new", {"partitons": 1}, "/partitons", "there is no such field; did you mean partitions?"),
+        ("PUT", "/v1/topics/new", {"partitons": 1}, "/partitons", "unknown field; did you mean partitions?"),
         ("PUT", "/v1/topics/new", {"config": []}, "/config", "must be an object"),
         ("PUT", "/v1/topics/new", {"partitions": "1"}, "/partitions", "must be a whole number"),
         (
@@ -146,7 +146,7 @@ def test_a_topic_that_is_another_says_both_values(client: httpx.Client, topic: s
     ("body", "detail"),
     [
         (b"", "the body is empty"),
-        (b' {"partitions":', "the body ends in the middle"),
+        (b' {"partitions":', "the JSON body is incomplete"),
         (b'{"config": {"cleanup.policy": "\\ud800"}}', "a text has an unpaired surrogate"),
     ],
 )

@@ -38,7 +38,7 @@ def test_compare_shows_rows_of_files_that_are_no_records(
     report = compare(spark, request)
     assert (report.outcome, report.exit_status) == ("different", 3)
     assert report.details["rejected"] == {"the line does not fit the columns": 1}
-    assert f"1 row of {path} cannot become a record: 1 times the line does not fit the columns" in report.text()
+    assert f'1 row of {path} cannot become a record: 1 x "the line does not fit the columns"' in report.text()
     skipping = compare(spark, replace(request, skip_rejects=True))
     assert skipping.outcome == ("different" if others else "equal")
     assert skipping.details["rejected"] == report.details["rejected"]

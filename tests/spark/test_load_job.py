@@ -165,9 +165,9 @@ def test_lines_that_do_not_fit_are_rejected_whatever_is_chosen(loading: Loading)
     [
         (
             Rejects(),
-            r"2 rows cannot become records: 1 times .*, e.g. .*. Nothing was loaded; --rejects-to or ",
+            r'2 rows cannot become records: 1 x ".*", e.g. .*. Nothing was loaded; --rejects-to or ',
         ),
-        (Rejects(skip=True, rows_max=1), r"2 rows cannot become records, and --max-rejects is 1: 1 times .*, e.g. "),
+        (Rejects(skip=True, rows_max=1), r'2 rows cannot become records, and --max-rejects is 1: 1 x ".*", e.g. '),
     ],
     ids=["no place", "too many"],
 )

@@ -35,6 +35,7 @@ def test_every_command_has_help_with_examples(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(make_application(), [*words, "--help"], env={"COLUMNS": "100"})
     assert result.exit_code == 0
     assert "Examples:" in result.output
+    assert "default: (" not in result.output, "a default in two kinds of brackets"
     assert f"rollway {' '.join(words)}" in result.output
 
 

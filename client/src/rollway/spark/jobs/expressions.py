@@ -299,7 +299,7 @@ def _headers(pairs: Column, names: tuple[str, str], value_type: DataType) -> Col
 
 def told_reasons(rejected: Mapping[str, int]) -> str:
     """How many rows have which ``REASON``, for people."""
-    return "; ".join(f"{count:,} times {reason}" for reason, count in rejected.items())
+    return "; ".join(f'{count:,} x "{reason}"' for reason, count in rejected.items())
 
 
 def first_sentence(error: BaseException) -> str:

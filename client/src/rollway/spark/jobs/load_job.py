@@ -297,8 +297,9 @@ def _report(request: LoadRequest, written: Written, rejected: Mapping[str, int],
     total = sum(rejected.values())
     lines = [f"partition {number}: {counted(rows, 'record')}" for number, rows in sorted(written.partitions.items())]
     if total:
-        place = request.rejects.files or request.rejects.topic or "nowhere"
-        lines.append(f"{counted(total, 'row')} rejected, kept in {place}: {told_reasons(rejected)}")
+        place = request.rejects.files or request.rejects.topic
+        kept = f"kept in {place}" if place else "not kept"
+        lines.append(f"{counted(total, 'row')} rejected ({kept}): {told_reasons(rejected)}")
     return JobReport(
         job="load",
         outcome="done",

@@ -1,0 +1,169 @@
+"""JSON paths into a line of input, and the text of what they find: a number keeps the digits it was sent with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from app.text_encodings import foreign_encoding
+
+if TYPE_CHECKING:
+    import jsonpath
+
+Steps = tuple[str | int, ...]
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_INT_DIGITS_MAX = 1000
+
+
+class RecordTextError(ValueError):
+    """A line cannot become a record; the message is a phrase."""
+
+
+def parse_json(line: bytes) -> Any:
+    """The JSON document on a line. A number beyond a float's range is infinite here; its text is in the line.
+
+    Raises:
+        RecordTextError: it is not JSON.
+    """
+    try:
+        return _decode(line)
+    except msgspec.ValidationError:
+        # The one thing that is JSON and yet refused: a number of any size.
+        return _parse_large_numbers(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RecordTextError(f"it is not JSON: {_foreign(line) or error}") from None
+
+
+def _foreign(line: bytes) -> str | None:
+    foreign = foreign_encoding(line)
+    return f"it {foreign}" if foreign else None
+
+
+def _parse_large_numbers(line: bytes) -> Any:
+    try:
+        # It looks at everything but the size of numbers; the other decoder would pass lone surrogates.
+        _decode_raw(line)
+        return json.loads(line, parse_int=_int_or_float, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise RecordTextError(f"it is not JSON: {error}") from None
+
+
+def _int_or_float(text: str) -> int | float:
+    return int(text) if len(text) < _INT_DIGITS_MAX else float(text)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+class Part(NamedTuple):
+    """What a path found: the value, and its text in the line; without one if it is no value there, but a name."""
+
+    value: Any
+    text: bytes | None
+
+    def as_bytes(self) -> bytes | None:
+        """Text decoded, null as absent, anything else as it stands in the line."""
+        if self.value is None:
+            return None
+        if isinstance(self.value, str):
+            return self.value.encode("utf-8")
+        return _encode(self.value) if self.text is None else self.text
+
+    def members(self) -> dict[str, Part]:
+        """The members of an object. Raises ``TypeError`` for anything else."""
+        if not isinstance(self.value, Mapping):
+            raise TypeError
+        texts: Mapping[str, Any] = {} if self.text is None else _members(self.text)
+        return {name: Part(value, _bytes(texts.get(name))) for name, value in self.value.items()}
+
+    def items(self) -> list[Part]:
+        """The items of a list. Raises ``TypeError`` for anything else."""
+        if not isinstance(self.value, list):
+            raise TypeError
+        texts = [None] * len(self.value) if self.text is None else _items(self.text)
+        return [Part(value, _bytes(text)) for value, text in zip(self.value, texts, strict=True)]
+
+
+def _bytes(text: msgspec.Raw | None) -> bytes | None:
+    return None if text is None else bytes(text)
+
+
+class JsonPath:
+    """One JSON path, compiled.
+
+    Raises:
+        RecordTextError: it is not a JSON path.
+    """
+
+    def __init__(self, path: str) -> None:
+        # Imported late: it takes a third of the start of a command, and few lines have paths.
+        import jsonpath
+
+        self.path = path
+        try:
+            self._query = jsonpath.compile(path)
+            self._names = _names_of(self._query)
+        except jsonpath.JSONPathError as error:
+            raise RecordTextError(f"{path!r} is not a JSON path: {str(error).splitlines()[0]}") from None
+
+    def find(self, line: bytes, document: Any) -> Part:
+        """What is at the path in ``document``, which is ``line`` parsed.
+
+        Raises:
+            RecordTextError: nothing is.
+        """
+        if not isinstance(document, dict | list):
+            raise RecordTextError(f"nothing is at {self.path}: the line is not a JSON object")
+        if self._names is not None:
+            value = document
+            for name in self._names:
+                if not isinstance(value, dict) or name not in value:
+                    raise RecordTextError(f"nothing is at {self.path}")
+                value = value[name]
+            return Part(value, _text_of(value, line, self._names))
+        match = self._query.match(document)
+        if match is None:
+            raise RecordTextError(f"nothing is at {self.path}")
+        is_place = _is_at(document, match.parts, match.obj)
+        return Part(match.obj, _text_of(match.obj, line, match.parts) if is_place else None)
+
+
+def _text_of(value: Any, line: bytes, steps: Steps) -> bytes | None:
+    """The text at ``steps``, unless it is not needed: texts and null are what they are."""
+    if value is None or isinstance(value, str):
+        return None
+    text: Any = line.strip(b" \t\r")
+    for step in steps:
+        text = _members(text)[step] if isinstance(step, str) else _items(text)[step]
+    return bytes(text)
+
+
+def _is_at(document: Any, steps: Steps, value: Any) -> bool:
+    """Whether ``value`` is at ``steps``; some extensions of paths find what is at no place, such as a member's name."""
+    for step in steps:
+        try:
+            document = document[step]
+        except (TypeError, LookupError):
+            return False
+    return document is value
+
+
+def _names_of(query: jsonpath.CompoundJSONPath | jsonpath.JSONPath) -> Steps | None:
+    """The names of a path such as ``$.a.b``, which are then looked up six times faster; ``None`` for any other path."""
+    import jsonpath
+    from jsonpath.selectors import NameSelector
+
+    if not isinstance(query, jsonpath.JSONPath) or not query.singular_query():
+        return None
+    selectors = [selector for segment in query.segments for selector in segment.selectors]
+    names = tuple(selector.name for selector in selectors if isinstance(selector, NameSelector))
+    return names if len(names) == len(selectors) else None
