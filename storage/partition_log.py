@@ -406,7 +406,8 @@ class PartitionLog:
         if not reasons:
             return []
         if len(reasons) == len(written.segments):
-            self._writer.roll(self.written_end_offset)
+            # The new segment needs a little room before the old ones give up theirs.
+            self._writer.checkpoints.ballast.run(lambda: self._writer.roll(self.written_end_offset))
         doomed = self._writer.drop_oldest(len(reasons))
         return [
             DeletedSegment(segment.base_offset, segment.size_bytes, str(reason))

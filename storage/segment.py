@@ -519,11 +519,13 @@ class Segment:
     # Deleting
 
     def mark_deleted(self) -> list[Path]:
-        """Rename the files to ``.deleted``; whoever holds the segment reads on. Return the new names (spec E7)."""
-        renamed: list[Path] = []
+        """Rename the files to ``.deleted``; whoever holds the segment reads on. Return the new names (spec E7).
+
+        After an error it may be called again: files that have the new name keep it.
+        """
         if self._file_system.exists(self._log.path):
             self._log.rename(_deleted(self._log.path))
-            renamed.append(self._log.path)
+        renamed = [self._log.path]
         for index in (self.offset_index, self.time_index, self.transactions.index):
             if self._file_system.exists(index.path):
                 index.rename(self._file_system, _deleted(index.path))
@@ -546,4 +548,4 @@ def _fsync(sync: Callable[[], None]) -> None:
 
 
 def _deleted(path: Path) -> Path:
-    return path.with_name(path.name + DELETED_SUFFIX)
+    return path if path.name.endswith(DELETED_SUFFIX) else path.with_name(path.name + DELETED_SUFFIX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import random
 import threading
 from bisect import bisect_right
@@ -257,12 +258,15 @@ class WrittenLog:
     def retire(self, doomed: Iterable[Segment]) -> None:
         """Rename the segments' files, in this order, and hand them over for unlinking."""
         for segment in doomed:
-            paths = segment.mark_deleted()
-            snapshot_path = self.producers.mark_snapshot_deleted(segment.base_offset)
-            if snapshot_path is not None:
-                paths.append(snapshot_path)
+            # A longer name may need a block of the directory.
+            paths = self.checkpoints.ballast.run(functools.partial(self._mark_deleted, segment))
             self.deleted_files.add(paths, segment, self.config.file_delete_delay_ms)
         self._file_system.sync_directory(self.directory)
+
+    def _mark_deleted(self, segment: Segment) -> list[Path]:
+        paths = segment.mark_deleted()
+        snapshot_path = self.producers.mark_snapshot_deleted(segment.base_offset)
+        return paths if snapshot_path is None else [*paths, snapshot_path]
 
     def sync_directory(self) -> None:
         """Make the names in the log's directory durable."""
