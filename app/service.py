@@ -172,7 +172,7 @@ class Service:
             # Under the directory's lock, which is the manager's.
             own_directory = self.settings.data_dir / OWN_DIRECTORY
             return manager, AccessRegistry.open(
-                own_directory, LocalFileSystem(), self._clock.now_ms, self.settings.super_users
+                own_directory, manager.file_system, self._clock.now_ms, self.settings.super_users
             )
         except BaseException:
             manager.close()

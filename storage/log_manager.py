@@ -196,6 +196,8 @@ class LogManager:
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise
+            # Who starts after a crash must not take the logs for closed.
+            self.file_system.before_writing(functools.partial(_remove_file, self.file_system, marker))
             _logger.warning("%s is on a read-only disk: reads are served, appends are refused", marker.parent)
 
     # Looking
@@ -511,6 +513,12 @@ class LogManager:
             finally:
                 self._lock.release()
             return clean
+
+
+def _remove_file(file_system: FileSystem, path: Path) -> None:
+    if file_system.exists(path):
+        file_system.unlink(path)
+    file_system.sync_directory(path.parent)
 
 
 def _check_partition_count(count: int) -> None:

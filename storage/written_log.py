@@ -19,6 +19,7 @@ from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.errors import CorruptionError, DiskFullError
 from storage.file_names import PartitionName
 from storage.file_system import FileSystem
+from storage.file_watch import FileWatch
 from storage.leader_epochs import LeaderEpochs
 from storage.log_snapshot import LogSnapshot, OffsetRange
 from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
@@ -146,6 +147,7 @@ class WrittenLog:
         self.room: SegmentRoom | None = None
         """What the active segment has room for, as far as it is known; whoever changes more than its end forgets it."""
         self._writeback = Writeback()
+        self._watch = FileWatch()
         self.durable_end = log_end
         self._durable_lock = threading.Lock()
         self.flushing = threading.RLock()
@@ -188,6 +190,7 @@ class WrittenLog:
                 raise OSError(errno.EIO, "the disk failed before")
             self.room = None
             try:
+                self.check_files()
                 active.seal()
                 self._transaction_checkpoint.note(
                     active.base_offset, active.transactions.content(), self.written.base_offsets
@@ -220,6 +223,11 @@ class WrittenLog:
         """What the active segment takes before something is due; kept as ``room``. See ``SegmentRoom.of``."""
         self.room = SegmentRoom.of(active, self.config, self._writeback.look_from(active, self.config))
         return self.room
+
+    def check_files(self) -> None:
+        """See ``FileWatch.check``. Nothing is opened for it."""
+        if self.written.active.is_ready:
+            self._watch.check(self.written.active)
 
     def due_writeback(self, *, is_busy: bool) -> Callable[[], None] | None:
         """See ``Writeback.due``. The room of the segment ends where the next one is due."""

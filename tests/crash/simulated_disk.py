@@ -131,6 +131,9 @@ class SimulatedFile:
     def size(self) -> int:
         return self._open_node().size
 
+    def is_linked(self) -> bool:
+        return self._disk.has_name(self._open_node())
+
     def read(self, position: int, length: int) -> bytes:
         if position < 0 or length < 0:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(self._path))
@@ -346,6 +349,8 @@ class SimulatedDisk:
         self._locked.add(path)
         return _SimulatedLock(self._locked, path)
 
+    def before_writing(self, work: Callable[[], None]) -> None: ...  # it is never read-only
+
     def is_locked(self, path: Path) -> bool:
         return path in self._locked
 
@@ -382,6 +387,10 @@ class SimulatedDisk:
 
     def _parent(self, path: Path) -> tuple[DirectoryNode, str]:
         return self._directory(path.parent), path.name
+
+    def has_name(self, node: Node) -> bool:
+        """Whether a file is in any directory."""
+        return any(node is file for file in self._files(self._state.root))
 
     # Crashes
 
