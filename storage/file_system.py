@@ -3,8 +3,8 @@
 Everything the log does to a disk is one of the operations below, so a test can stand a simulated disk in for
 it, crash before any of them and decide what of the unsynced rest survives (reliability: rules for the disk).
 
-Index files are written with ``write`` and read through a read-only mapping of the same pages: a full disk is
-then an ``OSError`` and never a SIGBUS (rule 9).
+Nothing is written or read through a mapping: a full disk or a file that another process cut is then an ``OSError`` or a
+short read, and never a SIGBUS (rule 9).
 """
 
 from __future__ import annotations

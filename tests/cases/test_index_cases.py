@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 from collections.abc import Callable
@@ -220,7 +219,7 @@ def test_ix_10_a_sealed_segment_that_becomes_active_again(new_log: NewLog) -> No
 def open_indexes(directory: Path) -> list[str]:
     """Index files of a directory that this process has open or mapped."""
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    opened = [os.readlink(link) for link in links if link.is_symlink()]
+    opened = [str(link.readlink()) for link in links if link.is_symlink()]
     mapped = Path("/proc/self/maps").read_text().splitlines()
     return sorted({line.rsplit("/", 1)[1] for line in (*opened, *mapped) if str(directory) in line and "index" in line})
 
