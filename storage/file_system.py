@@ -13,21 +13,16 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import mmap
 import os
 import struct
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from storage.file_names import TEMPORARY_SUFFIX
 
 _WRITE_VECTOR_MAX = 1024
-
-# A mapping needs no descriptor of its own, which older Pythons hold all the same.
-_MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 # Room is kept behind the end of a file that has grown so far: an eighth of its size, within these limits.
 RESERVED_FROM_BYTES = 8 * 1024 * 1024
@@ -87,13 +82,6 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Return when all that was written, and the length, would survive a power cut."""
-        ...
-
-    def map(self, size: int) -> memoryview:
-        """A read-only view of the first ``size`` bytes that follows later writes. The file is at least that long.
-
-        The mapping lives as long as the view or a view made from it.
-        """
         ...
 
     def close(self) -> None: ...
@@ -353,11 +341,6 @@ class LocalFile:
 
     def sync(self) -> None:
         os.fdatasync(self.fileno())
-
-    def map(self, size: int) -> memoryview:
-        if size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(self.fileno(), size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, **_MAP_OPTIONS))
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -37,7 +37,7 @@ from storage.partition_log import PartitionLog
 from storage.producer_state import ProducerState
 from storage.recovery_progress import RecoveryMeter
 from storage.segment import Segment
-from storage.segment_scan import SegmentScan, SegmentScanner, indexed_position, leads_to
+from storage.segment_scan import SegmentScan, SegmentScanner, indexed_position, leads_to, written_bytes
 from storage.segment_split import find_overflow, split_segment
 from storage.topic_metadata import CorruptMetadataError, read_partition_metadata, write_partition_metadata
 from storage.transaction_checkpoint import TransactionCheckpoint
@@ -377,7 +377,7 @@ class PartitionOpener:
         cut_bytes = self._file_system.size(segment.file.path) - result.valid_bytes
         if self._config.preallocate:
             # What was never written was never data.
-            cut_bytes = _written_bytes(segment.file, result.valid_bytes, cut_bytes)
+            cut_bytes = written_bytes(segment.file, result.valid_bytes, cut_bytes)
         segment.size_bytes = result.valid_bytes
         if self._clean or result.is_old_format:
             # Nothing was scanned: the last batch itself is what it should not be. Or it is whole, of another format.
@@ -521,16 +521,6 @@ class PartitionOpener:
     def _note(self, text: str) -> None:
         self._log_lines.append((logging.WARNING, text))
         self.report.notes.append(text)
-
-
-def _written_bytes(file: File, position: int, length: int) -> int:
-    """How many of ``length`` bytes from ``position`` on there are up to the last that is not zero."""
-    for end in range(position + length, position, -_REWRITE_BYTES):
-        start = max(position, end - _REWRITE_BYTES)
-        written = file.read(start, end - start).rstrip(b"\0")
-        if written:
-            return start + len(written) - position
-    return 0
 
 
 def scan_bytes(file_system: FileSystem, directory: Path, recovery_point: Offset) -> int:

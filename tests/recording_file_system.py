@@ -113,9 +113,5 @@ class RecordingFile:
         self._file_system.note("sync", self.path)
         self._inner.sync()
 
-    def map(self, size: int) -> memoryview:
-        self._file_system.note("map", self.path)
-        return self._inner.map(size)
-
     def close(self) -> None:
         self._inner.close()

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage.clock import Clock, ManualClock
-from tests.crash.simulated_nodes import Choice, DirectoryNode, FileNode, MappedShrinkError, NameChange, Node
+from tests.crash.simulated_nodes import Choice, DirectoryNode, FileNode, NameChange, Node
 
 
 class SimulatedCrash(BaseException):
@@ -173,11 +173,7 @@ class SimulatedFile:
         if fault is not None:
             raise _os_error(fault, self._path)
         self._disk.touch(node)
-        try:
-            node.set_size(size)
-        except MappedShrinkError as error:
-            self._disk.violations.append(f"{self._path}: {error}")
-            raise
+        node.set_size(size)
 
     def sync(self) -> None:
         node = self._open_node()
@@ -186,12 +182,6 @@ class SimulatedFile:
             node.drop_dirty()
             raise _os_error(fault, self._path)
         node.sync()
-
-    def map(self, size: int) -> memoryview:
-        node = self._open_node()
-        if size > node.size:
-            raise AssertionError(f"{self._path}: a mapping of {size} bytes over a file of {node.size}")
-        return node.map(size) if size else memoryview(b"")
 
     def close(self) -> None:
         self._node = None

@@ -130,7 +130,6 @@ def test_each_small_file_heals_or_says_what_to_do(
         data = tmp_path / "copy"
         shutil.copytree(directory, data)
         damage(data / relative)
-        print(relative, flush=True)
         if judge(data, data / relative) == "told":
             told.add(relative.name if relative.suffix != ".json" or "access" in relative.parts else "topic")
         shutil.rmtree(data)
