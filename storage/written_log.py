@@ -286,6 +286,8 @@ class WrittenLog:
         """Take a shorter list of segments, whose files are cut already, and what follows from the log ending there."""
         log_end = LogOffsetMetadata(offset, segments[-1].base_offset, Position(segments[-1].size_bytes))
         self.room = None
+        # What it has seen may be cut and written anew.
+        self._watch = FileWatch()
         self.epochs.truncate_from_end(offset)
         replay_producers(self.producers, segments, offset)
         written = WrittenState.of(segments, log_start_offset, log_end)
