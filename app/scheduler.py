@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC
+from weakref import WeakKeyDictionary
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 Job = Callable[[], Awaitable[None]]
 PARTITIONS_PER_TURN = 256
+FILE_CHECK_INTERVAL_MS = 1_000
 RETENTION_FIRST_DELAY_MS = 30_000
 
 
@@ -39,9 +41,11 @@ class Scheduler:
         self._broker = broker
         self._closed = False
         self._running: set[asyncio.Task[None]] = set()
+        self._checked_ends: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
         self._scheduler = AsyncIOScheduler(timezone=UTC)
         self._jobs: dict[str, tuple[Job, int]] = {
             "flush": (self.flush, settings.flush_check_interval_ms),
+            "check_files": (self.check_files, FILE_CHECK_INTERVAL_MS),
             "roll": (self.roll, settings.roll_check_interval_ms),
             "retention": (self.retention, settings.retention_check_interval_ms),
             "checkpoint": (self.checkpoint, settings.checkpoint_interval_ms),
@@ -118,6 +122,16 @@ class Scheduler:
         for count, writer in enumerate(self._broker.writers(), start=1):
             if writer.log.flush_due():
                 writer.ask_flush()
+            if count % PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def check_files(self) -> None:
+        """Look whether somebody cut or removed the files of partitions that were appended to since the last run."""
+        for count, writer in enumerate(self._broker.writers(), start=1):
+            log, end = writer.log, writer.log.written_end_offset
+            if log.offline_reason is None and self._checked_ends.get(log) != end:
+                self._checked_ends[log] = end
+                await self._tolerating(log, functools.partial(self._broker.run_in_log, log, log.check_files))
             if count % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
 

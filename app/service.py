@@ -177,7 +177,7 @@ class Service:
                     "every user of this machine may look into %s; chmod 700 keeps them out", self.settings.data_dir
                 )
             return manager, AccessRegistry.open(
-                own_directory, LocalFileSystem(), self._clock.now_ms, self.settings.super_users
+                own_directory, manager.file_system, self._clock.now_ms, self.settings.super_users
             )
         except BaseException:
             manager.close()

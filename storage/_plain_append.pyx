@@ -9,6 +9,7 @@ What is looked at belongs to the classes of this package; their state stays in t
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
@@ -397,11 +398,14 @@ cdef bint put_offset_entry(index, int64_t offset, int64_t position) except -1:
 cdef bint put_entry(index, const uint8_t* entry, int size, last_entry) except -1:
     """As ``IndexFile._append`` and what follows it; whether it could."""
     cdef int64_t count = index.entry_count
-    file = index._file
+    file, memory = index._file, index._memory
     if type(file) is not LocalFile or index._closed or count >= <int64_t>index.max_entry_count:
+        return False
+    if type(memory) is not bytearray or PyByteArray_GET_SIZE(memory) < (count + 1) * size:
         return False
     if count * size >= <int64_t>file._reserve_at or pwrite(file._descriptor, entry, size, count * size) != size:
         return False
+    memcpy(PyByteArray_AS_STRING(memory) + count * size, entry, size)
     # Readers take the count for their leave to look.
     index.last_entry, index.entry_count = last_entry, count + 1
     return True

@@ -3,8 +3,8 @@
 Everything the log does to a disk is one of the operations below, so a test can stand a simulated disk in for
 it, crash before any of them and decide what of the unsynced rest survives (reliability: rules for the disk).
 
-Index files are written with ``write`` and read through a read-only mapping of the same pages: a full disk is
-then an ``OSError`` and never a SIGBUS (rule 9).
+Nothing is written or read through a mapping: a full disk or a file that another process cut is then an ``OSError`` or a
+short read, and never a SIGBUS (rule 9).
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import mmap
 import os
 import struct
-import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from storage.file_names import TEMPORARY_SUFFIX
 
@@ -28,9 +27,6 @@ _WRITE_VECTOR_MAX = 1024
 # Records, and who may read them over HTTP, are not for every user of the machine.
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
-
-# A mapping needs no descriptor of its own, which older Pythons hold all the same.
-_MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 # Room is kept behind the end of a file that has grown so far: an eighth of its size, within these limits.
 RESERVED_FROM_BYTES = 8 * 1024 * 1024
@@ -64,6 +60,10 @@ class File(Protocol):
         """Length in bytes, asked of the disk."""
         ...
 
+    def is_linked(self) -> bool:
+        """Whether the file still has a name. Not if somebody has removed it, also by putting another in its place."""
+        ...
+
     def read(self, position: int, length: int) -> bytes:
         """Return up to ``length`` bytes; fewer only where the file ends."""
         ...
@@ -86,13 +86,6 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Return when all that was written, and the length, would survive a power cut."""
-        ...
-
-    def map(self, size: int) -> memoryview:
-        """A read-only view of the first ``size`` bytes that follows later writes. The file is at least that long.
-
-        The mapping lives as long as the view or a view made from it.
-        """
         ...
 
     def close(self) -> None: ...
@@ -145,6 +138,13 @@ class FileSystem(Protocol):
 
         Raises:
             BlockingIOError: somebody holds it.
+        """
+        ...
+
+    def before_writing(self, work: Callable[[], None]) -> None:
+        """Call ``work`` before the first change, if the disk was read-only when the directory was locked.
+
+        If it fails, so does the change, and the next one tries again.
         """
         ...
 
@@ -231,10 +231,19 @@ class LocalFile:
     write is a third of what the write costs. ``truncate`` lets go of it; the length never shows it.
     """
 
-    def __init__(self, path: Path, descriptor: int, *, on_read_only_disk: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        descriptor: int,
+        *,
+        on_read_only_disk: bool = False,
+        may_write: Callable[[], None] | None = None,
+    ) -> None:
+        """``may_write`` is called before a file that was opened on a read-only disk is first written to."""
         self._path = path
         self._descriptor = descriptor
         self._on_read_only_disk = on_read_only_disk
+        self._may_write = may_write
         self._reserve_at = RESERVED_FROM_BYTES
 
     @property
@@ -248,6 +257,9 @@ class LocalFile:
 
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
+
+    def is_linked(self) -> bool:
+        return os.fstat(self.fileno()).st_nlink > 0
 
     def read(self, position: int, length: int) -> bytes:
         piece = os.pread(self.fileno(), length, position)
@@ -275,14 +287,13 @@ class LocalFile:
 
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         written = 0
+        if self._on_read_only_disk:
+            self._make_writable()
         if position >= self._reserve_at:
             self._reserve(position)
         if 0 < len(parts) <= _WRITE_VECTOR_MAX:
             # As a rule the disk takes all at once.
-            try:
-                written = os.pwritev(self.fileno(), parts, position)
-            except OSError as error:
-                raise self._or_read_only(error) from error
+            written = os.pwritev(self.fileno(), parts, position)
             if written == sum(map(len, parts)):
                 return
         pending = [memoryview(part).cast("B") for part in parts if len(part)]
@@ -293,7 +304,7 @@ class LocalFile:
             if not pending:
                 return
             pending[0] = pending[0][written:]
-            written = self._write_once(position, pending[:_WRITE_VECTOR_MAX])
+            written = os.pwritev(self.fileno(), pending[:_WRITE_VECTOR_MAX], position)
             if written == 0:
                 raise OSError(errno.EIO, "the disk took no bytes", str(self._path))
 
@@ -304,24 +315,29 @@ class LocalFile:
             # Where it is refused, each write finds its own room, and says so where there is none.
             _fallocate(self.fileno(), _KEEP_SIZE, position, length)
 
-    def _write_once(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-        try:
-            return os.pwritev(self.fileno(), parts, position)
-        except OSError as error:
-            raise self._or_read_only(error) from error
-
     def truncate(self, size: int) -> None:
+        if self._on_read_only_disk:
+            self._make_writable()
         self._reserve_at = RESERVED_FROM_BYTES
-        try:
-            os.ftruncate(self.fileno(), size)
-        except OSError as error:
-            raise self._or_read_only(error) from error
+        os.ftruncate(self.fileno(), size)
 
-    def _or_read_only(self, error: OSError) -> OSError:
-        """What a descriptor that could only be opened for reading says of a write."""
-        if error.errno in {errno.EBADF, errno.EINVAL} and self._on_read_only_disk:
-            return OSError(errno.EROFS, os.strerror(errno.EROFS), str(self._path))
-        return error
+    def _make_writable(self) -> None:
+        """Open the file again for writing, under the same number, now that the disk may have become writable.
+
+        Raises:
+            OSError: EROFS, it has not, or what is there now is another file.
+        """
+        if self._may_write is not None:
+            self._may_write()
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if not os.path.sameopenfile(descriptor, self.fileno()):
+                raise OSError(errno.EROFS, f"{os.strerror(errno.EROFS)} when it was opened", str(self._path))
+            # Readers in other threads go on with the number they have.
+            os.dup2(descriptor, self.fileno(), inheritable=False)
+        finally:
+            os.close(descriptor)
+        self._on_read_only_disk = False
 
     def begin_writeback(self, position: int, length: int) -> None:
         if _sync_file_range is not None and self._descriptor >= 0:
@@ -329,11 +345,6 @@ class LocalFile:
 
     def sync(self) -> None:
         os.fdatasync(self.fileno())
-
-    def map(self, size: int) -> memoryview:
-        if size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(self.fileno(), size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, **_MAP_OPTIONS))
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -345,8 +356,33 @@ class LocalFile:
 
 
 class _LocalLock:
-    def __init__(self, descriptor: int) -> None:
+    """``is_shared``: taken on a read-only disk, where all who cannot write may have it."""
+
+    def __init__(self, path: Path, descriptor: int, *, is_shared: bool) -> None:
+        self._path = path
         self._descriptor = descriptor
+        self.is_shared = is_shared
+
+    def make_exclusive(self) -> None:
+        """Hold the file alone, now that the disk may have become writable.
+
+        Raises:
+            OSError: EROFS, it has not, or another process has the file as well.
+        """
+        self.release()
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            _lock_whole(self._descriptor, fcntl.F_WRLCK)
+        except OSError as error:
+            self.release()
+            with contextlib.suppress(OSError):
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                _lock_whole(self._descriptor, fcntl.F_RDLCK)
+            if error.errno == errno.EROFS:
+                raise
+            why = "another process uses this directory since it was read-only; stop one of them"
+            raise OSError(errno.EROFS, why, str(self._path)) from error
+        self.is_shared = False
 
     def release(self) -> None:
         if self._descriptor >= 0:
@@ -354,26 +390,65 @@ class _LocalLock:
             self._descriptor = -1
 
 
-def _open_existing(path: Path, flags: int) -> LocalFile:
-    """On a read-only disk a file opens for reading alone; writing to it then fails (reliability rule 8)."""
-    try:
-        return LocalFile(path, os.open(path, flags | os.O_CLOEXEC))
-    except OSError as error:
-        if error.errno != errno.EROFS:
-            raise
-        return LocalFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), on_read_only_disk=True)
+def _lock_whole(descriptor: int, kind: int) -> None:
+    # An open-file-description lock: it conflicts with the POSIX lock a Kafka broker takes on this file,
+    # and, unlike that one, also with a second opening inside this process.
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
 
 
 class LocalFileSystem:
-    """The machine's own disk. Thread: any."""
+    """The machine's own disk. Thread: any.
+
+    Where the disk was read-only when the directory was locked, several processes may hold it. When it becomes writable
+    the lock is made exclusive before the first change. As long as another process holds it, changes fail with EROFS.
+    """
+
+    def __init__(self) -> None:
+        self._shared_lock: _LocalLock | None = None
+        self._before_writing: Callable[[], None] = lambda: None
+        self._taking_over = threading.RLock()
+
+    def _may_write(self) -> None:
+        """Called before each change of names, and before a file of a read-only disk is written to.
+
+        Raises:
+            OSError: EROFS.
+        """
+        if self._shared_lock is None:
+            return
+        with self._taking_over:
+            lock = self._shared_lock
+            if lock is None or not lock.is_shared:
+                # Done meanwhile, or asked by what is done before everything else.
+                return
+            lock.make_exclusive()
+            try:
+                self._before_writing()
+            except BaseException:
+                lock.is_shared = True
+                raise
+            self._shared_lock = None
+
+    def before_writing(self, work: Callable[[], None]) -> None:
+        self._before_writing = work
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
         flags = os.O_RDWR if writable else os.O_RDONLY
         if create:
+            self._may_write()
             return LocalFile(path, os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
-        return _open_existing(path, flags)
+        try:
+            if not writable or self._shared_lock is None:
+                return LocalFile(path, os.open(path, flags | os.O_CLOEXEC))
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+        # It opens for reading alone; writing to it fails as long as the disk does not change (reliability rule 8).
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return LocalFile(path, descriptor, on_read_only_disk=True, may_write=self._may_write)
 
     def make_directory(self, path: Path) -> None:
+        self._may_write()
         path.mkdir(_DIRECTORY_MODE, exist_ok=True)
 
     def is_open_to_others(self, path: Path) -> bool:
@@ -396,12 +471,15 @@ class LocalFileSystem:
         return path.stat().st_mtime_ns // 1_000_000
 
     def rename(self, source: Path, target: Path) -> None:
+        self._may_write()
         source.replace(target)
 
     def unlink(self, path: Path) -> None:
+        self._may_write()
         path.unlink()
 
     def remove_directory(self, path: Path) -> None:
+        self._may_write()
         path.rmdir()
 
     def sync_directory(self, path: Path) -> None:
@@ -421,17 +499,17 @@ class LocalFileSystem:
             # Nobody can write to this disk: readers may share it.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             kind = fcntl.F_RDLCK
-        # An open-file-description lock: it conflicts with the POSIX lock a Kafka broker takes on this file,
-        # and, unlike that one, also with a second opening inside this process.
-        whole_file = struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
         try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, whole_file)
+            _lock_whole(descriptor, kind)
         except OSError as error:
             os.close(descriptor)
             if error.errno in {errno.EAGAIN, errno.EACCES}:
                 raise BlockingIOError(errno.EAGAIN, "held by another process", str(path)) from error
             raise
-        return _LocalLock(descriptor)
+        lock = _LocalLock(path, descriptor, is_shared=kind == fcntl.F_RDLCK)
+        if lock.is_shared:
+            self._shared_lock = lock
+        return lock
 
     def is_locked(self, path: Path) -> bool:
         try:

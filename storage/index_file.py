@@ -1,29 +1,34 @@
-"""What the offset index and the time index share: a file of entries of one size, read through a mapping.
+"""What the offset index and the time index share: a file of entries of one size, and those entries in memory.
 
 The file has no header, no checksum and no record of how much of it is used. While its segment is active it
 is as long as the topic allows, the unused tail being zeros; when the segment is sealed it is cut to its
 entries. A file found at start is taken to be full of valid entries, so one that a crash left uncut looks full
 of zeros: whoever opens it after an unclean stop rebuilds it from the log (spec C2).
 
-One writer and any number of readers share an index without a lock. The writer writes an entry, then raises
-``entry_count``. A reader takes ``entry_count`` first and the mapping second, and reads below the count only.
-Before a file shrinks, its mapping is replaced and the old one *released*: a late reader then gets an error,
-takes both anew and looks again. Were the old mapping still readable, touching its cut part would kill the
-process (architecture, invariant 5).
+Look-ups read private memory and never the file, which somebody else may cut at any time: a read behind the end of a
+mapped file kills the process (ADR 1). A sealed index is read when first looked into, and within ``LOADED_BYTES_MAX``
+for all of them it stays; the one that was read first goes first.
+
+One writer and any number of readers share an index without a lock. The writer writes an entry to the file and into
+memory, then raises ``entry_count``. A reader takes ``entry_count`` first and the memory second, and reads below the
+count only. Memory that became too small is replaced, never changed in length.
 """
 
 from __future__ import annotations
 
 import struct
-import time
+import threading
+import weakref
 from abc import ABC, abstractmethod
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from storage.errors import CorruptionError
 from storage.file_system import File, FileSystem
+from storage.key_samples import Memory
 from storage.offsets import Offset
 
 WARM_BYTES = 8192
@@ -32,14 +37,16 @@ WARM_BYTES = 8192
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**31 - 1
 
-_RELEASE_TRIES_MAX = 1000
+LOADED_BYTES_MAX = 128 * 1024 * 1024
+"""What all sealed indexes may take of memory together."""
+_MEMORY_BYTES_MIN = 512
 _GUESSES = 2
 _NEAR = 8
 
 EntryT = TypeVar("EntryT")
 AnswerT = TypeVar("AnswerT")
 
-KeyReader = Callable[[memoryview, int], tuple[int, ...]]
+KeyReader = Callable[[Memory, int], tuple[int, ...]]
 """Reads the key at a byte position; ``struct.Struct.unpack_from``, or a test's counting stand-in."""
 
 
@@ -56,12 +63,12 @@ class InvalidEntryError(ValueError):
 
 
 def floor_slot(
-    read_key: KeyReader, mapping: memoryview, count: int, entry_bytes: int, key_position: int, target: int
+    read_key: KeyReader, mapping: Memory, count: int, entry_bytes: int, key_position: int, target: int
 ) -> int:
     """Return the slot of the greatest key not above ``target`` among the first ``count``, or -1 (spec C3).
 
     Keys rise strictly. The newest ``WARM_BYTES`` of entries are tried first, so that a read near the end touches
-    pages that are in memory anyway and never walks through cold ones in the middle of the file. Keys of most logs rise
+    few pages and never walks through cold ones in the middle. Keys of most logs rise
     evenly: two guesses by proportion spare most steps of the bisection, and pages with them.
     """
     if count == 0:
@@ -137,6 +144,9 @@ class IndexFile(ABC, Generic[EntryT]):
         self._file_system = file_system
         self._size_bytes_max = size_bytes_max
         self._file: File | None = None
+        self._is_writable = False
+        self._memory: bytes | bytearray | None = None
+        self._loading = threading.Lock()
         self._closed = False
 
     @classmethod
@@ -145,7 +155,7 @@ class IndexFile(ABC, Generic[EntryT]):
 
         Writable, for the active segment and for rebuilding: made when absent, then grown to ``max_bytes``
         rounded down to whole entries, as a hole of zeros (never below its entries). Not writable, for sealed
-        segments: taken as it is, and only the mapping keeps it open.
+        segments: taken as it is. Its file is open until the first look-up reads it.
 
         Raises:
             FileNotFoundError: not writable, and absent.
@@ -161,35 +171,65 @@ class IndexFile(ABC, Generic[EntryT]):
         except BaseException:
             file.close()
             raise
-        if not writable:
-            file.close()
         return index
 
     def _attach(self, file: File, *, writable: bool) -> None:
         length = file.size()
         count = length // self.ENTRY_BYTES
         size = count * self.ENTRY_BYTES
+        self._file = file
+        self._is_writable = writable
+        self._odd_bytes = length % self.ENTRY_BYTES
+        self.entry_count = count
         if writable:
             size = max(size, self._size_bytes_max)
             if length != size:
                 file.truncate(size)
-            self._file = file
-        self._odd_bytes = length % self.ENTRY_BYTES
-        self._mapping = file.map(size)
+            self._memory = _with_room(file.read(0, self.size_bytes), self.size_bytes)
         self.max_entry_count = size // self.ENTRY_BYTES
-        self.entry_count = count
         self._count_changed()
+
+    def _load(self) -> bytes | bytearray:
+        """The entries in memory, read from the file by the first who looks.
+
+        A file that was cut meanwhile has fewer, which makes walks through the log longer, and no answer wrong.
+        """
+        with self._loading:
+            memory = self._memory
+            if memory is not None:
+                return memory
+            if self._closed:
+                return b""
+            file = self._file or self._file_system.open(self.path, writable=False)
+            memory = file.read(0, self.size_bytes)
+            if len(memory) < self.size_bytes:
+                memory = memory[: len(memory) - len(memory) % self.ENTRY_BYTES]
+                self.entry_count = len(memory) // self.ENTRY_BYTES
+            self._memory = memory
+            if not self._is_writable:
+                self._file = None
+                file.close()
+        _LOADED.add(self, len(memory))
+        return memory
+
+    def unload(self) -> None:
+        """Let the memory go until somebody looks; not while entries are added."""
+        with self._loading:
+            if not self._is_writable or self.entry_count >= self.max_entry_count:
+                self._memory = None
 
     def make_writable(self) -> None:
         """Turn an index that was opened for reading into a writable one of full length; readers may be looking.
 
-        For a segment that becomes active again after a truncation. Opening the file a second time instead would
-        leave readers with a mapping that nobody replaces when this one is trimmed.
+        For a segment that becomes active again after a truncation.
         """
         if self._closed:
             raise ValueError(f"{self.path} is closed")
-        if self._file is None:
-            self._file = self._file_system.open(self.path)
+        if not self._is_writable:
+            self._load()
+            with self._loading:
+                self._file = self._file_system.open(self.path)
+                self._is_writable = True
             self.resize_to_max()
 
     @property
@@ -206,7 +246,7 @@ class IndexFile(ABC, Generic[EntryT]):
             yield entry
 
     @abstractmethod
-    def _parse(self, mapping: memoryview, slot: int) -> EntryT: ...
+    def _parse(self, mapping: Memory, slot: int) -> EntryT: ...
 
     @abstractmethod
     def _offset_at(self, slot: int) -> Offset: ...
@@ -219,28 +259,35 @@ class IndexFile(ABC, Generic[EntryT]):
         return self._read(lambda mapping, count: self._parse(mapping, slot) if slot < count else None)
 
     def _entry(self, slot: int) -> EntryT:
-        return self._read(lambda mapping, _count: self._parse(mapping, slot))
+        if self._memory is None and self._file is not None:
+            # Retention asks thousands of indexes for their last entry: none is read for that.
+            piece = self._file.read(slot * self.ENTRY_BYTES, self.ENTRY_BYTES)
+            if len(piece) == self.ENTRY_BYTES:
+                return self._parse(piece, 0)
+        return self._read(lambda memory, _count: self._parse(memory, slot))
 
-    def _read(self, look: Callable[[memoryview, int], AnswerT]) -> AnswerT:
+    def _read(self, look: Callable[[Memory, int], AnswerT]) -> AnswerT:
         """Run ``look(mapping, count)``, again when the file was cut meanwhile (see the module)."""
         while True:
             count = self.entry_count
-            mapping = self._mapping
+            memory = self._memory
+            if memory is None:
+                memory = self._load()
             try:
-                return look(mapping, count)
+                return look(memory, count)
             except (ValueError, struct.error):
-                if not self._was_cut(mapping, count):
+                if not self._was_cut(memory, count):
                     raise
 
-    def _was_cut(self, mapping: memoryview, count: int) -> bool:
-        """Whether a look at ``count`` entries in ``mapping`` failed because the file was cut meanwhile: look again.
+    def _was_cut(self, memory: Memory, count: int) -> bool:
+        """Whether a look at ``count`` entries in ``memory`` failed because the file was cut meanwhile: look again.
 
         Raises:
             ValueError: it failed because the index is closed.
         """
         if self._closed:
             raise ValueError(f"{self.path} is closed") from None
-        return mapping is not self._mapping or count != self.entry_count
+        return memory is not self._memory or count != self.entry_count
 
     def _relative(self, offset: int) -> int:
         relative = offset - self.base_offset
@@ -252,7 +299,12 @@ class IndexFile(ABC, Generic[EntryT]):
         """Write one entry behind the last. The caller raises ``entry_count``."""
         if self.entry_count >= self.max_entry_count:
             raise IndexFullError(f"{self.path} is full with {self.entry_count} entries")
-        self._writable_file().write(self.entry_count * self.ENTRY_BYTES, [entry])
+        position, end = self.size_bytes, self.size_bytes + self.ENTRY_BYTES
+        self._writable_file().write(position, [entry])
+        memory = self._memory
+        if not isinstance(memory, bytearray) or len(memory) < end:
+            memory = self._memory = _with_room(self._load(), position)
+        memory[position:end] = entry
 
     def truncate_to(self, offset: Offset) -> None:
         """Forget the entries for ``offset`` and above. The file's length stays."""
@@ -271,19 +323,40 @@ class IndexFile(ABC, Generic[EntryT]):
 
     def trim(self) -> None:
         """Cut the file to its entries; it is full from then on. Readers may be looking."""
-        self._shrink(self._writable_file())
+        self._set_size(self.size_bytes)
+        _LOADED.add(self, self.size_bytes)
 
     def resize_to_max(self) -> None:
         """Give the file its full length again, zeros behind the entries. Readers may be looking."""
         file = self._writable_file()
-        self._shrink(file)
-        size = max(self._size_bytes_max, self.size_bytes)
+        self._load()
+        _LOADED.forget(self)
+        if file.size() > self.size_bytes:
+            file.truncate(self.size_bytes)
+        self._set_size(max(self._size_bytes_max, self.size_bytes))
+        self._memory = _with_room(self._load(), self.size_bytes)
+
+    def mend(self) -> bool:
+        """Make the file good again if another process cut or removed it; whether it did. Thread: the writer.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        # Also where entries were added since: a file that is written to has its full length.
+        file, size = self._file, self.max_entry_count * self.ENTRY_BYTES
+        if file is None or not self._is_writable or (file.is_linked() and file.size() >= size):
+            return False
+        if not file.is_linked():
+            self._file = file = _open_or_make(self._file_system, self.path)
+            self._file_system.sync_directory(self.path.parent)
         file.truncate(size)
-        self._replace_mapping(file, size)
+        if self.entry_count:
+            file.write(0, [memoryview(self._load())[: self.size_bytes]])
+        return True
 
     def flush(self) -> None:
         """Return when the entries and the length would survive a power cut. Nothing to do when not writable."""
-        if self._file is not None:
+        if self._is_writable and self._file is not None:
             self._file.sync()
 
     def sanity_check(self) -> None:
@@ -327,34 +400,80 @@ class IndexFile(ABC, Generic[EntryT]):
         self.path = path
 
     def close(self) -> None:
-        """Let the file and the mapping go; lookups raise ``ValueError`` from then on. Does not trim or flush."""
-        if self._closed:
-            return
-        self._closed = True
-        mapping, self._mapping = self._mapping, memoryview(b"")
-        _release(mapping)
-        if self._file is not None:
-            self._file.close()
+        """Let the file and the memory go; lookups raise ``ValueError`` from then on. Does not trim or flush."""
+        with self._loading:
+            if self._closed:
+                return
+            self._closed = True
+            self._memory = b""
+            file, self._file = self._file, None
+        _LOADED.forget(self)
+        if file is not None:
+            file.close()
 
     def _writable_file(self) -> File:
         if self._closed:
             raise ValueError(f"{self.path} is closed")
-        if self._file is None:
+        if self._file is None or not self._is_writable:
             raise ValueError(f"{self.path} is open for reading only")
         return self._file
 
-    def _shrink(self, file: File) -> None:
-        size = self.size_bytes
-        if file.size() == size:
-            return
-        self._replace_mapping(file, size)
-        file.truncate(size)
-        self._odd_bytes = 0
-
-    def _replace_mapping(self, file: File, size: int) -> None:
-        mapping, self._mapping = self._mapping, file.map(size)
+    def _set_size(self, size: int) -> None:
+        file = self._writable_file()
+        if file.size() != size:
+            file.truncate(size)
+            self._odd_bytes = 0
         self.max_entry_count = size // self.ENTRY_BYTES
-        _release(mapping)
+
+
+class _Loaded:
+    """The sealed indexes in memory: within a limit, those that were read first go first. Thread: any."""
+
+    def __init__(self, size_bytes_max: int) -> None:
+        self._lock = threading.Lock()
+        self._left_bytes = size_bytes_max
+        self._indexes: dict[int, tuple[weakref.ref[Any], int]] = {}
+        # Indexes that were let go without ``close``; noted without a lock, wherever that happens.
+        self._gone: deque[int] = deque()
+
+    def add(self, index: IndexFile[Any], size_bytes: int) -> None:
+        """Count ``index``, and unload others if there are too many."""
+        key, gone = id(index), self._gone
+        reference = weakref.ref(index, lambda _: gone.append(key))
+        doomed = []
+        with self._lock:
+            self._forget_gone()
+            self._forget(key)
+            self._indexes[key] = (reference, size_bytes)
+            self._left_bytes -= size_bytes
+            while self._left_bytes < 0 and len(self._indexes) > 1:
+                oldest = next(iter(self._indexes))
+                doomed.append(self._indexes[oldest][0]())
+                self._forget(oldest)
+        for other in doomed:
+            if other is not None:
+                other.unload()
+
+    def forget(self, index: IndexFile[Any]) -> None:
+        """Count ``index`` no longer."""
+        with self._lock:
+            self._forget_gone()
+            self._forget(id(index))
+
+    def _forget_gone(self) -> None:
+        while self._gone:
+            key = self._gone.popleft()
+            # Another index may have the number by now.
+            if key in self._indexes and self._indexes[key][0]() is None:
+                self._forget(key)
+
+    def _forget(self, key: int) -> None:
+        found = self._indexes.pop(key, None)
+        if found is not None:
+            self._left_bytes += found[1]
+
+
+_LOADED = _Loaded(LOADED_BYTES_MAX)
 
 
 def _open_or_make(file_system: FileSystem, path: Path) -> File:
@@ -364,14 +483,8 @@ def _open_or_make(file_system: FileSystem, path: Path) -> File:
         return file_system.open(path, create=True)
 
 
-def _release(mapping: memoryview) -> None:
-    """Make ``mapping`` unreadable for all who hold it.
-
-    It refuses while another thread is inside the one call that reads an entry, so this asks again.
-    """
-    for _ in range(_RELEASE_TRIES_MAX):
-        try:
-            return mapping.release()
-        except BufferError:
-            time.sleep(0.001)
-    return mapping.release()
+def _with_room(memory: bytes | bytearray, size_bytes: int) -> bytearray:
+    """The entries in the first ``size_bytes``, with room for as many more."""
+    room = bytearray(max(_MEMORY_BYTES_MIN, 2 * size_bytes))
+    room[:size_bytes] = memoryview(memory)[:size_bytes]
+    return room

@@ -12,6 +12,9 @@ import numpy as np
 
 from rollway.records.compiled import load
 
+Memory = bytes | bytearray | memoryview
+"""Entries one behind the other, as in the file."""
+
 RUN = 64
 """Keys from one sample to the next. That many are read at once, and samples take no more than a 64th of an index."""
 _SHIFT = 6
@@ -29,7 +32,7 @@ class KeyLayout:
         key_bytes = struct.calcsize(f">{code}")
         entry = f"{code}{entry_bytes - key_bytes}x"
         # One for each length of a run; its last key has nothing behind it, as the file may end there.
-        self.runs: Final[tuple[Callable[[memoryview, int], tuple[int, ...]], ...]] = tuple(
+        self.runs: Final[tuple[Callable[[Memory, int], tuple[int, ...]], ...]] = tuple(
             struct.Struct(f">{entry * (length - 1)}{code}").unpack_from for length in range(1, RUN + 1)
         )
         self.entry_bytes: Final = entry_bytes
@@ -45,7 +48,7 @@ class KeySamples:
 
     __slots__ = ("_layout", "count", "keys", "version")
 
-    def __init__(self, layout: KeyLayout, mapping: memoryview, count: int, version: int) -> None:
+    def __init__(self, layout: KeyLayout, mapping: Memory, count: int, version: int) -> None:
         """Read the keys of ``count`` entries, once, from the first to the last page of the file.
 
         Raises:
@@ -57,7 +60,7 @@ class KeySamples:
         entries = np.frombuffer(mapping, layout.dtype, count)
         self.keys = array("q", entries["key"][::RUN].astype("=i8").tobytes())
 
-    def floor_slot(self, mapping: memoryview, count: int, target: int) -> int | None:
+    def floor_slot(self, mapping: Memory, count: int, target: int) -> int | None:
         """As ``index_file.floor_slot``; ``None`` if it lies behind the samples, among entries that came later."""
         place = bisect_right(self.keys, target) - 1
         if place < 0:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import functools
 import json
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from storage.ballast import BALLAST_BYTES, Ballast
 from storage.clock import Clock, SystemClock
 from storage.config import ProducerLimits, TopicConfig
-from storage.deleted_files import DeletedDirectories, remove_directory
 from storage.dir_lock import DirectoryLock
 from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.errors import (
-    CorruptionError,
     InvalidTopicError,
     ShuttingDownError,
     TopicExistsError,
@@ -28,10 +27,6 @@ from storage.file_names import (
     CLEAN_SHUTDOWN_MARKER,
     PARTITION_COUNT_MAX,
     PartitionName,
-    deleted_directory_name,
-    is_deleted_directory_name,
-    parse_partition_directory_name,
-    partition_directory_name,
     topic_name_problem,
 )
 from storage.file_system import FileSystem, LocalFileSystem, write_file_atomically
@@ -42,6 +37,7 @@ from storage.producer_ids import ProducerIds
 from storage.recovery import PartitionRecovery
 from storage.recovery_progress import RecoveryMeter
 from storage.retention import RetentionClock, check_policy
+from storage.topic_directories import TopicDirectories
 from storage.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
 from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, known_producer_id_max, refuse_internal
 
@@ -89,7 +85,7 @@ class LogManager:
         self._changing = threading.RLock()
         self._closed = False
         self._deleting: dict[str, tuple[TopicRecord, Topic]] = {}
-        self._deleted_directories = DeletedDirectories(file_system, clock)
+        self._directories = TopicDirectories(file_system, clock, self.logs_directory)
         self._ballast = Ballast(file_system, own / BALLAST, ballast_bytes)
         self._checkpoints = DirectoryCheckpoints(
             file_system, self.logs_directory, own / LOG_START_OFFSETS, self._ballast
@@ -115,7 +111,7 @@ class LogManager:
         ballast_bytes: int = BALLAST_BYTES,
         producer_limits: ProducerLimits | None = None,
     ) -> LogManager:
-        """Lock the directory (made when absent), recover every partition and return the manager.
+        """Lock the directory (made when absent, with its parents), recover every partition and return the manager.
 
         ``meter`` is told how far that has come. After an unclean stop ``recovery_threads`` partitions are recovered at
         a time.
@@ -146,7 +142,9 @@ class LogManager:
     _lock: DirectoryLock
 
     def _prepare_directories(self) -> DirectoryLock:
-        for directory in (self.data_directory, self.logs_directory, self._registry.directory):
+        # A service that starts for the first time may be given a place whose parents do not exist yet.
+        parents = [path for path in self.data_directory.parents if not self.file_system.is_directory(path)]
+        for directory in (*reversed(parents), self.data_directory, self.logs_directory, self._registry.directory):
             if not self.file_system.is_directory(directory):
                 self.file_system.make_directory(directory)
                 self.file_system.sync_directory(directory.parent)
@@ -166,7 +164,9 @@ class LogManager:
         # Names that a killed process made or moved are seen here, but may not be on the disk yet.
         for directory in (self.data_directory, self.logs_directory, self._registry.directory):
             self.file_system.sync_directory(directory)
-        self._find_doomed_directories(records)
+        self._directories.find_doomed(
+            {name for record in records for name in record.partition_names()}, self._registry.directory
+        )
         known = []
         for record in records:
             if record.state is TopicState.DELETING:
@@ -196,6 +196,8 @@ class LogManager:
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise
+            # Who starts after a crash must not take the logs for closed.
+            self.file_system.before_writing(functools.partial(_remove_file, self.file_system, marker))
             _logger.warning("%s is on a read-only disk: reads are served, appends are refused", marker.parent)
 
     # Looking
@@ -271,10 +273,12 @@ class LogManager:
             self._refuse_colliding_name(name)
             self._continue_deletion(name)
             record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.CREATING)
-            self._refuse_existing_directories(record.partition_names())
+            self._directories.refuse_existing(record.partition_names())
             try:
                 topic = self._create(record)
             except OSError as error:
+                # The files of partitions that were made are open as long as the frames are there.
+                error.__traceback__ = None
                 self._undo_creation(record)
                 raise refused_by_system(f"topic {name} could not be created", error) from error
             self._topics[name] = topic
@@ -299,13 +303,6 @@ class LogManager:
             if other.replace(".", "_") == collides:
                 raise InvalidTopicError(f"topic {name} collides with {other}: they differ only in '.' and '_'")
 
-    def _refuse_existing_directories(self, names: Iterable[PartitionName]) -> None:
-        """A directory that belongs to no topic may hold somebody's data: it is never taken over."""
-        for name in names:
-            directory = self.logs_directory / partition_directory_name(name)
-            if self.file_system.exists(directory):
-                raise TopicExistsError(f"{directory} exists and belongs to no topic; move it away first")
-
     def _create(self, record: TopicRecord) -> Topic:
         """The record is written first and last: a crash in between is finished by the next start."""
         self._registry.save(record)
@@ -317,14 +314,14 @@ class LogManager:
         return self._topic(ready, config, partitions)
 
     def _undo_creation(self, record: TopicRecord) -> None:
-        """Remove what a failed creation left; what cannot be removed now is finished or removed by the next start."""
-        try:
-            for name in record.partition_names():
-                directory = self.logs_directory / partition_directory_name(name)
-                if self.file_system.is_directory(directory):
-                    remove_directory(self.file_system, directory)
-            self.file_system.sync_directory(self.logs_directory)
+        """Remove what a failed creation left. The next start finishes or removes what stays even so."""
+
+        def undo() -> None:
+            self._directories.remove(record.partition_names())
             self._registry.remove(record)
+
+        try:
+            self._ballast.run(undo)
         except OSError as error:
             _logger.warning("topic %s: what its failed creation left stays for now: %s", record.name, error)
 
@@ -363,31 +360,38 @@ class LogManager:
                     f"topic {name} has {len(topic.partitions)} partitions; there cannot be fewer", field="partitions"
                 )
             before = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
-            record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY, len(topic.partitions))
-            self._refuse_existing_directories(record.partition_names()[len(topic.partitions) :])
-            partitions = list(topic.partitions)
+            record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
+            self._directories.refuse_existing(record.partition_names()[len(topic.partitions) :])
             try:
-                self._registry.save(record)
-                added = record.partition_names()[len(partitions) :]
-                altered_config = self._config(record)
-                partitions.extend(self._factory.create(record, new, altered_config) for new in added)
-                self._factory.sync_created(added)
-                record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
-                self._registry.save(record)
+                partitions = topic.partitions + self._add_partitions(record, before.partition_count)
+                # Other settings are the way out of a full disk.
+                self._ballast.run(lambda: self._registry.save(record))
             except OSError as error:
+                error.__traceback__ = None
                 self._undo_alteration(before, record)
                 raise refused_by_system(f"topic {name} could not be altered", error) from error
-            altered = self._topic(record, altered_config, tuple(partitions))
+            altered = self._topic(record, self._config(record), partitions)
             self._topics[name] = altered
             return altered
 
+    def _add_partitions(self, record: TopicRecord, ready_count: int) -> tuple[PartitionLog, ...]:
+        """Make the partitions of ``record`` from number ``ready_count`` on, durably; the caller saves the record."""
+        added = record.partition_names()[ready_count:]
+        if not added:
+            return ()
+        self._registry.save(dataclasses.replace(record, ready_count=ready_count))
+        config = self._config(record)
+        partitions = tuple(self._factory.create(record, name, config) for name in added)
+        self._factory.sync_created(added)
+        return partitions
+
     def _undo_alteration(self, before: TopicRecord, record: TopicRecord) -> None:
+        def undo() -> None:
+            self._registry.save(before)
+            self._directories.remove(record.partition_names()[before.partition_count :])
+
         try:
-            self._ballast.run(lambda: self._registry.save(before))
-            for name in record.partition_names()[before.partition_count :]:
-                directory = self.logs_directory / partition_directory_name(name)
-                if self.file_system.is_directory(directory):
-                    remove_directory(self.file_system, directory)
+            self._ballast.run(undo)
         except OSError as error:
             _logger.warning("topic %s: what its failed alteration left stays for now: %s", before.name, error)
 
@@ -434,18 +438,14 @@ class LogManager:
         del self._deleting[name]
 
     def _finish_deletion(self, record: TopicRecord, topic: Topic | None = None) -> None:
+        def moved(name: PartitionName, doomed: Path) -> None:
+            if topic is not None:
+                topic.partitions[name.partition].moved_to(doomed)
+
         delay_ms = self._config(record).file_delete_delay_ms
-        for name in record.partition_names():
-            directory = self.logs_directory / partition_directory_name(name)
-            if self.file_system.is_directory(directory):
-                doomed = self.logs_directory / deleted_directory_name(name)
-                self.file_system.rename(directory, doomed)
-                if topic is not None:
-                    topic.partitions[name.partition].moved_to(doomed)
-                self._deleted_directories.add(doomed, delay_ms)
-        self.file_system.sync_directory(self.logs_directory)
+        self._ballast.run(lambda: self._directories.give_up(record.partition_names(), delay_ms, moved))
         self._checkpoints.forget(record.partition_names())
-        self._registry.remove(record)
+        self._ballast.run(lambda: self._registry.remove(record))
 
     def _topic(self, record: TopicRecord, config: TopicConfig, partitions: tuple[PartitionLog, ...]) -> Topic:
         return Topic(record.name, record.topic_id, partitions, config, record.overrides, self.service_defaults)
@@ -481,26 +481,9 @@ class LogManager:
             OSError: the disk refused; the rest waits for the next call.
         """
         count = sum(log.deleted_files.unlink_due() for log in self._logs())
-        count += self._deleted_directories.remove_due()
+        count += self._directories.remove_due()
         self._ballast.restore()
         return count
-
-    def _find_doomed_directories(self, records: list[TopicRecord]) -> None:
-        known = {name for record in records for name in record.partition_names()}
-        for directory_name in self.file_system.list_directory(self.logs_directory):
-            path = self.logs_directory / directory_name
-            if not self.file_system.is_directory(path):
-                continue
-            if is_deleted_directory_name(directory_name):
-                self._deleted_directories.add(path, 0)
-                continue
-            name = parse_partition_directory_name(directory_name)
-            if name is not None and name not in known:
-                # To make a topic of that name would be to make its first segment anew.
-                raise CorruptionError(
-                    f"{path} is a partition of no known topic. Restore the topic's file in {self._registry.directory}, "
-                    "or move the directory away"
-                )
 
     # The end
 
@@ -534,6 +517,12 @@ class LogManager:
             finally:
                 self._lock.release()
             return clean
+
+
+def _remove_file(file_system: FileSystem, path: Path) -> None:
+    if file_system.exists(path):
+        file_system.unlink(path)
+    file_system.sync_directory(path.parent)
 
 
 def _check_partition_count(count: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from storage.index_file import POSITION_MAX, IndexFile, InvalidEntryError, floor_slot
+from storage.key_samples import Memory
 from storage.offsets import Offset, OffsetPosition, Position
 
 _ENTRY = struct.Struct(">ii")
@@ -78,7 +79,7 @@ class OffsetIndex(IndexFile[OffsetPosition]):
         """
         end = position + size
 
-        def look(mapping: memoryview, count: int) -> OffsetPosition | None:
+        def look(mapping: Memory, count: int) -> OffsetPosition | None:
             slot = 1 + floor_slot(_read_field, mapping, count, self.ENTRY_BYTES, _POSITION_FIELD, end - 1)
             return self._parse(mapping, slot) if slot < count else None
 
@@ -88,7 +89,9 @@ class OffsetIndex(IndexFile[OffsetPosition]):
         # As ``_read``, without a call of a function made for it: this is asked for every read of a log.
         while True:
             count = self.entry_count
-            mapping = self._mapping
+            mapping = self._memory
+            if mapping is None:
+                mapping = self._load()
             try:
                 slot = floor_slot(_read_field, mapping, count, 8, field, target)
                 if slot < 0:
@@ -99,7 +102,7 @@ class OffsetIndex(IndexFile[OffsetPosition]):
                 if not self._was_cut(mapping, count):
                     raise
 
-    def _parse(self, mapping: memoryview, slot: int) -> OffsetPosition:
+    def _parse(self, mapping: Memory, slot: int) -> OffsetPosition:
         relative, position = _read_entry(mapping, slot * self.ENTRY_BYTES)
         return OffsetPosition(Offset(self.base_offset + relative), Position(position))
 

@@ -336,6 +336,12 @@ class PartitionLog:
         waited_ms = self._clock.elapsed_ms() - self._last_flush_ms
         return waited_ms >= self.config.flush_ms or self.unflushed_count >= self.config.flush_messages
 
+    def check_files(self) -> None:
+        """Take the log offline if another process cut or removed the file that appends go to. Thread: the writer."""
+        with self._exclusive:
+            if self.offline_reason is None:
+                self._guarded(self._writer.check_files, "looking after its files")
+
     # Producers
 
     def find_repeated(self, headers: Sequence[BatchHeader]) -> ProducerBatch | None:
@@ -368,19 +374,11 @@ class PartitionLog:
         )
 
     def _reasons(
-        self,
-        segments: Sequence[Segment],
-        log_start_offset: Offset,
-        log_end_offset: Offset,
-        high_watermark: Offset,
-        now_ms: int,
+        self, segments: Sequence[Segment], log_start: Offset, log_end: Offset, high_watermark: Offset, now_ms: int
     ) -> list[RetentionReason]:
+        retained = retained_segments(segments, log_end)
         return find_reasons(
-            retained_segments(segments, log_end_offset),
-            self.config,
-            now_ms=now_ms,
-            log_start_offset=log_start_offset,
-            high_watermark=high_watermark,
+            retained, self.config, now_ms=now_ms, log_start_offset=log_start, high_watermark=high_watermark
         )
 
     def delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
@@ -406,7 +404,8 @@ class PartitionLog:
         if not reasons:
             return []
         if len(reasons) == len(written.segments):
-            self._writer.roll(self.written_end_offset)
+            # The new segment needs a little room before the old ones give up theirs.
+            self._writer.checkpoints.ballast.run(lambda: self._writer.roll(self.written_end_offset))
         doomed = self._writer.drop_oldest(len(reasons))
         return [
             DeletedSegment(segment.base_offset, segment.size_bytes, str(reason))

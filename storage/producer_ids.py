@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,11 @@ from storage.file_system import FileSystem, read_file, write_file_atomically
 BLOCK_COUNT = 1_000
 """Ids that one write reserves; what a killed process has not given of them is lost, which costs nothing."""
 
+LOST_COUNT = 2**32
+"""Ids that are left out when the file is damaged: some may have been given and are not in any log."""
+
+_logger = logging.getLogger(__name__)
+
 _PRODUCER_ID_MAX = 2**63 - 1
 _VERSION = 1
 _MEMBERS = frozenset({"version", "next_producer_id"})
@@ -22,14 +29,15 @@ _FILE_BYTES_MAX = 4_096
 class ProducerIds:
     """The file that says which producer ids may have been given; ids come from blocks reserved in it first.
 
-    Durable: a block is on the disk before the first id of it is given.
+    Durable: a block is on the disk before the first id of it is given. A damaged file is replaced: ids go on
+    ``LOST_COUNT`` above those in the logs, as some may have been given that no log has.
 
     Thread: any.
     """
 
     def __init__(self, file_system: FileSystem, path: Path, find_known_max: Callable[[], int]) -> None:
         """Read nothing yet. ``find_known_max`` tells the largest id that occurs in the logs, -1 for none; it is only
-        asked when the file is missing."""
+        asked when the file is missing or damaged."""
         self._file_system = file_system
         self._path = path
         self._find_known_max = find_known_max
@@ -41,7 +49,7 @@ class ProducerIds:
         """Give the next id. One in ``BLOCK_COUNT`` calls writes to the disk.
 
         Raises:
-            CorruptionError: the file is damaged; no id is given.
+            CorruptionError: the file cannot be read, or no ids are left; no id is given.
             DiskFullError: the disk refused; no id is given.
         """
         with self._lock:
@@ -78,14 +86,23 @@ class ProducerIds:
         if not self._file_system.exists(self._path):
             return self._find_known_max() + 1
         try:
-            content = parse_checked(read_file(self._file_system, self._path, _FILE_BYTES_MAX), _MEMBERS)
-            number = content["next_producer_id"]
-            if content["version"] != _VERSION:
-                raise ValueError(f"version {content['version']!r} is not {_VERSION}")
-            if type(number) is not int or not 0 <= number <= _PRODUCER_ID_MAX:
-                raise ValueError(f"{number!r} is no producer id")
-        except (ValueError, OSError, RecursionError) as error:
-            raise CorruptionError(
-                f"{self._path} is damaged: {error}. Restore it, or move it away: ids then begin above all in the logs"
-            ) from error
+            return _parse(read_file(self._file_system, self._path, _FILE_BYTES_MAX))
+        except (ValueError, RecursionError) as error:
+            why: Exception = error
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise CorruptionError(f"{self._path} cannot be read: {error.strerror or error}") from error
+            why = error
+        number = self._find_known_max() + 1 + LOST_COUNT
+        _logger.error("%s is damaged (%s): ids go on at %d, above all that were given", self._path, why, number)
         return number
+
+
+def _parse(data: bytes) -> int:
+    content = parse_checked(data, _MEMBERS)
+    number = content["next_producer_id"]
+    if content["version"] != _VERSION:
+        raise ValueError(f"version {content['version']!r} is not {_VERSION}")
+    if type(number) is not int or not 0 <= number <= _PRODUCER_ID_MAX:
+        raise ValueError(f"{number!r} is no producer id")
+    return number

@@ -37,9 +37,9 @@ from storage.partition_log import PartitionLog
 from storage.producer_state import ProducerState
 from storage.recovery_progress import RecoveryMeter
 from storage.segment import Segment
-from storage.segment_scan import SegmentScan, SegmentScanner, indexed_position, leads_to
+from storage.segment_scan import SegmentScan, SegmentScanner, indexed_position, leads_to, written_bytes
 from storage.segment_split import find_overflow, split_segment
-from storage.topic_metadata import read_partition_metadata
+from storage.topic_metadata import CorruptMetadataError, read_partition_metadata, write_partition_metadata
 from storage.transaction_checkpoint import TransactionCheckpoint
 from storage.transaction_recovery import restore_producers
 from storage.truncation_gaps import TruncationGap
@@ -179,11 +179,20 @@ class PartitionOpener:
     # What is there
 
     def _check_topic_id(self) -> None:
-        stored = read_partition_metadata(self._file_system, self._directory)
+        try:
+            stored = read_partition_metadata(self._file_system, self._directory)
+        except CorruptMetadataError as error:
+            # The topic's own file says whose directory it is, with a checksum.
+            self._note(f"{error}: it is written again")
+            stored = self._checkpoints.ballast.run(self._write_topic_id)
         if stored is not None and stored != self._topic_id:
             raise CorruptionError(
                 f"{self._directory} belongs to topic id {stored}, but topic {self._name.topic} has {self._topic_id}"
             )
+
+    def _write_topic_id(self) -> str:
+        write_partition_metadata(self._file_system, self._directory, self._topic_id)
+        return self._topic_id
 
     def _load_epochs(self) -> None:
         try:
@@ -367,6 +376,9 @@ class PartitionOpener:
 
     def _cut(self, segment: Segment, result: SegmentScan) -> None:
         cut_bytes = self._file_system.size(segment.file.path) - result.valid_bytes
+        if self._config.preallocate:
+            # What was never written was never data.
+            cut_bytes = written_bytes(segment.file, result.valid_bytes, cut_bytes)
         segment.size_bytes = result.valid_bytes
         if self._clean or result.is_old_format:
             # Nothing was scanned: the last batch itself is what it should not be. Or it is whole, of another format.
@@ -379,7 +391,8 @@ class PartitionOpener:
         segment.file.truncate(result.valid_bytes)
         segment.file.sync()
         self.report.truncated_bytes += cut_bytes
-        self._note(f"{cut_bytes} bytes behind offset {result.end_offset} are cut: {result.problem}")
+        if cut_bytes:
+            self._note(f"{cut_bytes} bytes behind offset {result.end_offset} are cut: {result.problem}")
 
     def _find_end(self, segment: Segment) -> SegmentScan | None:
         """Walk the batches behind the last index entry to the end of a segment that needs no scan, or ``None``

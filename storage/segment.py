@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ from storage.index_builder import IndexBuilder, IndexSettings
 from storage.lazy_index import LazyIndex
 from storage.offset_index import OffsetIndex
 from storage.offsets import NO_TIMESTAMP, ByteRange, Offset, OffsetPosition, Position, TimestampOffset
-from storage.segment_file import SegmentFile
+from storage.segment_file import SegmentFile, fsync
 from storage.segment_indexes import open_offset_index, open_time_index, peek_largest_timestamp, verified
 from storage.segment_transactions import SegmentTransactions
 from storage.time_index import TimeIndex
@@ -261,22 +260,31 @@ class Segment:
             OSError: the disk refuses this too.
         """
         self.size_bytes = size_bytes
-        self.file.truncate(size_bytes)
-        if self._settings.preallocated_bytes:
-            self.file.truncate(self._settings.preallocated_bytes)
-        _fsync(self.file.sync)
-        self.offset_index.get().truncate_to(log_end)
-        self.time_index.get().truncate_to(log_end)
+        # A disk that became read-only has taken nothing, and would not take this either.
+        if self.file.size() != size_bytes:
+            self.file.truncate(size_bytes)
+            if self._settings.preallocated_bytes:
+                self.file.truncate(self._settings.preallocated_bytes)
+            fsync(self.file.sync)
+        for index in (self.offset_index, self.time_index):
+            # One that is not open has no entry of what failed.
+            if index.is_open:
+                index.get().truncate_to(log_end)
         self.transactions.undo(log_end)
         self.builder.restart(max_timestamp)
+
+    def check_file(self) -> None:
+        """See ``SegmentFile.check``."""
+        self._log.check()
 
     def flush(self) -> None:
         """Make all that was appended durable, aborted transactions included.
 
         The other indexes follow in ``seal``: recovery rebuilds an active segment's.
         """
-        _fsync(self.file.sync)
-        _fsync(self.transactions.flush)
+        self._log.check()
+        fsync(self.file.sync)
+        fsync(self.transactions.flush)
 
     def seal(self) -> None:
         """End appending: a last time index entry, everything cut to what is used, all of it durable (spec E6).
@@ -288,11 +296,11 @@ class Segment:
             time_index.maybe_append(*self.builder.max_timestamp, skip_full_check=True)
         # Also where that is its length: the disk may keep room behind it.
         self.file.truncate(self.size_bytes)
-        _fsync(self.file.sync)
+        fsync(self.file.sync)
         for index in (self.offset_index.get(), time_index):
             index.trim()
-            _fsync(index.flush)
-        _fsync(self.transactions.flush)
+            fsync(index.flush)
+        fsync(self.transactions.flush)
         self._log.sealed = True
 
     def truncate_to(self, offset: Offset) -> None:
@@ -310,7 +318,7 @@ class Segment:
         self.file.truncate(kept_bytes)
         # It remembers places; those of a read that is under way go with it.
         self._search = None
-        _fsync(self.file.sync)
+        fsync(self.file.sync)
         self._reload_max_timestamp()
 
     def _unseal(self) -> None:
@@ -519,10 +527,9 @@ class Segment:
 
     def mark_deleted(self) -> list[Path]:
         """Rename the files to ``.deleted``; whoever holds the segment reads on. Return the new names (spec E7)."""
-        renamed: list[Path] = []
         if self._file_system.exists(self._log.path):
             self._log.rename(_deleted(self._log.path))
-            renamed.append(self._log.path)
+        renamed = [self._log.path]
         for index in (self.offset_index, self.time_index, self.transactions.index):
             if self._file_system.exists(index.path):
                 index.rename(self._file_system, _deleted(index.path))
@@ -536,13 +543,5 @@ class Segment:
             index.moved(directory / index.path.name)
 
 
-def _fsync(sync: Callable[[], None]) -> None:
-    """Sync, and never let a failure look like a full disk, which would invite a second try (rule 3)."""
-    try:
-        sync()
-    except OSError as error:
-        raise OSError(errno.EIO, f"fsync failed: {error.strerror or error}") from error
-
-
 def _deleted(path: Path) -> Path:
-    return path.with_name(path.name + DELETED_SUFFIX)
+    return path if path.name.endswith(DELETED_SUFFIX) else path.with_name(path.name + DELETED_SUFFIX)

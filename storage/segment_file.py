@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from storage.batch_walk import StoredBatch, walk_batches
@@ -99,6 +100,19 @@ class SegmentFile:
         with self._opening:
             self._path = str(directory / self.path.name)
 
+    def check(self) -> None:
+        """Look whether the file is there as far as it was written.
+
+        Raises:
+            OSError: another process has cut or removed it.
+        """
+        file = self.file
+        if not file.is_linked():
+            raise OSError(errno.EIO, f"{self._path} was removed by another process")
+        size_bytes = file.size()
+        if size_bytes < self.size_bytes:
+            raise OSError(errno.EIO, f"{self._path} was cut by another process: it has {size_bytes} bytes")
+
     def modified_ms(self) -> int:
         """When the file was last written."""
         return self._file_system.modified_ms(self.path)
@@ -124,3 +138,11 @@ class SegmentFile:
         except CorruptionError:
             return None
         return batch if batch is not None and batch.header.last_offset == entry.offset else None
+
+
+def fsync(sync: Callable[[], None]) -> None:
+    """Sync, and never let a failure look like a full disk, which would invite a second try (rule 3)."""
+    try:
+        sync()
+    except OSError as error:
+        raise OSError(errno.EIO, f"fsync failed: {error.strerror or error}") from error

@@ -12,12 +12,15 @@ from pathlib import Path
 
 from storage.errors import CorruptionError
 from storage.file_system import FileSystem
-from storage.index_builder import IndexSettings, write_offset_index, write_time_index
+from storage.index_builder import IndexBuilder, IndexSettings, write_offset_index, write_time_index
 from storage.lazy_index import LazyIndex
 from storage.offset_index import OffsetIndex
 from storage.offsets import Offset, OffsetPosition, Position, TimestampOffset
 from storage.segment_file import SegmentFile
 from storage.time_index import TimeIndex
+
+_MISSING_MAX = 16
+"""Due entries that an index may lack at its end, as where ``index.interval.bytes`` was changed since."""
 
 
 def open_offset_index(file_system: FileSystem, log: SegmentFile, settings: IndexSettings, path: Path) -> OffsetIndex:
@@ -39,6 +42,8 @@ def open_offset_index(file_system: FileSystem, log: SegmentFile, settings: Index
         last = index.last_entry
         if last is not None and log.find_batch(last, log.size_bytes) is None:
             raise CorruptionError(f"{path}: the last entry points at byte {last.position}, where no such batch is")
+        if _lacks_entries(index, log, settings):
+            raise CorruptionError(f"{path} has lost its end")
         return index
 
     if (log.size_bytes or log.sealed) and not file_system.exists(path):
@@ -48,6 +53,25 @@ def open_offset_index(file_system: FileSystem, log: SegmentFile, settings: Index
     except CorruptionError:
         rebuild()
         return open_checked()
+
+
+def _lacks_entries(index: OffsetIndex, log: SegmentFile, settings: IndexSettings) -> bool:
+    """Whether the log goes on for many entries behind the last: another process has cut the index.
+
+    No look-up would be wrong, but each would walk through all of that.
+    """
+    position = 0 if index.last_entry is None else index.last_entry.position
+    builder, missing = IndexBuilder(log.base_offset, settings.interval_bytes), 0
+    try:
+        for batch in log.walk(position, log.size_bytes):
+            header = batch.header
+            missing += builder.add(Offset(header.last_offset), header.max_timestamp, header.size_bytes)
+            if missing > _MISSING_MAX:
+                return True
+    except CorruptionError:
+        # Whoever reads that part of the log is told.
+        pass
+    return False
 
 
 def open_time_index(

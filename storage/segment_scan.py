@@ -356,3 +356,13 @@ def leads_to(file_system: FileSystem, segment: Segment, offset: Offset) -> bool:
     except CorruptionError:
         return False
     return True
+
+
+def written_bytes(file: File, position: int, length: int) -> int:
+    """How many of ``length`` bytes from ``position`` on there are up to the last that is not zero."""
+    for end in range(position + length, position, -_PIECE_BYTES):
+        start = max(position, end - _PIECE_BYTES)
+        written = file.read(start, end - start).rstrip(b"\0")
+        if written:
+            return start + len(written) - position
+    return 0

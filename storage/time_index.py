@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from storage.index_file import IndexFile, IndexFullError, InvalidEntryError, floor_slot
-from storage.key_samples import KeyLayout, KeySamples
+from storage.key_samples import KeyLayout, KeySamples, Memory
 from storage.offsets import NO_TIMESTAMP, Offset, TimestampOffset
 
 SAMPLED_ENTRIES_MIN = 2048
@@ -84,7 +84,9 @@ class TimeIndex(IndexFile[TimestampOffset]):
         # As ``_read``, without a call of a function made for it.
         while True:
             count = self.entry_count
-            mapping = self._mapping
+            mapping = self._memory
+            if mapping is None:
+                mapping = self._load()
             try:
                 slot = self._floor_slot(mapping, count, timestamp)
                 return self._parse(mapping, slot) if slot >= 0 else self._none()
@@ -92,7 +94,7 @@ class TimeIndex(IndexFile[TimestampOffset]):
                 if not self._was_cut(mapping, count):
                     raise
 
-    def _floor_slot(self, mapping: memoryview, count: int, timestamp: int) -> int:
+    def _floor_slot(self, mapping: Memory, count: int, timestamp: int) -> int:
         """The slot of the entry with the greatest timestamp not above this one, or -1.
 
         Timestamps come in bursts, so a guess by proportion tells little, and a bisection of a million takes long.
@@ -114,7 +116,7 @@ class TimeIndex(IndexFile[TimestampOffset]):
     def _none(self) -> TimestampOffset:
         return TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
-    def _parse(self, mapping: memoryview, slot: int) -> TimestampOffset:
+    def _parse(self, mapping: Memory, slot: int) -> TimestampOffset:
         timestamp, relative = _read_entry(mapping, slot * self.ENTRY_BYTES)
         return TimestampOffset(timestamp, Offset(self.base_offset + relative))
 

@@ -22,6 +22,7 @@ _ESCAPED = re.compile(r"\\(.)")
 _SPLIT_PROPERTY = re.compile(r"\s*[=:]\s*|\s+")
 _METADATA_VERSION = 0
 _PROPERTIES_VERSION = 1
+_META_REMEDY = "restore it from a backup, or move it away: the directory then gets another cluster id"
 
 
 class CorruptMetadataError(CorruptionError):
@@ -119,14 +120,14 @@ def read_meta_properties(file_system: FileSystem, directory: Path) -> MetaProper
     values = _parse_properties(text)
     version = values.get("version")
     if version not in {"0", "1"}:
-        raise CorruptMetadataError(f"{path}: version is {version!r}, not 0 or 1")
+        raise CorruptMetadataError(f"{path}: version is {version!r}, not 0 or 1; {_META_REMEDY}")
     node_key = "node.id" if version == "1" else "broker.id"
     node_id = values.get(node_key, "")
     if _NUMBER.fullmatch(node_id) is None or int(node_id) >= 2**31:
-        raise CorruptMetadataError(f"{path}: {node_key} is missing or no number from 0 to {2**31 - 1}")
+        raise CorruptMetadataError(f"{path}: {node_key} is missing or no number from 0 to {2**31 - 1}; {_META_REMEDY}")
     cluster_id = values.get("cluster.id", "")
     if version == "1" and not cluster_id:
-        raise CorruptMetadataError(f"{path}: cluster.id is missing")
+        raise CorruptMetadataError(f"{path}: cluster.id is missing; {_META_REMEDY}")
     return MetaProperties(cluster_id, int(node_id), values.get("directory.id"))
 
 

@@ -145,7 +145,10 @@ class TopicRegistry:
                 raise ValueError(f"it is the file of topic id {record.topic_id}")
             TopicConfig.parse(record.overrides)
         except (ValueError, KeyError, TypeError, RecursionError, InvalidConfigError) as error:
-            raise CorruptionError(f"{path} is damaged: {error}") from error
+            raise CorruptionError(
+                f"{path} is damaged: {error}. Restore it from a backup, or write it by hand "
+                "(docs/how-to/repair.md, 'A topic's file')"
+            ) from error
         return record
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import random
 import threading
 from bisect import bisect_right
@@ -18,6 +19,7 @@ from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.errors import CorruptionError, DiskFullError
 from storage.file_names import PartitionName
 from storage.file_system import FileSystem
+from storage.file_watch import FileWatch
 from storage.leader_epochs import LeaderEpochs
 from storage.log_snapshot import LogSnapshot, OffsetRange
 from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
@@ -145,6 +147,7 @@ class WrittenLog:
         self.room: SegmentRoom | None = None
         """What the active segment has room for, as far as it is known; whoever changes more than its end forgets it."""
         self._writeback = Writeback()
+        self._watch = FileWatch()
         self.durable_end = log_end
         self._durable_lock = threading.Lock()
         self.flushing = threading.RLock()
@@ -187,6 +190,7 @@ class WrittenLog:
                 raise OSError(errno.EIO, "the disk failed before")
             self.room = None
             try:
+                self.check_files()
                 active.seal()
                 self._transaction_checkpoint.note(
                     active.base_offset, active.transactions.content(), self.written.base_offsets
@@ -219,6 +223,11 @@ class WrittenLog:
         """What the active segment takes before something is due; kept as ``room``. See ``SegmentRoom.of``."""
         self.room = SegmentRoom.of(active, self.config, self._writeback.look_from(active, self.config))
         return self.room
+
+    def check_files(self) -> None:
+        """See ``FileWatch.check``. Nothing is opened for it."""
+        if self.written.active.is_ready:
+            self._watch.check(self.written.active)
 
     def due_writeback(self, *, is_busy: bool) -> Callable[[], None] | None:
         """See ``Writeback.due``. The room of the segment ends where the next one is due."""
@@ -257,12 +266,15 @@ class WrittenLog:
     def retire(self, doomed: Iterable[Segment]) -> None:
         """Rename the segments' files, in this order, and hand them over for unlinking."""
         for segment in doomed:
-            paths = segment.mark_deleted()
-            snapshot_path = self.producers.mark_snapshot_deleted(segment.base_offset)
-            if snapshot_path is not None:
-                paths.append(snapshot_path)
+            # A longer name may need a block of the directory.
+            paths = self.checkpoints.ballast.run(functools.partial(self._mark_deleted, segment))
             self.deleted_files.add(paths, segment, self.config.file_delete_delay_ms)
         self._file_system.sync_directory(self.directory)
+
+    def _mark_deleted(self, segment: Segment) -> list[Path]:
+        paths = segment.mark_deleted()
+        snapshot_path = self.producers.mark_snapshot_deleted(segment.base_offset)
+        return paths if snapshot_path is None else [*paths, snapshot_path]
 
     def sync_directory(self) -> None:
         """Make the names in the log's directory durable."""
@@ -274,6 +286,8 @@ class WrittenLog:
         """Take a shorter list of segments, whose files are cut already, and what follows from the log ending there."""
         log_end = LogOffsetMetadata(offset, segments[-1].base_offset, Position(segments[-1].size_bytes))
         self.room = None
+        # What it has seen may be cut and written anew.
+        self._watch = FileWatch()
         self.epochs.truncate_from_end(offset)
         replay_producers(self.producers, segments, offset)
         written = WrittenState.of(segments, log_start_offset, log_end)

@@ -17,7 +17,6 @@ import storage.segment
 import storage.segment_scan
 from storage.file_names import CLEAN_SHUTDOWN_MARKER
 from storage.file_system import write_file_atomically
-from storage.index_file import IndexFile
 from storage.log_manager import LogManager
 from storage.log_snapshot import Isolation, LogSnapshot
 from storage.log_writer import AppendRequest, LogWriter
@@ -269,17 +268,6 @@ def no_closing_time_index_entry(patch: pytest.MonkeyPatch) -> None:
             maybe_append(self, timestamp, offset)
 
     patch.setattr(TimeIndex, "maybe_append", only_in_passing)
-
-
-@defect(MODEL)
-def index_cut_under_its_mapping(patch: pytest.MonkeyPatch) -> None:
-    shrink = IndexFile._shrink
-
-    def cut_first(self: IndexFile[Any], file: Any) -> None:
-        file.truncate(self.size_bytes)
-        shrink(self, file)
-
-    patch.setattr(IndexFile, "_shrink", cut_first)
 
 
 # Transactions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from storage.file_system import File, FileSystem, LocalFileSystem, Lock
@@ -66,6 +66,9 @@ class RecordingFileSystem:
         self.note("sync_directory", path)
         self.inner.sync_directory(path)
 
+    def before_writing(self, work: Callable[[], None]) -> None:
+        self.inner.before_writing(work)
+
     def lock(self, path: Path) -> Lock:
         self.note("lock", path)
         return self.inner.lock(path)
@@ -84,6 +87,9 @@ class RecordingFile:
 
     def size(self) -> int:
         return self._inner.size()
+
+    def is_linked(self) -> bool:
+        return self._inner.is_linked()
 
     def read(self, position: int, length: int) -> bytes:
         return self._inner.read(position, length)
@@ -106,10 +112,6 @@ class RecordingFile:
     def sync(self) -> None:
         self._file_system.note("sync", self.path)
         self._inner.sync()
-
-    def map(self, size: int) -> memoryview:
-        self._file_system.note("map", self.path)
-        return self._inner.map(size)
 
     def close(self) -> None:
         self._inner.close()

@@ -111,7 +111,9 @@ class AccessFiles:
                 raise ValueError(f"version {content['version']!r} is not {_VERSION}")
             return [parse(entry) for entry in content[name]]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CorruptionError(f"{path} is damaged: {error}") from error
+            raise CorruptionError(
+                f"{path} is damaged: {error}. Restore it from a backup, or move it away to start without its {name}"
+            ) from error
 
 
 def _pattern_document(pattern: Pattern) -> dict[str, str]:

@@ -216,10 +216,14 @@ def test_ix_10_a_sealed_segment_that_becomes_active_again(new_log: NewLog) -> No
     assert_whole(log)
 
 
-def mapped_names(directory: Path) -> list[str]:
-    """Files of a directory that this process has mapped."""
-    maps = Path("/proc/self/maps").read_text()
-    return sorted({line.rsplit("/", 1)[1] for line in maps.splitlines() if str(directory) in line})
+def open_indexes(directory: Path) -> list[str]:
+    """Index files of a directory that this process has open or mapped."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    opened = [str(link.readlink()) for link in links if link.is_symlink()]
+    mapped = Path("/proc/self/maps").read_text().splitlines()
+    return sorted(
+        {line.rsplit("/", 1)[1] for line in (*opened, *mapped) if str(directory) in line and line.endswith("index")}
+    )
 
 
 @pytest.mark.parametrize("by", ["log start", "age", "size"])
@@ -232,7 +236,7 @@ def test_ix_11_deleting_unread_segments_maps_nothing(tmp_path: Path, by: str) ->
     segment_count = len(log.base_offsets)
     assert segment_count >= 10
     log.restart(clean=True)
-    assert mapped_names(log.directory) == []
+    assert open_indexes(log.directory) == []
     disk.operations.clear()
     match by:
         case "log start":
@@ -247,10 +251,10 @@ def test_ix_11_deleting_unread_segments_maps_nothing(tmp_path: Path, by: str) ->
     assert log.manager.delete_due_files() > 0
     gone = {name for operation, name in disk.operations if operation == "unlink"}
     assert len(gone) > segment_count
-    assert {int(name[:20]) for name in mapped_names(log.directory)} <= {log.base_offsets[-1]}
-    ever_mapped = {int(name[:20]) for operation, name in disk.operations if operation == "map"}
+    assert {int(name[:20]) for name in open_indexes(log.directory)} <= {log.base_offsets[-1]}
+    ever_opened = {int(name[:20]) for operation, name in disk.operations if operation == "open" and "index" in name}
     # How old a segment is stands in its time index, which is then asked and let go.
-    assert by == "age" or all(base_offset >= log.base_offsets[0] for base_offset in ever_mapped)
+    assert by == "age" or all(base_offset >= log.base_offsets[0] for base_offset in ever_opened)
     log.kill()
 
 
@@ -259,8 +263,9 @@ def test_c4_opening_maps_no_index(new_log: NewLog) -> None:
     log = new_log({"segment.bytes": 300, "index.interval.bytes": 0})
     log.fill(60)
     log.restart(clean=True)
-    assert mapped_names(log.directory) == []
+    assert open_indexes(log.directory) == []
     log.read(30, max_bytes=1)
-    assert 1 <= len(mapped_names(log.directory)) <= 2
+    # What was read needs no file.
+    assert open_indexes(log.directory) == []
     assert sum(segment.offset_index.is_open for segment in log.snapshot.segments) == 1
     assert not any(segment.time_index.is_open for segment in log.snapshot.segments)

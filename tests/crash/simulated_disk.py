@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage.clock import Clock, ManualClock
-from tests.crash.simulated_nodes import Choice, DirectoryNode, FileNode, MappedShrinkError, NameChange, Node
+from tests.crash.simulated_nodes import Choice, DirectoryNode, FileNode, NameChange, Node
 
 
 class SimulatedCrash(BaseException):
@@ -131,6 +131,9 @@ class SimulatedFile:
     def size(self) -> int:
         return self._open_node().size
 
+    def is_linked(self) -> bool:
+        return self._disk.has_name(self._open_node())
+
     def read(self, position: int, length: int) -> bytes:
         if position < 0 or length < 0:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(self._path))
@@ -170,11 +173,7 @@ class SimulatedFile:
         if fault is not None:
             raise _os_error(fault, self._path)
         self._disk.touch(node)
-        try:
-            node.set_size(size)
-        except MappedShrinkError as error:
-            self._disk.violations.append(f"{self._path}: {error}")
-            raise
+        node.set_size(size)
 
     def sync(self) -> None:
         node = self._open_node()
@@ -183,12 +182,6 @@ class SimulatedFile:
             node.drop_dirty()
             raise _os_error(fault, self._path)
         node.sync()
-
-    def map(self, size: int) -> memoryview:
-        node = self._open_node()
-        if size > node.size:
-            raise AssertionError(f"{self._path}: a mapping of {size} bytes over a file of {node.size}")
-        return node.map(size) if size else memoryview(b"")
 
     def close(self) -> None:
         self._node = None
@@ -346,6 +339,8 @@ class SimulatedDisk:
         self._locked.add(path)
         return _SimulatedLock(self._locked, path)
 
+    def before_writing(self, work: Callable[[], None]) -> None: ...  # it is never read-only
+
     def is_locked(self, path: Path) -> bool:
         return path in self._locked
 
@@ -382,6 +377,10 @@ class SimulatedDisk:
 
     def _parent(self, path: Path) -> tuple[DirectoryNode, str]:
         return self._directory(path.parent), path.name
+
+    def has_name(self, node: Node) -> bool:
+        """Whether a file is in any directory."""
+        return any(node is file for file in self._files(self._state.root))
 
     # Crashes
 

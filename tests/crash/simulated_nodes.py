@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import random
-import weakref
 from typing import NamedTuple
-
-import numpy as np
 
 SECTOR_BYTES = 512
 _ZERO_SECTOR = bytes(SECTOR_BYTES)
 
 
-class MappedShrinkError(AssertionError):
-    """A file became shorter than a live mapping of it: a real process dies of SIGBUS when it reads there."""
-
-
 class FileNode:
     """A file's bytes: what programs see (``buffer[:size]``), what the disk has, and what lies between."""
 
-    __slots__ = ("buffer", "durable", "lengths", "mappings", "modified_ms", "older_buffers", "pending", "size")
+    __slots__ = ("buffer", "durable", "lengths", "modified_ms", "pending", "size")
 
     def __init__(self, content: bytes, modified_ms: int) -> None:
         self.durable = content
@@ -27,8 +20,6 @@ class FileNode:
         self.size = len(content)
         self.pending: dict[int, list[bytes]] = {}
         self.lengths: list[int] = []
-        self.mappings: list[tuple[weakref.ref[np.ndarray], int]] = []
-        self.older_buffers: list[bytearray] = []
         self.modified_ms = modified_ms
 
     @property
@@ -50,18 +41,12 @@ class FileNode:
             return buffer
         larger = bytearray(max(size, self.size, 2 * len(buffer) if isinstance(buffer, bytearray) else 0))
         larger[: self.size] = memoryview(buffer)[: self.size]
-        if isinstance(buffer, bytearray) and any(mapping() is not None for mapping, _ in self.mappings):
-            self.older_buffers.append(buffer)
         self.buffer = larger
         return larger
 
     def put(self, position: int, part: memoryview) -> None:
         end = position + len(part)
         self.make_room(end)[position:end] = part
-        for older in self.older_buffers:
-            if position < len(older):
-                shown = min(end, len(older))
-                memoryview(older)[position:shown] = part[: shown - position]
         if end > self.size:
             self.size = end
             self.lengths.append(end)
@@ -76,9 +61,6 @@ class FileNode:
 
     def set_size(self, size: int) -> None:
         if size < self.size:
-            self.mappings = [entry for entry in self.mappings if entry[0]() is not None]
-            if any(mapped > size for _, mapped in self.mappings):
-                raise MappedShrinkError(f"cut to {size} bytes under a mapping of {max(m for _, m in self.mappings)}")
             old_size, self.size = self.size, size
             buffer = self.make_room(old_size)
             buffer[size:old_size] = bytes(old_size - size)
@@ -91,13 +73,6 @@ class FileNode:
             self.make_room(size)
             self.size = size
             self.lengths.append(size)
-
-    def map(self, size: int) -> memoryview:
-        # The array stands between view and buffer: it lives exactly as long as the view or a view made of it.
-        shown = np.frombuffer(self.make_room(size), dtype=np.uint8, count=size)
-        shown.flags.writeable = False
-        self.mappings.append((weakref.ref(shown), size))
-        return memoryview(shown)
 
     def sync(self) -> None:
         if self.is_dirty:

@@ -15,7 +15,7 @@ from tests.crash.simulated_disk import (
     SimulatedCrash,
     SimulatedDisk,
 )
-from tests.crash.simulated_nodes import SECTOR_BYTES, MappedShrinkError
+from tests.crash.simulated_nodes import SECTOR_BYTES
 
 ROOT = Path("/")
 A = Path("/a")
@@ -85,7 +85,7 @@ def _answer(step: tuple[str, str, str, int, int], file_system: FileSystem, root:
                 file_system.open(path).truncate(position)
             case "read":
                 file = file_system.open(path, writable=False)
-                return file.size(), file.read(position, length), bytes(file.map(file.size()))
+                return file.size(), file.read(position, length)
             case "rename":
                 # Replacing or moving a directory is not in the contract.
                 if not file_system.is_directory(path) and not file_system.is_directory(root / other):
@@ -264,27 +264,6 @@ def test_a_failed_sync_drops_the_dirty_pages_and_the_next_one_lies() -> None:
     file.write(0, [b"new" * SECTOR_BYTES])
     file.sync()
     assert contents(disk, A) == {b"new" * SECTOR_BYTES}
-
-
-def test_a_mapping_follows_writes_and_forbids_shrinking_while_it_lives() -> None:
-    disk = SimulatedDisk()
-    file = disk.open(A, create=True)
-    file.truncate(100)
-    view = file.map(100)
-    assert view.readonly
-    file.write(10, [b"entry"])
-    assert bytes(view[10:15]) == b"entry"
-    file.truncate(5000)
-    file.write(20, [b"later"])
-    assert bytes(view[20:25]) == b"later", "growing the file must not cut the mapping off"
-    part = view[10:15]
-    view.release()
-    with pytest.raises(MappedShrinkError):
-        file.truncate(99)
-    assert len(disk.violations) == 1
-    part.release()
-    file.truncate(99)
-    assert len(disk.violations) == 1
 
 
 def test_time_comes_from_the_clock_and_a_lock_excludes() -> None:

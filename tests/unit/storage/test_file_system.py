@@ -164,53 +164,6 @@ def test_a_disk_that_keeps_no_room_is_written_all_the_same(file, monkeypatch, an
     assert asked == ([] if answer is None else wanted)
 
 
-def test_a_mapping_follows_later_writes_and_cannot_be_written(file):
-    file.truncate(100)
-    view = file.map(50)
-    assert len(view) == 50
-    assert view.readonly
-    file.write(10, [b"abc"])
-    assert bytes(view[9:14]) == b"\x00abc\x00"
-    view.release()
-
-
-def test_a_mapping_outlives_the_file_object_and_its_name(tmp_path, file):
-    file.write(0, [b"abc"])
-    view = file.map(3)
-    file.close()
-    FILE_SYSTEM.unlink(tmp_path / "f")
-    assert bytes(view) == b"abc"
-
-
-def test_a_mapping_holds_no_second_descriptor_where_python_can_do_without(file):
-    file.write(0, [b"abc"])
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    view = file.map(3)
-    assert len(list(Path("/proc/self/fd").iterdir())) - before == (0 if sys.version_info >= (3, 13) else 1)
-    file.write(1, [b"x"])
-    assert bytes(view) == b"axc"
-
-
-def test_an_empty_mapping(file):
-    assert bytes(file.map(0)) == b""
-
-
-def test_mapping_more_than_the_file_is_refused(file):
-    file.truncate(10)
-    with pytest.raises(ValueError, match="greater than file size"):
-        file.map(11)
-
-
-def test_a_mapping_that_is_let_go_leaves_nothing_behind(file):
-    before = open_descriptors()
-    file.truncate(10)
-    view = file.map(10)
-    assert file.path.name in Path("/proc/self/maps").read_text()
-    view.release()
-    assert str(file.path) not in Path("/proc/self/maps").read_text()
-    assert open_descriptors() == before
-
-
 def test_a_closed_file_has_no_descriptor(file):
     assert file.fileno() >= 0
     file.close()

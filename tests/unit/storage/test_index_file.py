@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 import sys
@@ -9,7 +10,6 @@ import threading
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from pickle import PickleBuffer
 
 import numpy as np
 import pytest
@@ -328,16 +328,6 @@ def test_only_flush_makes_entries_durable_and_it_syncs_the_file(index_class, tmp
     assert disk.operations[-1] == ("sync", index.path.name)
 
 
-def test_the_mapping_is_replaced_before_the_file_shrinks(index_class, tmp_path):
-    """Architecture, invariant 5."""
-    disk = RecordingFileSystem()
-    index = open_index(index_class, tmp_path, file_system=disk)
-    add(index, 1)
-    disk.operations.clear()
-    index.trim()
-    assert disk.operations == [("map", index.path.name), ("truncate", index.path.name)]
-
-
 def test_a_full_disk_leaves_the_index_as_it_was(index_class, tmp_path):
     """Reliability rule 9: an OSError, no SIGBUS, and the slot is free for the next try."""
     disk = RecordingFileSystem()
@@ -353,12 +343,11 @@ def test_a_full_disk_leaves_the_index_as_it_was(index_class, tmp_path):
     assert list(index.entries()) == [entry(index, 1), entry(index, 2)]
 
 
-@pytest.mark.parametrize("operation", ["map", "truncate"])
-def test_a_trim_that_fails_can_be_tried_again(index_class, tmp_path, operation):
+def test_a_trim_that_fails_can_be_tried_again(index_class, tmp_path):
     disk = RecordingFileSystem()
     index = open_index(index_class, tmp_path, file_system=disk)
     add(index, 1)
-    disk.refuse = {operation}
+    disk.refuse = {"truncate"}
     with pytest.raises(OSError, match="refused"):
         index.trim()
     assert index.lookup(key(index, 1)) == entry(index, 1)
@@ -369,7 +358,7 @@ def test_a_trim_that_fails_can_be_tried_again(index_class, tmp_path, operation):
 
 def test_opening_that_fails_leaves_no_descriptor_open(index_class, tmp_path):
     disk = RecordingFileSystem()
-    disk.refuse = {"map"}
+    disk.refuse = {"truncate"}
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(OSError, match="refused"):
         open_index(index_class, tmp_path, file_system=disk)
@@ -399,18 +388,21 @@ def test_a_closed_index_refuses_everything_and_holds_nothing(index_class, tmp_pa
 
 
 def test_a_reader_caught_by_a_cut_looks_again(index_class, tmp_path):
-    """Invariant 5: the mapping it took is dead, so it takes the count and the mapping anew."""
+    """It takes the count and the memory again, and answers by what is left."""
     index = open_index(index_class, tmp_path)
     for number in range(1, 1001):
         add(index, number)
     counts = []
 
-    def look(mapping: memoryview, count: int):
+    def look(memory: bytes, count: int):
         counts.append(count)
         if len(counts) == 1:
             index.truncate_to(Offset(BASE + 3 * 11))
             index.trim()
-        return index._parse(mapping, count - 1)
+            index.unload()
+            # As a look at memory that was read after the cut.
+            memory = index._load()
+        return index._parse(memory, count - 1)
 
     assert index._read(look) == entry(index, 10)
     assert counts == [1000, 10]
@@ -429,36 +421,64 @@ def test_entries_end_early_when_they_are_truncated_meanwhile(index_class, tmp_pa
     assert seen == [entry(index, number) for number in range(1, 6)]
 
 
-def test_a_cut_waits_for_the_reader_inside_a_read(index_class, tmp_path, monkeypatch):
-    """The old mapping cannot be released while a call reads from it; the file must not shrink before."""
-    disk = RecordingFileSystem()
-    index = open_index(index_class, tmp_path, file_system=disk)
-    add(index, 1)
-    disk.operations.clear()
-    read = PickleBuffer(index._mapping)
-    operations_at_pauses = []
-
-    def pause(_seconds: float) -> None:
-        operations_at_pauses.append([operation for operation, _name in disk.operations])
-        if len(operations_at_pauses) == 3:
-            read.release()
-
-    monkeypatch.setattr(index_file.time, "sleep", pause)
-    index.trim()
-    assert operations_at_pauses == [["map"]] * 3
-    assert [operation for operation, _name in disk.operations] == ["map", "truncate"]
-
-
-def test_a_cut_gives_up_when_a_reader_never_leaves(index_class, tmp_path, monkeypatch):
-    index = open_index(index_class, tmp_path)
-    add(index, 1)
-    size = index.path.stat().st_size
-    read = PickleBuffer(index._mapping)
-    monkeypatch.setattr(index_file.time, "sleep", lambda _seconds: None)
-    with pytest.raises(BufferError):
+def test_no_look_up_notices_that_another_process_cuts_or_removes_the_file(index_class, tmp_path):
+    """A read behind the end of a mapped file would kill the process."""
+    for damage in (lambda path: os.truncate(path, 0), lambda path: os.truncate(path, 4097), Path.unlink):
+        index = open_index(index_class, tmp_path)
+        for number in range(1, 5001):
+            add(index, number)
+        damage(index.path)
+        for number in (1, 2500, 5000):
+            assert index.lookup(key(index, number)) == entry(index, number)
+        add(index, 5001)
+        assert index.mend()
+        assert not index.mend()
         index.trim()
-    assert index.path.stat().st_size == size
-    read.release()
+        index.close()
+        sealed = open_index(index_class, tmp_path, writable=False)
+        sealed.verify_entries()
+        assert list(sealed.entries()) == [entry(sealed, number) for number in range(1, 5002)]
+        sealed.close()
+        sealed.path.unlink()
+
+
+@pytest.mark.parametrize("size", [0, 5, 100, 4097])
+def test_a_sealed_index_that_is_cut_before_it_is_read_has_what_is_left(index_class, tmp_path, size):
+    index = open_index(index_class, tmp_path)
+    for number in range(1, 5001):
+        add(index, number)
+    index.trim()
+    index.close()
+    sealed = open_index(index_class, tmp_path, writable=False)
+    os.truncate(sealed.path, size)
+    left = size // sealed.ENTRY_BYTES
+    expected = entry(sealed, left) if left else sealed.lookup(BASE if index_class is OffsetIndex else 0)
+    assert sealed.lookup(key(sealed, 4000)) == expected
+    assert sealed.lookup(key(sealed, 4000)) == expected
+
+
+def test_sealed_indexes_take_no_more_memory_than_they_may(index_class, tmp_path, monkeypatch):
+    size_bytes = 1000 * index_class.ENTRY_BYTES
+    loaded = index_file._Loaded(3 * size_bytes)
+    monkeypatch.setattr(index_file, "_LOADED", loaded)
+    indexes = []
+    for number in range(6):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        index = open_index(index_class, directory)
+        for slot in range(1, 1001):
+            add(index, slot)
+        index.trim()
+        index.close()
+        indexes.append(open_index(index_class, directory, writable=False))
+    for index in indexes * 2:
+        assert index.lookup(key(index, 700)) == entry(index, 700)
+        assert sum(len(other._memory or b"") for other in indexes) <= 3 * size_bytes
+    # Those that are let go are counted no longer.
+    del index
+    indexes.clear()
+    loaded.forget(open_index(index_class, tmp_path))
+    assert (loaded._left_bytes, loaded._indexes) == (3 * size_bytes, {})
 
 
 def test_one_writer_and_many_readers_through_appends_trims_and_truncations(index_class, tmp_path):

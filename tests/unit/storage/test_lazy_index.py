@@ -17,8 +17,18 @@ from storage.offsets import Offset, Position
 FILE_SYSTEM = LocalFileSystem()
 
 
-def mappings_of(directory: Path) -> list[str]:
-    return [line for line in Path("/proc/self/maps").read_text().splitlines() if str(directory) in line]
+def held_files(directory: Path) -> list[str]:
+    """The files of a directory that this process has open or mapped."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    opened = [target for target in map(target_of, links) if target.startswith(str(directory))]
+    return opened + [line for line in Path("/proc/self/maps").read_text().splitlines() if str(directory) in line]
+
+
+def target_of(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
 
 
 def write_index(directory: Path, base: int, entries: list[tuple[int, int]]) -> Path:
@@ -37,19 +47,20 @@ def lazily(path: Path) -> LazyIndex[OffsetIndex]:
 def test_ix_11_ten_thousand_unread_indexes_map_nothing(tmp_path):
     """C4: nor do renaming, deleting and closing them."""
     indexes = [lazily(write_index(tmp_path, base, [(base + 5, 100)])) for base in range(0, 100_000, 10)]
-    assert mappings_of(tmp_path) == []
+    assert held_files(tmp_path) == []
     for index in indexes[1:6000]:
         index.rename(FILE_SYSTEM, index.path.with_name(index.path.name + ".deleted"))
     for index in indexes[1:3000]:
         index.delete(FILE_SYSTEM)
     for index in indexes[3000:5000]:
         index.close()
-    assert mappings_of(tmp_path) == []
+    assert held_files(tmp_path) == []
     assert len(list(tmp_path.iterdir())) == 10_000 - 2999
     assert not any(index.is_open for index in indexes)
     assert indexes[0].get().lookup(Offset(7)) == (5, 100)
     assert indexes[5500].get().lookup(Offset(55_009)) == (55_005, 100)
-    assert len(mappings_of(tmp_path)) == 2
+    # Once they are read they need no file.
+    assert held_files(tmp_path) == []
     assert indexes[0].is_open
 
 
@@ -125,9 +136,8 @@ def test_who_holds_a_deleted_index_reads_on_and_the_last_one_closes_it(tmp_path)
     lazy.delete(FILE_SYSTEM)
     assert list(tmp_path.iterdir()) == []
     assert held.lookup(Offset(9)) == (9, 200)
-    assert len(mappings_of(tmp_path)) == 1
     del held, lazy
-    assert mappings_of(tmp_path) == []
+    assert held_files(tmp_path) == []
 
 
 def test_an_unread_index_that_was_deleted_cannot_be_opened(tmp_path):
@@ -144,7 +154,7 @@ def test_a_closed_index_stays_closed(tmp_path, read_before):
         lazy.get()
     lazy.close()
     lazy.close()
-    assert mappings_of(tmp_path) == []
+    assert held_files(tmp_path) == []
     assert not lazy.is_open
     with pytest.raises(ValueError, match="is closed"):
         lazy.get()

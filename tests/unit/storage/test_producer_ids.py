@@ -9,10 +9,10 @@ import pytest
 
 from rollway.records import Record, columns_from_records, encode_batch
 from storage.batch_validation import validate_batches
-from storage.errors import CorruptionError, DiskFullError, InvalidTopicError
+from storage.errors import DiskFullError, InvalidTopicError
 from storage.log_manager import LogManager
 from storage.partition_log import AppendRequest
-from storage.producer_ids import BLOCK_COUNT, ProducerIds
+from storage.producer_ids import BLOCK_COUNT, LOST_COUNT, ProducerIds
 from tests.crash.simulated_disk import Fault, SimulatedCrash, SimulatedDisk
 
 PATH = Path("/data/producer-ids")
@@ -79,11 +79,12 @@ def test_a_disk_that_refuses_gives_no_id_and_the_next_call_tries_again():
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 1, "next_producer_id": -1}', b"\xff" * 5000])
-def test_a_damaged_file_gives_no_id(content):
+def test_a_damaged_file_is_replaced_and_no_id_is_given_again(content):
     disk = disk_with_directory()
     disk.damage(PATH, content)
-    with pytest.raises(CorruptionError, match="producer-ids"):
-        ids_on(disk).allocate()
+    # Some may have been given that no log has.
+    assert ids_on(disk, known_max=41).allocate() == 42 + LOST_COUNT
+    assert ids_on(disk).allocate() == 42 + LOST_COUNT + BLOCK_COUNT
 
 
 def test_a_missing_file_begins_above_what_the_logs_know():
