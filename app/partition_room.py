@@ -19,8 +19,8 @@ from storage.topic_registry import Topic
 
 SEGMENT_DESCRIPTORS = 8_192
 """Open files that are kept from connections for segments and their indexes, but never more than half of all."""
-PARTITION_DESCRIPTORS = 3 if sys.version_info >= (3, 13) else 5
-"""Of a partition: its log and two indexes, and before Python 3.13 one more for each mapping."""
+PARTITION_DESCRIPTORS = 3
+"""Of a partition: its log and two indexes."""
 SPARE_DESCRIPTORS = 16
 """For files that are open for a moment: checkpoints, snapshots, what a start needs."""
 
