@@ -16,7 +16,7 @@ from app.http import request_context
 LogFormat = Literal["text", "json"]
 
 # Chatty at info, and what they say there is of use only to somebody who looks for a fault.
-_QUIET_BELOW_WARNING = ("uvicorn.error", "apscheduler", "asyncio")
+_QUIET_BELOW_WARNING = ("uvicorn.error", "asyncio")
 _ACCESS = "uvicorn.access"
 _CONTROLS = {number: f"\\x{number:02x}" for number in [*range(32), 127]}
 

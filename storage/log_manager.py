@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from storage.ballast import BALLAST_BYTES, Ballast
-from storage.clock import Clock, SystemClock
+from storage.clock import Clock, ProtectedClock, SystemClock
 from storage.config import ProducerLimits, TopicConfig
 from storage.deleted_files import DeletedDirectories, remove_directory
 from storage.dir_lock import DirectoryLock
@@ -41,7 +41,7 @@ from storage.partition_log import PartitionLog
 from storage.producer_ids import ProducerIds
 from storage.recovery import PartitionRecovery
 from storage.recovery_progress import RecoveryMeter
-from storage.retention import RetentionClock, check_policy
+from storage.retention import check_policy
 from storage.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
 from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, known_producer_id_max, refuse_internal
 
@@ -76,7 +76,7 @@ class LogManager:
         self.logs_directory = data_directory / LOGS_DIRECTORY
         self.own_directory = data_directory / OWN_DIRECTORY
         self.clock = clock
-        self.retention_clock = RetentionClock(clock)
+        self.protected_clock = ProtectedClock(clock)
         self.defaults = TopicConfig.parse(topic_defaults)
         check_policy(self.defaults)
         self.service_defaults = dict(topic_defaults)
