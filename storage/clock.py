@@ -10,7 +10,10 @@ CLOCK_JUMP_MS = 600_000
 SETTLING_MS = 3_600_000
 """How long after the start times that an earlier run wrote down are not compared with the wall clock."""
 EARLIEST_MS = 1_577_836_800_000
-"""2020-01-01. A reading before that comes from a clock that nobody has set."""
+"""2020-01-01. A reading before that comes from a clock that was never set."""
+
+CORRECTION_MS = 86_400_000
+"""How long a clock that was never set must go right after its correction, before anything is deleted by it."""
 
 Key = TypeVar("Key")
 
@@ -66,8 +69,8 @@ class ProtectedClock:
     """Wall time that does not believe in steps, and elapsed time; for everything that expires.
 
     The wall clock is followed while it agrees with elapsed time to within ten minutes. After a larger step forward
-    elapsed time counts, until the wall clock comes back or the service is started again. A clock that nobody has set
-    (a machine that boots in 1970) is corrected at once.
+    elapsed time counts, until the wall clock comes back or the service is started again. Where the first reading was
+    that of a clock that was never set (a machine that boots in 1970), the correction is believed after a day.
 
     Example: two days ahead for five seconds, then back. ``now_ms`` grows by 5,000 meanwhile, as ``elapsed_ms`` does.
 
@@ -76,17 +79,25 @@ class ProtectedClock:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._anchor = (clock.now_ms(), clock.elapsed_ms())
         self._started_ms = clock.elapsed_ms()
+        self._anchor = self._correction = (clock.now_ms(), self._started_ms)
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, never ahead of the truth because of a step alone."""
-        now_ms = self._clock.now_ms()
-        expected_ms = self._expected_ms()
-        if abs(now_ms - expected_ms) <= CLOCK_JUMP_MS or expected_ms < EARLIEST_MS <= now_ms:
-            self._anchor = (now_ms, self._clock.elapsed_ms())
+        now_ms, elapsed_ms = self._clock.now_ms(), self._clock.elapsed_ms()
+        expected_ms = _read_on(self._anchor, elapsed_ms)
+        if abs(now_ms - expected_ms) <= CLOCK_JUMP_MS or (
+            expected_ms < EARLIEST_MS <= now_ms and self._is_corrected(now_ms, elapsed_ms)
+        ):
+            self._anchor = (now_ms, elapsed_ms)
             return now_ms
         return min(expected_ms, now_ms)
+
+    def _is_corrected(self, now_ms: int, elapsed_ms: int) -> bool:
+        """Whether a clock that was never set has been, and has agreed with elapsed time since, for long enough."""
+        if abs(now_ms - _read_on(self._correction, elapsed_ms)) > CLOCK_JUMP_MS:
+            self._correction = (now_ms, elapsed_ms)
+        return elapsed_ms - self._correction[1] >= CORRECTION_MS
 
     def elapsed_ms(self) -> int:
         """Milliseconds since some fixed moment of this run. Steps of the wall clock do not change it."""
@@ -102,9 +113,10 @@ class ProtectedClock:
             return 0
         return max(0, self.now_ms() - timestamp_ms)
 
-    def _expected_ms(self) -> int:
-        wall_ms, elapsed_ms = self._anchor
-        return wall_ms + self._clock.elapsed_ms() - elapsed_ms
+
+def _read_on(anchor: tuple[int, int], elapsed_ms: int) -> int:
+    """What the wall clock would show now, had it gone on from an earlier pair of readings."""
+    return anchor[0] + elapsed_ms - anchor[1]
 
 
 class Ages(Generic[Key]):

@@ -72,14 +72,24 @@ def test_the_protected_clock_follows_small_corrections():
         assert protected.now_ms() == clock.now_ms()
 
 
-def test_a_clock_that_nobody_has_set_is_corrected_at_once():
+def test_a_clock_that_was_never_set_is_corrected_once_it_has_gone_right_for_a_day():
     clock = ManualClock(now_ms=60_000)
     protected = ProtectedClock(clock)
     assert protected.now_ms() == 60_000
     clock.jump(1_700_000_000_000)
-    assert protected.now_ms() == 1_700_000_060_000
+    assert protected.now_ms() == 60_000
+    clock.advance(DAY_MS - 1)
+    # Another correction: the day begins again.
     clock.jump(DAY_MS)
-    assert protected.now_ms() == 1_700_000_060_000
+    assert protected.now_ms() == DAY_MS + 59_999
+    clock.advance(DAY_MS - 1)
+    assert protected.now_ms() == 2 * DAY_MS + 59_998
+    clock.advance(1)
+    assert protected.now_ms() == clock.now_ms()
+    # It is set now: another step forward is not believed.
+    clock.jump(DAY_MS)
+    clock.advance(2 * DAY_MS)
+    assert protected.now_ms() == clock.now_ms() - DAY_MS
 
 
 def test_what_is_noted_ages_with_elapsed_time_alone():
