@@ -26,6 +26,7 @@ from app.http import request_context
 from app.http.body import iterate_body, read_body
 from app.http.negotiation import content_type
 from app.http.problems import Problem, instance_of
+from app.http.response_cycle import ENDS_EARLY
 from app.idempotence import (
     REPLAYED_HEADER,
     ProducerStamp,
@@ -385,6 +386,10 @@ async def _allowed_body(request: Request) -> AsyncIterator[bytes]:
 
 
 async def _streamed(request: Request, stream: RecordStream, options: ProduceOptions) -> Response:
+    # A body that is cut off may be in the log in part, which only the stream can tell.
+    request.scope[ENDS_EARLY] = True
+    if "content-length" in request.headers:
+        stream.hold_answer()
     running = asyncio.ensure_future(stream.run(_allowed_body(request)))
     if options.acks == "0":
         await running
