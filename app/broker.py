@@ -64,6 +64,7 @@ class Broker:
 
     def __init__(self, manager: LogManager, settings: Settings, metrics: Metrics, pools: Pools) -> None:
         self.manager = manager
+        self.protected_clock = manager.protected_clock
         self.settings = settings
         self.metrics = metrics
         self.pools = pools
@@ -458,7 +459,7 @@ class Broker:
 
     async def retention_plan(self, name: str) -> list[tuple[PartitionLog, list[RetentionEntry]]]:
         """What retention would do with each partition of a topic now."""
-        now_ms = self.manager.retention_clock.now_ms()
+        now_ms = self.protected_clock.now_ms()
         logs = self.topic(name).partitions
         return await self.read(lambda: [(log, log.retention_plan(now_ms)) for log in logs])
 
@@ -467,7 +468,7 @@ class Broker:
 
         Thread: any but the loop's.
         """
-        now_ms = self.manager.retention_clock.now_ms()
+        now_ms = self.protected_clock.now_ms()
         found = []
         for log in logs:
             try:
@@ -486,7 +487,7 @@ class Broker:
         """
         deleted = []
         for log in logs:
-            call = functools.partial(log.delete_old_segments, self.manager.retention_clock.now_ms())
+            call = functools.partial(log.delete_old_segments, self.protected_clock.now_ms())
             for segment in await self.run_in_log(log, call, moved_by="retention"):
                 self.metrics.deleted_segments.labels(segment.reason).inc()
                 deleted.append((log, segment))

@@ -34,7 +34,7 @@ def describe_job(broker: Broker, job: LoadJob) -> JobDescription:
 
 
 def _members(broker: Broker, job: LoadJob, rows: int, size_bytes: int) -> dict[str, Any]:
-    elapsed_ms = max(0, (broker.now_ms() if job.is_open else job.updated_ms) - job.begun_ms)
+    elapsed_ms = broker.load_jobs.elapsed_ms(job)
     return {
         "job_id": job.job_id,
         "application_id": job.application_id,

@@ -17,7 +17,7 @@ from app.printable import escape_json, escape_unprintable
 LogFormat = Literal["text", "json"]
 
 # Chatty at info, and what they say there is of use only to somebody who looks for a fault.
-_QUIET_BELOW_WARNING = ("uvicorn.error", "apscheduler", "asyncio")
+_QUIET_BELOW_WARNING = ("uvicorn.error", "asyncio")
 _ACCESS = "uvicorn.access"
 _INDENT = "    "
 

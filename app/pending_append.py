@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from storage.errors import let_go_of_frames
 from storage.partition_log import AppendRequest, AppendResult, PartitionLog
 
 Result = TypeVar("Result")
@@ -104,6 +105,7 @@ class PendingAppend:
 
     def fail(self, error: BaseException) -> None:
         """Answer both futures with ``error``, where they have no answer yet."""
+        let_go_of_frames(error)
         self.error = error
         for future in (self._written, self._fsynced):
             if future is not None:

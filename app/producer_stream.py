@@ -123,6 +123,7 @@ class ProducerStream(RecordStream):
             # Written by a request that is gone: what it was not told yet must be true before this one is.
             await self._broker.run_in_log(log, log.flush)
         for result in _results(log, pieces):
+            self._acknowledged_count += result.record_count
             self._put_line(encode_document(result_document(log, result)) + b"\n")
 
 

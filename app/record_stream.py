@@ -3,6 +3,9 @@
 Lines are appended as soon as nothing of this stream is on its way, so a slow client is acknowledged record by
 record; while something is, lines gather, so a fast one fills batches. Reading, appending and answering go on at the
 same time: a client may read its acknowledgements while it sends, or after it has sent everything.
+
+A proxy such as nginx sends no more of a body once the answer begins. So the answer to a body with a Content-Length
+waits for the end of the body, or for a client that pauses, which may be waiting for its acknowledgements.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ BATCH_BYTES = 512 * 1024
 IN_FLIGHT_MAX = 8
 GATHERED_BYTES_MAX = 4 * BATCH_BYTES
 LINE_BYTES_MIN = 1024 * 1024
+BODY_PAUSE_SECONDS = 1.0
+"""How long a client that announced the length of its body may send nothing, before its answer begins."""
 UNREAD_BYTES_MAX = 8 * 1024 * 1024
 """Acknowledgements nobody reads; above this no more records are read."""
 
@@ -90,7 +95,11 @@ class RecordStream:
         self._options = options
         self._encoding = encoding
         self._instance = instance
+        self._holds_answer = False
         self._gathered = bytearray()
+        self._searched_bytes = 0
+        # What is gathered of a line beyond what a stream may always hold.
+        self._hold = broker.body_budget.hold()
         self._line_count = 0
         self._in_flight: deque[_InFlight] = deque()
         self._lines: deque[bytes] = deque()
@@ -104,6 +113,11 @@ class RecordStream:
         self._is_first_submit = True
         self._expects_offset = options.expected_offset is not None
         self._unacknowledged = _Unacknowledged()
+        self._acknowledged_count = 0
+
+    def hold_answer(self) -> None:
+        """Let the answer wait for the end of the body, or for a client that pauses."""
+        self._holds_answer = True
 
     async def run(self, body: AsyncIterator[bytes]) -> None:
         """Read and append until the body ends, something is refused, or the service stops; then wait for the rest."""
@@ -114,7 +128,7 @@ class RecordStream:
                 await self._wait_for(incoming, stop)
                 if stop.done():
                     raise ShuttingDownError("the service is stopping")
-                while incoming is not None and incoming.done() and len(self._gathered) < GATHERED_BYTES_MAX:
+                while incoming is not None and incoming.done() and self._takes_more():
                     incoming = self._take(incoming, body)
                     # What came along with this piece comes now, the end of the body too.
                     await asyncio.sleep(0)
@@ -125,7 +139,18 @@ class RecordStream:
             stop.cancel()
             if incoming is not None and not incoming.cancel() and not incoming.cancelled():
                 incoming.exception()  # seen: whatever ended the body, it is not read on
+            self._hold.release()
             await self._settle()
+
+    def _takes_more(self) -> bool:
+        """Whether to read on: not while there are lines to append, but a line is read to its end."""
+        return len(self._gathered) < GATHERED_BYTES_MAX or not self._first_line_end()
+
+    def _first_line_end(self) -> int:
+        """Where the first line ends that is gathered whole; 0: none is. No byte is looked at twice."""
+        found = self._gathered.find(b"\n", self._searched_bytes)
+        self._searched_bytes = len(self._gathered) if found < 0 else found
+        return found + 1
 
     async def _wait_for(self, incoming: asyncio.Future[bytes], stop: asyncio.Future[Any]) -> None:
         """Wait for the next thing that lets the stream go on; take what was acknowledged."""
@@ -135,11 +160,16 @@ class RecordStream:
             self._lines_taken.clear()
             taken = asyncio.ensure_future(self._lines_taken.wait())
             awaited.add(taken)
-        elif len(self._gathered) < GATHERED_BYTES_MAX or not self._in_flight:
+        elif self._takes_more() or not self._in_flight:
             awaited.add(incoming)
         if self._in_flight:
             awaited.add(self._in_flight[0].outcome)
-        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        self._holds_answer = self._holds_answer and taken is None
+        pause_seconds = BODY_PAUSE_SECONDS if self._holds_answer and incoming in awaited else None
+        done, _ = await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED, timeout=pause_seconds)
+        if not done or taken is not None:
+            self._holds_answer = False
+            self._progressed.set()
         if taken is not None:
             taken.cancel()
         while self._in_flight and self._in_flight[0].outcome.done():
@@ -155,6 +185,10 @@ class RecordStream:
             self._gathered += incoming.result()
         except StopAsyncIteration:
             return None
+        self._hold.resize(max(0, len(self._gathered) - GATHERED_BYTES_MAX))
+        budget = self._broker.body_budget
+        if len(self._gathered) > GATHERED_BYTES_MAX and budget.held_bytes > budget.limit_bytes:
+            raise budget.refusal(headers={"Connection": "close"})
         return asyncio.ensure_future(anext(body))
 
     async def _append_ready(self, *, is_last: bool) -> None:
@@ -180,14 +214,20 @@ class RecordStream:
             Problem: a line is too long.
         """
         gathered = self._gathered
-        end = len(gathered) if len(gathered) <= BATCH_BYTES and is_last else gathered.rfind(b"\n", 0, BATCH_BYTES) + 1
+        end = 0
+        if len(gathered) <= BATCH_BYTES and is_last:
+            end = len(gathered)
+        elif self._searched_bytes < BATCH_BYTES:
+            end = gathered.rfind(b"\n", self._searched_bytes, BATCH_BYTES) + 1
         if end == 0:
-            end = gathered.find(b"\n") + 1 or (len(gathered) if is_last else 0)
+            end = self._first_line_end() or (len(gathered) if is_last else 0)
         line_max = max(LINE_BYTES_MIN, self._broker.settings.request_body_bytes_max)
         if (end or len(gathered)) > line_max:
             raise Problem(413, "request_too_large", f"a line has more than {line_max} bytes")
         block = bytes(gathered[:end])
         del gathered[:end]
+        self._searched_bytes = 0 if end else self._searched_bytes
+        self._hold.resize(max(0, len(gathered) - GATHERED_BYTES_MAX))
         return block
 
     async def _append(self, block: bytes) -> None:
@@ -259,6 +299,7 @@ class RecordStream:
             self._unacknowledged.note(done.outcome)
             return
         if error is None:
+            self._acknowledged_count += done.outcome.result().record_count
             self._put_line(encode_document(result_document(done.log, done.outcome.result())) + b"\n")
         else:
             problem = problem_for(error if isinstance(error, Exception) else RuntimeError(str(error)))
@@ -266,7 +307,13 @@ class RecordStream:
                 self._refuse(problem, done.log.name.partition)
             else:
                 self._is_refusing = True
+                self._say_how_far(problem)
                 self._put_line(self._error_line(done.log.name.partition, problem))
+
+    def _say_how_far(self, problem: Problem) -> None:
+        """Let ``problem`` say how many of the first lines were acknowledged before it, where there is one partition."""
+        if self._acknowledged_count and self._partition is not None:
+            problem.extra["acknowledged_lines"] = self._acknowledged_count
 
     def _put_line(self, line: bytes) -> None:
         self._lines.append(line)
@@ -285,12 +332,15 @@ class RecordStream:
             await self._acknowledge_oldest()
         if self._problem is not None and self._options.acks == "0":
             self._unacknowledged.tell(self._problem, is_one_partition=self._partition is not None)
+        elif self._problem is not None:
+            self._say_how_far(self._problem)
         self._is_finished = True
         self._progressed.set()
 
     async def first(self) -> Problem | None:
-        """Wait until something is acknowledged or all has ended; the problem, when nothing came before it."""
-        while not self._lines and not self._is_finished:
+        """Wait until something is acknowledged, and no longer held, or all has ended; the problem, when nothing came
+        before it."""
+        while (self._holds_answer or not self._lines) and not self._is_finished:
             await self._progressed.wait()
             self._progressed.clear()
         return None if self._lines else self._problem

@@ -3,21 +3,20 @@
 Each job may run at any time and again: it looks at what is there and does what is due. What writes to a log goes
 through that partition's writer, so no job ever runs beside an append. One run of a job at a time; runs that were
 missed are made up for by one.
+
+Jobs run by the event loop's elapsed time. A step of the wall clock, either way and of any length, neither holds up a
+job nor makes it run more often.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from datetime import UTC
 from weakref import WeakKeyDictionary
-
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
-from apscheduler.triggers.interval import IntervalTrigger
 
 from app.broker import Broker
 from app.http.problems import Problem
@@ -31,7 +30,6 @@ logger = logging.getLogger(__name__)
 Job = Callable[[], Awaitable[None]]
 PARTITIONS_PER_TURN = 256
 FILE_CHECK_INTERVAL_MS = 1_000
-RETENTION_FIRST_DELAY_MS = 30_000
 
 
 class Scheduler:
@@ -42,7 +40,7 @@ class Scheduler:
         self._closed = False
         self._running: set[asyncio.Task[None]] = set()
         self._checked_ends: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
-        self._scheduler = AsyncIOScheduler(timezone=UTC)
+        self._repeating: list[asyncio.Task[None]] = []
         self._jobs: dict[str, tuple[Job, int]] = {
             "flush": (self.flush, settings.flush_check_interval_ms),
             "check_files": (self.check_files, FILE_CHECK_INTERVAL_MS),
@@ -66,23 +64,21 @@ class Scheduler:
         return {name: interval_ms for name, (_, interval_ms) in self._jobs.items()}
 
     def start(self) -> None:
-        """Begin. Call it on the event loop."""
+        """Begin: each job runs for the first time once its interval has passed. Call it on the event loop."""
+        loop = asyncio.get_running_loop()
         for name, (_, interval_ms) in self._jobs.items():
-            self._scheduler.add_job(
-                self._run_apart,
-                IntervalTrigger(seconds=interval_ms / 1000, timezone=UTC),
-                args=(name,),
-                id=name,
-                max_instances=1,
-                coalesce=True,
-                misfire_grace_time=None,
-            )
-        self._scheduler.start()
+            repeating = loop.create_task(self._repeat(name, interval_ms / 1000), name=f"schedule of job {name}")
+            self._repeating.append(repeating)
 
-    async def _run_apart(self, name: str) -> None:
-        """Run a job in a task of its own: the scheduling library cancels its tasks at the stop, and logs that."""
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(asyncio.get_running_loop().create_task(self.run(name), name=f"job {name}"))
+    async def _repeat(self, name: str, interval_seconds: float) -> None:
+        """Run a job at each multiple of its interval; a multiple that has passed while the job ran is left out."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + interval_seconds
+        while True:
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            # A task of its own: the stop cancels the schedule, and waits for the job.
+            await asyncio.shield(loop.create_task(self.run(name), name=f"job {name}"))
+            due += interval_seconds * (1 + math.floor(max(0.0, loop.time() - due) / interval_seconds))
 
     async def run(self, name: str) -> None:
         """Run a job now, whatever its interval; a failure is logged and counted, and the next run tries again."""
@@ -110,12 +106,14 @@ class Scheduler:
     async def close(self) -> None:
         """Start nothing more, and wait for what runs."""
         self._closed = True
-        if self._scheduler.running:
-            self._scheduler.shutdown(wait=False)
+        for repeating in self._repeating:
+            repeating.cancel()
         current = asyncio.current_task()
         running = [task for task in self._running if task is not current]
-        if running:
-            await asyncio.wait(running)
+        ending = [*running, *self._repeating]
+        if ending:
+            await asyncio.wait(ending)
+        self._repeating.clear()
 
     async def flush(self) -> None:
         """Flush partitions whose ``flush.ms`` has passed (spec B4); those nobody wrote to have nothing to flush."""
@@ -164,8 +162,7 @@ class Scheduler:
         """Forget idempotent producers that were idle for too long (spec E19)."""
         async for log in self._each():
             if len(log.producers):
-                expire = functools.partial(log.expire_producers, self._broker.now_ms())
-                await self._tolerating(log, functools.partial(self._broker.run_in_log, log, expire))
+                await self._tolerating(log, functools.partial(self._broker.run_in_log, log, log.expire_producers))
 
     async def delete_files(self) -> None:
         """Unlink files of deleted segments whose time has come (spec E7)."""

@@ -367,3 +367,22 @@ class CorruptionError(StorageError):
 
     code = "stored_data_corrupt"
     kafka_code = 2
+
+
+def let_go_of_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an error that is expected, and of all that led to it.
+
+    A traceback keeps the frames it went through, and what they held: segments with their files. Where a frame also
+    holds the error, both stay until the garbage collector looks at them, which may take hours, and the space of deleted
+    files with them. Call it where an error is kept, and where it has become an answer.
+
+    Thread: any.
+    """
+    following: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while following:
+        each = following.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            following += [each.__cause__, each.__context__]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from storage.ballast import BALLAST_BYTES, Ballast
-from storage.clock import Clock, SystemClock
+from storage.clock import Clock, ProtectedClock, SystemClock
 from storage.config import ProducerLimits, TopicConfig
 from storage.dir_lock import DirectoryLock
 from storage.directory_checkpoints import DirectoryCheckpoints
@@ -36,7 +36,7 @@ from storage.partition_log import PartitionLog
 from storage.producer_ids import ProducerIds
 from storage.recovery import PartitionRecovery
 from storage.recovery_progress import RecoveryMeter
-from storage.retention import RetentionClock, check_policy
+from storage.retention import check_policy
 from storage.topic_directories import TopicDirectories
 from storage.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
 from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, known_producer_id_max, refuse_internal
@@ -72,7 +72,7 @@ class LogManager:
         self.logs_directory = data_directory / LOGS_DIRECTORY
         self.own_directory = data_directory / OWN_DIRECTORY
         self.clock = clock
-        self.retention_clock = RetentionClock(clock)
+        self.protected_clock = ProtectedClock(clock)
         self.defaults = TopicConfig.parse(topic_defaults)
         check_policy(self.defaults)
         self.service_defaults = dict(topic_defaults)

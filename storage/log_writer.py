@@ -301,12 +301,11 @@ class LogWriter(WrittenLog):
         base_offset = self._end_of(waiting)
         position = active.size_bytes + waiting.size_bytes
         end_offset, log_append_time = self._stamp_batches(batches, base_offset)
-        now_ms = self._clock.now_ms()
         for batch in batches:
             if batch.header.producer_id >= 0:
                 header = parse_header(batch.head)
                 where = LogOffsetMetadata(Offset(header.base_offset), active.base_offset, Position(position))
-                draft.update(header, now_ms, place=where, control=control)
+                draft.update(header, place=where, control=control)
             position += batch.size_bytes
         result = AppendResult(
             base_offset, Offset(end_offset - 1), request.record_count, log_append_time, self.written.log_start_offset
@@ -361,13 +360,13 @@ class LogWriter(WrittenLog):
             return True
         if size_bytes == 0:
             return False
-        now_ms = self._clock.now_ms()
         if self.config.message_timestamp_type == "LogAppendTime":
-            newest = now_ms
+            newest = self._clock.now_ms()
         else:
             newest = batches[0].max_timestamp if len(batches) == 1 else max([batch.max_timestamp for batch in batches])
         first_timestamp = active.first_timestamp if written_bytes else NO_TIMESTAMP
-        waited_ms = newest - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
+        age_ms = self._clock.elapsed_ms() - active.created_ms
+        waited_ms = newest - first_timestamp if first_timestamp >= 0 else age_ms
         return waited_ms > self.config.segment_ms - active.jitter_ms
 
     def _write(self, waiting: _Waiting, answers: list[AppendResult | StorageError]) -> None:

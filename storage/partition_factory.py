@@ -96,7 +96,7 @@ class PartitionFactory:
             directory,
             Offset(0),
             config,
-            now_ms=self._clock.now_ms(),
+            created_ms=self._clock.elapsed_ms(),
             jitter_ms=config.draw_segment_jitter_ms(self._random),
         )
         return PartitionLog(
@@ -111,7 +111,12 @@ class PartitionFactory:
                 log_start_offset=Offset(0),
                 log_end_offset=Offset(0),
                 epochs=epochs,
-                producers=ProducerState(self._file_system, directory, **self._producer_limits._asdict()),
+                producers=ProducerState(
+                    self._file_system,
+                    directory,
+                    **self._producer_limits._asdict(),
+                    elapsed_ms=self._clock.elapsed_ms,
+                ),
                 checkpoints=self._checkpoints,
                 transaction_checkpoint=TransactionCheckpoint(self._file_system, directory),
                 recovery_point=Offset(0),

@@ -295,9 +295,9 @@ class PartitionLog:
             self._guarded(lambda: self._writer.roll(self.written_end_offset), "rolling")
 
     def roll_due(self) -> bool:
-        """Whether the active segment is older than ``segment.ms`` by the wall clock; an empty one never is."""
+        """Whether the active segment is older than ``segment.ms`` by elapsed time; an empty one never is."""
         active = self._writer.written.active
-        age_ms = self._clock.now_ms() - active.created_ms
+        age_ms = self._clock.elapsed_ms() - active.created_ms
         return active.size_bytes > 0 and age_ms > self.config.segment_ms - active.jitter_ms
 
     # Flushing
@@ -348,10 +348,10 @@ class PartitionLog:
         """The request in the log that these batches repeat, as if it were one batch. Thread: the writer."""
         return self._writer.find_repeated(headers)
 
-    def expire_producers(self, now_ms: int) -> int:
+    def expire_producers(self) -> int:
         """Forget producers that were idle for too long; return how many (spec E19, case PS-6). Thread: the writer."""
         with self._exclusive:
-            return self.producers.expire(now_ms)
+            return self.producers.expire()
 
     # Retention and deletion
 

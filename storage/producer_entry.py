@@ -55,6 +55,7 @@ class ProducerEntry:
     batches: tuple[ProducerBatch, ...] = ()
     """Up to five batches of this epoch, oldest first; one after a restart, none after a bare marker."""
     last_timestamp: int = NO_TIMESTAMP
+    """The greatest timestamp of its last batch. Says nothing about how long it has been idle."""
     coordinator_epoch: int = -1
     current_txn_first_offset: Offset = _NO_OFFSET
     """Where its open transaction begins, -1 without one (spec E22)."""
@@ -68,7 +69,7 @@ class ProducerEntry:
         """The sequence of the last record, -1 when this epoch has none."""
         return self.batches[-1].last_sequence if self.batches else _NO_SEQUENCE
 
-    def after(self, header: BatchHeader, now_ms: int, control: ControlRecord | None = None) -> ProducerEntry:
+    def after(self, header: BatchHeader, control: ControlRecord | None = None) -> ProducerEntry:
         """The entry once the batch is in the log; ``control`` is what it says if it ends a transaction."""
         batches = self.batches if header.producer_epoch == self.producer_epoch else ()
         coordinator_epoch, first_offset = self.coordinator_epoch, self.current_txn_first_offset
@@ -82,7 +83,7 @@ class ProducerEntry:
             self.producer_id,
             header.producer_epoch,
             batches,
-            max(header.max_timestamp, now_ms),
+            header.max_timestamp,
             coordinator_epoch,
             first_offset,
         )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -13,7 +12,7 @@ from rollway.records import BatchHeader, ControlRecord, ControlType
 from storage.config import PRODUCER_COUNT_MAX, PRODUCER_EXPIRATION_MS
 from storage.file_names import DELETED_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, offset_file_name, parse_offset_file_name
 from storage.file_system import FileSystem
-from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset
+from storage.offsets import LogOffsetMetadata, Offset
 from storage.producer_entry import ProducerBatch, ProducerEntry, check_batch, check_marker
 from storage.producer_snapshot import CorruptSnapshotError, read_snapshot, write_snapshot
 from storage.transactions import CompletedTransaction, OpenTransaction, TransactionMarker
@@ -82,7 +81,6 @@ class ProducerDraft:
     def update(
         self,
         header: BatchHeader,
-        now_ms: int = NO_TIMESTAMP,
         *,
         place: LogOffsetMetadata | None = None,
         control: ControlRecord | None = None,
@@ -91,7 +89,7 @@ class ProducerDraft:
         if header.producer_id < 0:
             return
         before = self.find(header.producer_id) or ProducerEntry(header.producer_id, header.producer_epoch)
-        after = before.after(header, now_ms, control)
+        after = before.after(header, control)
         self.changed.pop(header.producer_id, None)
         self.changed[header.producer_id] = after
         if before.current_txn_first_offset == after.current_txn_first_offset:
@@ -137,10 +135,23 @@ class ProducerState:
     Rebuilt at start from the newest valid snapshot and the batches after it. Files: ``<offset in 20 digits>.snapshot``
     in the partition's directory, holding the state of everything below that offset (see ``producer_snapshot``).
 
+    How long a producer has been idle is counted on ``elapsed_ms``, the clock of elapsed time: steps of the wall clock
+    and timestamps of records forget no producer. What is loaded counts as used at that moment, because a snapshot does
+    not tell how long its producers had been idle.
+
     Thread: changed by the partition's writer only. ``entries`` may be taken by any thread.
     """
 
-    __slots__ = ("_directory", "_entries", "_expiration_ms", "_file_system", "_open", "_producer_count_max")
+    __slots__ = (
+        "_directory",
+        "_elapsed_ms",
+        "_entries",
+        "_expiration_ms",
+        "_file_system",
+        "_open",
+        "_producer_count_max",
+        "_used_ms",
+    )
 
     def __init__(
         self,
@@ -149,12 +160,15 @@ class ProducerState:
         *,
         expiration_ms: int = PRODUCER_EXPIRATION_MS,
         producer_count_max: int = PRODUCER_COUNT_MAX,
+        elapsed_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """Empty until ``load`` or ``update``."""
         self._file_system = file_system
         self._directory = directory
         self._expiration_ms = expiration_ms
         self._producer_count_max = producer_count_max
+        self._elapsed_ms = elapsed_ms
+        self._used_ms: dict[int, int] = {}
         # Longest idle first: every update moves its producer to the end.
         self._entries: dict[int, ProducerEntry] = {}
         # By rising first offset: a transaction begins behind all that began before.
@@ -176,15 +190,6 @@ class ProducerState:
     def find(self, producer_id: int) -> ProducerEntry | None:
         """What is known of one producer. Thread: any."""
         return self._entries.get(producer_id)
-
-    def count_idle_from(self, now_ms: int) -> None:
-        """Count nobody as idle before ``now_ms``: for what was restored, as snapshots do not tell when they are of.
-
-        Their timestamp is the batch's, and a producer of old data would be forgotten at once.
-        """
-        for producer_id, entry in self._entries.items():
-            if entry.last_timestamp < now_ms:
-                self._entries[producer_id] = replace(entry, last_timestamp=now_ms)
 
     def check(self, header: BatchHeader) -> ProducerBatch | None:
         """Return the batch in the log that this one repeats, or ``None`` when it is new and may be appended.
@@ -223,7 +228,6 @@ class ProducerState:
     def update(
         self,
         header: BatchHeader,
-        now_ms: int = NO_TIMESTAMP,
         *,
         place: LogOffsetMetadata | None = None,
         control: ControlRecord | None = None,
@@ -232,12 +236,9 @@ class ProducerState:
 
         A transactional batch opens a transaction where it begins, at ``place``, unless one is open; a marker ends
         it, ``control`` being what it says. Return the transaction it ended, if any, in a list.
-
-        ``now_ms`` is when the batch was appended. Given it, a producer of old data does not count as idle, as it
-        would by the batch's timestamp alone.
         """
         draft = self.draft()
-        draft.update(header, now_ms, place=place, control=control)
+        draft.update(header, place=place, control=control)
         self.accept(draft)
         return draft.completed
 
@@ -247,9 +248,11 @@ class ProducerState:
 
     def accept(self, draft: ProducerDraft) -> None:
         """Take over what a draft was told, once its batches are written."""
+        now_ms = self._elapsed_ms() if draft.changed else 0
         for producer_id, entry in draft.changed.items():
             self._entries.pop(producer_id, None)
             self._entries[producer_id] = entry
+            self._used_ms[producer_id] = now_ms
         for first_offset in draft.closed:
             self._open.pop(first_offset, None)
         self._open.update(draft.opened)
@@ -259,22 +262,27 @@ class ProducerState:
     def _forget_longest_idle(self) -> bool:
         for producer_id, entry in self._entries.items():
             if not entry.is_in_transaction:
-                del self._entries[producer_id]
+                self._forget(producer_id)
                 return True
         return False
 
-    def expire(self, now_ms: int) -> int:
+    def _forget(self, producer_id: int) -> None:
+        del self._entries[producer_id]
+        self._used_ms.pop(producer_id, None)
+
+    def expire(self) -> int:
         """Forget producers idle for ``expiration_ms``, except in an open transaction; return how many.
 
         Any sequence of a forgotten producer is accepted (spec E19).
         """
+        now_ms = self._elapsed_ms()
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
-            if now_ms - entry.last_timestamp >= self._expiration_ms and not entry.is_in_transaction
+            if now_ms - self._used_ms[producer_id] >= self._expiration_ms and not entry.is_in_transaction
         ]
         for producer_id in expired:
-            del self._entries[producer_id]
+            self._forget(producer_id)
         return len(expired)
 
     def load(self, log_start: Offset, log_end: Offset, newest: Offset | None = None) -> Offset:
@@ -305,6 +313,7 @@ class ProducerState:
                     restored = offset
         self._delete(doomed)
         self._entries = entries
+        self._used_ms = dict.fromkeys(entries, self._elapsed_ms())
         self._open = _open_transactions_of(entries)
         return log_start if restored is None else restored
 
@@ -316,6 +325,7 @@ class ProducerState:
     def forget_all(self) -> None:
         """Begin with no producers; snapshots stay."""
         self._entries = {}
+        self._used_ms = {}
         self._open = OrderedDict()
 
     def take_snapshot(self, offset: Offset) -> Path:

@@ -220,7 +220,7 @@ class PartitionOpener:
                 base,
                 settings,
                 size_bytes=self._file_system.size(self._directory / offset_file_name(base, LOG_SUFFIX)),
-                created_ms=self._clock.now_ms(),
+                created_ms=self._clock.elapsed_ms(),
                 sealed=base != bases[-1],
                 jitter_ms=self._config.draw_segment_jitter_ms(self._random) if base == bases[-1] else 0,
             )
@@ -283,7 +283,7 @@ class PartitionOpener:
             self._directory,
             log_start,
             self._config,
-            now_ms=self._clock.now_ms(),
+            created_ms=self._clock.elapsed_ms(),
             jitter_ms=self._config.draw_segment_jitter_ms(self._random),
         )
         self._file_system.sync_directory(self._directory)
@@ -489,7 +489,12 @@ class PartitionOpener:
         self._epochs.truncate_from_start(log_start)
 
     def _restore_producers(self, segments: list[Segment], log_end: Offset) -> ProducerState:
-        producers = ProducerState(self._file_system, self._directory, **self._producer_limits._asdict())
+        producers = ProducerState(
+            self._file_system,
+            self._directory,
+            **self._producer_limits._asdict(),
+            elapsed_ms=self._clock.elapsed_ms,
+        )
         producers.delete_stray_snapshots([segment.base_offset for segment in segments])
         try:
             scan_from = self._scan_from(segments)
@@ -507,7 +512,6 @@ class PartitionOpener:
             )
         except CorruptionError as error:
             self._note(f"producers are known only up to damaged batches: {error}")
-        producers.count_idle_from(self._clock.now_ms())
         return producers
 
     def _report_damage(self, start: Offset, end: Offset, why: str) -> None:

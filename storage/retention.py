@@ -11,13 +11,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 
-from storage.clock import Clock
 from storage.config import TopicConfig
 from storage.errors import InvalidConfigError
 from storage.offsets import Offset
 from storage.segment import Segment
-
-CLOCK_JUMP_MS = 600_000
 
 
 class RetentionReason(StrEnum):
@@ -217,29 +214,3 @@ def _explain_first_kept(
 
 def _and_young(config: TopicConfig) -> str:
     return ", and it is younger than retention.ms" if config.retention_ms >= 0 else ""
-
-
-class RetentionClock:
-    """Wall time for retention that does not believe in jumps (reliability: promises under faults).
-
-    The wall clock is followed while it agrees with elapsed time to within ten minutes. After a larger jump forward
-    elapsed time counts, until the wall clock comes back or the service is started anew.
-
-    Thread: any.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._anchor = (clock.now_ms(), clock.elapsed_ms())
-
-    def now_ms(self) -> int:
-        """Milliseconds since the epoch, never ahead of the truth because of a jump alone."""
-        now_ms = self._clock.now_ms()
-        expected_ms = self._expected_ms()
-        if abs(now_ms - expected_ms) <= CLOCK_JUMP_MS:
-            self._anchor = (now_ms, self._clock.elapsed_ms())
-        return expected_ms if now_ms - expected_ms > CLOCK_JUMP_MS else now_ms
-
-    def _expected_ms(self) -> int:
-        wall_ms, elapsed_ms = self._anchor
-        return wall_ms + self._clock.elapsed_ms() - elapsed_ms

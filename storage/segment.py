@@ -103,13 +103,13 @@ class Segment:
         base_offset: Offset,
         config: TopicConfig,
         *,
-        now_ms: int,
+        created_ms: int,
         jitter_ms: int,
     ) -> Segment:
         """Make the files of a new active segment. The names are durable after the directory was synced.
 
         Stale files of the same names are removed first (spec E6). With ``preallocate`` the log file is
-        ``segment.bytes`` long from the start.
+        ``segment.bytes`` long from the start. ``created_ms`` is elapsed time, as the segment's age is counted on it.
         """
         for suffix in SEGMENT_SUFFIXES:
             stale = directory / offset_file_name(base_offset, suffix)
@@ -121,7 +121,7 @@ class Segment:
             base_offset,
             IndexSettings.of(config),
             size_bytes=0,
-            created_ms=now_ms,
+            created_ms=created_ms,
             sealed=False,
             jitter_ms=jitter_ms,
         )

@@ -215,7 +215,7 @@ class WrittenLog:
             self.directory,
             base_offset,
             self.config,
-            now_ms=self._clock.now_ms(),
+            created_ms=self._clock.elapsed_ms(),
             jitter_ms=self.config.draw_segment_jitter_ms(self._random),
         )
 

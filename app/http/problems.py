@@ -33,7 +33,7 @@ from rollway.records.errors import (
     UnsupportedMagicError,
 )
 from storage import errors as storage_errors
-from storage.errors import StorageError
+from storage.errors import StorageError, let_go_of_frames
 
 logger = logging.getLogger(__name__)
 
@@ -186,13 +186,16 @@ _FORMAT_ERRORS: dict[type[RecordFormatError], tuple[int, str, int]] = {
 def problem_for(error: Exception) -> Problem:
     """The answer to an error of the engine or of the record formats; any other becomes internal_error.
 
-    A subclass without a line of its own is answered as its nearest ancestor that has one.
+    A subclass without a line of its own is answered as its nearest ancestor that has one. An error of the engine loses
+    its traceback: see ``let_go_of_frames``.
     """
     match error:
         case Problem():
             return error
         case StorageError():
-            return _storage_problem(error)
+            problem = _storage_problem(error)
+            let_go_of_frames(error)
+            return problem
         case RecordFormatError():
             return _format_problem(error)
     return internal_error(error)

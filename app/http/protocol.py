@@ -504,6 +504,10 @@ class EdgeProtocol(HttpToolsProtocol):
         self._deaf = True
         if self._stage is Stage.BODY and self.cycle is not None:
             failed = self.cycle
+            if failed is self._active and not failed.response_complete and failed.ends_early():
+                # What it has done by then is not known here: its last words are its own.
+                failed.refuse_body(problem)
+                return
             failed.disconnected = True
             failed.message_event.set()
             if failed is self._active:

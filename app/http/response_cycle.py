@@ -18,6 +18,9 @@ from app.http.transfer_turns import TransferTurns
 from app.http.wire import Wire
 from app.http.zero_copy import EXTENSION
 
+ENDS_EARLY = "rollway.ends_early"
+"""Of a scope, true: the application tells the client itself why its body is not read to its end."""
+
 
 class Connection(Protocol):
     """What a cycle needs of its connection."""
@@ -60,6 +63,7 @@ class EdgeCycle(RequestResponseCycle):
     closes: bool
     is_impatient: bool
     _ends_with_the_connection: bool
+    refusal: Problem | None
     parked: Parked | None
     transfer: FileTransfer | None
     connection: Connection
@@ -70,6 +74,7 @@ class EdgeCycle(RequestResponseCycle):
         cycle.__class__ = cls
         adopted = cast("EdgeCycle", cycle)
         adopted.closes = adopted.is_impatient = adopted._ends_with_the_connection = False  # noqa: SLF001 - its own
+        adopted.refusal = None
         adopted.parked = None
         adopted.transfer = None
         adopted.connection = connection
@@ -134,6 +139,17 @@ class EdgeCycle(RequestResponseCycle):
         if self.transfer is not None:
             self.transfer.abort()
 
+    def ends_early(self) -> bool:
+        """Whether a body that is refused is for the application to answer: its answer may have begun, and it may have
+        taken a part of the body."""
+        return bool(cast("dict[str, Any]", self.scope).get(ENDS_EARLY))
+
+    def refuse_body(self, problem: Problem) -> None:
+        """Read no more of the body: ``receive`` raises ``problem`` from now on. The connection ends with the answer."""
+        self.refusal = problem
+        self.closes = True
+        self.message_event.set()
+
     async def send_500_response(self) -> None:
         """What uvicorn sends for an application that failed without an answer."""
         applied: Applied = "unknown" if may_change(cast("dict[str, Any]", self.scope)) else "no"
@@ -156,6 +172,9 @@ class EdgeCycle(RequestResponseCycle):
         """The next piece of the body, or the client's leave.
 
         Unlike uvicorn's, it reads on only when no pipelined request waits, so what waits is bounded.
+
+        Raises:
+            Problem: the connection refuses the rest of the body, and leaves it to the application to say so.
         """
         if self.waiting_for_100_continue and not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -167,6 +186,8 @@ class EdgeCycle(RequestResponseCycle):
             self.message_event.clear()
         if self.disconnected or self.response_complete:
             return {"type": "http.disconnect"}
+        if self.refusal is not None:
+            raise self.refusal
         body, self.body = bytes(self.body), bytearray()
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 

@@ -186,6 +186,10 @@ class LoadJobs:
         activity = self._store.active.get(job.job_id)
         return 0 if activity is None else len(activity.attempts)
 
+    def elapsed_ms(self, job: LoadJob) -> int:
+        """How long the job has run, or ran."""
+        return self._store.elapsed_ms(job)
+
     def task_count(self, job: LoadJob) -> int:
         """Tasks that have enlisted."""
         activity = self._store.active.get(job.job_id)
@@ -221,7 +225,7 @@ class LoadJobs:
             known = self._store.by_producer.get(batch.header.producer_id)
             if known is not None:
                 activity, attempt = known
-                activity.touched_ms = self._logs.now_ms()
+                activity.touched_ms = self._logs.protected_clock.elapsed_ms()
                 attempt.watch(pending, batch)
 
     def _check_takes_records(self, name: str) -> None:
@@ -319,7 +323,7 @@ class LoadJobs:
         job, activity = self._open(job_id)
         if len(activity.attempts) >= self._limits.attempt_count_max:
             raise refusals.overloaded(f"load job {job_id} has {len(activity.attempts)} attempts")
-        activity.touched_ms = self._logs.now_ms()
+        activity.touched_ms = self._logs.protected_clock.elapsed_ms()
         if job.mode is JobMode.IDEMPOTENT:
             return await self._store.in_turn(job.application_id, functools.partial(self._enlist_task, job_id, task))
         return await self._store.apart(self._enlist(job, task, attempt), f"enlisting in job {job_id}")
@@ -523,7 +527,8 @@ class LoadJobs:
         await self._store.expire()
 
     def _is_timed_out(self, job: LoadJob, activity: Activity) -> bool:
-        return not activity.is_deciding and self._logs.now_ms() - activity.touched_ms > job.timeout_ms
+        idle_ms = self._logs.protected_clock.elapsed_ms() - activity.touched_ms
+        return not activity.is_deciding and idle_ms > job.timeout_ms
 
 
 def _attempt_of(attempts: Mapping[int, Attempt], place: int, winner: Winner) -> Attempt:

@@ -12,7 +12,7 @@ one. Either is final, whatever happens to the process.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -198,9 +198,10 @@ class JobTable:
         self.forgotten.pop(application_id, None)
         self.forgotten[application_id] = forgotten
 
-    def forgotten_until(self, at_ms: int) -> list[tuple[str, Forgotten]]:
-        """What is left since that time or longer, oldest first: as quick as there are few, however many stay."""
-        return list(itertools.takewhile(lambda left: left[1].at_ms <= at_ms, self.forgotten.items()))
+    def forgotten_while(self, is_old: Callable[[str], bool]) -> list[tuple[str, Forgotten]]:
+        """What is left of the applications that were forgotten first, up to the first that is not old: as quick as
+        there are few, however many stay."""
+        return list(itertools.takewhile(lambda left: is_old(left[0]), self.forgotten.items()))
 
     def drop_tasks(self, job_id: str) -> None:
         """The job is over: nobody asks for the producers of its tasks any more."""

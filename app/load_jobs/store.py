@@ -23,6 +23,7 @@ from app.load_jobs.records import (
 from app.load_jobs.state import Forgotten, JobState, JobTable, LoadJob
 from app.transactions.keyed_log import Change, KeyedLog
 from app.transactions.logs import Logs
+from storage.clock import Ages
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Activity:
     """What goes on in a job that is not over."""
 
     touched_ms: int
-    """When it last gave a sign of life."""
+    """When it last gave a sign of life, in elapsed time."""
     application_id: str
     attempts: dict[int, Attempt] = field(default_factory=dict)
     """By producer id."""
@@ -81,6 +82,9 @@ class JobStore:
         """Of every job that is not over."""
         self.by_producer: dict[int, tuple[Activity, Attempt]] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
+        self._over: Ages[str] = Ages(logs.protected_clock)
+        self._forgotten: Ages[str] = Ages(logs.protected_clock)
+        self._begun: Ages[str] = Ages(logs.protected_clock)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._writing = asyncio.Lock()
 
@@ -91,6 +95,13 @@ class JobStore:
             CorruptionError: the log is damaged.
         """
         self.table = read_table(await self.log.load())
+        for job in self.table:
+            if job.is_over:
+                self._over.restore(job.job_id, job.updated_ms)
+            else:
+                self._begun.restore(job.job_id, job.begun_ms)
+        for name, left in self.table.forgotten.items():
+            self._forgotten.restore(name, left.at_ms)
 
     async def write(self, changes: Sequence[Change], *, durable: bool = True) -> None:
         """Write changes down, all or none. Durable: on return, unless they only say what a start finds out again.
@@ -108,7 +119,11 @@ class JobStore:
         """Write jobs down as they are now, and take note of that. Raises as ``write``."""
         await self.write([job_change(job) for job in jobs], durable=durable)
         for job in jobs:
+            if self.table.find(job.job_id) is None:
+                self._begun.note(job.job_id)
             self.table.put(job)
+            if job.is_over:
+                self._over.note(job.job_id)
 
     async def write_task(self, job_id: str, task: int, producer_id: int) -> None:
         """Give a task of an idempotent job its producer. Raises as ``write``."""
@@ -126,15 +141,16 @@ class JobStore:
 
     async def _expire(self) -> None:
         """Forget jobs that are over and old, or more than are kept."""
-        now_ms = self.logs.now_ms()
         over = sorted((job for job in self.table if job.is_over), key=newest_first)
         kept_of: dict[str, int] = {}
         for place, job in enumerate(over):
             kept = kept_of[job.application_id] = kept_of.get(job.application_id, 0) + 1
-            is_old = now_ms - job.updated_ms >= self.limits.expiration_ms
+            is_old = self._over.age_ms(job.job_id) >= self.limits.expiration_ms
             if is_old or place >= self.limits.count_max or kept > _VERSIONS_KEPT_MAX:
                 await self.in_turn(job.application_id, functools.partial(self._forget, job))
-        for name, forgotten in self.table.forgotten_until(now_ms - self.limits.expiration_ms):
+        for name, forgotten in self.table.forgotten_while(
+            lambda name: self._forgotten.age_ms(name) >= self.limits.expiration_ms
+        ):
             await self.in_turn(name, functools.partial(self._forget_application, name, forgotten))
 
     async def _forget(self, job: LoadJob) -> None:
@@ -147,13 +163,16 @@ class JobStore:
             changes.append(application_change(job.application_id, forgotten))
         await self.write(changes)
         self.table.remove(job.job_id)
+        self._over.forget(job.job_id)
         if forgotten is not None:
             self.table.keep_forgotten(job.application_id, forgotten)
+            self._forgotten.note(job.application_id)
 
     async def _forget_application(self, name: str, forgotten: Forgotten) -> None:
         if self.table.forgotten.get(name) == forgotten:
             await self.write([application_change(name, None)])
             del self.table.forgotten[name]
+            self._forgotten.forget(name)
 
     async def _live(self) -> AsyncGenerator[Sequence[Change], None]:
         async with self._writing:
@@ -182,11 +201,17 @@ class JobStore:
             task.add_done_callback(_log_failure)
             raise
 
+    def elapsed_ms(self, job: LoadJob) -> int:
+        """How long the job has run, or ran; by its wall-clock times where this run has not seen both its ends."""
+        if job.is_open and not self._begun.is_restored(job.job_id):
+            return self._begun.age_ms(job.job_id)
+        return max(0, (self.logs.now_ms() if job.is_open else job.updated_ms) - job.begun_ms)
+
     def activity_of(self, job: LoadJob) -> Activity:
         """What goes on in a job; made when first needed."""
         activity = self.active.get(job.job_id)
         if activity is None:
-            activity = self.active[job.job_id] = Activity(self.logs.now_ms(), job.application_id)
+            activity = self.active[job.job_id] = Activity(self.logs.protected_clock.elapsed_ms(), job.application_id)
         return activity
 
     def note_attempt(self, activity: Activity, attempt: Attempt) -> None:
@@ -197,6 +222,7 @@ class JobStore:
     def drop(self, job: LoadJob) -> None:
         """The job is over: nothing goes on in it, and who waits for that goes on."""
         activity = self.active.pop(job.job_id)
+        self._begun.forget(job.job_id)
         self.table.drop_tasks(job.job_id)
         for producer_id in activity.attempts:
             self.by_producer.pop(producer_id, None)

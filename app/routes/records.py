@@ -25,6 +25,7 @@ from app.http import request_context
 from app.http.body import iterate_body, read_body
 from app.http.negotiation import content_type
 from app.http.problems import Problem, instance_of
+from app.http.response_cycle import ENDS_EARLY
 from app.idempotence import (
     REPLAYED_HEADER,
     ProducerStamp,
@@ -401,6 +402,10 @@ async def _streamed(
     producer_id: int | None = None,
 ) -> Response:
     """The answer to a stream of records, of this producer if it has one."""
+    # A body that is cut off may be in the log in part, which only the stream can tell.
+    request.scope[ENDS_EARLY] = True
+    if "content-length" in request.headers:
+        stream.hold_answer()
     running = asyncio.ensure_future(stream.run(_allowed_body(request, broker, producer_id)))
     if options.acks == "0":
         await running

@@ -18,6 +18,7 @@ from app.start_positions.records import TOPIC, group_change, read_table
 from app.start_positions.state import PinnedGroup, Positions, PositionTable
 from app.transactions.keyed_log import Change, KeyedLog
 from app.transactions.logs import Logs
+from storage.clock import Ages
 from storage.errors import (
     PartitionOfflineError,
     ShuttingDownError,
@@ -69,6 +70,7 @@ class StartPositions:
         self._limits = limits or PositionLimits()
         self._log = KeyedLog(logs, TOPIC)
         self._table = PositionTable()
+        self._asked: Ages[str] = Ages(logs.protected_clock)
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
@@ -85,6 +87,8 @@ class StartPositions:
         """
         try:
             self._table = read_table(await self._log.load())
+            for group_id, group in self._table:
+                self._asked.restore(group_id, group.asked_ms)
             self._loaded = True
         except (StorageError, OSError) as error:
             self._failure = str(error)
@@ -140,7 +144,7 @@ class StartPositions:
         self._check_ready()
         topic_ids = self._check_there(wanted)
         group = self._table.find(group_id)
-        if group is not None and self._is_fresh(group):
+        if group is not None and self._is_fresh(group_id):
             found = _asked(group, wanted, topic_ids)
             if found is not None:
                 return Pinned(found, is_new=False)
@@ -153,8 +157,9 @@ class StartPositions:
             group, is_new = state.pin(before, wanted, topic_ids, self._logs.now_ms())
             if is_new:
                 self._check_limits(group, before)
-            if is_new or before is None or not self._is_fresh(before):
+            if is_new or before is None or not self._is_fresh(group_id):
                 await self._write(group_id, group)
+                self._asked.note(group_id)
             found = _asked(group, wanted, topic_ids)
             assert found is not None, "what was pinned a moment ago is pinned"
             return Pinned(found, is_new)
@@ -194,6 +199,8 @@ class StartPositions:
         pending = await self._log.append([group_change(group_id, group)])
         await pending.fsynced
         self._table.put(group_id, group)
+        if group is None:
+            self._asked.forget(group_id)
 
     def _check_there(self, wanted: Positions) -> dict[str, str]:
         """The ids of the topics that are asked for, all of whose partitions exist."""
@@ -208,8 +215,9 @@ class StartPositions:
             topic_ids[name] = topic_id
         return topic_ids
 
-    def _is_fresh(self, group: PinnedGroup) -> bool:
-        return self._logs.now_ms() - group.asked_ms < self._limits.expiration_ms // 2
+    def _is_fresh(self, group_id: str) -> bool:
+        """Whether this run has written down that the group was asked for, within half of its life."""
+        return not self._asked.is_restored(group_id) and self._asked.age_ms(group_id) < self._limits.expiration_ms // 2
 
     async def _apart(self, work: Coroutine[Any, Any, Result], name: str) -> Result:
         """Do ``work`` in a task that a caller who goes away does not cancel: the table says what the log says."""
@@ -231,11 +239,10 @@ class StartPositions:
         await self._apart(self._expire(), "forgetting old start positions")
 
     async def _expire(self) -> None:
-        now_ms = self._logs.now_ms()
         for group_id, _ in self._table:
             async with self._writing:
-                group = self._table.find(group_id)
-                if group is not None and now_ms - group.asked_ms >= self._limits.expiration_ms:
+                is_old = self._asked.age_ms(group_id) >= self._limits.expiration_ms
+                if is_old and self._table.find(group_id) is not None:
                     await self._write(group_id, None)
         if self._log.record_count > max(SHORTEN_ABOVE_COUNT, SHORTEN_ABOVE_RATIO * len(self._table)):
             await self._log.shorten(self._live())

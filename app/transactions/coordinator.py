@@ -57,7 +57,7 @@ class TransactionCoordinator:
     def __init__(self, logs: Logs, limits: TransactionLimits | None = None) -> None:
         self._logs = logs
         self._limits = limits or TransactionLimits()
-        self._table = TransactionTable()
+        self._table = TransactionTable(logs.protected_clock)
         self._state_log = StateLog(logs)
         self._markers = MarkerWriter(logs)
         self._turns = Turns(lambda name: self._table.find(name) is not None)
@@ -92,7 +92,7 @@ class TransactionCoordinator:
             logger.error("there are no transactions: %s", error)
             return
         for transaction in known:
-            self._table.put(transaction)
+            self._table.restore(transaction)
             if transaction.is_ending:
                 self._begin_ending(transaction.transactional_id)
 
@@ -437,7 +437,7 @@ class TransactionCoordinator:
         failure: StorageError | Problem | None = None
         for transaction in self._table:
             name = transaction.transactional_id
-            if not transaction.is_timed_out(self._logs.now_ms()) or is_attempt(name):
+            if not self._table.is_timed_out(transaction) or is_attempt(name):
                 continue
             try:
                 count += await self._turns.in_turn(name, functools.partial(self._abort_timed_out, name))
@@ -450,11 +450,10 @@ class TransactionCoordinator:
 
     async def _abort_timed_out(self, name: str, session: Session) -> bool:
         transaction = self._table.find(name)
-        now_ms = self._logs.now_ms()
-        if transaction is None or not transaction.is_timed_out(now_ms):
+        if transaction is None or not self._table.is_timed_out(transaction):
             return False
         logger.warning("the transaction of %r is aborted: it is older than %d ms", name, transaction.timeout_ms)
-        await self._decide(session, state.fence(transaction, now_ms))
+        await self._decide(session, state.fence(transaction, self._logs.now_ms()))
         return True
 
     async def expire(self) -> int:
@@ -462,13 +461,13 @@ class TransactionCoordinator:
         count = 0
         for transaction in self._table:
             name = transaction.transactional_id
-            if transaction.is_expired(self._logs.now_ms(), self._limits.expiration_ms) and not is_attempt(name):
+            if self._table.is_expired(transaction, self._limits.expiration_ms) and not is_attempt(name):
                 count += await self._turns.in_turn(name, lambda _, name=name: self._expire(name))  # type: ignore[misc]
         return count
 
     async def _expire(self, name: str) -> bool:
         transaction = self._table.find(name)
-        if transaction is None or not transaction.is_expired(self._logs.now_ms(), self._limits.expiration_ms):
+        if transaction is None or not self._table.is_expired(transaction, self._limits.expiration_ms):
             return False
         await self._state_log.forget(name)
         self._table.remove(name)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from app.partition_writer import PartitionWriter
+from storage.clock import ProtectedClock
 from storage.partition_log import PartitionLog
 
 Result = TypeVar("Result")
@@ -30,8 +31,13 @@ class Logs(Protocol):
         """
         ...
 
+    @property
+    def protected_clock(self) -> ProtectedClock:
+        """For whatever expires."""
+        ...
+
     def now_ms(self) -> int:
-        """Wall time."""
+        """Wall time, to be written down and shown. Nothing expires by it."""
         ...
 
     async def read(self, call: Callable[[], Result]) -> Result:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
+from storage.clock import Ages, ProtectedClock
 from storage.errors import (
     ConcurrentTransactionsError,
     InvalidPidMappingError,
@@ -119,13 +120,10 @@ class Transaction:
         """Whether it was decided to commit."""
         return self.state in {TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT}
 
-    def is_timed_out(self, now_ms: int) -> bool:
-        """Whether it has been ongoing for longer than its timeout."""
-        return self.is_ongoing and now_ms - self.start_ms > self.timeout_ms
-
-    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether its transactional id has been idle for so long that it may be forgotten."""
-        return self.state in _AT_REST and now_ms - self.updated_ms >= expiration_ms
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it has no transaction that is open, so that its id may be forgotten."""
+        return self.state in _AT_REST
 
 
 def initialise(
@@ -292,11 +290,13 @@ def _check_producer(transaction: Transaction, producer: ProducerIdentity) -> Non
 
 
 class TransactionTable:
-    """Every transactional id that is known, found by its name and by its producer id."""
+    """Every transactional id that is known, found by its name and by its producer id; and how old each is."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: ProtectedClock) -> None:
         self._by_name: dict[str, Transaction] = {}
         self._names: dict[int, str] = {}
+        self._begun: Ages[str] = Ages(clock)
+        self._updated: Ages[str] = Ages(clock)
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -314,14 +314,37 @@ class TransactionTable:
 
     def put(self, transaction: Transaction) -> None:
         """Take note of a transition, or of a new id."""
+        before = self._keep(transaction)
+        self._updated.note(transaction.transactional_id)
+        if transaction.is_ongoing and not (before is not None and before.is_ongoing):
+            self._begun.note(transaction.transactional_id)
+
+    def restore(self, transaction: Transaction) -> None:
+        """Take note of what an earlier run wrote down."""
+        self._keep(transaction)
+        self._updated.restore(transaction.transactional_id, transaction.updated_ms)
+        self._begun.restore(transaction.transactional_id, transaction.start_ms)
+
+    def _keep(self, transaction: Transaction) -> Transaction | None:
         before = self._by_name.get(transaction.transactional_id)
         if before is not None and before.producer_id != transaction.producer_id:
             self._names.pop(before.producer_id, None)
         self._by_name[transaction.transactional_id] = transaction
         self._names[transaction.producer_id] = transaction.transactional_id
+        return before
+
+    def is_timed_out(self, transaction: Transaction) -> bool:
+        """Whether it has been ongoing for longer than its timeout, by elapsed time."""
+        return transaction.is_ongoing and self._begun.age_ms(transaction.transactional_id) > transaction.timeout_ms
+
+    def is_expired(self, transaction: Transaction, expiration_ms: int) -> bool:
+        """Whether its transactional id has been idle for so long that it may be forgotten, by elapsed time."""
+        return transaction.is_at_rest and self._updated.age_ms(transaction.transactional_id) >= expiration_ms
 
     def remove(self, transactional_id: str) -> None:
         """Forget an id."""
+        self._begun.forget(transactional_id)
+        self._updated.forget(transactional_id)
         gone = self._by_name.pop(transactional_id, None)
         if gone is not None:
             self._names.pop(gone.producer_id, None)

@@ -275,7 +275,7 @@ class CaseLog:
 
     def run_retention(self) -> list[int]:
         """Delete old segments; return the base offsets of those that went."""
-        deleted = self.partition.delete_old_segments(self.manager.retention_clock.now_ms())
+        deleted = self.partition.delete_old_segments(self.manager.protected_clock.now_ms())
         self.partition.publish()
         return [entry.base_offset for entry in deleted]
 

@@ -301,7 +301,7 @@ def _malformed_records() -> dict[str, bytes]:
         "a value of 2 GiB": raw_record(2, value=varint(2**31 - 1)),
         "a negative key length": raw_record(2, key=varint(-2)),
         "a header value of 2 GiB": raw_record(2, headers=varint(1) + varint(1) + b"h" + varint(2**31 - 1)),
-            "a trailing byte in the record": framed(start + varint(-1) + varint(-1) + varint(0) + b"\0"),
+        "a trailing byte in the record": framed(start + varint(-1) + varint(-1) + varint(0) + b"\0"),
         "a varint of six bytes": framed(start + b"\x80" * 5 + b"\0" + varint(-1) + varint(0)),
         "a timestamp of eleven bytes": framed(b"\0" + b"\x80" * 10 + b"\0" + varint(2) + b"\1\1\0"),
         "a length that runs over the end": varint(1000) + good[1:],

@@ -405,7 +405,7 @@ def test_b10_the_rules_work_beside_each_other(new_log: NewLog) -> None:
     in_fives(log, 30)
     log.delete_records(5)
     log.clock.advance(1001)
-    deleted = log.partition.delete_old_segments(log.manager.retention_clock.now_ms())
+    deleted = log.partition.delete_old_segments(log.manager.protected_clock.now_ms())
     log.partition.publish()
     assert [(entry.base_offset, entry.reason) for entry in deleted] == [
         (0, "log_start_offset"),

@@ -25,6 +25,7 @@ from tests.histories.clients import (
     TransactionalProducer,
     records_path,
 )
+from tests.histories.clock_steps import SteppedClock
 from tests.histories.history import FinalLog, History, Seen, StoredBatch
 from tests.histories.holding_proxy import HoldingProxy
 from tests.servers import ServerProcess, http_client
@@ -36,6 +37,7 @@ CONSUMERS = 8
 SEGMENT_BYTES = 200_000
 FRUITLESS_READS_MAX = 50
 KILL_SECONDS = (1.5, 4.0)
+STEPS_BETWEEN_STOPS = 3
 
 
 class Scenario:
@@ -50,7 +52,9 @@ class Scenario:
         command: Sequence[str] | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
         signals: Sequence[signal.Signals] = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM),
+        clock: SteppedClock | None = None,
     ) -> None:
+        """``clock`` is stepped several times between two stops; ``command`` must start a service that has it."""
         self._data_dir = data_dir
         self._source = random.Random(seed)
         self._seconds = seconds
@@ -58,6 +62,7 @@ class Scenario:
         self._signals = signals
         self._patience_seconds = patience_seconds
         self._port = _free_port()
+        self._clock = clock
         self.kill_count = 0
         self.late_ends: Counter[int] = Counter()
         """Requests to end a transaction that arrived late, by the status of the answer."""
@@ -119,9 +124,13 @@ class Scenario:
             if pause <= 0:
                 return server
             # The load goes on meanwhile; it ends early only when a client gave up.
-            await asyncio.wait([load], timeout=pause)
-            if load.done():
-                return server
+            steps = 1 if self._clock is None else STEPS_BETWEEN_STOPS
+            for _ in range(steps):
+                await asyncio.wait([load], timeout=pause / steps)
+                if load.done():
+                    return server
+                if self._clock is not None:
+                    self._clock.step()
             if not self._signals:
                 continue
             server.signal(self._source.choice(self._signals))

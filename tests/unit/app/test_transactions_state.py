@@ -22,6 +22,7 @@ from app.transactions.state import (
     TransactionState,
     TransactionTable,
 )
+from storage.clock import SETTLING_MS, ManualClock, ProtectedClock
 from storage.errors import (
     ConcurrentTransactionsError,
     InvalidPidMappingError,
@@ -246,15 +247,52 @@ def test_only_its_producer_may_touch_it(transaction):
                 call(ProducerIdentity(7, other))
 
 
-def test_timeout_and_expiry():
-    transaction = ongoing()
-    assert not transaction.is_timed_out(NOW + 60_000)
-    assert transaction.is_timed_out(NOW + 60_001)
-    assert not transaction.is_expired(NOW + 10**12, 1)
+def test_nothing_is_enlisted_while_it_ends():
+    prepared = end(ongoing(), commit=True)
+    with pytest.raises(ConcurrentTransactionsError):
+        state.enlist(prepared, prepared.producer, (A,), NOW)
+
+
+def test_timeout_and_expiry_by_elapsed_time():
+    clock = ManualClock(NOW)
+    table = TransactionTable(ProtectedClock(clock))
+    table.put(ongoing())
+    clock.advance(30_000)
+    # Another partition makes it no younger, and neither does a step of the wall clock.
+    table.put(ongoing(A, B))
+    clock.jump(-(10**10))
+    clock.advance(30_000)
+    assert not table.is_timed_out(ongoing())
+    clock.advance(1)
+    assert table.is_timed_out(ongoing())
+    assert not table.is_expired(ongoing(), 1)
     idle = ended(commit=False)
-    assert not idle.is_timed_out(NOW + 10**12)
-    assert not idle.is_expired(NOW + 4, 5)
-    assert idle.is_expired(NOW + 5, 5)
+    table.put(idle)
+    clock.jump(10**12)
+    clock.advance(4)
+    assert not table.is_timed_out(idle)
+    assert not table.is_expired(idle, 5)
+    clock.advance(1)
+    assert table.is_expired(idle, 5)
+
+
+def test_after_a_restart_the_timeout_begins_again_and_ids_are_as_old_as_before():
+    clock = ManualClock(NOW)
+    table = TransactionTable(ProtectedClock(clock))
+    idle = replace(ended(commit=True), transactional_id="idle")
+    table.restore(idle)
+    table.restore(ongoing())
+    clock.advance(60_000)
+    assert not table.is_timed_out(ongoing())
+    clock.advance(1)
+    assert table.is_timed_out(ongoing())
+    later = TransactionTable(ProtectedClock(clock := ManualClock(NOW + 10**9)))
+    later.restore(idle)
+    clock.advance(SETTLING_MS - 1)
+    assert not later.is_expired(idle, 10**9)
+    clock.advance(1)
+    assert later.is_expired(idle, 10**9 + SETTLING_MS)
+    assert not later.is_expired(idle, 10**9 + SETTLING_MS + 1)
 
 
 def test_what_cannot_happen_is_refused():
@@ -265,7 +303,7 @@ def test_what_cannot_happen_is_refused():
 
 
 def test_the_table_finds_by_name_and_by_producer_and_pages():
-    table = TransactionTable()
+    table = TransactionTable(ProtectedClock(ManualClock()))
     for number, name in enumerate(("c", "a", "b")):
         table.put(Transaction(name, number, 0, 1))
     table.put(Transaction("a", 9, 0, 1, TransactionState.ONGOING))

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollway.records import BatchHeader
+from storage.clock import ManualClock
 from storage.errors import OutOfOrderSequenceError, ProducerFencedError
 from storage.file_system import LocalFileSystem
 from storage.offsets import Offset
@@ -48,8 +49,13 @@ def batch(
 
 
 @pytest.fixture
-def state(tmp_path):
-    return ProducerState(LocalFileSystem(), tmp_path)
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def state(tmp_path, clock):
+    return ProducerState(LocalFileSystem(), tmp_path, elapsed_ms=clock.elapsed_ms)
 
 
 def append(state: ProducerState, *headers: BatchHeader) -> None:
@@ -199,28 +205,40 @@ def test_a_draft_sees_its_own_batches_and_changes_nothing_until_accepted(state):
     assert {producer_id: entry.last_sequence for producer_id, entry in state.entries.items()} == {7: 8, 8: 0}
 
 
-def test_ps_6_an_idle_producer_is_forgotten_and_may_begin_anywhere(state):
+def test_ps_6_an_idle_producer_is_forgotten_and_may_begin_anywhere(state, clock):
     """E19: producer.id.expiration.ms 86400000."""
-    append(state, batch(0, 5, timestamp=NOW_MS), batch(0, 5, producer_id=8, timestamp=NOW_MS + 1))
-    assert state.expire(NOW_MS + 86_399_999) == 0
-    assert state.expire(NOW_MS + 86_400_000) == 1
+    append(state, batch(0, 5))
+    clock.advance(1)
+    append(state, batch(0, 5, producer_id=8))
+    clock.advance(86_399_998)
+    assert state.expire() == 0
+    clock.advance(1)
+    assert state.expire() == 1
     assert set(state.entries) == {8}
     append(state, batch(1000, 1))
 
 
-def test_ps_6_a_producer_of_old_data_is_not_idle(state):
-    state.update(batch(0, 5, timestamp=NOW_MS - 10**11), now_ms=NOW_MS)
-    assert state.expire(NOW_MS + 1000) == 0
-    assert state.check(batch(0, 5)) == (0, 4, 0, 4, NOW_MS - 10**11)
+@pytest.mark.parametrize("distance_ms", [-(10**11), 10**11])
+def test_ps_6_timestamps_of_records_and_steps_of_the_wall_clock_make_no_producer_idle(state, clock, distance_ms):
+    append(state, batch(0, 5, timestamp=NOW_MS + distance_ms))
+    for step_ms in (10**11, -2 * 10**11, 10**11):
+        clock.jump(step_ms)
+        clock.advance(1000)
+        assert state.expire() == 0
+    assert state.check(batch(0, 5)) == (0, 4, 0, 4, NOW_MS + distance_ms)
+    clock.advance(86_397_000)
+    assert state.expire() == 1
 
 
 def test_ps_6_a_producer_in_a_transaction_is_never_forgotten(tmp_path):
-    state = ProducerState(LocalFileSystem(), tmp_path, producer_count_max=2)
+    clock = ManualClock()
+    state = ProducerState(LocalFileSystem(), tmp_path, producer_count_max=2, elapsed_ms=clock.elapsed_ms)
     record = ProducerRecord(7, 0, 4, 4, 4, NOW_MS, 0, 3)
     path = state.snapshot_path(Offset(5))
     path.write_bytes(encode_snapshot([record]))
     state.load(Offset(0), Offset(5))
-    assert state.expire(NOW_MS + 10**12) == 0
+    clock.advance(10**12)
+    assert state.expire() == 0
     append(state, *(batch(0, producer_id=producer_id) for producer_id in (8, 9, 10)))
     assert set(state.entries) == {7, 10}
 
