@@ -207,6 +207,13 @@ class Settings(BaseSettings):
         low=_MIB,
         high=64 * _GIB,
     )
+    decoding_bytes_max: int = _setting(
+        640 * _MIB,
+        "Most bytes that decoding stored batches and parsing bodies take at a time, all requests together, about; more "
+        "wait for their turn. One request may always go on.",
+        low=_MIB,
+        high=64 * _GIB,
+    )
     request_header_bytes_max: int = _setting(
         32 * _KIB, "Largest request line with all headers.", low=1 * _KIB, high=1 * _MIB
     )
