@@ -63,19 +63,19 @@ def _count_in(part: bytes | bytearray | memoryview) -> int:
     )
 
 
-def refuse_too_many(document: bytes | bytearray | memoryview, remedy: str) -> int:
-    """Refuse JSON of more than ``VALUES_MAX`` values; returns what it takes as objects, in bytes, about.
+def refuse_too_many(document: bytes | bytearray | memoryview, remedy: str, values_max: int = VALUES_MAX) -> int:
+    """Refuse JSON of more than ``values_max`` values; returns what it takes as objects, in bytes, about.
 
     Raises:
         Problem: 413, for good; ``remedy`` says what to do instead.
     """
     if len(document) <= UNCOUNTED_BYTES:
         return len(document) * VALUE_BYTES // 3
-    count = count_values(document)
-    if count > VALUES_MAX:
+    count = count_values(document, values_max)
+    if count > values_max:
         raise Problem(
             413,
             "request_too_large",
-            f"the body has {count} values; as JSON that is read at once it may have {VALUES_MAX}: {remedy}",
+            f"the body has {count} values; as JSON that is read at once it may have {values_max}: {remedy}",
         )
     return count * VALUE_BYTES + 2 * len(document)

@@ -197,7 +197,7 @@ class Settings(BaseSettings):
     )
     request_bodies_bytes_max: int = _setting(
         256 * _MIB,
-        "Most bytes of unfinished bodies in memory; beyond it those over 64 KiB are refused.",
+        "Most bytes of bodies in memory, until their requests are answered; beyond it those over 64 KiB are refused.",
         low=_MIB,
         high=64 * _GIB,
     )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Executor
 from typing import TypeVar
 
 from app.decoding import DECOMPRESSED_BYTES_MAX, DecodingLimits, DecodingMeter, NeedsRoomError
 from app.http.byte_budget import ByteBudget, Hold
 from app.http.problems import Problem
+from app.json_values import refuse_too_many
+from app.pools import INLINE_BYTES_MAX, call_in
 
 Result = TypeVar("Result")
 
@@ -26,6 +30,7 @@ WAITING_COUNT_MAX = 256
 """Requests that wait for a large room; more are refused for the moment."""
 
 _RETRY_AFTER_MS = 1_000
+_FEWER = "send fewer records at a time, or a stream of NDJSON without an Idempotency-Key"
 
 
 class _Lane:
@@ -94,6 +99,13 @@ class WorkRooms:
             lane.held_bytes -= size_bytes
             lane.let_in()
 
+    @contextlib.asynccontextmanager
+    async def request(self, pool: Executor) -> AsyncIterator[RequestWork]:
+        """What one request holds until it is answered: its body, and what parsing makes of it in threads of
+        ``pool``."""
+        async with contextlib.AsyncExitStack() as stack:
+            yield RequestWork(self, pool, stack)
+
     async def _wait(self, lane: _Lane, size_bytes: int) -> None:
         if lane is self._large and len(lane.waiting) >= WAITING_COUNT_MAX:
             detail = f"{WAITING_COUNT_MAX} requests wait for memory to decode or parse in already"
@@ -156,3 +168,30 @@ class WorkRooms:
         ours.header_count += meter.header_count
         ours.text_bytes += meter.text_bytes
         ours.piece_text_bytes_max = max(ours.piece_text_bytes_max, meter.piece_text_bytes_max)
+
+
+class RequestWork:
+    """The memory of one request with a body."""
+
+    def __init__(self, rooms: WorkRooms, pool: Executor, stack: contextlib.AsyncExitStack) -> None:
+        self._rooms = rooms
+        self._pool = pool
+        self._stack = stack
+
+    def hold(self, budget: ByteBudget) -> Hold:
+        """A hold that is released with the request."""
+        hold = budget.hold()
+        self._stack.callback(hold.release)
+        return hold
+
+    async def parse(self, body: bytes | bytearray, parse: Callable[[], Result]) -> Result:
+        """Parse a JSON ``body``: at once when it is small, or in a thread when there is room for what becomes of it.
+
+        Raises:
+            Problem: 413, it has too many values, which are counted before they are made; 503, too many wait.
+        """
+        if len(body) <= INLINE_BYTES_MAX:
+            return parse()
+        size_bytes = await call_in(self._pool, functools.partial(refuse_too_many, body, _FEWER))
+        await self._stack.enter_async_context(self._rooms.room(size_bytes))
+        return await call_in(self._pool, parse)

@@ -12,7 +12,7 @@ from app.access.operations import Operation, ResourceKind
 from app.answers import HeldResponse, request_body
 from app.broker import Broker
 from app.decoding import DecodingLimits
-from app.dependencies import JSON, BrokerOf, within_fetch_quota
+from app.dependencies import JSON, BrokerOf, WorkOf, within_fetch_quota
 from app.documented_problems import MULTI_FETCH, problems
 from app.fetch_headers import NO_STORE
 from app.http import request_context
@@ -135,14 +135,16 @@ _SOME_FAILED = {
     dependencies=[Depends(within_fetch_quota)],
 )
 @asks(Operation.READ, ResourceKind.TOPIC)
-async def fetch_many_partitions(request: Request, broker: BrokerOf, access: AccessOf) -> Response:
+async def fetch_many_partitions(request: Request, broker: BrokerOf, access: AccessOf, work: WorkOf) -> Response:
     """Many partitions within one budget of bytes and one wait, with or without a session (Kafka Fetch)."""
     media_type = accept(request, [JSON, FRAMES])
     settings = broker.settings
     limit_bytes = min(settings.control_body_bytes_max, settings.request_body_bytes_max)
-    body = await read_body(request, limit_bytes=limit_bytes, budget=broker.body_budget)
+    hold = work.hold(broker.body_budget)
+    body = await read_body(request, limit_bytes=limit_bytes, budget=broker.body_budget, hold=hold)
     content_type(request, [JSON])
-    wanted = parse_multi_fetch(body)
+    wanted = await work.parse(body, functools.partial(parse_multi_fetch, body))
+    hold.release()
     context = broker.fetch_sessions.context(wanted, access.principal)
     bytes_max = broker.quotas.fetch_bytes_max(Client.of_request(), settings.multi_fetch_bytes_max)
     aborted_count_max: int | None = ABORTED_COUNT_MAX
