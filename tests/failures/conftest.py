@@ -1,4 +1,4 @@
-"""One service in a thread for all tests of a module, and a topic of its own for each; see ``tests/http/conftest.py``."""
+"""One service in a thread for all tests of a module, and a topic of its own for each: see ``tests/http``."""
 
 from __future__ import annotations
 
