@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from rollway.records import decode_batch
+from rollway.records import RecordColumns, decode_pieces, decompress_batch
 from storage.batch_validation import DECOMPRESSED_BYTES_MAX
 from storage.batch_walk import StoredBatch, read_batch
 from storage.file_system import File
@@ -27,12 +28,14 @@ def largest_record(file: File, batch: StoredBatch, start_offset: Offset) -> Time
     Raises:
         CorruptionError: the batch is damaged.
     """
-    columns = decode_batch(read_batch(file, batch), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-    timestamps = np.where(columns.offsets >= start_offset, columns.timestamps, NO_TIMESTAMP)
-    place = int(timestamps.argmax())
-    return TimestampedRecord(
-        Offset(int(columns.offsets[place])), int(timestamps[place]), batch.header.partition_leader_epoch
-    )
+    found: TimestampedRecord | None = None
+    for columns in _pieces(file, batch):
+        timestamps = np.where(columns.offsets >= start_offset, columns.timestamps, NO_TIMESTAMP)
+        place = int(timestamps.argmax())
+        if found is None or timestamps[place] > found.timestamp:
+            found = _record_at(batch, int(columns.offsets[place]), int(timestamps[place]))
+    assert found is not None, "a batch has a record"
+    return found
 
 
 def first_record(file: File, batch: StoredBatch, timestamp: int, start_offset: Offset) -> TimestampedRecord | None:
@@ -41,11 +44,20 @@ def first_record(file: File, batch: StoredBatch, timestamp: int, start_offset: O
     Raises:
         CorruptionError: the batch is damaged.
     """
-    columns = decode_batch(read_batch(file, batch), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-    hits = (columns.timestamps >= timestamp) & (columns.offsets >= start_offset)
-    if not hits.any():
-        return None
-    place = int(hits.argmax())
-    return TimestampedRecord(
-        Offset(int(columns.offsets[place])), int(columns.timestamps[place]), batch.header.partition_leader_epoch
-    )
+    for columns in _pieces(file, batch):
+        hits = (columns.timestamps >= timestamp) & (columns.offsets >= start_offset)
+        if hits.any():
+            place = int(hits.argmax())
+            return _record_at(batch, int(columns.offsets[place]), int(columns.timestamps[place]))
+    return None
+
+
+def _pieces(file: File, batch: StoredBatch) -> Iterator[RecordColumns]:
+    """The batch's records, 256 KiB at a time: columns of all of them may be four times as large as the batch."""
+    stored = read_batch(file, batch)
+    section = decompress_batch(stored, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+    return (columns for columns in decode_pieces(stored, section) if len(columns))
+
+
+def _record_at(batch: StoredBatch, offset: int, timestamp: int) -> TimestampedRecord:
+    return TimestampedRecord(Offset(offset), timestamp, batch.header.partition_leader_epoch)

@@ -85,8 +85,8 @@ class FetchParameters(BaseModel):
         int,
         WholeNumber(1, LONG_MAX),
         Field(
-            description="At most this many bytes of stored batches, but always the first batch. The service has a limit "
-            "of its own, and lower ones for JSON, which may end inside a batch: go on at Next-Offset."
+            description="At most this many bytes of stored batches, but always the first batch. The service has a "
+            "limit of its own, and lower ones for JSON, which may end inside a batch: go on at Next-Offset."
         ),
     ] = MAX_BYTES_DEFAULT
     wait_ms: Annotated[

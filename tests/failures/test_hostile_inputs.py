@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import httpx
 import pytest
 
-from app import decoding, json_values, record_texts, work_rooms
+from app import decoding, json_values, record_texts, stored_records, work_rooms
 from app.hot import fetch_json
 from app.json_values import VALUES_MAX
+from rollway.records import Codec, Record, RecordColumns, columns_from_records, encode_batch
 from tests.failures import hostile_inputs
 from tests.failures.hostile_inputs import BODIES, BOMBS, FETCHES, Body, Bomb, LoopWork, loop_work, read_on, store
 from tests.servers import ThreadedServer, http_client
@@ -165,6 +166,47 @@ def test_an_answer_that_ends_inside_of_a_batch_goes_on_there(client: httpx.Clien
         offsets += [record["offset"] for record in answer.json()["records"]]
     assert offsets == list(range(80_000))
     assert len(answers) > 1
+
+
+def test_batches_sent_again_under_a_key_are_compared_a_piece_at_a_time(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A neighbour: a retry is compared with the log. All records of a batch of KiB became objects for that."""
+    sizes: list[int] = []
+    rows_of = stored_records.Rows.of
+
+    def counted(columns: RecordColumns, timed: Sequence[bool] | None = None) -> stored_records.Rows:
+        sizes.append(len(columns))
+        return rows_of(columns, timed)
+
+    monkeypatch.setattr(stored_records.Rows, "of", counted)
+    batch = encode_batch(columns_from_records([Record(0, 1, None, None)] * 150_000), codec=Codec.GZIP)
+    other = encode_batch(columns_from_records([Record(0, 1, None, b"")] * 150_000), codec=Codec.GZIP)
+    headers = {"Content-Type": hostile_inputs.RAW, "Idempotency-Key": "batch-of-150000"}
+    path = "/v1/topics/bodies/partitions/0/records"
+    first = client.post(path, content=batch, headers=headers)
+    again = client.post(path, content=batch, headers=headers)
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert again.json()["base_offset"] == first.json()["base_offset"]
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert sum(sizes) == 2 * 150_000
+    assert max(sizes) <= 64 * 1024
+    reused = client.post(path, content=other, headers=headers)
+    assert (reused.status_code, reused.json()["code"]) == (422, "idempotency_key_reused")
+
+
+def test_look_ups_by_time_read_a_batch_a_piece_at_a_time(
+    server: ThreadedServer, client: httpx.Client, stored: dict[str, str]
+) -> None:
+    """A neighbour: `POST /v1/offsets` and fetches by time, also of the last record of a batch of many pieces."""
+    path = "/v1/topics/by-time/partitions/0/records"
+    client.put("/v1/topics/by-time", json={}).raise_for_status()
+    records = [Record(place, 1_000 + place, None, None) for place in range(150_000)]
+    batch = encode_batch(columns_from_records(records), codec=Codec.GZIP)
+    client.post(path, content=batch, headers={"Content-Type": hostile_inputs.RAW}).raise_for_status()
+    for place in (0, 70_000, 149_999):
+        found = client.get(f"{path}?timestamp={1_000 + place}&max_records=1").json()["records"]
+        assert [record["offset"] for record in found] == [place]
 
 
 # Planted defects
