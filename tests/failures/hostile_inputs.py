@@ -193,7 +193,7 @@ BODIES = [
         "topic", "PUT", "/v1/topics/hostile", lambda: b'{"config":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}"
     ),
     Body("producer", "POST", "/v1/producers", lambda: b'{"a":[' + b"[]," * 300_000 + b"[]]}"),
-    Body("quotas", "PUT", "/v1/quotas/users/a", lambda: b"[" + b'"' + b"\\u0000" * 150_000 + b'"]'),
+    Body("quotas", "PUT", "/v1/quotas?user=default", lambda: b"[" + b'"' + b"\\u0000" * 150_000 + b'"]'),
     Body("splits", "POST", f"{_TOPIC}/splits", lambda: b"[" * 900_000),
     Body("faults", "POST", "/v1/offsets", lambda: b'{"partitions":[' + b"0," * 40_000 + b"0]}"),
 ]
