@@ -51,7 +51,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
+.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -136,6 +136,9 @@ crash-test: setup ## crash the log on a simulated disk, ten times as often as CI
 
 failures-test: setup $(JAVA_STAMP) ## every fault that reviewers, attackers and newcomers ever found, against a real service
 	$(PYTEST) $(PARALLEL) tests/failures
+
+loop-test: setup ## the CPU time of the loop's longest turn, for a table of hostile inputs (fails above 100 ms)
+	$(BIN)/python -m tests.failures.loop_turns
 
 check: setup ## lint, format, types, import directions, and whether generated files are fresh
 	$(BIN)/ruff check

@@ -656,3 +656,40 @@ def write_sections(data, bint is_lines, int64_t partition, int64_t now_ms, Py_ss
         PyMem_RawFree(sections.records.data)
         PyMem_RawFree(sections.headers.data)
         PyMem_RawFree(sections.all.data)
+
+
+# What JSON costs
+
+
+cdef int64_t values_in(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """How many of ``[{,:`` stand outside of texts."""
+    cdef Py_ssize_t at = 0
+    cdef int64_t count = 0
+    cdef uint8_t byte
+    cdef bint is_text = False
+    while at < size:
+        byte = data[at]
+        at += 1
+        if is_text:
+            if byte == c"\\":
+                at += 1
+            elif byte == c'"':
+                is_text = False
+        elif byte == c'"':
+            is_text = True
+        elif byte == c"," or byte == c":" or byte == c"[" or byte == c"{":
+            count += 1
+    return count
+
+
+def count_values(data):
+    """How many values a JSON document has; see ``json_values.count_values``."""
+    cdef Py_buffer bytes_of
+    cdef int64_t count
+    PyObject_GetBuffer(data, &bytes_of, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            count = values_in(<const uint8_t*>bytes_of.buf, bytes_of.len)
+    finally:
+        PyBuffer_Release(&bytes_of)
+    return count

@@ -2,11 +2,12 @@
 """Records as JSON text, written in C: the very bytes that msgspec makes of ``translate.RecordDocument``.
 
 Each access to a column goes through ``Strings.take``, which looks at its bounds; each byte of the text goes through ``Text``,
-which makes room first. The interpreter's lock is held.
+which makes room first. A text has a limit: a record is measured before it is written, and one that does not fit is not written.
+
+Thread: any. Much text is written without the interpreter's lock.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
@@ -17,6 +18,10 @@ cdef enum:
     # A byte of text takes six at most, as \u001f.
     ESCAPED_BYTES_MAX = 6
     NUMBER_BYTES_MAX = 20
+    # Measured: less is written before another thread has the lock.
+    HELD_BYTES_MAX = 16 * 1024
+
+cdef Py_ssize_t LONGEST = <Py_ssize_t>(<size_t>-1 >> 1)
 
 cdef const uint8_t* HEX_DIGITS = b"0123456789abcdef"
 cdef const uint8_t* BASE64_DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -32,7 +37,7 @@ cdef class Text:
     def __dealloc__(self):
         free(self.data)
 
-    cdef int make_room(self, Py_ssize_t more) except -1:
+    cdef int make_room(self, Py_ssize_t more) except -1 nogil:
         cdef Py_ssize_t capacity
         cdef void* data
         if more <= self.capacity - self.size:
@@ -40,18 +45,18 @@ cdef class Text:
         capacity = 2 * self.capacity + more + 4096
         data = realloc(self.data, capacity)
         if data == NULL:
-            raise MemoryError
+            with gil:
+                raise MemoryError
         self.data, self.capacity = <uint8_t*>data, capacity
         return 0
 
-    cdef inline int put(self, bytes text) except -1:
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(text)
+    cdef inline int put(self, const char* text, Py_ssize_t size) except -1 nogil:
         self.make_room(size)
-        memcpy(self.data + self.size, PyBytes_AS_STRING(text), size)
+        memcpy(self.data + self.size, text, size)
         self.size += size
         return 0
 
-    cdef int put_number(self, int64_t number) except -1:
+    cdef int put_number(self, int64_t number) except -1 nogil:
         cdef uint8_t digits[NUMBER_BYTES_MAX]
         cdef int first = NUMBER_BYTES_MAX
         cdef uint64_t left = <uint64_t>number
@@ -70,7 +75,7 @@ cdef class Text:
         self.size += NUMBER_BYTES_MAX - first
         return 0
 
-    cdef int put_string(self, const uint8_t* data, Py_ssize_t size, bint is_plain) except -1:
+    cdef int put_string(self, const uint8_t* data, Py_ssize_t size, bint is_plain) except -1 nogil:
         """A string of JSON, of UTF-8; ``is_plain`` when nothing of it needs to be escaped."""
         cdef Py_ssize_t place
         self.make_room((size if is_plain else ESCAPED_BYTES_MAX * size) + 2)
@@ -84,11 +89,11 @@ cdef class Text:
         self.put_quote()
         return 0
 
-    cdef inline void put_quote(self) noexcept:
+    cdef inline void put_quote(self) noexcept nogil:
         self.data[self.size] = c'"'
         self.size += 1
 
-    cdef inline void put_escaped(self, uint8_t byte) noexcept:
+    cdef inline void put_escaped(self, uint8_t byte) noexcept nogil:
         cdef uint8_t* target = self.data + self.size
         cdef uint8_t short_form = 0
         if byte == c'"' or byte == c"\\":
@@ -117,7 +122,7 @@ cdef class Text:
         target[5] = HEX_DIGITS[byte & 0x0F]
         self.size += 6
 
-    cdef int put_base64(self, const uint8_t* data, Py_ssize_t size) except -1:
+    cdef int put_base64(self, const uint8_t* data, Py_ssize_t size) except -1 nogil:
         cdef Py_ssize_t place = 0
         cdef uint8_t* target
         cdef uint64_t word
@@ -167,23 +172,25 @@ cdef class Strings:
         if self.has_nulls:
             self.nulls = np.ascontiguousarray(column.nulls).view(np.uint8)
 
-    cdef inline int take(self, Py_ssize_t place, Content* content) except -1:
+    cdef inline int take(self, Py_ssize_t place, Content* content) except -1 nogil:
         cdef int64_t start, end
         if not 0 <= place < self.offsets.shape[0] - 1 or (self.has_nulls and place >= self.nulls.shape[0]):
-            raise IndexError(place)
+            with gil:
+                raise IndexError(place)
         content.data, content.size = NULL, -1
         if self.has_nulls and self.nulls[place]:
             return 0
         start, end = self.offsets[place], self.offsets[place + 1]
         if not 0 <= start <= end <= self.data.shape[0]:
-            raise IndexError(place)
+            with gil:
+                raise IndexError(place)
         content.size = end - start
         if end > start:
             content.data = &self.data[start]
         return 0
 
 
-cdef inline void look(Content* content, bint* is_ascii, bint* is_plain) noexcept:
+cdef inline void look(Content* content, bint* is_ascii, bint* is_plain) noexcept nogil:
     # Without a way out before its end, so that the compiler looks at many bytes at once.
     cdef uint8_t high = 0
     cdef uint8_t special = 0
@@ -197,87 +204,246 @@ cdef inline void look(Content* content, bint* is_ascii, bint* is_plain) noexcept
     is_plain[0] = not special
 
 
-cdef bint is_text(Content* content):
-    """Whether it is UTF-8, as Python judges."""
-    try:
-        PyUnicode_DecodeUTF8(<const char*>content.data, content.size, NULL)
-    except UnicodeDecodeError:
-        return False
+cdef bint is_text(Content* content) noexcept nogil:
+    """Whether it is UTF-8, as strictly as Python is."""
+    cdef Py_ssize_t at = 0
+    cdef int more
+    cdef uint8_t byte, least, most
+    while at < content.size:
+        byte = content.data[at]
+        at += 1
+        if byte < 0x80:
+            continue
+        least, most = 0x80, 0xBF
+        if 0xC2 <= byte <= 0xDF:
+            more = 1
+        elif 0xE0 <= byte <= 0xEF:
+            more = 2
+            if byte == 0xE0:
+                least = 0xA0
+            elif byte == 0xED:
+                most = 0x9F
+        elif 0xF0 <= byte <= 0xF4:
+            more = 3
+            if byte == 0xF0:
+                least = 0x90
+            elif byte == 0xF4:
+                most = 0x8F
+        else:
+            return False
+        if more > content.size - at:
+            return False
+        for _ in range(more):
+            if not least <= content.data[at] <= most:
+                return False
+            least, most = 0x80, 0xBF
+            at += 1
     return True
 
 
-cdef int put_content(Text text, Content* content, bint as_base64) except -1:
+cdef enum Shape:
+    NULL_SHAPE
+    # Text without, and with, anything to be escaped.
+    PLAIN
+    ESCAPED
+    BASE64
+    BASE64_OBJECT
+
+
+cdef Shape shape_of(Content* content, bint as_base64) noexcept nogil:
     cdef bint is_ascii, is_plain
     if content.size < 0:
-        return text.put(b"null")
+        return NULL_SHAPE
     if as_base64:
-        return text.put_base64(content.data, content.size)
+        return BASE64
     look(content, &is_ascii, &is_plain)
     if is_ascii or is_text(content):
-        return text.put_string(content.data, content.size, is_plain)
-    text.put(b'{"base64":')
+        return PLAIN if is_plain else ESCAPED
+    return BASE64_OBJECT
+
+
+cdef Py_ssize_t content_bytes(Content* content, bint as_base64) noexcept nogil:
+    """How long the text of ``put_content`` is."""
+    cdef Py_ssize_t place, size
+    cdef uint8_t byte
+    cdef Shape shape = shape_of(content, as_base64)
+    if shape == NULL_SHAPE:
+        return 4
+    if shape == BASE64 or shape == BASE64_OBJECT:
+        size = (content.size + 2) // 3 * 4 + 2
+        return size if shape == BASE64 else size + 11
+    size = content.size + 2
+    if shape == ESCAPED:
+        for place in range(content.size):
+            byte = content.data[place]
+            if byte == c'"' or byte == c"\\":
+                size += 1
+            elif byte < 0x20:
+                size += 1 if byte == 8 or byte == 9 or byte == 10 or byte == 12 or byte == 13 else 5
+    return size
+
+
+cdef int put_content(Text text, Content* content, bint as_base64) except -1 nogil:
+    cdef Shape shape = shape_of(content, as_base64)
+    if shape == NULL_SHAPE:
+        return text.put(b"null", 4)
+    if shape == BASE64:
+        return text.put_base64(content.data, content.size)
+    if shape != BASE64_OBJECT:
+        return text.put_string(content.data, content.size, shape == PLAIN)
+    text.put(b'{"base64":', 10)
     text.put_base64(content.data, content.size)
-    return text.put(b"}")
+    return text.put(b"}", 1)
 
 
-cdef int put_headers(Text text, Strings names, Strings values, Py_ssize_t first, int64_t count) except -1:
-    cdef Content content
-    cdef Py_ssize_t place
-    text.put(b"[")
-    for place in range(first, first + count):
-        names.take(place, &content)
-        text.put(b'{"name":' if place == first else b',{"name":')
-        put_content(text, &content, False)
-        values.take(place, &content)
-        text.put(b',"value":')
-        put_content(text, &content, False)
-        text.put(b"}")
-    return text.put(b"]")
+cdef struct Words:
+    # What stands around the fields of a record, beside their own.
+    const char* between
+    Py_ssize_t between_bytes
+    const char* after_time
+    Py_ssize_t after_time_bytes
+    const char* end
+    Py_ssize_t end_bytes
+    bint as_base64
 
 
-def write_texts(columns, bytes timestamp_type not None, int64_t partition, bytes between not None, bint as_base64):
+cdef class Rows:
+    """Records that become text, from the first on."""
+
+    cdef const int64_t[::1] offsets, timestamps, counts
+    cdef Strings keys, values, names, header_values
+    cdef bint has_headers
+    # Before the headers of the record that is next.
+    cdef Py_ssize_t first
+
+    def __cinit__(self, columns):
+        self.offsets = np.ascontiguousarray(columns.offsets, dtype=np.int64)
+        self.timestamps = np.ascontiguousarray(columns.timestamps, dtype=np.int64)
+        self.keys, self.values = Strings(columns.keys), Strings(columns.values)
+        if self.timestamps.shape[0] != self.offsets.shape[0]:
+            raise ValueError("columns of different lengths")
+        self.has_headers = columns.headers is not None
+        if self.has_headers:
+            self.names, self.header_values = Strings(columns.headers.names), Strings(columns.headers.values)
+            self.counts = np.ascontiguousarray(columns.headers.counts, dtype=np.int64)
+            if self.counts.shape[0] != self.offsets.shape[0]:
+                raise ValueError("columns of different lengths")
+
+    cdef Py_ssize_t least(self, Py_ssize_t place, Words* words, Py_ssize_t* most) except -1 nogil:
+        """How long a record's text is at the least and at the most, told by lengths alone."""
+        cdef Content key, value
+        cdef Py_ssize_t size = words.after_time_bytes + words.end_bytes + 68
+        cdef Py_ssize_t content
+        self.keys.take(place, &key)
+        self.values.take(place, &value)
+        content = (key.size if key.size > 0 else 0) + (value.size if value.size > 0 else 0)
+        most[0] = size + 32 + ESCAPED_BYTES_MAX * content
+        if self.has_headers and self.counts[place]:
+            # What they hold is not looked at: they are measured.
+            most[0] = LONGEST
+            # {"name":"","value":""}, with a comma
+            return size - 68 + content + 22 * self.counts[place]
+        return content
+
+    cdef Py_ssize_t measure(self, Py_ssize_t place, Words* words) except -1 nogil:
+        """How long a record's text is, up to the digits of its numbers."""
+        cdef Content content
+        cdef Py_ssize_t size = words.after_time_bytes + words.end_bytes + 100
+        cdef Py_ssize_t header
+        self.keys.take(place, &content)
+        size += content_bytes(&content, words.as_base64)
+        self.values.take(place, &content)
+        size += content_bytes(&content, words.as_base64)
+        if self.has_headers:
+            for header in range(self.first, self.first + self.counts[place]):
+                self.names.take(header, &content)
+                size += 20 + content_bytes(&content, False)
+                self.header_values.take(header, &content)
+                size += content_bytes(&content, False)
+        return size
+
+    cdef int put(self, Text text, Py_ssize_t place, Words* words) except -1 nogil:
+        cdef Content content
+        text.put(b'{"offset":', 10)
+        text.put_number(self.offsets[place])
+        text.put(b',"timestamp":', 13)
+        text.put_number(self.timestamps[place])
+        text.put(words.after_time, words.after_time_bytes)
+        self.keys.take(place, &content)
+        put_content(text, &content, words.as_base64)
+        text.put(b',"value":', 9)
+        self.values.take(place, &content)
+        put_content(text, &content, words.as_base64)
+        text.put(b',"headers":[', 12)
+        if self.has_headers:
+            self.put_headers(text, self.counts[place])
+        text.put(b"]", 1)
+        return text.put(words.end, words.end_bytes)
+
+    cdef int put_headers(self, Text text, int64_t count) except -1 nogil:
+        cdef Content content
+        cdef Py_ssize_t header
+        for header in range(self.first, self.first + count):
+            self.names.take(header, &content)
+            if header == self.first:
+                text.put(b'{"name":', 8)
+            else:
+                text.put(b',{"name":', 9)
+            put_content(text, &content, False)
+            self.header_values.take(header, &content)
+            text.put(b',"value":', 9)
+            put_content(text, &content, False)
+            text.put(b"}", 1)
+        self.first += count
+        return 0
+
+    cdef Py_ssize_t write(
+        self, Text text, Words* words, Py_ssize_t bytes_max, Py_ssize_t* missing_bytes
+    ) except -1 nogil:
+        """Write the records that fit, and return how many; ``missing_bytes`` becomes what the next one takes, or 0."""
+        cdef Py_ssize_t place, most, size
+        missing_bytes[0] = 0
+        for place in range(self.offsets.shape[0]):
+            size = self.least(place, words, &most)
+            if most > bytes_max - text.size:
+                if size <= bytes_max - text.size:
+                    size = self.measure(place, words)
+                if size > bytes_max - text.size:
+                    missing_bytes[0] = size
+                    return place
+                text.make_room(size)
+            if place:
+                text.put(words.between, words.between_bytes)
+            self.put(text, place, words)
+        return self.offsets.shape[0]
+
+
+def write_texts(
+    columns,
+    bytes timestamp_type not None,
+    int64_t partition,
+    bytes between not None,
+    bint as_base64,
+    Py_ssize_t bytes_max,
+):
     """One JSON object for each record, with ``between`` each two; keys and values as base64 text on demand.
 
-    ``timestamp_type`` is the name without quotes.
+    ``timestamp_type`` is the name without quotes. Returns the text of as many records as ``bytes_max`` allows, how many they
+    are, and how many bytes the next one takes, about and at least those of its content; 0 when there is none.
     """
     cdef Text text = Text()
-    cdef const int64_t[::1] offsets = np.ascontiguousarray(columns.offsets, dtype=np.int64)
-    cdef const int64_t[::1] timestamps = np.ascontiguousarray(columns.timestamps, dtype=np.int64)
-    cdef Strings keys = Strings(columns.keys)
-    cdef Strings values = Strings(columns.values)
-    cdef Strings names, header_values
-    cdef const int64_t[::1] counts
-    cdef bint has_headers = columns.headers is not None
-    cdef Py_ssize_t first = 0
-    cdef Py_ssize_t place
-    cdef Content content
+    cdef Rows rows = Rows(columns)
     cdef bytes after_time = b',"timestamp_type":"' + timestamp_type + b'","key":'
     cdef bytes end = b',"partition":%d}' % partition
-    if timestamps.shape[0] != offsets.shape[0]:
-        raise ValueError("columns of different lengths")
-    if has_headers:
-        names, header_values = Strings(columns.headers.names), Strings(columns.headers.values)
-        counts = np.ascontiguousarray(columns.headers.counts, dtype=np.int64)
-        if counts.shape[0] != offsets.shape[0]:
-            raise ValueError("columns of different lengths")
-    for place in range(offsets.shape[0]):
-        if place:
-            text.put(between)
-        text.put(b'{"offset":')
-        text.put_number(offsets[place])
-        text.put(b',"timestamp":')
-        text.put_number(timestamps[place])
-        text.put(after_time)
-        keys.take(place, &content)
-        put_content(text, &content, as_base64)
-        text.put(b',"value":')
-        values.take(place, &content)
-        put_content(text, &content, as_base64)
-        text.put(b',"headers":')
-        if has_headers:
-            put_headers(text, names, header_values, first, counts[place])
-            first += counts[place]
-        else:
-            text.put(b"[]")
-        text.put(end)
-    return PyBytes_FromStringAndSize(<const char*>text.data, text.size)
+    cdef Words words
+    cdef Py_ssize_t count, missing_bytes
+    words.between, words.between_bytes = PyBytes_AS_STRING(between), PyBytes_GET_SIZE(between)
+    words.after_time, words.after_time_bytes = PyBytes_AS_STRING(after_time), PyBytes_GET_SIZE(after_time)
+    words.end, words.end_bytes = PyBytes_AS_STRING(end), PyBytes_GET_SIZE(end)
+    words.as_base64 = as_base64
+    if rows.values.data.shape[0] + rows.keys.data.shape[0] <= HELD_BYTES_MAX and not rows.has_headers:
+        count = rows.write(text, &words, bytes_max, &missing_bytes)
+    else:
+        with nogil:
+            count = rows.write(text, &words, bytes_max, &missing_bytes)
+    return PyBytes_FromStringAndSize(<const char*>text.data, text.size), count, missing_bytes

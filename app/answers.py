@@ -157,8 +157,10 @@ def request_body(model: type[BaseModel], *, example: dict[str, Any], required: b
 class HeldResponse(Response):
     """An answer whose bytes count among those of a budget until the client has taken them, or is gone."""
 
-    def __init__(self, content: bytes, headers: Mapping[str, str], media_type: str, hold: Hold) -> None:
-        super().__init__(content, headers=headers, media_type=media_type)
+    def __init__(
+        self, content: bytes, headers: Mapping[str, str], media_type: str, hold: Hold, status: int = 200
+    ) -> None:
+        super().__init__(content, status, headers=headers, media_type=media_type)
         self._hold = hold
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -42,6 +42,7 @@ from app.topic_ids import TopicIds
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.limits import TransactionLimits
 from app.transactions.producer_owners import ProducerOwners
+from app.work_rooms import WorkRooms
 from storage.batch_validation import ValidBatch, validate_batches
 from storage.errors import InvalidTxnStateError, PolicyViolationError, StorageError, UnknownTopicOrPartitionError
 from storage.file_names import PartitionName
@@ -87,6 +88,7 @@ class Broker:
         self.is_released = False
         self.body_budget = ByteBudget(settings.request_bodies_bytes_max, "bodies of requests")
         self.answer_budget = ByteBudget(settings.decoded_answers_bytes_max, "answers with decoded records")
+        self.rooms = WorkRooms(settings.decoding_bytes_max, self.answer_budget)
         self._limits = MailboxLimits(
             bytes_max=settings.mailbox_bytes_max,
             count_max=settings.mailbox_count_max,

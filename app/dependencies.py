@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Path, Query, Request
@@ -13,11 +14,13 @@ from app.broker import Broker
 from app.http.body import read_body
 from app.http.negotiation import content_type
 from app.http.problems import Problem
+from app.json_values import refuse_too_many
 from app.paths import API, QUOTAS
 from app.quotas.limits import QuotaKind
 from app.quotas.throttling import Client
 from app.service import Service
 from app.strict_json import read_model
+from app.work_rooms import RequestWork
 from schemas.names import (
     GROUP_ID_LENGTH_MAX,
     TOPIC_NAME_LENGTH_MAX,
@@ -36,6 +39,8 @@ from storage.partition_log import PartitionLog
 
 JSON = "application/json"
 CONTROL_BODY_BYTES_MAX = 1024 * 1024
+CONTROL_VALUES_MAX = 50_000
+"""Values of a JSON document that no records are in: a model of each fault of as many is made at once."""
 _NAME_SHOWN_MAX = 100
 _FAULTS_SHOWN_MAX = 100
 
@@ -156,6 +161,15 @@ TransactionalIdHeader = Annotated[str | None, Depends(transactional_id_header)]
 GroupIdInPath = Annotated[str, Depends(group_id)]
 TransactionalIdInPath = Annotated[str, Depends(transactional_id)]
 BrokerOf = Annotated[Broker, Depends(broker_of)]
+
+
+async def _work_of(broker: BrokerOf) -> AsyncIterator[RequestWork]:
+    """What the request holds of memory until it is answered."""
+    async with broker.rooms.request(broker.pools.read) as work:
+        yield work
+
+
+WorkOf = Annotated[RequestWork, Depends(_work_of)]
 ServiceOf = Annotated[Service, Depends(service_of)]
 TopicName = Annotated[str, Depends(topic_name)]
 PartitionNumber = Annotated[PartitionParameter, Path(description="Number of the partition.", examples=[0])]
@@ -263,23 +277,32 @@ def _parameters_of(route: APIRoute) -> frozenset[str]:
     return frozenset(names)
 
 
-def json_body(model: type[Model], *, optional: bool = False) -> Callable[[Request], Awaitable[Model]]:
+def json_body(model: type[Model], *, optional: bool = False) -> Callable[..., Awaitable[Model]]:
     """A dependency that reads a request's body as ``model``: within the limit, strictly, with all faults listed.
 
     With ``optional`` an absent body is an empty object.
     """
 
-    async def read(request: Request) -> Model:
+    async def read(request: Request, work: WorkOf) -> Model:
         service: Service = request.app.state.service
+        broker = service.broker
         body = await read_body(
-            request, limit_bytes=min(CONTROL_BODY_BYTES_MAX, service.settings.request_body_bytes_max)
+            request,
+            limit_bytes=min(CONTROL_BODY_BYTES_MAX, service.settings.request_body_bytes_max),
+            budget=broker.body_budget,
+            hold=work.hold(broker.body_budget),
         )
         if optional and not body:
             return model()
         content_type(request, [JSON])
-        return read_model(model, body)
+        return await work.parse(body, functools.partial(_read_control, model, body))
 
     return read
+
+
+def _read_control(model: type[Model], body: bytearray) -> Model:
+    refuse_too_many(body, "send fewer entries at a time", CONTROL_VALUES_MAX)
+    return read_model(model, body)
 
 
 CurrentLeaderEpoch = Annotated[

@@ -63,7 +63,7 @@ TRANSACTION = (
     "request_timed_out",
 )
 CONTROL = (*BODY, *NAMED, *WRITE, "invalid_config", "too_many_open_files", "policy_violation")
-READ = (*NAMED, "not_acceptable", "offset_out_of_range", "stored_data_corrupt", "overloaded")
+READ = (*NAMED, "not_acceptable", "offset_out_of_range", "stored_data_corrupt", "overloaded", "record_too_large")
 MULTI_FETCH = (
     *BODY,
     "not_acceptable",
@@ -93,6 +93,10 @@ _OWN_MEMBERS: dict[tuple[int, str], dict[str, dict[str, Any]]] = {
         "log_start_moved_by": {"type": ["string", "null"], "description": "retention or delete-records."},
     },
     (416, "offset_out_of_range"): {"log_start_offset": _LOG_START, "log_end_offset": _LOG_END},
+    (422, "record_too_large"): {
+        "record_offset": _offset("The record's offset."),
+        "next_offset": _offset("Where to go on without it."),
+    },
     (412, "expected_offset_mismatch"): {
         "expected_offset": _offset("What the request expected."),
         "log_end_offset": _LOG_END,
@@ -104,6 +108,8 @@ _MEMBER_EXAMPLES = {
     "log_start_moved_ms": 1714564800000,
     "log_start_moved_by": "retention",
     "expected_offset": 59,
+    "record_offset": 41,
+    "next_offset": 42,
 }
 
 

@@ -10,29 +10,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, cast
 
-import numpy as np
+import msgspec
 
+from app import decoding
+from app.decoding import DecodedPiece, DecodedRecords, DecodingLimits, NeedsRoomError, decoded_pieces
 from app.last_records import start_of_last
-from app.record_texts import RecordText, record_texts
-from app.translate import Encoding, RecordDocument
+from app.record_texts import IN_LIST, RecordText
+from app.translate import Encoding
 from rollway.records import (
     HEADER_BYTES,
-    BatchHeader,
     RecordBatch,
-    RecordColumns,
     RecordFormatError,
-    TimestampType,
     committed_batches,
-    decode_batch,
     parse_header,
 )
 from storage.errors import CorruptionError
 from storage.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import LogOffsetMetadata, Offset, Position
-
-DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-
-TIMESTAMP_TYPE_NAMES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
 
 ISOLATIONS = {"read_uncommitted": Isolation.HIGH_WATERMARK, "read_committed": Isolation.LAST_STABLE}
 """Where a read of each kind of consumer ends (spec D12)."""
@@ -70,14 +64,6 @@ class ReadRecords(NamedTuple):
 
     documents: list[RecordText]
     next_offset: Offset
-
-
-class DecodedRecords(NamedTuple):
-    """Records for JSON, where they end, and how many bytes they hold; all that were allowed if some were left out."""
-
-    documents: list[RecordText]
-    next_offset: Offset
-    content_bytes: int
 
 
 def start_of(snapshot: LogSnapshot, request: FetchRequest) -> Offset:
@@ -170,54 +156,47 @@ def read_records(
     encoding: Encoding,
     partition: int,
     between: bytes | None = None,
+    limits: DecodingLimits | None = None,
 ) -> ReadRecords:
-    """Exactly the records of the range, decoded for JSON, as far as ``max_bytes`` goes; as ``record_texts``.
+    """Exactly the records of the range, decoded for JSON, as far as ``max_bytes`` and ``limits`` go; as
+    ``record_texts``.
 
     Raises:
         CorruptionError: stored bytes are damaged.
         StorageError: as ``LogSnapshot.read``.
+        NeedsRoomError, Problem: as ``decoding.records_of``.
     """
     data = read_slices(snapshot, wanted, request)
     end = _end_of_read(wanted, request)
-    documents, next_offset, _ = records_of(
-        data, wanted.start, end, encoding=encoding, partition=partition, between=between
-    )
-    return ReadRecords(documents, next_offset if end is None else min(next_offset, max(end, wanted.start)))
-
-
-class DecodedBatch(NamedTuple):
-    """A batch's records inside a range. ``content_bytes``: what it takes decompressed."""
-
-    header: BatchHeader
-    columns: RecordColumns
-    content_bytes: int
+    found = records_of(data, wanted.start, end, encoding=encoding, partition=partition, between=between, limits=limits)
+    next_offset = found.next_offset if end is None else min(found.next_offset, max(end, wanted.start))
+    return ReadRecords(found.documents, next_offset)
 
 
 class ColumnRead(NamedTuple):
-    """The batches of a range, decoded one after the other, and where the next fetch begins after all of them."""
+    """The records of a range, decoded piece by piece, and where the next fetch begins after all of them."""
 
-    batches: Iterator[DecodedBatch]
+    pieces: Iterator[DecodedPiece]
     next_offset: Offset
 
 
-def read_columns(snapshot: LogSnapshot, wanted: FetchRange, request: FetchRequest) -> ColumnRead:
+def read_columns(
+    snapshot: LogSnapshot, wanted: FetchRange, request: FetchRequest, limits: DecodingLimits
+) -> ColumnRead:
     """Exactly the records of the range, in columns, as far as ``max_bytes`` of stored bytes goes.
 
     Raises:
-        StorageError: as ``LogSnapshot.read``; CorruptionError also while batches are taken.
+        StorageError: as ``LogSnapshot.read``; CorruptionError and NeedsRoomError also while pieces are taken.
     """
     data = read_slices(snapshot, wanted, request)
     end = _end_of_read(wanted, request)
     next_offset = data.next_offset if end is None else min(data.next_offset, max(end, wanted.start))
-    return ColumnRead((_decoded_range(batch, wanted.start, end) for batch in _visible(data)), next_offset)
-
-
-def _decoded_range(batch: RecordBatch, start: Offset, end: Offset | None) -> DecodedBatch:
-    columns = _decoded(batch)
-    first = int(np.searchsorted(columns.offsets, start))
-    last = len(columns) if end is None else int(np.searchsorted(columns.offsets, end))
-    content_bytes = columns.keys.size_bytes + columns.values.size_bytes
-    return DecodedBatch(batch.header, columns.slice(first, max(first, last)), content_bytes)
+    pieces = (
+        piece
+        for batch in _visible(data)
+        for piece in decoded_pieces(batch, wanted.start, end, limits, shows_headers=False)
+    )
+    return ColumnRead(pieces, next_offset)
 
 
 def records_of(
@@ -228,33 +207,24 @@ def records_of(
     encoding: Encoding,
     partition: int,
     between: bytes | None = None,
-    content_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    limits: DecodingLimits | None = None,
     min_one: bool = True,
 ) -> DecodedRecords:
-    """The records of ``[start, end)`` in ``data``, as many as ``content_bytes_max`` bytes of keys and values allow.
+    """The records of ``[start, end)`` in ``data``, as many as ``limits`` allow; those of a large room if absent.
 
-    As ``record_texts``, one or more texts for each batch.
-
-    Control records never; nor those of the transactions that ``data`` calls aborted.
-
-    With ``min_one`` those of the first batch that has some come in any case.
-
-    Raises:
-        CorruptionError: stored bytes are damaged.
+    Control records never; nor those of the transactions that ``data`` calls aborted. Raises as ``decoding.records_of``.
     """
-    documents: list[RecordText] = []
-    next_offset = start
-    content_bytes = 0
-    for batch in _visible(data):
-        if end is not None and batch.header.base_offset >= end:
-            break
-        found, content = _documents_of(batch, start, end, encoding, partition, between)
-        if content_bytes + content > content_bytes_max and (documents or not min_one):
-            return DecodedRecords(documents, next_offset, content_bytes_max)
-        documents += found
-        content_bytes += content
-        next_offset = Offset(batch.header.next_offset)
-    return DecodedRecords(documents, data.next_offset, content_bytes)
+    return decoding.records_of(
+        _visible(data),
+        start,
+        end,
+        data.next_offset,
+        encoding=encoding,
+        partition=partition,
+        between=between,
+        limits=limits or DecodingLimits(),
+        min_one=min_one,
+    )
 
 
 def read_record(
@@ -264,27 +234,41 @@ def read_record(
     encoding: Encoding,
     partition: int,
     isolation: Isolation = Isolation.HIGH_WATERMARK,
-) -> RecordDocument | None:
-    """The record with this offset; ``None`` when the log has none there, as truncation may leave it, or a marker,
-    or one that ``isolation`` does not show.
+    limits: DecodingLimits | None = None,
+) -> bytes | None:
+    """The JSON of the record with this offset; ``None`` when the log has none there, as truncation may leave it, or a
+    marker, or one that ``isolation`` does not show.
+
+    Raises:
+        NeedsRoomError, Problem: as ``decoding.records_of``.
     """
     request = FetchRequest(offset=offset, max_bytes=0, max_records=1, isolation=isolation)
     wanted = FetchRange(offset, Offset(offset + 1))
-    documents = read_records(snapshot, wanted, request, encoding=encoding, partition=partition).documents
-    return cast("RecordDocument", documents[0]) if documents else None
+    read = read_records(
+        snapshot, wanted, request, encoding=encoding, partition=partition, between=IN_LIST, limits=limits
+    )
+    return b"".join(map(bytes, cast("list[msgspec.Raw]", read.documents))) if read.documents else None
 
 
 def read_value(
-    snapshot: LogSnapshot, offset: Offset, isolation: Isolation = Isolation.HIGH_WATERMARK
+    snapshot: LogSnapshot,
+    offset: Offset,
+    isolation: Isolation = Isolation.HIGH_WATERMARK,
+    limits: DecodingLimits | None = None,
 ) -> tuple[bytes | None, int] | None:
-    """A record's value, null or not, and its timestamp; ``None`` as for ``read_record``."""
+    """A record's value, null or not, and its timestamp; ``None`` as for ``read_record``.
+
+    Raises:
+        NeedsRoomError: the batch that holds it, or the value, needs more room.
+    """
+    limits = limits or DecodingLimits()
     wanted = FetchRange(offset, Offset(offset + 1))
     request = FetchRequest(offset=offset, max_bytes=0, isolation=isolation)
     for batch in _visible(read_slices(snapshot, wanted, request)):
-        columns = _decoded(batch)
-        (places,) = np.nonzero(columns.offsets == offset)
-        if len(places):
-            return columns.values[int(places[0])], int(columns.timestamps[places[0]])
+        for piece in decoded_pieces(batch, wanted.start, wanted.end, limits, shows_headers=False):
+            if not limits.is_large and piece.columns.values.size_bytes > limits.first_bytes:
+                raise NeedsRoomError
+            return piece.columns.values[0], int(piece.columns.timestamps[0])
     return None
 
 
@@ -335,26 +319,3 @@ def _batches(data: FetchData) -> Iterator[RecordBatch]:
 def _visible(data: FetchData) -> Iterator[RecordBatch]:
     """Batches of records, without those of aborted transactions as far as ``data`` lists them."""
     return committed_batches(_batches(data), [transaction[:2] for transaction in data.aborted or ()])
-
-
-def _decoded(batch: RecordBatch) -> RecordColumns:
-    try:
-        batch.check_crc()
-        return decode_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-    except RecordFormatError as error:
-        raise CorruptionError(f"the stored batch of offset {batch.header.base_offset} is damaged: {error}") from error
-
-
-def _documents_of(
-    batch: RecordBatch, start: Offset, end: Offset | None, encoding: Encoding, partition: int, between: bytes | None
-) -> tuple[list[RecordText], int]:
-    """The batch's records inside the range, and how many bytes it holds decompressed."""
-    _, columns, content = _decoded_range(batch, start, end)
-    documents = record_texts(
-        columns,
-        encoding=encoding,
-        timestamp_type=TIMESTAMP_TYPE_NAMES[batch.header.timestamp_type],
-        partition=partition,
-        between=between,
-    )
-    return documents, content

@@ -20,6 +20,7 @@ from app.pools import INLINE_BYTES_MAX, call_in
 from app.producing import ProduceOutcome, ProduceResultDocument, batches_of, produce
 from app.stored_records import holds_same_records
 from app.translate import TIME_ABSENT, Encoding, ParsedRecords, parse_record_lines, parse_record_list
+from app.work_rooms import RequestWork
 from storage.batch_validation import ValidBatch
 from storage.errors import InvalidRecordError, OutOfOrderSequenceError, StorageError
 from storage.offsets import Offset
@@ -96,15 +97,15 @@ async def stamp_batches(broker: Broker, stamp: ProducerStamp, batches: Sequence[
 
 
 async def parse_marked(
-    broker: Broker, body: bytes | bytearray, encoding: Encoding, *, lines: bool
+    broker: Broker, body: bytes | bytearray, encoding: Encoding, work: RequestWork, *, lines: bool
 ) -> tuple[ParsedRecords, list[bool]]:
     """The records of a whole body, JSON or one per line, and which of them came with a time.
 
     Raises:
-        Problem: 400 or 422.
+        Problem: 400, 413 or 422; 503 as ``RequestWork.parse``.
     """
     parse = functools.partial(parse_record_lines if lines else parse_record_list, body, encoding, now_ms=TIME_ABSENT)
-    parsed = parse() if len(body) <= INLINE_BYTES_MAX else await call_in(broker.pools.read, parse)
+    parsed = await work.parse(body, parse)
     return parsed, mark_times(parsed, broker.now_ms())
 
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 from app.access.access import Access
 from app.access.operations import Operation, topic_resource
 from app.broker import Broker
-from app.fetch_range import DECOMPRESSED_BYTES_MAX, ISOLATIONS, records_of
+from app.decoding import DECOMPRESSED_BYTES_MAX, DecodingLimits
+from app.fetch_range import ISOLATIONS, records_of
 from app.fetch_sessions import FetchContext
 from app.fetch_waiters import available_bytes, known_place
+from app.http.problems import Problem
 from app.multi_fetch_body import ZERO_TOPIC_ID, FetchPartition, MultiFetchRequest
 from app.partition_reads import PartitionAnswer, check_leader_epoch, find_divergence, read_partitions
 from app.pools import call_in
@@ -227,18 +230,23 @@ async def _places(broker: Broker, answers: Sequence[PartitionAnswer]) -> list[Wa
     return watched
 
 
-def decode_answers(answers: Iterable[PartitionAnswer], encoding: Encoding) -> None:
-    """Decode what was read into the records JSON shows, within one limit of decompressed bytes for all. In a thread.
+def decode_answers(answers: Iterable[PartitionAnswer], encoding: Encoding, limits: DecodingLimits) -> None:
+    """Decode what was read into the records JSON shows, within ``limits`` for all together. In a thread.
 
     What does not fit is left for the next request.
+
+    Raises:
+        NeedsRoomError: the first batch that has records, or its first record, needs more room.
     """
-    left_bytes = DECOMPRESSED_BYTES_MAX
+    left_bytes = limits.text_bytes
+    decompressed_bytes = limits.meter.decompressed_bytes
     min_one = True
     for answer in answers:
         if answer.data is None or not answer.size_bytes:
             continue
         start = Offset(answer.asked.fetch_offset)
-        if left_bytes <= 0:
+        is_spent = limits.meter.decompressed_bytes - decompressed_bytes >= DECOMPRESSED_BYTES_MAX
+        if left_bytes <= 0 or (is_spent and not min_one):
             answer.data = FetchData((), start)
             answer.next_offset = start
             continue
@@ -250,12 +258,12 @@ def decode_answers(answers: Iterable[PartitionAnswer], encoding: Encoding) -> No
                 encoding=encoding,
                 partition=answer.asked.partition,
                 between=IN_LIST,
-                content_bytes_max=left_bytes,
+                limits=replace(limits, text_bytes=left_bytes),
                 min_one=min_one,
             )
-        except StorageError as error:
+        except (StorageError, Problem) as error:
             answer.fail(error)
             continue
         answer.records, answer.next_offset = decoded.documents, decoded.next_offset
-        left_bytes -= decoded.content_bytes
+        left_bytes -= decoded.text_bytes
         min_one = min_one and not decoded.documents

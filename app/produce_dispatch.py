@@ -22,11 +22,11 @@ from app.http.problems import Problem, problem_for
 from app.idempotence import refuse_reserved, stamp_batches
 from app.keyed_parts import KeyedParts
 from app.pending_append import PendingAppend
-from app.pools import INLINE_BYTES_MAX, call_in
 from app.produce_body import PartRequest, ProduceRequest, parse_produce_request
 from app.producer_rights import check_producers
 from app.producing import ProduceResultDocument, batches_of, nothing_appended, result_document
 from app.translate import Encoding
+from app.work_rooms import RequestWork
 from rollway.records.errors import BrokenRecordError, RecordFormatError
 from storage.batch_validation import ValidBatch
 from storage.errors import InvalidRecordError, InvalidTopicError, StorageError
@@ -113,12 +113,12 @@ class PartOutcome:
 
 
 async def parse_request(
-    broker: Broker, body: bytes | bytearray, encoding: Encoding, *, now_ms: int | None = None
+    broker: Broker, body: bytes | bytearray, encoding: Encoding, work: RequestWork, *, now_ms: int | None = None
 ) -> ProduceRequest:
     """The request in a body, read in a thread when it is large. ``now_ms`` is for records without a time.
 
     Raises:
-        Problem: 400 or 422.
+        Problem: 400, 413 or 422; 503 as ``RequestWork.parse``.
     """
     parse = functools.partial(
         parse_produce_request,
@@ -127,7 +127,7 @@ async def parse_request(
         part_count_max=broker.settings.produce_part_count_max,
         now_ms=broker.now_ms() if now_ms is None else now_ms,
     )
-    return parse() if len(body) <= INLINE_BYTES_MAX else await call_in(broker.pools.read, parse)
+    return await work.parse(body, parse)
 
 
 async def produce_parts_keyed(

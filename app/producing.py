@@ -19,6 +19,7 @@ from app.pending_append import PendingAppend
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.record_batches import compresses, plain_batches, validated_batches
 from app.translate import Encoding, ParsedRecords, parse_record_list
+from app.work_rooms import RequestWork
 from storage.batch_validation import ValidBatch
 from storage.errors import StorageError
 from storage.offsets import NO_TIMESTAMP
@@ -95,14 +96,15 @@ def nothing_appended(log: PartitionLog) -> ProduceResultDocument:
     )
 
 
-async def parse_records(broker: Broker, body: bytes | bytearray, encoding: Encoding) -> ParsedRecords:
+async def parse_records(
+    broker: Broker, body: bytes | bytearray, encoding: Encoding, work: RequestWork
+) -> ParsedRecords:
     """The records of a JSON body, read in a thread when it is large.
 
     Raises:
-        Problem: 400 or 422.
+        Problem: 400, 413 or 422; 503 as ``RequestWork.parse``.
     """
-    parse = functools.partial(parse_record_list, body, encoding, now_ms=broker.now_ms())
-    return parse() if len(body) <= INLINE_BYTES_MAX else await call_in(broker.pools.read, parse)
+    return await work.parse(body, functools.partial(parse_record_list, body, encoding, now_ms=broker.now_ms()))
 
 
 async def plain_batches_of(

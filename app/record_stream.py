@@ -251,7 +251,13 @@ class RecordStream:
             now_ms=now_ms,
             first_line=self._line_count,
         )
-        parsed = parse() if len(block) <= INLINE_BYTES_MAX else await call_in(self._broker.pools.read, parse)
+        pool = self._broker.pools.read
+        if len(block) > BATCH_BYTES:
+            # A long line: what it becomes is counted, and waited for.
+            async with self._broker.rooms.request(pool) as work:
+                parsed = await work.parse(block, parse)
+        else:
+            parsed = parse() if len(block) <= INLINE_BYTES_MAX else await call_in(pool, parse)
         self._line_count += len(parsed)
         return parsed
 

@@ -208,13 +208,20 @@ class Settings(BaseSettings):
     )
     request_bodies_bytes_max: int = _setting(
         256 * _MIB,
-        "Most bytes of unfinished bodies in memory; beyond it those over 64 KiB are refused.",
+        "Most bytes of bodies in memory, until their requests are answered; beyond it those over 64 KiB are refused.",
         low=_MIB,
         high=64 * _GIB,
     )
     decoded_answers_bytes_max: int = _setting(
         64 * _MIB,
         "Bytes of answers with decoded records on their way; near it answers get smaller, at twice they are refused.",
+        low=_MIB,
+        high=64 * _GIB,
+    )
+    decoding_bytes_max: int = _setting(
+        640 * _MIB,
+        "Most bytes that decoding stored batches and parsing bodies take at a time, all requests together, about; more "
+        "wait for their turn. One request may always go on.",
         low=_MIB,
         high=64 * _GIB,
     )

@@ -9,7 +9,8 @@ from rollway.records import (
     RecordBatch,
     RecordColumns,
     TimestampType,
-    decode_batch,
+    decode_pieces,
+    decompress_batch,
     split_batches,
 )
 from storage.batch_validation import ValidBatch
@@ -73,25 +74,68 @@ def holds_same_records(
 
     Timestamps count for records that came with one, and not where the log stamps its own.
     """
-    asked = [decode_batch(RecordBatch(bytes(batch.head) + bytes(batch.body))) for batch in batches]
-    wanted = Rows.of(RecordColumns.concatenate(asked), timed)
-    end = base_offset + len(wanted.values)
+    end = base_offset + sum(batch.header.record_count for batch in batches)
+    wanted = _Wanted(batches, timed)
     try:
         for batch in _batches(snapshot, max(base_offset, snapshot.log_start_offset), end):
-            stored, columns = _decoded(batch)
-            for place, offset in enumerate(columns.offsets.tolist()):
-                if base_offset <= offset < end and not wanted.is_same(offset - base_offset, stored, place):
-                    return False
+            for stored, columns in _pieces(batch):
+                for place, offset in enumerate(columns.offsets.tolist()):
+                    if base_offset <= offset < end and not wanted.is_same(offset - base_offset, stored, place):
+                        return False
     except StorageError:
         # Damaged or deleted meanwhile: the sequences alone must do.
         return True
     return True
 
 
-def _decoded(batch: RecordBatch) -> tuple[Rows, RecordColumns]:
-    columns = decode_batch(batch)
+class _Wanted:
+    """The records of batches, a few at a time, in the order in which they are asked for."""
+
+    def __init__(self, batches: Sequence[ValidBatch], timed: Sequence[bool] | None) -> None:
+        self._pieces = _pieces_of(batches, timed)
+        self._first = 0
+        self._rows: Rows | None = None
+
+    def is_same(self, row: int, other: Rows, other_row: int) -> bool:
+        """Whether record ``row``, which is behind all that were asked for before, is the same as one of ``other``."""
+        while self._rows is None or row >= self._first + len(self._rows.values):
+            self._first += 0 if self._rows is None else len(self._rows.values)
+            self._rows = next(self._pieces)
+        return self._rows.is_same(row - self._first, other, other_row)
+
+
+def _pieces_of(batches: Sequence[ValidBatch], timed: Sequence[bool] | None) -> Iterator[Rows]:
+    first = 0
+    for batch in batches:
+        whole = RecordBatch(bytes(batch.head) + bytes(batch.body))
+        for columns in decode_pieces(whole, decompress_batch(whole)):
+            yield Rows.of(columns, None if timed is None else timed[first : first + len(columns)])
+            first += len(columns)
+
+
+def _pieces(batch: RecordBatch) -> Iterator[tuple[Rows, RecordColumns]]:
+    """The rows of a stored batch, 256 KiB at a time: as objects all of them may be gigabytes."""
     own_time = batch.header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    return Rows.of(columns, [False] * len(columns) if own_time else None), columns
+    for columns in decode_pieces(batch, decompress_batch(batch)):
+        yield Rows.of(columns, [False] * len(columns) if own_time else None), columns
+
+
+def _rows_between(batch: RecordBatch, start: int, end: int) -> Rows:
+    """The rows ``[start, end)`` of a stored batch."""
+    cuts: list[Rows] = []
+    first = 0
+    for rows, columns in _pieces(batch):
+        if first >= end:
+            break
+        cuts.append(rows.slice(max(0, start - first), end - first))
+        first += len(columns)
+    return Rows(
+        [key for cut in cuts for key in cut.keys],
+        [value for cut in cuts for value in cut.values],
+        [headers for cut in cuts for headers in cut.headers],
+        [timestamp for cut in cuts for timestamp in cut.timestamps],
+        [is_timed for cut in cuts for is_timed in cut.timed],
+    )
 
 
 def _batches(snapshot: LogSnapshot, start: int, end: int) -> Iterator[RecordBatch]:
@@ -156,9 +200,8 @@ def find_stored(
                 return None
             if before > header.last_offset_delta:
                 continue
-            stored, _ = _decoded(batch)
             end = min(header.last_offset_delta + 1, before + count - found)
-            cut = stored.slice(before, end)
+            cut = _rows_between(batch, before, end)
             is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
             pieces.append(
                 StoredPiece(found, header.base_offset + before, cut, header.max_timestamp if is_stamped else -1)

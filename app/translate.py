@@ -6,6 +6,7 @@ Everything here is synchronous and stateless: small requests call it on the even
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
+from app.json_values import UNCOUNTED_BYTES, VALUES_MAX, count_values
 from app.strict_json import (
     Fault,
     check,
@@ -28,7 +30,7 @@ from app.strict_json import (
     refuse_duplicates,
 )
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
-from rollway.records.columns import name_from_bytes
+from rollway.records.columns import ByteArray, name_from_bytes
 from schemas.base import LONG_MAX, NO_TIMESTAMP, parse_timestamp
 from schemas.names import PARTITION_MAX
 
@@ -428,13 +430,14 @@ def record_documents(
             repeat(timestamp_type),
             _all_from_bytes(columns.keys, encoding),
             _all_from_bytes(columns.values, encoding),
-            repeat([]) if columns.headers is None else _header_documents(columns.headers),
+            repeat([]) if columns.headers is None else header_documents(columns.headers),
             repeat(partition),
         )
     )
 
 
-def _header_documents(headers: HeaderColumns) -> list[list[Any]]:
+def header_documents(headers: HeaderColumns) -> list[list[Any]]:
+    """What JSON shows of the headers of each record."""
     names = _all_from_bytes(headers.names, "utf8")
     documents = list(map(_HeaderDocument, names, _all_from_bytes(headers.values, "utf8")))
     ends = np.cumsum(headers.counts).tolist()
@@ -463,9 +466,15 @@ def _text_from_bytes(data: bytes | None) -> str | Base64Bytes | None:
         return Base64Bytes(data)
 
 
+class TooManyValuesError(ValueError):
+    """A stored JSON text has more values than are read at once."""
+
+
 def _json_from_bytes(data: bytes | None) -> msgspec.Raw | Base64Bytes | None:
     if data is None:
         return None
+    if len(data) > UNCOUNTED_BYTES and (count := count_values(data)) > VALUES_MAX:
+        raise TooManyValuesError(f"is JSON of {count} values, of which {VALUES_MAX} are read at once")
     try:
         msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -474,6 +483,38 @@ def _json_from_bytes(data: bytes | None) -> msgspec.Raw | Base64Bytes | None:
         return Base64Bytes(data)
     # A line break may stand between the tokens of a JSON text, but not inside a line of an answer.
     return msgspec.Raw(msgspec.json.format(data, indent=-1) if _LINE_BREAK.search(data) else data)
+
+
+def shown_bytes(data: bytes | ByteArray | None, encoding: Encoding) -> int:
+    """How many bytes of JSON text these bytes become, at the most and without much of a margin; nothing is made.
+
+    Of JSON that is none, which becomes base64, only what it takes as it is.
+    """
+    if data is None:
+        return 4
+    if encoding == "json":
+        return len(data)
+    base64_bytes = (len(data) + 2) // 3 * 4 + 15
+    if encoding == "base64":
+        return base64_bytes
+    array = np.frombuffer(data, dtype=np.uint8)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    size = 2
+    try:
+        for start in range(0, len(array), _SLICE_BYTES):
+            piece = array[start : start + _SLICE_BYTES]
+            decoder.decode(piece.tobytes())
+            size += int(_TEXT_BYTES[piece].sum(dtype=np.int64))
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return base64_bytes
+    return size
+
+
+_SLICE_BYTES = 1024 * 1024
+_TEXT_BYTES = np.ones(256, dtype=np.uint8)
+_TEXT_BYTES[:0x20] = 6
+_TEXT_BYTES[list(b'"\\\b\f\n\r\t')] = 2
 
 
 def _encoded_from_bytes(data: bytes | None) -> bytes | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from rollway.records import BatchHeader, RecordColumns, TimestampType, decode_batch
+from rollway.records import BatchHeader, RecordColumns, TimestampType, decode_pieces, decompress_batch
 from storage.batch_validation import DECOMPRESSED_BYTES_MAX
 from storage.batch_walk import StoredBatch, read_batch
 from storage.file_system import File
@@ -62,14 +62,13 @@ def _may_beat(header: BatchHeader, best: TimestampedRecord | None) -> bool:
 
 
 def _largest_of(file: File, batch: StoredBatch, start_offset: Offset) -> TimestampedRecord | None:
-    columns = _decode(file, batch)
-    timestamps = np.where(columns.offsets >= start_offset, columns.timestamps, NO_TIMESTAMP)
-    if int(timestamps.max(initial=NO_TIMESTAMP)) <= NO_TIMESTAMP:
-        return None
-    place = int(timestamps.argmax())
-    return TimestampedRecord(
-        Offset(int(columns.offsets[place])), int(timestamps[place]), batch.header.partition_leader_epoch
-    )
+    found: TimestampedRecord | None = None
+    for columns in _pieces(file, batch):
+        timestamps = np.where(columns.offsets >= start_offset, columns.timestamps, NO_TIMESTAMP)
+        place = int(timestamps.argmax())
+        if timestamps[place] > (NO_TIMESTAMP if found is None else found.timestamp):
+            found = _record_at(batch, int(columns.offsets[place]), int(timestamps[place]))
+    return found
 
 
 def first_timestamp(file: File, batches: Iterable[StoredBatch]) -> int:
@@ -84,12 +83,8 @@ def first_timestamp(file: File, batches: Iterable[StoredBatch]) -> int:
     header = first.header
     if header.has_delete_horizon:
         # The base timestamp is that horizon.
-        return int(_decode(file, first).timestamps[0])
+        return int(next(_pieces(file, first)).timestamps[0])
     return header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else header.base_timestamp
-
-
-def _decode(file: File, batch: StoredBatch) -> RecordColumns:
-    return decode_batch(read_batch(file, batch), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
 
 
 def first_record(
@@ -100,13 +95,22 @@ def first_record(
     Raises:
         CorruptionError: the batch is damaged.
     """
-    columns = _decode(file, batch)
-    hits = (columns.timestamps >= timestamp) & (columns.offsets >= start_offset)
-    if latest is not None:
-        hits &= columns.timestamps <= latest
-    if not hits.any():
-        return None
-    place = int(hits.argmax())
-    return TimestampedRecord(
-        Offset(int(columns.offsets[place])), int(columns.timestamps[place]), batch.header.partition_leader_epoch
-    )
+    for columns in _pieces(file, batch):
+        hits = (columns.timestamps >= timestamp) & (columns.offsets >= start_offset)
+        if latest is not None:
+            hits &= columns.timestamps <= latest
+        if hits.any():
+            place = int(hits.argmax())
+            return _record_at(batch, int(columns.offsets[place]), int(columns.timestamps[place]))
+    return None
+
+
+def _pieces(file: File, batch: StoredBatch) -> Iterator[RecordColumns]:
+    """The batch's records, 256 KiB at a time: columns of all of them may be four times as large as the batch."""
+    stored = read_batch(file, batch)
+    section = decompress_batch(stored, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+    return (columns for columns in decode_pieces(stored, section) if len(columns))
+
+
+def _record_at(batch: StoredBatch, offset: int, timestamp: int) -> TimestampedRecord:
+    return TimestampedRecord(Offset(offset), timestamp, batch.header.partition_leader_epoch)

@@ -24,6 +24,7 @@ from app.cli.http_session import (
     topic_path,
     unreachable,
 )
+from app.cli.line_source import LineSplitter
 from app.cli.record_text import value_bytes
 from app.cli.rendering import note
 from app.cli.timestamps import parse_timestamp
@@ -155,24 +156,6 @@ def shown_on_terminal(line: bytes, *, is_json: bool) -> bytes:
     """A record's text as a terminal may show it: without what would move its cursor, or the text."""
     text = line.decode("utf-8", "backslashreplace")
     return (escape_json(text) if is_json else escape_unprintable(text, keep_lines=True)).encode()
-
-
-class LineSplitter:
-    """Lines out of pieces that are cut anywhere."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that ``piece`` completes, without their ends."""
-        lines = (self._rest + piece).split(b"\n")
-        self._rest = lines.pop()
-        return lines
-
-    def finish(self) -> list[bytes]:
-        """What is left when no piece follows."""
-        rest, self._rest = self._rest, b""
-        return [rest] if rest else []
 
 
 def fetch_records(

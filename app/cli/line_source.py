@@ -15,6 +15,41 @@ class LineTooLongError(ValueError):
     """A line is longer than ``LINE_BYTES_MAX``."""
 
 
+class LineSplitter:
+    """Cuts pieces of any length into lines. Takes time in proportion to the bytes, however long a line is.
+
+    Example: ``feed(b"a\\nb")`` returns ``[b"a"]``, then ``feed(b"c\\n")`` returns ``[b"bc"]``.
+    """
+
+    def __init__(self) -> None:
+        # Pieces of the line that has not ended. They are joined once, when it ends.
+        self._rest: list[bytes] = []
+        self.rest_bytes = 0
+        self.copied_bytes = 0
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Return the lines that ``piece`` completes, without their line feeds."""
+        lines = piece.split(b"\n")
+        rest = lines.pop()
+        if lines and self._rest:
+            lines[0] = self._taken(lines[0])
+        if rest:
+            self._rest.append(rest)
+            self.rest_bytes += len(rest)
+        return lines
+
+    def finish(self) -> list[bytes]:
+        """Return the line that has no line feed, if there is one. No piece follows."""
+        return [self._taken(b"")] if self._rest else []
+
+    def _taken(self, end: bytes) -> bytes:
+        line = b"".join((*self._rest, end))
+        self.copied_bytes += len(line)
+        self._rest.clear()
+        self.rest_bytes = 0
+        return line
+
+
 class LineSource:
     """Reads lines from a descriptor. Lines end with a line feed, which is not part of them; the last may lack it."""
 
@@ -33,7 +68,7 @@ class LineSource:
             LineTooLongError: a line does not end within ``LINE_BYTES_MAX`` bytes.
             OSError: the input cannot be read.
         """
-        rest = b""
+        splitter = LineSplitter()
         waits_for_ever = True  # nothing is held back yet
         while True:
             if not self._poll.poll(None if waits_for_ever else self._linger_ms):
@@ -45,13 +80,10 @@ class LineSource:
                 break
             self.read_bytes += len(piece)
             waits_for_ever = False
-            lines = (rest + piece).split(b"\n") if rest else piece.split(b"\n")
-            rest = lines.pop()
-            yield from lines
-            if len(rest) > LINE_BYTES_MAX:
+            yield from splitter.feed(piece)
+            if splitter.rest_bytes > LINE_BYTES_MAX:
                 raise LineTooLongError(f"it is longer than {LINE_BYTES_MAX} bytes")
-        if rest:
-            yield rest
+        yield from splitter.finish()
 
 
 def input_size(descriptor: int) -> int | None:

@@ -14,7 +14,7 @@ from typing import Protocol
 import zstandard
 from starlette.requests import Request
 
-from app.http.byte_budget import ByteBudget
+from app.http.byte_budget import ByteBudget, Hold
 from app.http.problems import Problem
 
 # RFC 8878 recommends that every decoder supports a window of 8 MiB; more is memory a client makes us take.
@@ -34,11 +34,13 @@ async def read_body(
     limit_bytes: int,
     decompressed_bytes_max: int | None = None,
     budget: ByteBudget | None = None,
+    hold: Hold | None = None,
 ) -> bytearray:
     """The whole body, decoded. Use it as a buffer of the caller's own.
 
     At most ``limit_bytes`` as sent and ``decompressed_bytes_max`` decoded (absent: as much as sent) are held. Until
-    the body is complete its bytes count among those of ``budget``.
+    the body is complete its bytes count among those of ``budget``; with ``hold``, one of that budget, until that is
+    released.
 
     Raises:
         Problem: 413 too large, 415 unknown Content-Encoding, 400 damaged encoding, 503 the budget is spent.
@@ -50,16 +52,17 @@ async def read_body(
         async for piece in iterate_body(request, limit_bytes, decompressed_bytes_max=most):
             body += piece
         return body
-    hold = budget.hold()
+    held = budget.hold() if hold is None else hold
     try:
         async for piece in iterate_body(request, limit_bytes, decompressed_bytes_max=most):
             body += piece
-            hold.resize(len(body))
+            held.resize(len(body))
             if budget.held_bytes > budget.limit_bytes and len(body) > BODY_BYTES_ALWAYS_TAKEN:
                 # The rest of the body is not read, so the connection cannot be used again.
                 raise budget.refusal(headers={"Connection": "close"})
     finally:
-        hold.release()
+        if hold is None:
+            held.release()
     return body
 
 

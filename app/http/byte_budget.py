@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 from app.http.problems import Problem
 
@@ -19,6 +20,7 @@ class ByteBudget:
         """``what`` names what is counted, in the refusal: ``bodies of requests``."""
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
+        self.peak_bytes = 0
         self._what = what
 
     def fair_share(self) -> int:
@@ -28,6 +30,19 @@ class ByteBudget:
     def hold(self, size_bytes: int = 0) -> Hold:
         """Count ``size_bytes`` until the hold is released."""
         return Hold(self, size_bytes)
+
+    def take(self, size_bytes: int, *, always_bytes: int = 0) -> Hold:
+        """``hold``, but only if all together take no more than twice the limit then, or if nothing else is held.
+
+        So a refusal passes: what is held goes, as clients that take nothing are cut off. ``always_bytes`` are never
+        refused.
+
+        Raises:
+            Problem: 503.
+        """
+        if size_bytes > always_bytes and self.held_bytes > 0 and self.held_bytes + size_bytes > 2 * self.limit_bytes:
+            raise self.refusal()
+        return self.hold(size_bytes)
 
     def refusal(self, headers: Mapping[str, str] | None = None) -> Problem:
         """What a request is told that finds no room."""
@@ -48,12 +63,38 @@ class Hold:
         self._budget = budget
         self.size_bytes = size_bytes
         budget.held_bytes += size_bytes
+        budget.peak_bytes = max(budget.peak_bytes, budget.held_bytes)
 
     def resize(self, size_bytes: int) -> None:
         """Count ``size_bytes`` from now on."""
-        self._budget.held_bytes += size_bytes - self.size_bytes
+        budget = self._budget
+        budget.held_bytes += size_bytes - self.size_bytes
+        budget.peak_bytes = max(budget.peak_bytes, budget.held_bytes)
         self.size_bytes = size_bytes
+
+    def settle(self, size_bytes: int, *, always_bytes: int = 0) -> None:
+        """``resize``, refused as ``ByteBudget.take``; then nothing is counted any more.
+
+        Raises:
+            Problem: 503.
+        """
+        self.release()
+        self._budget.take(size_bytes, always_bytes=always_bytes).release()
+        self.resize(size_bytes)
+
+    @contextlib.contextmanager
+    def released_on_error(self) -> Iterator[None]:
+        """Release when the block fails: no answer is made that would."""
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Count nothing any more."""
         self.resize(0)
+
+
+NO_HOLD = ByteBudget(0, "nothing").hold()
+"""Of an answer that holds no memory."""

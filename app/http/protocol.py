@@ -35,8 +35,8 @@ from app.http.exchange import HotExchange
 from app.http.parking import EXTENSION as PARKING
 from app.http.parser import head_without_offer, new_parser
 from app.http.problems import Problem
-from app.http.response_cycle import EdgeCycle
-from app.http.send_queue import queued_bytes
+from app.http.response_cycle import TLS_PIECE_BYTES, EdgeCycle
+from app.http.send_queue import taken_mark
 from app.http.tls import tls_extensions
 from app.http.transfer_turns import TransferTurns
 from app.http.turns import Turns
@@ -116,8 +116,8 @@ class EdgeProtocol(HttpToolsProtocol):
         self._deadline = math.inf
         # When the request that is being answered wants an answer at the latest; only plain ones say so here.
         self._answer_by = math.inf
-        # How much was untaken of the answer to which message when its client was last looked at.
-        self._untaken = (-1, 0)
+        # What its client had taken (``taken_mark``), and in which message, when it was last looked at.
+        self._taken = (-1, 0)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._wire: Wire | None = None
@@ -147,6 +147,8 @@ class EdgeProtocol(HttpToolsProtocol):
             self.peers[address] += 1
             super().connection_made(transport)
             if self.scheme == "https":
+                # As over plain TCP; the default is eight times that.
+                transport.set_write_buffer_limits(high=TLS_PIECE_BYTES)
                 self.extensions = tls_extensions(transport.get_extra_info("peercert"))
             self._expect(Waits.HEAD, self.limits.header_timeout_ms)
 
@@ -276,11 +278,10 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _takes_bytes(self) -> bool:
         """Whether the client has taken anything of its answer since this was last asked, or it is asked anew."""
-        untaken_bytes = self.transport.get_write_buffer_size()
-        untaken_bytes += queued_bytes(self.transport.get_extra_info("socket").fileno())
-        asked_in_message, untaken_before = self._untaken
-        self._untaken = (self._message_number, untaken_bytes)
-        return asked_in_message != self._message_number or untaken_bytes < untaken_before
+        taken = taken_mark(self.transport, is_tls=self.scheme == "https")
+        asked_in_message, taken_before = self._taken
+        self._taken = (self._message_number, taken)
+        return asked_in_message != self._message_number or taken > taken_before
 
     def _set_deadline(self) -> None:
         """Expect what is missing now."""

@@ -13,13 +13,19 @@ from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.parking import CONTINUATION, Parked, forget_routing
 from app.http.problems import Applied, Problem, instance_of
 from app.http.request_context import may_change
-from app.http.send_queue import queued_bytes
+from app.http.send_queue import taken_mark
 from app.http.transfer_turns import TransferTurns
 from app.http.wire import Wire
 from app.http.zero_copy import EXTENSION
 
 ENDS_EARLY = "rollway.ends_early"
 """Of a scope, true: the application tells the client itself why its body is not read to its end."""
+
+TLS_PIECE_BYTES = 64 * 1024
+"""Under TLS so much of an answer is written at a time.
+
+A larger piece would be encrypted whole and handed to the transport below, which tells nobody that it is full.
+"""
 
 
 class Connection(Protocol):
@@ -206,7 +212,10 @@ class EdgeCycle(RequestResponseCycle):
             self.expected_content_length = len(cast("dict[str, Any]", message).get("body", b""))
         if begins and self.more_body and (self.waiting_for_100_continue or not self.connection.keeps_unread_body()):
             self.keep_alive = False
-        await super().send(message)
+        if self._is_tls and kind == "http.response.body":
+            await self._send_pieces(message)
+        else:
+            await super().send(message)
         if self.flow.write_paused and not self.disconnected:
             # Whoever sent this may let go of what it holds once the client has taken nearly all of it.
             await self._wait_for_writing()
@@ -219,25 +228,37 @@ class EdgeCycle(RequestResponseCycle):
         if not any(name.lower() == b"content-length" for name, _ in message.get("headers", ())):
             self._ends_with_the_connection, self.chunked_encoding = True, False
 
+    @property
+    def _is_tls(self) -> bool:
+        return self.scope["scheme"] == "https"
+
+    async def _send_pieces(self, message: ASGISendEvent) -> None:
+        """Send a body piece by piece, each once the client has taken nearly all that was written before."""
+        whole = cast("dict[str, Any]", message)
+        body, more_body = memoryview(whole.get("body", b"")), whole.get("more_body", False)
+        while len(body) > TLS_PIECE_BYTES and not self.disconnected:
+            piece: Any = {**whole, "body": bytes(body[:TLS_PIECE_BYTES]), "more_body": True}
+            await super().send(piece)
+            body = body[TLS_PIECE_BYTES:]
+            if self.flow.write_paused and not self.disconnected:
+                await self._wait_for_writing()
+        last: Any = {**whole, "body": bytes(body), "more_body": more_body}
+        await super().send(last)
+
     async def _wait_for_writing(self) -> None:
         """Return when the transport takes more; a client that takes no byte for the stall timeout is cut off."""
-        waiting_bytes = self._untaken_bytes()
+        taken = taken_mark(self.transport, is_tls=self._is_tls)
         while True:
             try:
                 async with asyncio.timeout(self.connection.stall_timeout_ms / 1000):
                     await self.flow.drain()
                 return
             except TimeoutError:
-                before, waiting_bytes = waiting_bytes, self._untaken_bytes()
-                if waiting_bytes >= before:
+                before, taken = taken, taken_mark(self.transport, is_tls=self._is_tls)
+                if taken <= before:
                     self.disconnected = True
                     self.connection.cut()
                     return
-
-    def _untaken_bytes(self) -> int:
-        return int(self.transport.get_write_buffer_size()) + queued_bytes(
-            self.transport.get_extra_info("socket").fileno()
-        )
 
     async def _send_file(self, message: dict[str, Any]) -> None:
         if self.disconnected:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import socket
 import struct
+import sys
 import termios
+
+# ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``.
+_ACKNOWLEDGED_AT = 120
+_ACKNOWLEDGED = struct.Struct("=Q")
 
 
 def queued_bytes(descriptor: int) -> int:
@@ -18,3 +25,32 @@ def queued_bytes(descriptor: int) -> int:
     except OSError:
         return 0
     return int(struct.unpack("i", answer)[0])
+
+
+def acknowledged_bytes(transport: asyncio.BaseTransport) -> int | None:
+    """How many bytes the peer of a TCP connection has acknowledged since it began; ``None`` where it is not known."""
+    if sys.platform != "linux":
+        return None
+    try:
+        information = transport.get_extra_info("socket").getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED_AT + _ACKNOWLEDGED.size
+        )
+    except OSError:
+        return None
+    if len(information) < _ACKNOWLEDGED_AT + _ACKNOWLEDGED.size:
+        return None
+    return int(_ACKNOWLEDGED.unpack_from(information, _ACKNOWLEDGED_AT)[0])
+
+
+def taken_mark(transport: asyncio.WriteTransport, *, is_tls: bool) -> int:
+    """Return a number that is larger than before when the client has taken bytes meanwhile, and nothing was written.
+
+    Under TLS encrypted bytes wait in a transport below, whose buffer nobody can look at: the number counts what the
+    peer has acknowledged. Elsewhere it counts down what waits in the transport and in the kernel.
+    """
+    if is_tls:
+        acknowledged = acknowledged_bytes(transport)
+        if acknowledged is not None:
+            return acknowledged
+    waiting_bytes = transport.get_write_buffer_size() + queued_bytes(transport.get_extra_info("socket").fileno())
+    return -waiting_bytes

@@ -15,6 +15,7 @@ from app.access.needs import access_of, needs
 from app.access.operations import Operation, ResourceKind, topic_resource
 from app.answers import HeldResponse
 from app.compression import plain_etag
+from app.decoding import DecodingLimits
 from app.dependencies import JSON, BrokerOf, LogOf, within_fetch_quota
 from app.documented_problems import READ, problems
 from app.fetch_headers import aborted_header, fetched_headers
@@ -24,7 +25,7 @@ from app.hot.declarations import hot, remember
 from app.hot.fetch import fetch_batches
 from app.hot.fetch_json import fetch_json
 from app.http import request_context
-from app.http.byte_budget import ByteBudget, Hold
+from app.http.byte_budget import NO_HOLD, Hold
 from app.http.negotiation import accept
 from app.http.parking import until
 from app.http.problems import Problem
@@ -36,6 +37,7 @@ from app.record_stream import NDJSON
 from app.record_texts import IN_LINES, IN_LIST
 from app.routes.records import MESSAGE_SET, RECORD_BATCHES
 from app.translate import FetchDocument, encode_document, encode_lines
+from app.work_rooms import TEXT_BYTES_MIN
 from schemas.base import LONG_MAX, FlagParameter, TimestampParameter, WholeNumber
 from schemas.names import OffsetParameter
 from schemas.offsets import Isolation, OffsetOrPlaceParameter
@@ -46,8 +48,6 @@ from storage.partition_log import PartitionLog
 
 MAX_BYTES_DEFAULT = 1024 * 1024
 DECODED_BYTES_MAX = 8 * 1024 * 1024
-# However many answers are held, so much is always decoded, or the one batch that has more.
-DECODED_BYTES_MIN = 64 * 1024
 """JSON holds its records in memory: so many stored bytes at a time, whatever ``max_bytes`` says."""
 WAIT_MS_MAX = 60_000
 RECORDS_MAX = 1_000_000
@@ -99,8 +99,8 @@ class FetchParameters(BaseModel):
         int,
         WholeNumber(1, LONG_MAX),
         Field(
-            description="At most so many bytes of stored batches, but always the first batch. The service has a limit "
-            "of its own, and a lower one for JSON: go on at Next-Offset."
+            description="At most this many bytes of stored batches, but always the first batch. The service has a "
+            "limit of its own, and lower ones for JSON, which may end inside a batch: go on at Next-Offset."
         ),
     ] = MAX_BYTES_DEFAULT
     wait_ms: Annotated[
@@ -180,6 +180,9 @@ class FetchParameters(BaseModel):
             aborted_count_max=ABORTED_COUNT_MAX,
             isolation=ISOLATIONS[self.isolation],
         )
+
+
+_Prepare = Callable[[LogSnapshot, FetchRange], "_Prepared"]
 
 
 class _Prepared(NamedTuple):
@@ -299,23 +302,31 @@ async def fetch_records(
     if media_type != RECORD_BATCHES:
         wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
     partition = log.name.partition
-    if media_type == RECORD_BATCHES:
-        prepare = functools.partial(_prepare, wanted, media_type, parameters.encoding, partition)
-    else:
-        prepare = functools.partial(_prepare_within, broker.answer_budget, wanted, media_type, parameters, partition)
     begun = await broker.fetching.begin(log, wanted)
 
     async def answer(request: Request) -> Response:
         # Rights may have changed while it waited.
         (await access_of(request)).require(Operation.READ, topic_resource(log.name.topic))
-        fetched = await broker.fetching.finish(begun, prepare)
-        size_bytes = fetched.read.size_bytes if request.method != "HEAD" else 0
-        throttle_ms = quotas.charge_fetch(client, size_bytes)
-        if throttle_ms:
-            request_context.throttle(throttle_ms)
-            fetched = _without_records(fetched, prepare)
-        hold = _hold(broker.answer_budget, fetched.read.content)
-        return _respond(request, log, parameters, media_type, fetched, broker.fetching.count_fetched, hold)
+        prepare: _Prepare
+        hold = NO_HOLD
+        if media_type == RECORD_BATCHES:
+            prepare = functools.partial(_prepare_slices, wanted)
+            fetched = await broker.fetching.finish(begun, prepare)
+        else:
+            prepare = functools.partial(_prepare, wanted, media_type, parameters, partition)
+
+            async def attempt(limits: DecodingLimits) -> FetchAnswer[_Prepared]:
+                return await broker.fetching.finish(begun, functools.partial(prepare, limits=limits))
+
+            fetched, hold = await broker.rooms.decode(attempt)
+        with hold.released_on_error():
+            size_bytes = fetched.read.size_bytes if request.method != "HEAD" else 0
+            throttle_ms = quotas.charge_fetch(client, size_bytes)
+            if throttle_ms:
+                request_context.throttle(throttle_ms)
+                fetched = _without_records(fetched, prepare)
+            hold.settle(len(fetched.read.content), always_bytes=TEXT_BYTES_MIN)
+            return _respond(request, log, parameters, media_type, fetched, broker.fetching.count_fetched, hold)
 
     return await answer(request) if begun.waiter is None else await until(request, begun.waiter, answer)
 
@@ -341,38 +352,6 @@ async def head_records(
     return await fetch_records(request, log, broker, parameters)
 
 
-def _prepare_within(
-    budget: ByteBudget,
-    request: FetchRequest,
-    media_type: str,
-    parameters: FetchParameters,
-    partition: int,
-    snapshot: LogSnapshot,
-    wanted: FetchRange,
-) -> _Prepared:
-    """The answer in a form that is held in memory until it is taken: the more is held, the smaller it is.
-
-    Thread: any; what the budget says may be a moment old.
-    """
-    if not parameters.hard_limit:
-        share = max(DECODED_BYTES_MIN, budget.fair_share())
-        request = replace(request, max_bytes=min(request.max_bytes, share))
-    if media_type == MESSAGE_SET:
-        return _prepare_message_set(request, parameters, snapshot, wanted)
-    return _prepare(request, media_type, parameters.encoding, partition, snapshot, wanted)
-
-
-def _hold(budget: ByteBudget, content: bytes) -> Hold:
-    """The place of an answer among all that are held.
-
-    Raises:
-        Problem: 503, it is not small, and all together have twice what they may.
-    """
-    if len(content) > DECODED_BYTES_MIN and budget.held_bytes + len(content) > 2 * budget.limit_bytes:
-        raise budget.refusal()
-    return budget.hold(len(content))
-
-
 def _without_records(
     fetched: FetchAnswer[_Prepared], prepare: Callable[[LogSnapshot, FetchRange], _Prepared]
 ) -> FetchAnswer[_Prepared]:
@@ -381,20 +360,37 @@ def _without_records(
     return FetchAnswer(fetched.snapshot, FetchRange(start, None), prepare(fetched.snapshot, FetchRange(start, start)))
 
 
+def _prepare_slices(request: FetchRequest, snapshot: LogSnapshot, wanted: FetchRange) -> _Prepared:
+    data = read_slices(snapshot, wanted, request)
+    return _Prepared(data.next_offset, slices=data.slices, headers=aborted_header(data))
+
+
 def _prepare(
     request: FetchRequest,
     media_type: str,
-    encoding: Encoding,
+    parameters: FetchParameters,
     partition: int,
     snapshot: LogSnapshot,
     wanted: FetchRange,
+    *,
+    limits: DecodingLimits | None = None,
 ) -> _Prepared:
-    if media_type == RECORD_BATCHES:
-        data = read_slices(snapshot, wanted, request)
-        return _Prepared(data.next_offset, slices=data.slices, headers=aborted_header(data))
+    """The answer in a form that is held in memory until it is taken: the more is held, the smaller it is."""
+    limits = limits or DecodingLimits()
+    if not parameters.hard_limit:
+        request = replace(request, max_bytes=min(request.max_bytes, limits.text_bytes))
+    if media_type == MESSAGE_SET:
+        return _prepare_message_set(request, parameters, snapshot, wanted, limits)
     is_lines = media_type == NDJSON
-    between = IN_LINES if is_lines else IN_LIST
-    records = read_records(snapshot, wanted, request, encoding=encoding, partition=partition, between=between)
+    records = read_records(
+        snapshot,
+        wanted,
+        request,
+        encoding=parameters.encoding,
+        partition=partition,
+        between=IN_LINES if is_lines else IN_LIST,
+        limits=limits,
+    )
     if is_lines:
         return _Prepared(records.next_offset, content=encode_lines(records.documents))
     document = FetchDocument(
@@ -409,10 +405,14 @@ def _prepare(
 
 
 def _prepare_message_set(
-    request: FetchRequest, parameters: FetchParameters, snapshot: LogSnapshot, wanted: FetchRange
+    request: FetchRequest,
+    parameters: FetchParameters,
+    snapshot: LogSnapshot,
+    wanted: FetchRange,
+    limits: DecodingLimits,
 ) -> _Prepared:
     magic = 1 if parameters.magic is None else parameters.magic
-    read = read_message_set(snapshot, wanted, request, magic=magic, hard_limit=parameters.hard_limit)
+    read = read_message_set(snapshot, wanted, request, magic=magic, hard_limit=parameters.hard_limit, limits=limits)
     headers = {"First-Entry-Incomplete": str(read.is_first_incomplete).lower()} if parameters.hard_limit else {}
     return _Prepared(read.next_offset, content=read.content, headers=headers)
 

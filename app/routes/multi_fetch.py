@@ -9,9 +9,10 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind
-from app.answers import json_answer, request_body
+from app.answers import HeldResponse, request_body
 from app.broker import Broker
-from app.dependencies import JSON, BrokerOf, within_fetch_quota
+from app.decoding import DecodingLimits
+from app.dependencies import JSON, BrokerOf, WorkOf, within_fetch_quota
 from app.documented_problems import MULTI_FETCH, problems
 from app.fetch_headers import NO_STORE
 from app.http import request_context
@@ -33,6 +34,7 @@ from app.multi_fetch_body import parse_multi_fetch
 from app.paths import FETCH
 from app.quotas.throttling import Client
 from app.routes.fetch import DECODED_BYTES_MAX
+from app.work_rooms import TEXT_BYTES_MIN
 from schemas.errors import problem_example
 from schemas.multi_fetch import MultiFetch, MultiFetchResult
 from schemas.records import Encoding
@@ -133,14 +135,16 @@ _SOME_FAILED = {
     dependencies=[Depends(within_fetch_quota)],
 )
 @asks(Operation.READ, ResourceKind.TOPIC)
-async def fetch_many_partitions(request: Request, broker: BrokerOf, access: AccessOf) -> Response:
+async def fetch_many_partitions(request: Request, broker: BrokerOf, access: AccessOf, work: WorkOf) -> Response:
     """Many partitions within one budget of bytes and one wait, with or without a session (Kafka Fetch)."""
     media_type = accept(request, [JSON, FRAMES])
     settings = broker.settings
     limit_bytes = min(settings.control_body_bytes_max, settings.request_body_bytes_max)
-    body = await read_body(request, limit_bytes=limit_bytes, budget=broker.body_budget)
+    hold = work.hold(broker.body_budget)
+    body = await read_body(request, limit_bytes=limit_bytes, budget=broker.body_budget, hold=hold)
     content_type(request, [JSON])
-    wanted = parse_multi_fetch(body)
+    wanted = await work.parse(body, functools.partial(parse_multi_fetch, body))
+    hold.release()
     context = broker.fetch_sessions.context(wanted, access.principal)
     bytes_max = broker.quotas.fetch_bytes_max(Client.of_request(), settings.multi_fetch_bytes_max)
     aborted_count_max: int | None = ABORTED_COUNT_MAX
@@ -161,13 +165,19 @@ async def fetch_many_partitions(request: Request, broker: BrokerOf, access: Acce
 
 async def _respond_json(request: Request, broker: Broker, many: ManyFetch, encoding: Encoding) -> Response:
     throttle_ms = _charge(broker, many)
-    await broker.read(functools.partial(decode_answers, many.answers, encoding))
-    news = many.context.news(many.answers)
-    session_id = many.context.sent(news)
-    encode = functools.partial(encode_json, news, session_id, instance_of(request.scope), throttle_time_ms=throttle_ms)
-    content = await broker.read(encode)
+
+    async def attempt(limits: DecodingLimits) -> tuple[bytes, int]:
+        await broker.read(functools.partial(decode_answers, many.answers, encoding, limits))
+        news = many.context.news(many.answers)
+        session_id = many.context.sent(news)
+        instance = instance_of(request.scope)
+        encode = functools.partial(encode_json, news, session_id, instance, throttle_time_ms=throttle_ms)
+        return await broker.read(encode), _status(news)
+
+    (content, status), hold = await broker.rooms.decode(attempt)
+    hold.settle(len(content), always_bytes=TEXT_BYTES_MIN)
     broker.fetching.count_fetched("json", len(content))
-    return json_answer(content, status=_status(news), headers=_ALWAYS)
+    return HeldResponse(content, _ALWAYS, JSON, hold, status)
 
 
 async def _respond_frames(_: Request, broker: Broker, many: ManyFetch, __: Encoding) -> Response:

@@ -13,7 +13,7 @@ from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind
 from app.answers import combined_problem, json_answer
 from app.broker import ProduceOptions
-from app.dependencies import JSON, BrokerOf, within_produce_quota
+from app.dependencies import JSON, BrokerOf, WorkOf, within_produce_quota
 from app.documented_problems import PRODUCE, TRANSACTION, problems
 from app.http import request_context
 from app.http.negotiation import content_type
@@ -100,6 +100,7 @@ async def produce(
     access: AccessOf,
     key: RequestKeyOf,
     parameters: Annotated[PartsProduceParameters, Query()],
+    work: WorkOf,
 ) -> Response:
     """One result or error for each part, in the order of the request; a part that fails stops no other.
 
@@ -119,8 +120,8 @@ async def produce(
     if parameters.atomic and key is not None:
         detail = "not with atomic=true; send it without atomic, or use a transaction of a producer"
         raise refused_header("Idempotency-Key", detail, code="unsupported_header")
-    body = await read_limited(request, broker)
-    parts = await parse_request(broker, body, parameters.encoding, now_ms=None if key is None else TIME_ABSENT)
+    body = await read_limited(request, broker, work)
+    parts = await parse_request(broker, body, parameters.encoding, work, now_ms=None if key is None else TIME_ABSENT)
     if key is not None:
         keyed = await keyed_parts(broker, key, parts, len(body))
         outcomes, is_committed = await produce_parts_keyed(broker, access, parts, options, keyed), True

@@ -14,7 +14,7 @@ from app.access.needs import AccessOf, access_of, asks, needs
 from app.access.operations import Operation, ResourceKind, topic_resource
 from app.answers import combined_problem, json_answer
 from app.broker import Broker, ProduceOptions
-from app.dependencies import JSON, BrokerOf, LogOf, TopicName, TransactionalIdHeader, within_produce_quota
+from app.dependencies import JSON, BrokerOf, LogOf, TopicName, TransactionalIdHeader, WorkOf, within_produce_quota
 from app.documented_problems import PRODUCE, problems
 from app.hot.declarations import hot, remember
 from app.hot.produce import produce_batches
@@ -52,6 +52,7 @@ from app.producing import (
 )
 from app.record_stream import NDJSON, AcknowledgementStream, RecordStream
 from app.translate import encode_document
+from app.work_rooms import RequestWork
 from schemas.base import WholeNumber
 from schemas.names import OffsetParameter
 from schemas.records import Encoding, ProduceResult, TopicProduceResult
@@ -236,6 +237,7 @@ async def produce_records(
     access: AccessOf,
     parameters: Annotated[PartitionProduceParameters, Query()],
     transactional_id: TransactionalIdHeader,
+    work: WorkOf,
 ) -> Response:
     """All records of the request or none of them get consecutive offsets; NDJSON is appended batch by batch.
 
@@ -261,7 +263,7 @@ async def produce_records(
         raise refused_header("Producer-Id", "record batches carry their producer themselves")
     if media_type == MESSAGE_SET and isinstance(idempotence, ProducerStamp):
         raise UnsupportedFormatError("messages of magic 0 and 1 have no sequences; send an Idempotency-Key")
-    body = await read_limited(request, broker)
+    body = await read_limited(request, broker, work)
     timed: list[bool] | None = None
     if media_type == RECORD_BATCHES:
         batches = await broker.validate(log, body)
@@ -269,12 +271,12 @@ async def produce_records(
     elif media_type == MESSAGE_SET:
         batches = await broker.convert(log, body)
     elif isinstance(idempotence, RequestKey):
-        parsed, timed = await parse_marked(broker, body, parameters.encoding, lines=is_lines)
+        parsed, timed = await parse_marked(broker, body, parameters.encoding, work, lines=is_lines)
         batches = await batches_of(broker, log, parsed)
     else:
         plain = await plain_batches_of(broker, log, body, parameters.encoding)
         if plain is None:
-            plain = await batches_of(broker, log, await parse_records(broker, body, parameters.encoding))
+            plain = await batches_of(broker, log, await parse_records(broker, body, parameters.encoding, work))
         batches = plain
     if isinstance(idempotence, ProducerStamp):
         await stamp_batches(broker, idempotence, batches)
@@ -320,6 +322,7 @@ async def produce_records_to_topic(
     broker: BrokerOf,
     idempotence: IdempotenceOf,
     parameters: Annotated[ProduceParameters, Query()],
+    work: WorkOf,
 ) -> Response:
     """Each record goes to the partition it names, to that of its key as Kafka's producers choose it, or, without a
     key, to one that changes from time to time.
@@ -337,12 +340,12 @@ async def produce_records_to_topic(
         stream = RecordStream(broker, topic, None, options, parameters.encoding, instance)
         return await _streamed(request, stream, options)
     broker.topic(topic)
-    body = await read_limited(request, broker)
+    body = await read_limited(request, broker, work)
     if idempotence is None:
-        parsed = await parse_records(broker, body, parameters.encoding)
+        parsed = await parse_records(broker, body, parameters.encoding, work)
         outcomes = await produce_to_topic(broker, topic, parsed, options)
     else:
-        parsed, timed = await parse_marked(broker, body, parameters.encoding, lines=is_lines)
+        parsed, timed = await parse_marked(broker, body, parameters.encoding, work, lines=is_lines)
         outcomes = await produce_keyed_to_topic(broker, topic, parsed, timed, options, idempotence)
     failures = [outcome.problem for outcome in outcomes]
     if outcomes and None not in failures:
@@ -365,14 +368,15 @@ def accepted(failures: Sequence[Problem | None]) -> Response:
     return Response(status_code=202, headers={"Connection": "close"} if any(failures) else None)
 
 
-async def read_limited(request: Request, broker: Broker) -> bytearray:
-    """The body within the service's limits."""
+async def read_limited(request: Request, broker: Broker, work: RequestWork) -> bytearray:
+    """The body within the service's limits; it counts among all bodies until the request is answered."""
     settings = broker.settings
     return await read_body(
         request,
         limit_bytes=settings.request_body_bytes_max,
         decompressed_bytes_max=settings.decompressed_bytes_max,
         budget=broker.body_budget,
+        hold=work.hold(broker.body_budget),
     )
 
 

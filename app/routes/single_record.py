@@ -9,23 +9,25 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
-from app.answers import json_answer
+from app.answers import HeldResponse
 from app.broker import Broker
-from app.dependencies import BrokerOf, LogOf, OffsetInPath, within_fetch_quota
+from app.dependencies import JSON, BrokerOf, LogOf, OffsetInPath, within_fetch_quota
 from app.documented_problems import READ, problems
 from app.fetch_headers import IMMUTABLE, NO_STORE, is_durable
 from app.fetch_range import ISOLATIONS, read_record, read_value
 from app.http import request_context
+from app.http.byte_budget import Hold
 from app.http.problems import Problem
 from app.paths import RECORD, RECORD_VALUE
 from app.quotas.limits import QuotaKind
 from app.quotas.throttling import Client
 from app.routes.fetch import is_match
-from app.translate import encode_document
 from app.value_range import requested_range
+from app.work_rooms import TEXT_BYTES_MIN
 from schemas.offsets import Isolation
 from schemas.records import Encoding, FetchedRecord
 from storage.offsets import Offset
+from storage.partition_log import PartitionLog
 
 router = APIRouter(tags=["records"])
 
@@ -96,18 +98,30 @@ async def get_record(
     read = functools.partial(
         read_record, snapshot, Offset(offset), encoding=encoding, partition=log.name.partition, isolation=bound
     )
-    record = await broker.read(read)
-    if record is None:
-        raise _no_record(offset)
+    content, hold = await broker.rooms.decode(lambda limits: broker.read(functools.partial(read, limits=limits)))
+    with hold.released_on_error():
+        if content is None:
+            raise _no_record(offset)
+        hold.settle(len(content), always_bytes=TEXT_BYTES_MIN)
+        response = _record_response(request, log, offset, encoding, content, hold)
+    if not isinstance(response, HeldResponse):
+        hold.release()
+        return response
+    _charge(broker, len(response.body))
+    return response
+
+
+def _record_response(
+    request: Request, log: PartitionLog, offset: int, encoding: Encoding, content: bytes, hold: Hold
+) -> Response:
+    """The record, or that it is as the client knows it."""
     headers = {"Cache-Control": NO_STORE}
     if is_durable(log, offset + 1):
         etag = f'"{log.topic_id}-{log.name.partition}-{offset}-record;{encoding}"'
         headers = {"ETag": etag, "Cache-Control": IMMUTABLE}
         if is_match(request, etag):
             return Response(status_code=304, headers={**headers, "Vary": "Accept-Encoding"})
-    content = encode_document(record)
-    _charge(broker, len(content))
-    return json_answer(content, headers=headers)
+    return HeldResponse(content, headers, JSON, hold)
 
 
 @router.get(
@@ -151,9 +165,27 @@ async def get_record_value(
     snapshot = log.snapshot
     bound = ISOLATIONS[isolation]
     broker.fetching.check_readable(log, snapshot, offset, bound)
-    found = await broker.read(functools.partial(read_value, snapshot, Offset(offset), bound))
-    if found is None:
-        raise _no_record(offset)
+    read = functools.partial(read_value, snapshot, Offset(offset), bound)
+    found, hold = await broker.rooms.decode(lambda limits: broker.read(functools.partial(read, limits=limits)))
+    with hold.released_on_error():
+        if found is None:
+            raise _no_record(offset)
+        response = _value_response(request, log, offset, found, hold)
+    if not isinstance(response, HeldResponse):
+        hold.release()
+        return response
+    _charge(broker, len(response.body))
+    return response
+
+
+def _value_response(
+    request: Request, log: PartitionLog, offset: int, found: tuple[bytes | None, int], hold: Hold
+) -> Response:
+    """The value, the part of it that Range asks for, or that there is nothing to send.
+
+    Raises:
+        Problem: 416; 503 when all answers together hold too much.
+    """
     value, timestamp = found
     etag = f'"{log.topic_id}-{log.name.partition}-{offset}-value"'
     headers = {
@@ -168,12 +200,11 @@ async def get_record_value(
         return Response(status_code=304, headers=headers)
     part = requested_range(request.headers.get("range"), request.headers.get("if-range"), etag, len(value))
     media_type = "application/octet-stream"
-    if part is None:
-        _charge(broker, len(value))
-        return Response(value, headers=headers, media_type=media_type)
-    headers["Content-Range"] = part.content_range(len(value))
-    _charge(broker, part.end - part.start)
-    return Response(value[part.start : part.end], 206, headers, media_type)
+    if part is not None:
+        headers["Content-Range"] = part.content_range(len(value))
+        value = value[part.start : part.end]
+    hold.settle(len(value), always_bytes=TEXT_BYTES_MIN)
+    return HeldResponse(value, headers, media_type, hold, 200 if part is None else 206)
 
 
 def _charge(broker: Broker, size_bytes: int) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app import record_texts as module
-from app.record_texts import IN_LINES, IN_LIST, record_texts
+from app.record_texts import IN_LINES, IN_LIST, bounded_texts, record_texts
 from app.translate import Encoding, encode_document, encode_lines, record_documents
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
 from rollway.records.columns import name_from_bytes
@@ -94,3 +94,41 @@ def test_offsets_that_lie_are_no_way_out_of_the_data() -> None:
         columns = RecordColumns(one, one, sound, liar)
         with pytest.raises(IndexError):
             record_texts(columns, encoding="utf8", timestamp_type="CreateTime", partition=0, between=IN_LIST)
+
+
+@settings(max_examples=200)
+@given(rows, st.sampled_from(get_args(Encoding)), st.integers(0, 20_000), st.booleans())
+def test_as_many_records_as_fit_are_written(
+    records: list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+    encoding: Encoding,
+    bytes_max: int,
+    is_compiled: bool,
+) -> None:
+    """Compiled and not: the first records, whole, within the limit; and one more would be beyond it, about."""
+    offsets, timestamps, keys, values, headers = zip(*records, strict=True)
+    columns = RecordColumns(
+        np.array(offsets),
+        np.array(timestamps),
+        BinaryColumn.from_list(keys),
+        BinaryColumn.from_list(values),
+        HeaderColumns.from_rows(headers),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        if not is_compiled:
+            patch.setattr(module, "texts", None)
+        found = bounded_texts(
+            columns,
+            encoding=encoding,
+            timestamp_type="CreateTime",
+            partition=3,
+            between=IN_LINES,
+            bytes_max=bytes_max,
+        )
+    documents = record_documents(columns, encoding=encoding, timestamp_type="CreateTime", partition=3)
+    assert encode_lines(found.documents) == encode_lines(documents[: found.record_count])
+    assert len(encode_lines(found.documents)) <= bytes_max + len(records)
+    if found.record_count < len(records):
+        assert found.missing_bytes > bytes_max - found.size_bytes
+        next_bytes = len(encode_document(documents[found.record_count]))
+        header_count = len(headers[found.record_count])
+        assert next_bytes + 200 + 80 * header_count + next_bytes // 2 > bytes_max - found.size_bytes

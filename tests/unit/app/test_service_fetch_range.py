@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import random
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -175,7 +177,9 @@ def test_single_records_and_values(library: Library) -> None:
             assert value is None
             continue
         assert found is not None
-        assert (found.offset, found.timestamp, found.value, found.partition) == (*known[offset], 3)
+        record = json.loads(found)
+        assert (record["offset"], record["timestamp"], record["partition"]) == (*known[offset][:2], 3)
+        assert base64.b64decode(record["value"]) == known[offset].value
         assert value == (known[offset].value, known[offset].timestamp)
 
 

@@ -32,7 +32,7 @@ from rollway.records.byte_entries import (
 from rollway.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 from rollway.records.committed import committed_batches
 from rollway.records.control import ControlRecord, ControlType, decode_control_record, encode_control_batch
-from rollway.records.decode import decode_batch, decompress_batch
+from rollway.records.decode import decode_batch, decode_pieces, decompress_batch
 from rollway.records.encode import RecordSection, encode_batch, encode_batches, encode_lists, encode_section
 from rollway.records.errors import (
     BrokenBatchError,
@@ -98,6 +98,7 @@ __all__ = [
     "decode_frame",
     "decode_message_set",
     "decode_multi_frame",
+    "decode_pieces",
     "decompress_batch",
     "encode_batch",
     "encode_batches",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from rollway.records.batch import Codec, RecordBatch, TimestampType
+from rollway.records.batch import BatchHeader, Codec, RecordBatch, TimestampType
 from rollway.records.columns import RecordColumns
 from rollway.records.compression import decompress
+from rollway.records.section_pieces import PIECE_BYTES, section_pieces
 from rollway.records.section_reader import read_section
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
@@ -60,7 +63,35 @@ def decode_batch(
     if section is None:
         section = decompress_batch(batch, decompressed_bytes_max=decompressed_bytes_max)
     columns_bytes_max = None if header.codec is Codec.NONE else COLUMNS_RATIO_MAX * decompressed_bytes_max
-    deltas = read_section(section, header.record_count, columns_bytes_max)
+    return _absolute(header, read_section(section, header.record_count, columns_bytes_max))
+
+
+def decode_pieces(
+    batch: RecordBatch,
+    section: bytes | memoryview,
+    *,
+    piece_bytes: int = PIECE_BYTES,
+    columns_bytes_max: int | None = None,
+) -> Iterator[RecordColumns]:
+    """Yield the records of a batch piece by piece, for readers that must not hold the columns of all of them.
+
+    ``section`` is what ``decompress_batch`` returned. A piece has whole records of ``piece_bytes`` together, or one
+    that is longer. Checked is what ``decode_batch`` checks, of each piece when it is reached.
+
+    Raises:
+        BrokenRecordError: as ``decode_batch``; the number of a record counts from the beginning of its piece.
+        DecompressedSizeError: a piece has so many headers that its columns would take more than ``columns_bytes_max``.
+
+    Thread: any.
+    """
+    view = memoryview(section)
+    for piece in section_pieces(view, batch.header.record_count, piece_bytes):
+        part = view[piece.start : piece.end]
+        yield _absolute(batch.header, read_section(part, piece.record_count, columns_bytes_max))
+
+
+def _absolute(header: BatchHeader, deltas: RecordColumns) -> RecordColumns:
+    """Records with offsets and timestamps as the log has them, from what is written in the batch."""
     # Adding to arrays wraps around at 2^63, like Java's long.
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         timestamps = np.full(len(deltas), header.max_timestamp, dtype=np.int64)
