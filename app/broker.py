@@ -89,13 +89,7 @@ class Broker:
         self.body_budget = ByteBudget(settings.request_bodies_bytes_max, "bodies of requests")
         self.answer_budget = ByteBudget(settings.decoded_answers_bytes_max, "answers with decoded records")
         self.rooms = WorkRooms(settings.decoding_bytes_max, self.answer_budget)
-        self._limits = MailboxLimits(
-            bytes_max=settings.mailbox_bytes_max,
-            count_max=settings.mailbox_count_max,
-            group_bytes_max=settings.group_bytes_max,
-            group_count_max=settings.group_count_max,
-            inline_bytes_max=settings.inline_append_bytes_max,
-        )
+        self._limits = MailboxLimits.of(settings)
         self._flush_pace = FlushPace(settings.inline_append_bytes_max)
         self._writers: dict[PartitionName, PartitionWriter] = {}
         self.room = PartitionRoom(manager, settings)

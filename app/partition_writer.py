@@ -28,6 +28,7 @@ from typing import Any, Protocol, TypeVar, cast
 from app.flush_pace import FlushPace
 from app.http.problems import Problem
 from app.pending_append import PendingAppend, set_exception, set_result
+from app.settings import Settings
 from storage.batch_validation import ValidBatch
 from storage.errors import (
     PartitionFailedError,
@@ -59,6 +60,17 @@ class MailboxLimits:
     group_count_max: int = 1_000
     inline_bytes_max: int = 0
     """An append of no more, to a writer that has nothing else to do, is written on the loop."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> MailboxLimits:
+        """The limits among the settings."""
+        return cls(
+            bytes_max=settings.mailbox_bytes_max,
+            count_max=settings.mailbox_count_max,
+            group_bytes_max=settings.group_bytes_max,
+            group_count_max=settings.group_count_max,
+            inline_bytes_max=settings.inline_append_bytes_max,
+        )
 
 
 class WriterObserver(Protocol):

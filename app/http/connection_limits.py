@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from app.http.allowed_hosts import HostRule, rule_of
 from app.http.problems import Problem, internal_error
@@ -115,3 +116,12 @@ def problem_of(error: Exception) -> Problem:
         # Ours, and not the client's; of a plain request the handler may have run already.
         return internal_error(cause if isinstance(cause, Exception) else error)
     return Problem(400, "malformed_request", "the bytes are not a valid HTTP/1.1 request")
+
+
+def answer_of(problem: Problem, target: bytes, default_headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The answer to a request that never reaches the application; the connection ends with it."""
+    body = problem.body(target.partition(b"?")[0].decode("ascii", "replace"))
+    headers = {**problem.all_headers(), "Content-Length": str(len(body)), "Connection": "close"}
+    lines = [STATUS_LINE[problem.status], *(b"%b: %b\r\n" % header for header in default_headers)]
+    lines += [f"{name.lower()}: {value}\r\n".encode("latin-1") for name, value in headers.items()]
+    return b"".join([*lines, b"\r\n", body])

@@ -18,12 +18,13 @@ from typing import Any, ClassVar
 import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 
 from app.http.connection_limits import (
     ConnectionLimits,
     Refusal,
+    answer_of,
     check_framing,
     check_names,
     headers_too_large,
@@ -528,13 +529,8 @@ class EdgeProtocol(HttpToolsProtocol):
     def _write_and_close(self, problem: Problem) -> None:
         if self.transport.is_closing():
             return
-        path = getattr(self, "url", b"").partition(b"?")[0].decode("ascii", "replace")
-        body = problem.body(path)
-        headers = {**problem.all_headers(), "Content-Length": str(len(body)), "Connection": "close"}
-        head = [STATUS_LINE[problem.status]]
-        head += [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
-        head += [f"{name.lower()}: {value}\r\n".encode("latin-1") for name, value in headers.items()]
-        self.transport.write(b"".join([*head, b"\r\n", body]))
+        target = getattr(self, "url", b"")
+        self.transport.write(answer_of(problem, target, self.server_state.default_headers))
         self._close_after_answer(is_client_sending=True)
 
     def _close_after_answer(self, *, is_client_sending: bool) -> None:
