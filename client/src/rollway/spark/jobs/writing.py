@@ -22,6 +22,7 @@ from rollway.spark.jobs.progress import Progress, tasks_done
 from rollway.spark.jobs.reports import counted, format_bytes
 from rollway.spark.jobs.targets import write_options
 from rollway.spark.jobs.topics import TopicAddress, kafka_error
+from rollway.spark.threads import active_session
 
 _OLDER_INTERFACE = "spark.sql.sources.useV1SourceList"
 COMMITTED_STATES = ("committing", "committed")
@@ -99,6 +100,8 @@ def write_records(
     With ``beside``, another topic of the service, each row names in a column ``topic`` to which of the two it goes; all
     of both is visible at once, and what is returned is of ``target`` alone.
 
+    Thread: any.
+
     Raises:
         JobError: this version was loaded into another topic.
         PySparkException: Spark failed; nothing is visible.
@@ -131,7 +134,11 @@ def write_records(
         writer = writer.option("topic", target.topic)
     writer = writer.option("jobId", job.job_id).mode("append")
     try:
-        with _kept_open(client, job), progress.during(f"writing to {target}", how_far):
+        with (
+            _kept_open(client, job),
+            progress.during(f"writing to {target}", how_far),
+            active_session(rows.sparkSession),
+        ):
             writer.save()
     except BaseException:
         with suppress(RollwayError):
