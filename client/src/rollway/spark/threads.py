@@ -23,13 +23,13 @@ def active_session(spark: SparkSession) -> Iterator[None]:
 
     Thread: the one that writes. Its other blocks may be about other sessions.
     """
-    session = getattr(spark, "_jsparkSession", None)
-    if session is None:
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
         yield
         return
-    sessions: Any = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
-    sessions.setActiveSession(session)
+    sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - there is no public way
     try:
         yield
     finally:
