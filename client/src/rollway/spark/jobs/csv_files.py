@@ -70,7 +70,8 @@ def read_csv(
         if corrupt not in columns.names:
             columns = StructType([*columns, StructField(corrupt, StringType())])
     rows = needing_all_columns(reader.schema(columns).load(paths))
-    return rows.withColumn(LINE_REASON, _reason(columns, corrupt, form, look, options))
+    reasons = _reasons(columns, corrupt, form, look, options)
+    return rows.withColumn(LINE_REASON, F.coalesce(*reasons)) if reasons else rows
 
 
 def _has(options: Mapping[str, str], *names: str) -> bool:
@@ -145,12 +146,12 @@ def _check_places(schema: list[str], header: list[str]) -> None:
             )
 
 
-def _reason(
+def _reasons(
     columns: StructType, corrupt: str | None, form: CsvForm, look: CsvLook, options: Mapping[str, str]
-) -> Column:
-    """Why a line cannot be taken though Spark took it: null if it can."""
+) -> list[Column]:
+    """Why a line cannot be taken though Spark took it, each null if it can; none where all lines can be."""
     texts = [each.name for each in columns if isinstance(each.dataType, StringType)]
-    reasons = [F.lit(None).cast("string")]
+    reasons = []
     if texts and (look.has_foreign_bytes or form.encoding):
         sentence = f"the line is not {form.encoding or 'UTF-8'}: --read-option encoding=... says what it is"
         foreign = [F.coalesce(column(name).contains(_REPLACEMENT), F.lit(False)) for name in texts]
@@ -159,7 +160,7 @@ def _reason(
     if options.get("lineSep") == "\n" and _is_on(options, "multiline") and plain and plain[-1] in texts:
         sentence = "the line ends with CR LF, and the first line of the file does not"
         reasons.append(F.when(column(plain[-1]).endswith("\r"), F.lit(sentence)))
-    return F.coalesce(*reasons)
+    return reasons
 
 
 def needing_all_columns(rows: DataFrame) -> DataFrame:

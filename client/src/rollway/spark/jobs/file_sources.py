@@ -153,6 +153,9 @@ def _reader_options(source: FileSource) -> dict[str, str]:
         ours["header"] = "true"
         if keys.isdisjoint({"sep", "delimiter"}) and _has_tabs(source.paths):
             ours["sep"] = "\t"
+    elif source.format == "json" and not source.keeps_lines and source.option("multiLine").lower() != "true":
+        # Spark finds lines by itself only in UTF-8.
+        ours["lineSep"] = "\n"
     elif source.format in ("parquet", "orc") and source.schema is None:
         # Otherwise Spark looks at one file, and leaves out the columns that only others have.
         ours["mergeSchema"] = "true"

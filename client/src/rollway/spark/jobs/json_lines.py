@@ -82,23 +82,28 @@ def read_json_lines(
     given |= {"columnNameOfCorruptRecord": corrupt, "mode": "FAILFAST" if mode == "FAILFAST" else "PERMISSIVE"}
     texts = [each for each in own if isinstance(each.dataType, StringType)]
     misspelt = None if schema is None or is_case_sensitive(spark) else _misspelt(F.col("value"), StructType(own))
-    parts = [F.from_json("value", StructType(fields), given).alias(_PARSED)]
+    parts = [_by_place(F.from_json("value", StructType(fields), given), fields).alias(_PARSED)]
     if texts:
         # Spark writes a number anew where it is asked for as text.
         as_text = F.regexp_replace("value", _NUMBERS, '$1"$2"')
-        parts.append(F.from_json(as_text, StructType(texts), {**given, "mode": "PERMISSIVE"}).alias(_TEXTS))
+        parsed = F.from_json(as_text, StructType(texts), {**given, "mode": "PERMISSIVE"})
+        parts.append(_by_place(parsed, texts).alias(_TEXTS))
     rows = lines.select("value", *map(column, folders), *parts)
-    is_bad = F.col(_PARSED)[corrupt].isNotNull()
+    bad_line = F.col(_PARSED)[str(len(own))]
     reason = F.coalesce(
         _not_utf_8(),
-        F.when(is_bad, F.lit(DOES_NOT_FIT)),
+        F.when(bad_line.isNotNull(), F.lit(DOES_NOT_FIT)),
         _no_object(),
         *([] if misspelt is None else [misspelt]),
     )
-    chosen = [_field(each, each in texts).alias(each.name) for each in own]
-    rows = rows.select(
-        *chosen, *map(column, folders), F.col(_PARSED)[corrupt].alias(corrupt), line, reason.alias(LINE_REASON)
-    )
+    chosen = [F.col(_PARSED)[str(place)] for place in range(len(own))]
+    for place, each in enumerate(texts):
+        at = own.index(each)
+        # Within an object numbers stay numbers.
+        is_whole = chosen[at].startswith("{") | chosen[at].startswith("[")
+        chosen[at] = F.when(is_whole, chosen[at]).otherwise(F.coalesce(F.col(_TEXTS)[str(place)], chosen[at]))
+    named = [found.alias(each.name) for found, each in zip(chosen, own, strict=True)]
+    rows = rows.select(*named, *map(column, folders), bad_line.alias(corrupt), line, reason.alias(LINE_REASON))
     return rows.where(F.col(LINE_REASON).isNull()) if mode == "DROPMALFORMED" else rows
 
 
@@ -112,9 +117,9 @@ def _found(discovering: SparkSession, paths: list[str], options: dict[str, str],
     return found
 
 
-def _field(field: StructField, is_text: bool) -> Column:
-    parsed = F.col(_PARSED)[field.name]
-    return F.coalesce(F.col(_TEXTS)[field.name], parsed) if is_text else parsed
+def _by_place(struct: Column, fields: list[StructField]) -> Column:
+    """``struct`` with fields named 0, 1, ...: Spark does not tell names apart that differ by case."""
+    return struct.cast(StructType([StructField(str(place), each.dataType) for place, each in enumerate(fields)]))
 
 
 def _not_utf_8() -> Column:
