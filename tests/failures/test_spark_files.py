@@ -128,6 +128,14 @@ def test_a_field_that_does_not_end_is_no_record(files: Files) -> None:
     assert files.rows('id,note\n1,"abc\n2,def\n', options={"quote": ""})[0]["note"] == '"abc'
 
 
+def test_blanks_behind_quotes_are_not_dropped_silently(files: Files) -> None:
+    text = 'id,note\n1,"a" \n2,b\n'
+    with pytest.raises(JobError, match=r"blanks stand behind .* --read-option ignoreTrailingWhiteSpace=true leaves"):
+        files.load(text)
+    assert [row["note"] for row in files.rows(text, options={"ignoreTrailingWhiteSpace": "true"})] == ["a", "b"]
+    assert [row["note"] for row in files.rows('id,note\n1,"say "" , x"\n')] == ['say " , x']
+
+
 def test_files_that_end_lines_in_two_ways_are_not_read_together_over_lines(files: Files, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.csv").write_bytes(b'id,note\n1,"a\nb"\n')
@@ -344,5 +352,5 @@ def test_headers_of_many_files_are_looked_at_in_one_pass(
         assert len(files.load_files([str(tmp_path / "in")], format="csv")) == 40
         jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
     finally:
-        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     assert jobs < 20

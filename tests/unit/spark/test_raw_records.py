@@ -54,15 +54,23 @@ def test_csv_that_python_writes_is_read_as_python_reads_it(rows: list[list[str]]
 )
 def test_fields(record: str, expected: list[str | None]) -> None:
     assert CsvDialect().fields(record) == expected
-    assert not CsvDialect().is_open(record)
+    assert not CsvDialect().ends_open(record, is_open=False)
 
 
 @pytest.mark.parametrize("record", ['"a"b', '"a" ', '"abc', 'x,"abc'])
 def test_fields_that_are_none(record: str) -> None:
     with pytest.raises(NoRecordError):
         CsvDialect().fields(record)
-    assert CsvDialect().is_open(record) == ("abc" in record)
+    assert CsvDialect().ends_open(record, is_open=False) == ("abc" in record)
     assert CsvDialect(quote="").fields(record) == record.split(",")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_open"),
+    [("b", True), ('b"', False), ('b"",c', True), ('b","c', True), ('b"x,"c"', False), ('""",d', False), ("", True)],
+)
+def test_fields_that_go_on(line: str, is_open: bool) -> None:
+    assert CsvDialect().ends_open(line, is_open=True) == is_open
 
 
 def test_blank_lines_and_carriage_returns_of_csv() -> None:

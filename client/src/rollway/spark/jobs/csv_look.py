@@ -6,15 +6,20 @@ were. Neither shows in the rows, so the lines are looked at first, in one pass o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
-from pyspark.sql import Column, SparkSession
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
 
 from rollway.spark.jobs.errors import JobError
 from rollway.spark.jobs.json_lines import read_lines
+from rollway.spark.jobs.raw_records import CsvDialect
 
+_PATHS_IN_A_CONDITION_MAX = 1_000
 _UNSPLITTABLE = ("utf-16", "utf16", "utf-32", "utf32", "x-utf")
 
 
@@ -46,9 +51,11 @@ class CsvForm:
         """Whether a line break is not one byte: such files cannot be cut at lines."""
         return self.encoding.lower().startswith(_UNSPLITTABLE)
 
-    @property
-    def open_field(self) -> str:
-        """A pattern of Java for lines that end within quotes. Possessive, so that a long line needs no stack."""
+    def patterns(self) -> tuple[str, str]:
+        """Patterns of Java for lines that end within quotes, and for those with blanks behind a quoted field.
+
+        Possessive, so that a long line needs no stack.
+        """
         quote, separator = (f"\\Q{each}\\E" for each in (self.quote, self.separator))
         if self.escape in ("", self.quote):
             inner = f"(?:(?!{quote}).|{quote}{quote})*+"
@@ -57,7 +64,10 @@ class CsvForm:
             inner = f"(?:(?!{quote}|{escape}).|{escape}.)*+"
         rest = f"(?:(?!{separator}).)*+"
         field = f"(?:{quote}{inner}{quote}{rest}|(?!{quote}){rest})"
-        return f"(?s)^(?:{field}{separator})*+{quote}{inner}$"
+        return (
+            f"(?s)^(?:{field}{separator})*+{quote}{inner}$",
+            f"(?s)^(?:{field}{separator})*?{quote}{inner}{quote}[ \\t]+(?:{separator}|$)",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,32 +107,31 @@ def look_at(
         value.alias("raw"),
         line.alias("line"),
         F.col("_metadata.file_path").alias("path"),
-        (F.col("_metadata.file_block_start") == 0).alias("begins"),
+        F.col("_metadata.file_block_start").alias("start"),
         F.monotonically_increasing_id().alias("place"),
     )
-    first_lines = placed.where(F.col("begins") & (F.trim("line") != ""))
+    first_lines = placed.where((F.col("start") == 0) & (F.trim("line") != ""))
     header = None
     if compare_headers and (found := first_lines.first()) is not None:
         header = str(found["line"])
     is_header = F.lit(False) if header is None else F.col("line").eqNullSafe(F.lit(header))
-    can_be_first = F.col("begins") & (F.trim("line") != "")
+    can_be_first = (F.col("start") == 0) & (F.trim("line") != "")
     quotes = _count(F.col("line"), form.quote)
-    is_open = F.lit(False) if not form.quote else (quotes > 0) & F.col("line").rlike(form.open_field)
+    is_open = is_padded = F.lit(False)
+    if form.quote:
+        open_field, padded_field = form.patterns()
+        is_open = (quotes > 0) & F.col("line").rlike(open_field)
+        is_padded = (quotes > 0) & F.col("line").rlike(padded_field)
     per_file = placed.groupBy("path").agg(
-        F.sum(quotes).alias("quotes"),
         F.count_if(is_open).alias("open"),
+        F.count_if(is_padded).alias("padded"),
         F.count_if(~F.is_valid_utf8("line")).alias("foreign"),
         F.min(F.when(can_be_first, F.col("place"))).alias("first"),
         F.min(F.when(can_be_first & is_header, F.col("place"))).alias("header"),
         F.min(F.when(can_be_first & F.col("raw").endswith("\r"), F.col("place"))).alias("carriage"),
     )
     files = [each.asDict() for each in per_file.collect()]
-    for each in files:
-        if each["open"] and each["quotes"] % 2 and form.escape == form.quote:
-            raise JobError(
-                f"{each['path']} cannot be read: a field in quotes does not end. If quotes are text there, "
-                "--read-option quote= says so."
-            )
+    _check_quotes(placed, files, form, options)
     filled = [each for each in files if each["first"] is not None]
     ends = {"\r\n" if each["carriage"] == each["first"] else "\n" for each in filled}
     return CsvLook(
@@ -133,6 +142,53 @@ def look_at(
         if header is not None
         else (),
     )
+
+
+def _check_quotes(placed: DataFrame, files: list[dict[str, Any]], form: CsvForm, options: Mapping[str, str]) -> None:
+    """Return if each quoted field ends, and a separator or the end of the line is behind it.
+
+    Raises:
+        JobError: otherwise; Spark would take the rest of the file for the field, or leave blanks out.
+    """
+    trims = any(
+        name.lower() == "ignoretrailingwhitespace" and value.lower() == "true" for name, value in options.items()
+    )
+    for each in files:
+        # Of a file with fields over several lines this cannot be told line by line.
+        if each["padded"] and not each["open"] and not trims:
+            raise JobError(
+                f"{each['path']} cannot be read: blanks stand behind the end of a quoted field. "
+                "--read-option ignoreTrailingWhiteSpace=true leaves them out."
+            )
+    if form.escape != form.quote:
+        return
+    doubtful = [str(each["path"]) for each in files if each["open"]]
+    if unended := _unended(placed, doubtful, form):
+        raise JobError(
+            f"{unended} cannot be read: a field in quotes does not end. If quotes are text there, --read-option quote= "
+            "says so."
+        )
+
+
+def _unended(placed: DataFrame, paths: list[str], form: CsvForm) -> str | None:
+    """One of these files, if the last quoted field of it does not end."""
+    if not paths:
+        return None
+    dialect = CsvDialect(separator=form.separator, quote=form.quote, encoding=form.encoding or "utf-8")
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        for path, lines in groupby(rows, lambda row: row[0]):
+            is_open = False
+            for _, line in lines:
+                is_open = dialect.ends_open(bytes(line).decode(dialect.encoding, "replace"), is_open=is_open)
+            if is_open:
+                yield pa.record_batch([pa.array([path], pa.string())], names=["path"])
+
+    lines = placed.where(F.col("path").isin(paths)) if len(paths) <= _PATHS_IN_A_CONDITION_MAX else placed
+    ordered = lines.repartition("path").sortWithinPartitions("path", "start", "place")
+    found = ordered.select("path", F.col("raw").cast("binary")).mapInArrow(look, "path STRING").first()
+    return None if found is None else str(found["path"])
 
 
 def _count(text: Column, quote: str) -> Column:

@@ -141,8 +141,11 @@ def independent_records(spark: SparkSession, source: FileSource, expressions: Re
     rows = _read(lines, work, folders)
     if source.format == "text":
         return record_rows(_chosen(rows, source, "value", folders), expressions)
-    casts = [_cast(each.name, each.dataType, work.kind) for each in columns]
-    typed = rows.select(*casts, *map(column, folders), *_line_columns(columns, casts, work, folders))
+    casts = [_cast(f"c{place}", each.dataType, work.kind) for place, each in enumerate(columns)]
+    named = [cast.alias(each.name) for cast, each in zip(casts, columns, strict=True)]
+    typed = rows.select(
+        *named, *_folder_columns(folders), F.col(CORRUPT), *_line_columns(columns, casts, named, work, folders)
+    )
     value = expressions if expressions.value is not None else replace(expressions, value=quoted(LINE))
     chosen = typed if source.where is None else chosen_rows(typed, source.where, CORRUPT)
     return record_rows(chosen, value, corrupt=CORRUPT)
@@ -161,7 +164,7 @@ def _turns_quotes_off(source: FileSource) -> bool:
 
 
 def _chosen(rows: DataFrame, source: FileSource, name: str, folders: list[str]) -> DataFrame:
-    shown = rows.select(F.col(LINE).cast("string").alias(name), *map(column, folders))
+    shown = rows.select(F.col(LINE).cast("string").alias(name), *_folder_columns(folders))
     return shown if source.where is None else chosen_rows(shown, source.where, None)
 
 
@@ -179,7 +182,7 @@ def _lines(spark: SparkSession, paths: list[str], listing: dict[str, str], folde
 
 
 def _read(lines: DataFrame, work: _Work, folders: list[str]) -> DataFrame:
-    """``lines`` as text columns, ``CORRUPT`` and ``LINE``."""
+    """``lines`` as columns of text, c0, c1, ..., those of folders, f0, f1, ..., ``CORRUPT`` and ``LINE``."""
     is_whole = work.kind == "csv" and _has_open_lines(lines, work.dialect)
     if is_whole:
         lines = lines.repartition("__path").sortWithinPartitions("__path", "__start", "__place")
@@ -187,9 +190,11 @@ def _read(lines: DataFrame, work: _Work, folders: list[str]) -> DataFrame:
     others = [f"f{place} STRING" for place in range(len(folders))]
     schema = ", ".join([*chosen, "corrupt STRING", "line BINARY", *others])
     read = lines.mapInArrow(_task_of(work, folders, is_whole=is_whole), schema)
-    named = [column(f"c{place}").alias(name) for place, name in enumerate(work.names)]
-    named += [column(f"f{place}").alias(name) for place, name in enumerate(folders)]
-    return read.select(*named, F.col("corrupt").alias(CORRUPT), F.col("line").alias(LINE))
+    return read.withColumnsRenamed({"corrupt": CORRUPT, "line": LINE})
+
+
+def _folder_columns(folders: list[str]) -> list[Column]:
+    return [F.col(f"f{place}").alias(name) for place, name in enumerate(folders)]
 
 
 def _has_open_lines(lines: DataFrame, dialect: CsvDialect) -> bool:
@@ -263,27 +268,23 @@ def _kind(kind: DataType) -> str:
 
 
 def _cast(name: str, kind: DataType, source: str) -> Column:
-    text = column(name)
+    text = F.col(name)
     if source == "json" and _kind(kind) == "nested":
         whole = F.concat(F.lit('{"v":'), text, F.lit("}"))
-        return F.from_json(whole, StructType().add("v", kind))["v"].alias(name)
-    return (text if isinstance(kind, StringType) else text.try_cast(kind)).alias(name)
+        return F.from_json(whole, StructType().add("v", kind))["v"]
+    return text if isinstance(kind, StringType) else text.try_cast(kind)
 
 
-def _line_columns(columns: StructType, casts: list[Column], work: _Work, folders: list[str]) -> list[Column]:
-    """``CORRUPT``, ``LINE`` and ``LINE_REASON``: a text that is not of its column's type is no record."""
-    misfits = [
-        column(each.name).isNotNull() & cast.isNull()
-        for each, cast in zip(columns, casts, strict=True)
-        if not isinstance(each.dataType, StringType)
-    ]
-    whole = F.to_json(F.struct(*casts, *map(column, folders)), JSON_OPTIONS).cast("binary")
-    is_written = work.has_own_value or work.kind == "json"
+def _line_columns(
+    columns: StructType, casts: list[Column], named: list[Column], work: _Work, folders: list[str]
+) -> list[Column]:
+    """``LINE`` and ``LINE_REASON``: a text that is not of its column's type is no record."""
     misfit = F.lit(False)
-    for each in misfits:
-        misfit = misfit | each
-    return [
-        F.col(CORRUPT),
-        (F.col(LINE) if is_written else whole).alias(LINE),
-        F.when(misfit, F.lit(DOES_NOT_FIT)).alias(LINE_REASON),
-    ]
+    for place, (each, cast) in enumerate(zip(columns, casts, strict=True)):
+        if not isinstance(each.dataType, StringType):
+            misfit = misfit | (F.col(f"c{place}").isNotNull() & cast.isNull())
+    is_written = work.has_own_value or work.kind == "json"
+    value = F.col(LINE)
+    if not is_written:
+        value = F.to_json(F.struct(*named, *_folder_columns(folders)), JSON_OPTIONS).cast("binary")
+    return [value.alias(LINE), F.when(misfit, F.lit(DOES_NOT_FIT)).alias(LINE_REASON)]

@@ -36,17 +36,29 @@ class CsvDialect:
     quote: str = '"'
     encoding: str = "utf-8"
 
-    def is_open(self, record: str) -> bool:
-        """Whether a quoted field goes on in the next line."""
-        if not self.quote or self.quote not in record:
+    def ends_open(self, line: str, *, is_open: bool) -> bool:
+        """Whether a quoted field goes on behind ``line``, of a record or, if ``is_open``, of such a field."""
+        if not self.quote or (not is_open and self.quote not in line):
             return False
-        try:
-            self.fields(record)
-        except _OpenFieldError:
-            return True
-        except NoRecordError:
-            return False
-        return False
+        place = 0
+        while True:
+            if is_open:
+                end = line.find(self.quote, place)
+                if end < 0:
+                    return True
+                place = end + len(self.quote)
+                if line.startswith(self.quote, place):
+                    place += len(self.quote)
+                    continue
+            elif line.startswith(self.quote, place):
+                is_open = True
+                place += len(self.quote)
+                continue
+            end = line.find(self.separator, place)
+            if end < 0:
+                return False
+            is_open = False
+            place = end + len(self.separator)
 
     def fields(self, record: str) -> list[str | None]:
         """The fields; ``None`` for one that is empty and has no quotes.
@@ -79,16 +91,12 @@ class CsvDialect:
         while True:
             end = record.find(self.quote, place)
             if end < 0:
-                raise _OpenFieldError("a quoted field does not end")
+                raise NoRecordError("a quoted field does not end")
             parts.append(record[place:end])
             place = end + len(self.quote)
             if not record.startswith(self.quote, place):
                 return self.quote.join(parts), place
             place += len(self.quote)
-
-
-class _OpenFieldError(NoRecordError):
-    """A quoted field does not end where the text does."""
 
 
 def csv_records(pieces: Iterable[bytes], dialect: CsvDialect) -> Iterator[bytes]:
@@ -97,11 +105,13 @@ def csv_records(pieces: Iterable[bytes], dialect: CsvDialect) -> Iterator[bytes]
     Without a field that goes over several lines CR ends a record too.
     """
     kept: list[bytes] = []
+    is_open = False
     for piece in pieces:
         kept.append(piece)
-        record = b"\n".join(kept)
-        if dialect.is_open(record.decode(dialect.encoding, "replace")):
+        is_open = dialect.ends_open(piece.decode(dialect.encoding, "replace"), is_open=is_open)
+        if is_open:
             continue
+        record = b"\n".join(kept)
         kept = []
         whole = record.removesuffix(b"\r")
         parts = [whole] if dialect.quote and dialect.quote.encode() in whole else whole.split(b"\r")
