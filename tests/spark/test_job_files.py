@@ -128,7 +128,10 @@ def test_headers_are_compared_wherever_the_files_are(spark: SparkSession, tmp_pa
     for day in (1, 2):
         (tmp_path / f"in/day={day}").mkdir(parents=True)
         (tmp_path / f"in/day={day}/a b%20[{day}].csv").write_text(",a\n1,2\n")
-    assert [tuple(row) for row in rows_of(spark, str(tmp_path / "in"), format="csv")] == [("1", "2", "1"), ("1", "2", "2")]
+    assert [tuple(row) for row in rows_of(spark, str(tmp_path / "in"), format="csv")] == [
+        ("1", "2", "1"),
+        ("1", "2", "2"),
+    ]
 
 
 def test_columns_are_taken_by_position_where_that_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:

@@ -200,9 +200,8 @@ def _load(
     FILE may be CSV (RFC 4180, with a header line), JSON lines, Parquet, ORC, text, or Avro where Spark has its package.
     EXPR are SQL expressions over its columns. Without --value a line of JSON or text is written as it stands in the
     file, and any other row as JSON. Fields of CSV are text, unless --schema or --read-option inferSchema=true asks for
-    types. The first row that cannot be a record ends the load, unless --rejects-to, --rejects-topic or --skip-rejects
-    says where such rows go. What ends early leaves nothing visible. A topic keeps records for 7 days by their
-    timestamps: older rows are refused, unless retention.ms says otherwise.
+    types. The first row that cannot be a record ends the load, unless --skip-rejects or --rejects-... is given. What
+    ends early leaves nothing visible. A topic keeps records for 7 days: older rows are refused.
 
     \b
     Examples:
