@@ -165,7 +165,9 @@ def plant_guessed_types(patch: pytest.MonkeyPatch) -> None:
 
 
 def plant_lines_for_records(patch: pytest.MonkeyPatch) -> None:
-    look = CsvLook(has_open_lines=False, has_foreign_bytes=False, line_end="\n", other_headers=())
+    look = CsvLook(
+        has_open_lines=False, has_foreign_bytes=False, line_end="\n", headers_to_compare=(), has_headers=False
+    )
     patch.setattr(csv_files, "look_at", lambda *_, **__: look)
 
 

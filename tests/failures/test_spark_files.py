@@ -9,7 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyarrow import parquet
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rollway.spark.jobs import (
@@ -246,6 +248,15 @@ def test_a_line_that_is_not_one_object_is_rejected(files: Files, line: str, sche
     assert sum(files.rejected.values()) == 1
 
 
+def test_bad_lines_are_kept_left_out_or_fatal_by_mode(files: Files) -> None:
+    text = '{"a":1}\nno json\n{"a":"x"}\n'
+    lines = text.encode().splitlines()
+    for mode, expected in [("PERMISSIVE", lines), ("DROPMALFORMED", lines[:1])]:
+        assert files.values(text, "in.json", schema="a INT", options={"mode": mode}) == expected
+    with pytest.raises((PySparkException, Py4JJavaError), match="FAILFAST"):
+        files.load(text, "in.json", schema="a INT", options={"mode": "FAILFAST"}, expressions={"key": "a"})
+
+
 def test_keys_that_differ_by_case_are_kept(files: Files) -> None:
     lines = (INPUTS / "keys-by-case.json").read_bytes()
     assert files.values(lines, "in.json") == lines.splitlines()
@@ -337,6 +348,16 @@ def test_nanoseconds_are_told_the_setting_that_reads_them(files: Files, spark: S
 
 
 # Many files
+
+
+def test_a_header_that_only_one_file_has_is_refused(files: Files, tmp_path: Path) -> None:
+    """Whichever file Spark looks at first."""
+    (tmp_path / "in").mkdir()
+    for number in range(5):
+        header = ",b" if number == 0 else ",a"
+        (tmp_path / f"in/{number}.csv").write_text(f"{header}\n{number},x\n" + "1,x\n" * number)
+    with pytest.raises(JobError, match=r"\.csv cannot be read: its header line has other columns"):
+        files.load_files([str(tmp_path / "in")], format="csv")
 
 
 def test_headers_of_many_files_are_looked_at_in_one_pass(

@@ -93,7 +93,9 @@ def _looked(
     """What the lines are like, and the options with which Spark reads such lines as they are."""
     if form.is_of_wide_characters:
         several = {} if _has(options, "multiline") else {"multiLine": "true"}
-        return CsvLook(has_open_lines=False, has_foreign_bytes=False, line_end="", other_headers=()), options | several
+        return CsvLook(
+            has_open_lines=False, has_foreign_bytes=False, line_end="", headers_to_compare=(), has_headers=False
+        ), options | several
     compare_headers = _is_on(options, "header") and any(map(_is_made_up, enumerate(names)))
     look = look_at(spark, discovering, paths, options, form, compare_headers=compare_headers)
     if look.has_open_lines and not _is_on(options, "multiline"):
@@ -205,9 +207,9 @@ def _header_check(
         return {}
     if not any(map(_is_made_up, enumerate(found.columns))):
         return {"enforceSchema": "false"}
-    # Spark's check would miss the names that Spark gave columns without one, or with the same. Where a first line is
-    # the same as that of the first file, so are the columns.
-    for file in look.other_headers or (found.inputFiles() if not look.line_end and len(found.inputFiles()) > 1 else ()):
+    # Spark's check would miss the names that Spark gave columns without one, or with the same.
+    files = list(look.headers_to_compare) if look.has_headers else found.inputFiles()
+    for file in files if len(found.inputFiles()) > 1 else []:
         path = unquote(file)
         of_folders = {part.partition("=")[0] for part in path.split("/") if "=" in part}
         expected = [name for name in found.columns if name not in of_folders]

@@ -80,8 +80,11 @@ class CsvLook:
     """A line is not UTF-8, though it should be."""
     line_end: str
     """What ends the first line of each file; empty if they differ."""
-    other_headers: tuple[str, ...]
-    """Files whose first line is not that of the first file. Only looked for if asked for."""
+    headers_to_compare: tuple[str, ...]
+    """Files whose headers stand for those of all: of files that begin with the same line there is one. Only looked for
+    if asked for."""
+    has_headers: bool
+    """Whether they were looked for."""
 
 
 def look_at(
@@ -138,10 +141,16 @@ def look_at(
         has_open_lines=any(each["open"] for each in files),
         has_foreign_bytes=not form.encoding and any(each["foreign"] for each in files),
         line_end=ends.pop() if len(ends) == 1 else "",
-        other_headers=tuple(str(each["path"]) for each in filled if each["header"] != each["first"])
-        if header is not None
-        else (),
+        headers_to_compare=_headers_to_compare(filled) if header is not None else (),
+        has_headers=compare_headers,
     )
+
+
+def _headers_to_compare(filled: list[dict[str, Any]]) -> tuple[str, ...]:
+    """One of the files that begin with the same line, for all of them, and those that begin with another."""
+    same = [str(each["path"]) for each in filled if each["header"] == each["first"]]
+    others = [str(each["path"]) for each in filled if each["header"] != each["first"]]
+    return (*same[:1], *others) if len(filled) > 1 else ()
 
 
 def _check_quotes(placed: DataFrame, files: list[dict[str, Any]], form: CsvForm, options: Mapping[str, str]) -> None:

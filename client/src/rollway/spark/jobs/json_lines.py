@@ -77,7 +77,7 @@ def read_json_lines(
         return lines.select(line, reason, *map(column, folders))
     own = [each for each in columns if each.name not in (corrupt, *folders)]
     fields = [*own, StructField(corrupt, StringType())]
-    mode = next((value for name, value in options.items() if name.lower() == "mode"), "PERMISSIVE").upper()
+    mode = next((value for name, value in options.items() if name.lower() == "mode"), "").upper()
     given = {name: value for name, value in options.items() if name.lower() not in _OF_OTHERS}
     given |= {"columnNameOfCorruptRecord": corrupt, "mode": "FAILFAST" if mode == "FAILFAST" else "PERMISSIVE"}
     texts = [each for each in own if isinstance(each.dataType, StringType)]
@@ -102,6 +102,9 @@ def read_json_lines(
         # Within an object numbers stay numbers.
         is_whole = chosen[at].startswith("{") | chosen[at].startswith("[")
         chosen[at] = F.when(is_whole, chosen[at]).otherwise(F.coalesce(F.col(_TEXTS)[str(place)], chosen[at]))
+    if mode == "PERMISSIVE":
+        # Bad lines are asked for.
+        reason = F.lit(None).cast("string")
     named = [found.alias(each.name) for found, each in zip(chosen, own, strict=True)]
     rows = rows.select(*named, *map(column, folders), bad_line.alias(corrupt), line, reason.alias(LINE_REASON))
     return rows.where(F.col(LINE_REASON).isNull()) if mode == "DROPMALFORMED" else rows
