@@ -8,9 +8,10 @@ made the session. In any other thread ``df.write.format("rollway").save()`` and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 
@@ -33,7 +34,9 @@ def active_session(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
+        # A JVM that has ended has no threads either, and what ended it says more.
+        with suppress(Py4JError):
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()

@@ -133,17 +133,15 @@ def write_records(
         # The option would win over the column.
         writer = writer.option("topic", target.topic)
     writer = writer.option("jobId", job.job_id).mode("append")
-    try:
-        with (
-            _kept_open(client, job),
-            progress.during(f"writing to {target}", how_far),
-            active_session(rows.sparkSession),
-        ):
-            writer.save()
-    except BaseException:
-        with suppress(RollwayError):
-            client.abort_job(job.job_id)
-        raise
+    # Outermost: a job that is interrupted is aborted before anything is asked of the JVM again.
+    with active_session(rows.sparkSession):
+        try:
+            with _kept_open(client, job), progress.during(f"writing to {target}", how_far):
+                writer.save()
+        except BaseException:
+            with suppress(RollwayError):
+                client.abort_job(job.job_id)
+            raise
     done = client.find_job(job.job_id)
     own = [each for each in done.partitions if each.topic == target.topic]
     return Written(
