@@ -22,7 +22,7 @@ set_quick_java(os.environ)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SPARK = "tests/spark/"
+SPARK = ("tests/spark/", "tests/failures/test_spark_")
 ONE_BY_ONE = ("tests/bench/", "tests/crash/", "tests/differential/", "tests/docs/", "tests/histories/")
 """Long tests that share nothing: the processes that are done with their files take them one by one."""
 
@@ -35,7 +35,7 @@ class FilesAndLongTests(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(SPARK):
-            return SPARK
+            return SPARK[0]
         return nodeid if nodeid.startswith(ONE_BY_ONE) else nodeid.partition("::")[0]
 
 

@@ -81,6 +81,11 @@ def end_session(session: SparkSession) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    # Tests elsewhere import this fixture, which is then another one to pytest: the first to begin is the last to end.
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
     directory = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment().items():

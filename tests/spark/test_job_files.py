@@ -38,7 +38,7 @@ def test_columns_of_tsv_end_at_tabs(spark: SparkSession, tmp_path: Path, name: s
     lines.write.option("compression", "gzip" if name.endswith(".gz") else "none").text(str(tmp_path / "lines"))
     (part,) = (tmp_path / "lines").glob("part-*")
     path = str(part.rename(tmp_path / name))
-    assert rows_of(spark, path) == [Row(id=1, name="Ann, Bob")]
+    assert rows_of(spark, path) == [Row(id="1", name="Ann, Bob")]
     assert rows_of(spark, path, options={"SEP": ","}) == [Row(**{"id\tname": "1\tAnn"})]
 
 
@@ -86,7 +86,7 @@ def test_times_without_a_date_stay_as_they_are(spark: SparkSession, tmp_path: Pa
     """Spark takes them as times of today, also where it finds the types."""
     path = tmp_path / "in.csv"
     path.write_text("a,b,c\n2013-07-04 10:30:00,10:30,2013-07-04\n2013-07-04 11:00:00,T9:15:01,2013-07-05 01:00:00\n")
-    rows = rows_of(spark, str(path))
+    rows = rows_of(spark, str(path), options={"inferSchema": "true"})
     assert [row.b for row in rows] == ["10:30", "T9:15:01"]
     assert [type(each) for each in rows[0]] == [datetime, str, datetime]
     records = record_rows(read_files(spark, FileSource(paths=(str(path),)))[0], RecordExpressions(timestamp="b"))
@@ -113,9 +113,9 @@ def test_files_with_other_headers_are_refused(
 @pytest.mark.parametrize("header", ["buy,sell", ",sell", "sell,sell", "a0,b"])
 def test_files_with_the_same_header_are_read_together(spark: SparkSession, tmp_path: Path, header: str) -> None:
     path = written(tmp_path / "in", one=f"{header}|1,2|", two=f"{header}|3,4|", three="")
-    assert [tuple(row) for row in rows_of(spark, path)] == [(1, 2), (3, 4)]
+    assert [tuple(row) for row in rows_of(spark, path)] == [("1", "2"), ("3", "4")]
     (tmp_path / "in/two.csv").unlink()
-    assert [tuple(row) for row in rows_of(spark, path)] == [(1, 2)]
+    assert [tuple(row) for row in rows_of(spark, path)] == [("1", "2")]
 
 
 def test_files_with_other_headers_are_refused_where_spark_made_up_names(spark: SparkSession, tmp_path: Path) -> None:
@@ -128,7 +128,10 @@ def test_headers_are_compared_wherever_the_files_are(spark: SparkSession, tmp_pa
     for day in (1, 2):
         (tmp_path / f"in/day={day}").mkdir(parents=True)
         (tmp_path / f"in/day={day}/a b%20[{day}].csv").write_text(",a\n1,2\n")
-    assert [tuple(row) for row in rows_of(spark, str(tmp_path / "in"), format="csv")] == [(1, 2, 1), (1, 2, 2)]
+    assert [tuple(row) for row in rows_of(spark, str(tmp_path / "in"), format="csv")] == [
+        ("1", "2", "1"),
+        ("1", "2", "2"),
+    ]
 
 
 def test_columns_are_taken_by_position_where_that_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
@@ -144,7 +147,7 @@ def test_columns_that_only_some_files_have_are_read(spark: SparkSession, tmp_pat
     spark.sql("SELECT 1 AS a").write.format(kind).save(str(folder / "d=1"))
     spark.sql("SELECT 2 AS a, 9.5D AS discount").write.format(kind).save(str(folder / "d=2"))
     rows = rows_of(spark, str(folder))
-    assert [(row.a, row.discount, row.d) for row in rows] == [(1, None, 1), (2, 9.5, 2)]
+    assert [(row.a, row.discount, row.d) for row in rows] == [(1, None, "1"), (2, 9.5, "2")]
     spark.sql("SELECT 'x' AS a").write.format(kind).save(str(folder / "d=3"))
     with pytest.raises(JobError, match=rf"in.{kind} cannot be read as {kind}: .* --schema says which") as raised:
         rows_of(spark, str(folder))

@@ -29,8 +29,8 @@ def test_a_row_is_json_unless_an_expression_says_otherwise(spark: SparkSession, 
     rows, corrupt = read_files(spark, FileSource(paths=(str(tmp_path / "in.csv"),)))
     found = records_of(record_rows(rows, RecordExpressions(key="carrier"), corrupt=corrupt))
     assert [(each["key"], json.loads(str(each["value"], "utf-8"))) for each in found] == [
-        (b"UA", {"carrier": "UA", "flight": 1545, "minute": 15}),
-        (b"AA", {"carrier": "AA", "flight": 1141, "minute": 40}),
+        (b"UA", {"carrier": "UA", "flight": "1545", "minute": "15"}),
+        (b"AA", {"carrier": "AA", "flight": "1141", "minute": "40"}),
     ]
     assert all(each[REASON] is None and each[SOURCE] is None for each in found)
 

@@ -197,11 +197,11 @@ def _load(
 ) -> None:
     """Load files into a topic, every row once.
 
-    FILE may be CSV (with a header line), JSON lines, Parquet, ORC, text, or Avro where Spark has its package. EXPR
-    are SQL expressions over its columns. Without --value a row is written as JSON, a line of text as it is. The first
-    row that cannot be a record ends the load, unless it is told where such rows go. What ends early leaves nothing
-    visible. A topic keeps records for 7 days by their timestamps: older rows are refused, unless retention.ms says
-    otherwise.
+    FILE may be CSV (RFC 4180, with a header line), JSON lines, Parquet, ORC, text, or Avro where Spark has its package.
+    EXPR are SQL expressions over its columns. Without --value a line of JSON or text is written as it stands in the
+    file, and any other row as JSON. Fields of CSV are text, unless --schema or --read-option inferSchema=true asks for
+    types. The first row that cannot be a record ends the load, unless --skip-rejects or --rejects-... is given. What
+    ends early leaves nothing visible. A topic keeps records for 7 days: older rows are refused.
 
     \b
     Examples:
@@ -365,9 +365,10 @@ def _compare(
 ) -> None:
     """Compare two topics, or a topic and files; exit status 3 and the first difference if they differ.
 
-    Two topics must have the same records in the same order in each partition; offsets may differ. Files are read and
-    turned into records as load does it, and must have the same records in any order; rows that cannot be records are a
-    difference, too, unless they are skipped.
+    Two topics must have the same records in the same order in each partition; offsets may differ. Files must have the
+    same records in any order; rows that cannot be records are also a difference, unless they are skipped. CSV, JSON
+    lines and text are read by other means than load has, so what a load changed is found. Other files are read as load
+    reads them, which the report says.
 
     \b
     Examples:

@@ -13,6 +13,7 @@ from rollway.spark.jobs.digests import NOTHING, digests_by, row_hash, whole_dige
 from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.expressions import REASON, RecordExpressions, record_rows, told_reasons
 from rollway.spark.jobs.file_sources import FileSource, read_files
+from rollway.spark.jobs.independent_reading import independent_records, why_not_independent
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place
 from rollway.spark.jobs.progress import Progress, SilentProgress, tasks_done
 from rollway.spark.jobs.reports import JobReport, counted
@@ -24,7 +25,11 @@ SHOWN_CHARACTERS_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareRequest:
-    """A topic, and what it should be equal to: another topic, or files read as ``load`` reads them.
+    """A topic, and what it should be equal to: another topic, or the records that files should become.
+
+    CSV, lines of JSON and text are read by other means than ``load`` reads them, so that what a load has changed is a
+    difference. Other formats, and read options that only Spark's readers know, are read as ``load`` reads them, which
+    the report says.
 
     Two topics are compared record by record in each partition, files and a topic as bags: how often each record is
     there. ``any_order`` compares topics as bags too, whatever their partitions. ``ignored`` are parts of records that
@@ -74,6 +79,8 @@ class _Side:
     name: str
     rows: DataFrame
     range: TopicRange | None = None
+    note: str | None = None
+    """What the comparison cannot see."""
 
     @property
     def records(self) -> DataFrame:
@@ -108,13 +115,13 @@ def compare(
     details = {**details, "compared": list(request.compared), "in_order": request.is_ordered, **_ranges(left, right)}
     seconds = time.monotonic() - started
     what = ", ".join(request.compared)
-    lines: tuple[str, ...] = ()
+    lines: tuple[str, ...] = () if right.note is None else (right.note,)
     if isinstance(request.right, FileSource):
-        details["rejected"] = rejected
+        details |= {"rejected": rejected, "is_independent": right.note is None}
     if rejected:
         number = sum(rejected.values())
         told = f"{counted(number, 'row')} of {right.name} cannot become {'a record' if number == 1 else 'records'}"
-        lines = (f"{told}: {told_reasons(rejected)}",)
+        lines = (*lines, f"{told}: {told_reasons(rejected)}")
         if difference is None and not request.skip_rejects:
             difference = _Difference(f"the same {counted(rows, 'record')}, but {told}.", {"rejected": rejected}, ())
     if difference is None:
@@ -160,9 +167,14 @@ def _topic_side(spark: SparkSession, address: TopicAddress, request: CompareRequ
 
 
 def _file_side(spark: SparkSession, source: FileSource, request: CompareRequest) -> _Side:
+    why = why_not_independent(source)
+    if why is None:
+        records = independent_records(spark, source, request.expressions)
+        return _Side(str(source), _comparable(records, request, (REASON,)))
     rows, corrupt = read_files(spark, source)
     records = record_rows(rows, request.expressions, corrupt=corrupt)
-    return _Side(str(source), _comparable(records, request, (REASON,)))
+    note = f"{source} is read as load reads it, because {why}: what load changes cannot be seen"
+    return _Side(str(source), _comparable(records, request, (REASON,)), note=note)
 
 
 def _comparable(rows: DataFrame, request: CompareRequest, kept: tuple[str, ...]) -> DataFrame:

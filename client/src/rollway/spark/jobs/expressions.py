@@ -15,6 +15,8 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     DateType,
+    DecimalType,
+    FractionalType,
     IntegralType,
     MapType,
     StringType,
@@ -24,6 +26,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from rollway.spark.jobs.columns import LINE, LINE_REASON, column, star_without
 from rollway.spark.jobs.errors import JobUsageError
 
 REASON = "__reason"
@@ -39,8 +42,18 @@ HEADER_OVERHEAD_BYTES = 10
 # Spark counts microseconds in 64 bits.
 _TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 
+JSON_OPTIONS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+"""Of values that are written as JSON. Spark's own leave out what is below a millisecond."""
+
 UNDATED = r"^[\x00-\x20]*T?\d{1,2}:"
 """Strings that Spark takes as a time of today."""
+
+# A day without hyphens, and milliseconds: Spark takes neither.
+_LONG_NUMBER = r"^\d{8,}$"
+NUMBER_AS_TEXT = "the timestamp is a number as text: cast(... AS BIGINT) makes milliseconds of it"
 
 # The exceptions of a Java stack trace, as py4j prints it: the outermost behind a colon.
 _JAVA_CAUSE = re.compile(r"^(?:Caused by)?: ((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?:: (.*))?$", re.MULTILINE)
@@ -59,7 +72,8 @@ OTHER_HEADER = (
 class RecordExpressions:
     """SQL expressions over the columns of the source, as in ``selectExpr``.
 
-    ``value`` unless given: the column ``value`` of a text file, otherwise the whole row as JSON (nulls left out). A
+    ``value`` unless given: the column ``value`` of a text file, a line of JSON as it stands in the file, otherwise the
+    whole row as JSON (nulls left out). A
     key or value that is neither string nor binary is written as text, a struct, map or array as JSON. ``timestamp``
     may be a timestamp, a date, a string that is one, or milliseconds since the epoch. A string that is a time without a
     date is none, though Spark takes it as one of today.
@@ -70,6 +84,11 @@ class RecordExpressions:
     headers: str | None = None
     timestamp: str | None = None
     partition: str | None = None
+
+    @property
+    def need_columns(self) -> bool:
+        """Whether there is one at all: a row as it stands in the file needs none."""
+        return any(each is not None for each in (self.key, self.value, self.headers, self.timestamp, self.partition))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +109,25 @@ def record_rows(
     *,
     corrupt: str | None = None,
     limits: RecordLimits = RecordLimits(),
+    has_guessed_numbers: bool = False,
 ) -> DataFrame:
     """``source`` as records: key, value, headers, timestamp, partition (those asked for), ``REASON`` and ``SOURCE``.
 
     ``REASON`` is null for rows that can be written, else why not; ``SOURCE`` is then the row as text. ``corrupt``
     names the column in which Spark put lines it could not read. A source without columns is one without rows.
 
+    ``has_guessed_numbers``: floating-point columns are so because Spark found it, and print otherwise than they stand
+    in the file.
+
     Raises:
         JobUsageError: an expression is wrong, or has a type that cannot become what it is for.
     """
     if not source.columns:
         return _no_records(source, expressions)
-    plain = [name for name in source.columns if name != corrupt]
-    text = plain == ["value"] and isinstance(source.schema["value"].dataType, StringType | BinaryType)
-    whole = F.col("value") if text else F.to_json(F.struct(*[F.col(f"`{name}`") for name in plain]))
-    reader = _Expressions(source)
+    hidden = [name for name in (LINE, LINE_REASON, corrupt) if name in source.columns]
+    plain = [name for name in source.columns if name not in hidden]
+    whole = _whole(source, plain)
+    reader = _Expressions(source, plain, hidden, has_guessed_numbers=has_guessed_numbers)
     columns: list[Column] = []
     if expressions.key is not None:
         columns.append(reader.bytes_of("key", expressions.key).alias("key"))
@@ -116,13 +139,18 @@ def record_rows(
     if expressions.headers is not None:
         columns.append(reader.headers_of(expressions.headers).alias("headers"))
     if expressions.timestamp is not None:
-        timestamp, is_undated = reader.timestamp_of(expressions.timestamp)
-        columns += [timestamp.alias("timestamp"), is_undated.alias("__undated")]
+        timestamp, no_time = reader.timestamp_of(expressions.timestamp)
+        columns += [timestamp.alias("timestamp"), no_time.alias("__no_time")]
     if expressions.partition is not None:
         columns.append(reader.partition_of(expressions.partition).alias("partition"))
-    unreadable = F.lit(None).cast("string") if corrupt is None else F.col(f"`{corrupt}`")
-    rows = source.select(*columns, unreadable.alias("__corrupt"), whole.cast("string").alias("__whole"))
+    nothing = F.lit(None).cast("string")
+    unreadable = nothing if corrupt is None else column(corrupt)
+    line_reason = column(LINE_REASON) if LINE_REASON in hidden else nothing
+    rows = source.select(
+        *columns, unreadable.alias("__corrupt"), whole.cast("string").alias("__whole"), line_reason.alias("__line")
+    )
     reason = F.coalesce(
+        F.col("__line"),
         F.when(F.col("__corrupt").isNotNull(), F.lit("the line does not fit the columns")),
         *_reasons(expressions, limits),
     )
@@ -130,11 +158,20 @@ def record_rows(
     judged = (
         rows.withColumn(REASON, reason)
         .withColumn(SOURCE, F.when(F.col(REASON).isNotNull(), shown))
-        .drop("__corrupt", "__whole", "__undated")
+        .drop("__corrupt", "__whole", "__no_time", "__line")
     )
     if expressions.partition is None:
         return judged
     return judged.withColumn("partition", F.col("partition").try_cast("int"))
+
+
+def _whole(source: DataFrame, names: Sequence[str]) -> Column:
+    """The row as it is written where no expression says otherwise."""
+    if LINE in source.columns:
+        return column(LINE)
+    if list(names) == ["value"] and isinstance(source.schema["value"].dataType, StringType | BinaryType):
+        return F.col("value")
+    return F.to_json(F.struct(*map(column, names)), JSON_OPTIONS)
 
 
 def _no_records(source: DataFrame, expressions: RecordExpressions) -> DataFrame:
@@ -188,7 +225,7 @@ def _with_header(size: Column, header: Column) -> Column:
 def _timestamp_reasons(timestamp: Column, limits: RecordLimits) -> list[Column]:
     the_topics = "than the topic's message.timestamp"
     reasons = [
-        F.when(F.col("__undated"), F.lit("the timestamp is a time without a date")),
+        F.col("__no_time"),
         F.when(timestamp.isNull(), F.lit("there is no timestamp")),
         F.when(timestamp < _at(0), F.lit("the timestamp is before 1970")),
         F.when(timestamp >= _at(_TIMESTAMP_MS_MAX), F.lit("the timestamp is too large for milliseconds since 1970")),
@@ -209,24 +246,38 @@ def _at(milliseconds: int) -> Column:
 class _Expressions:
     """Expressions over one source, with errors that name the option and the columns there are."""
 
-    def __init__(self, source: DataFrame) -> None:
+    def __init__(
+        self, source: DataFrame, plain: Sequence[str], hidden: Sequence[str], *, has_guessed_numbers: bool
+    ) -> None:
         self._source = source
+        self._plain = plain
+        self._hidden = hidden
+        self._has_guessed_numbers = has_guessed_numbers
 
     def bytes_of(self, option: str, expression: str) -> Column:
-        return _as_bytes(*self._resolve(option, expression))
+        chosen, kind = self._resolve(option, expression)
+        if self._has_guessed_numbers and isinstance(kind, FractionalType) and not isinstance(kind, DecimalType):
+            raise JobUsageError(
+                f"--{option} {expression!r} is a {kind.simpleString()}, which may print otherwise than it stands in "
+                "the file, 1.10 as 1.1: --schema with the column as STRING keeps its text, cast(... AS STRING) takes "
+                "what Spark prints."
+            )
+        return _as_bytes(chosen, kind)
 
     def timestamp_of(self, expression: str) -> tuple[Column, Column]:
-        """The timestamp, and whether it is a time without a date."""
-        column, kind = self._resolve("timestamp", expression)
+        """The timestamp, and why it is none, though there is a text for it."""
+        chosen, kind = self._resolve("timestamp", expression)
+        nothing = F.lit(None).cast("string")
         match kind:
             case TimestampType():
-                return column, F.lit(False)
+                return chosen, nothing
             case StringType():
-                return column.try_cast("timestamp"), F.coalesce(column.rlike(UNDATED), F.lit(False))
+                reason = F.when(chosen.rlike(UNDATED), F.lit("the timestamp is a time without a date"))
+                return chosen.try_cast("timestamp"), reason.when(chosen.rlike(_LONG_NUMBER), F.lit(NUMBER_AS_TEXT))
             case TimestampNTZType() | DateType():
-                return column.try_cast("timestamp"), F.lit(False)
+                return chosen.try_cast("timestamp"), nothing
             case IntegralType():
-                return _of_milliseconds(column.cast("bigint")), F.lit(False)
+                return _of_milliseconds(chosen.cast("bigint")), nothing
         raise JobUsageError(
             f"--timestamp {expression!r} is {kind.simpleString()}: a timestamp, date, string or whole number of "
             "milliseconds is needed."
@@ -234,38 +285,42 @@ class _Expressions:
 
     def partition_of(self, expression: str) -> Column:
         """In 64 bits: what does not fit into 32 is to be told from what does."""
-        column, kind = self._resolve("partition-by", expression)
+        chosen, kind = self._resolve("partition-by", expression)
         if not isinstance(kind, IntegralType):
-            raise JobUsageError(f"--partition-by {expression!r} is {kind.simpleString()}: a whole number is needed.")
-        return column.cast("bigint")
+            hint = ", and cast(... AS BIGINT) makes one of text" if isinstance(kind, StringType) else ""
+            raise JobUsageError(
+                f"--partition-by {expression!r} is {kind.simpleString()}: a whole number is needed{hint}."
+            )
+        return chosen.cast("bigint")
 
     def headers_of(self, expression: str) -> Column:
-        column, kind = self._resolve("headers", expression)
+        chosen, kind = self._resolve("headers", expression)
         if isinstance(kind, MapType):
-            return _headers(F.map_entries(column), ("key", "value"), kind.valueType)
+            return _headers(F.map_entries(chosen), ("key", "value"), kind.valueType)
         if isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType):
             match kind.elementType.fields:
                 case [key, value]:
-                    return _headers(column, (key.name, value.name), value.dataType)
+                    return _headers(chosen, (key.name, value.name), value.dataType)
         raise JobUsageError(
             f"--headers {expression!r} is {kind.simpleString()}: a map, or an array of structs of a key "
             "and a value is needed."
         )
 
     def _resolve(self, option: str, expression: str) -> tuple[Column, DataType]:
-        column = F.expr(expression) if expression.strip() else None
-        if column is None:
+        if not expression.strip():
             raise JobUsageError(f"--{option} is empty.")
+        chosen = F.expr(star_without(expression, self._hidden))
         try:
-            fields = self._source.select(column).schema.fields
+            fields = self._source.select(chosen).schema.fields
         except PySparkException as error:
             raise JobUsageError(
-                f"--{option} {expression!r} cannot be used: {first_sentence(error)} The columns are "
-                f"{_listed(self._source.columns)}."
+                f"--{option} {expression!r} cannot be used: {explained_name(error)} The columns are "
+                f"{_listed(self._plain)}."
             ) from None
         if len(fields) != 1:
             raise JobUsageError(f"--{option} {expression!r} is {len(fields)} columns: one is needed.")
-        return column, fields[0].dataType
+        # A star is no column, though it may be the name of one.
+        return (column(fields[0].name) if expression.strip() == "*" else chosen), fields[0].dataType
 
 
 def _of_milliseconds(number: Column) -> Column:
@@ -282,7 +337,7 @@ def _as_bytes(column: Column, kind: DataType) -> Column:
         case StringType():
             return column.cast("binary")
         case StructType() | MapType() | ArrayType() | VariantType():
-            return F.to_json(column).cast("binary")
+            return F.to_json(column, JSON_OPTIONS).cast("binary")
         case _:
             return column.cast("string").cast("binary")
 
@@ -311,6 +366,14 @@ def first_sentence(error: BaseException) -> str:
     line = line or next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     line = _plain(line)
     return line if line.endswith((".", "?", "!")) else f"{line}."
+
+
+def explained_name(error: BaseException) -> str:
+    """``first_sentence``, and what helps if a name is that of two columns."""
+    sentence = first_sentence(error)
+    if "AMBIGUOUS_REFERENCE" in str(error):
+        return f"{sentence} --conf spark.sql.caseSensitive=true, before the job, tells names apart that differ by case."
+    return sentence
 
 
 def _java_sentence(trace: str) -> str:

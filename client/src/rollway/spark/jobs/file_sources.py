@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import unquote
+from functools import reduce
+from operator import or_
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
-from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StringType, StructType
 
+from rollway.spark.jobs.columns import LINE, LINE_REASON, column, star_without
+from rollway.spark.jobs.csv_files import needing_all_columns, read_csv
+from rollway.spark.jobs.discovering import discovering_session, folder_columns, with_folders
 from rollway.spark.jobs.errors import JobError, JobUsageError
-from rollway.spark.jobs.expressions import OTHER_HEADER, UNDATED, first_sentence
+from rollway.spark.jobs.expressions import explained_name, first_sentence
+from rollway.spark.jobs.json_lines import read_json_lines
 
 FORMATS = ("csv", "json", "parquet", "orc", "text", "avro")
 CORRUPT = "_corrupt_record"
@@ -33,8 +37,14 @@ _ENDINGS = {
     ".avro": "avro",
 }
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
-_SAMPLE_LINES = 1_000
-_GLOB = re.compile(r"[\\*?\[\]{}]")
+# What helps, by what Spark says.
+_REMEDIES = {
+    "CANNOT_MERGE_SCHEMAS": " --schema says which columns all of them have.",
+    "TIMESTAMP(NANOS": " --conf spark.sql.legacy.parquet.nanosAsLong=true, before the job, reads nanoseconds as whole "
+    "numbers.",
+    "COLUMN_ALREADY_EXISTS": " --schema says which columns there are, and --conf spark.sql.caseSensitive=true, before "
+    "the job, tells names apart that differ by case.",
+}
 # Only what is read line by line has lines that do not fit; the others are whole or broken.
 _LINE_FORMATS = frozenset({"csv", "json"})
 
@@ -44,8 +54,9 @@ class FileSource:
     """Files to read: paths as Spark takes them (directories, globs, any Hadoop file system).
 
     ``format`` unless given is told by the ending. ``schema`` is DDL such as ``"id BIGINT, at TIMESTAMP"``; without it
-    CSV and JSON are read once more to find it. ``options`` are those of Spark's reader. ``where`` keeps some of the
-    rows; lines that do not fit the columns and of which it therefore tells nothing (null) are kept, and rejected.
+    fields of CSV are text, and JSON is read once more to find it. ``options`` are those of Spark's reader. ``where``
+    keeps some of the rows; lines that do not fit the columns and of which it therefore tells nothing (null) are kept,
+    and rejected.
 
     Raises:
         JobUsageError: there is no path, or the format is unknown or cannot be told.
@@ -67,6 +78,22 @@ class FileSource:
     def __str__(self) -> str:
         return ", ".join(self.paths)
 
+    def option(self, name: str) -> str:
+        """The value of one of ``options``, whose names have no case; empty if it is not given."""
+        return next((value for key, value in self.options.items() if key.lower() == name.lower()), "")
+
+    @property
+    def keeps_lines(self) -> bool:
+        """Whether a row is a line of JSON, kept as it stands in the file."""
+        encoding = (self.option("encoding") or self.option("charset") or "UTF-8").lower()
+        is_by_line = self.option("multiLine").lower() != "true" and encoding in ("utf-8", "utf8")
+        return self.format == "json" and is_by_line
+
+    @property
+    def has_guessed_numbers(self) -> bool:
+        """Whether Spark decides which columns are floating-point numbers, without having been asked to."""
+        return self.format == "json" and self.schema is None
+
 
 def _format_of(paths: tuple[str, ...]) -> str:
     found = {_ENDINGS.get(_ending_of(path), "") for path in paths}
@@ -83,12 +110,15 @@ def _ending_of(path: str) -> str:
     return next((ending for ending in _ENDINGS if name.endswith(ending)), "")
 
 
-def read_files(spark: SparkSession, source: FileSource) -> tuple[DataFrame, str | None]:
+def read_files(spark: SparkSession, source: FileSource, *, with_columns: bool = True) -> tuple[DataFrame, str | None]:
     """The rows, and the name of the column with lines that do not fit the columns, for formats that can have them.
 
-    Unless ``options`` or ``schema`` say otherwise, CSV has a header line, which is the same in all files, and inferred
-    types; columns of ``.tsv`` end at tabs; Parquet and ORC have the columns of all files. CSV and JSON without a line
-    have no rows, and no columns either. Which lines do not fit is the same for every query over the rows.
+    Unless ``options`` or ``schema`` say otherwise, CSV is that of RFC 4180, with a header line, which is the same in
+    all files, and every field is text; columns of ``.tsv`` end at tabs; Parquet and ORC have the columns of all files.
+    Lines of JSON come with ``LINE``. Columns that names of folders give are text. CSV and JSON without a line have no
+    rows, and no columns either. Which lines do not fit is the same for every query over the rows.
+
+    Unless ``with_columns`` nothing but ``LINE`` is needed, where the format has it: the files are read once.
 
     Raises:
         JobError: the files cannot be found or read.
@@ -97,20 +127,22 @@ def read_files(spark: SparkSession, source: FileSource) -> tuple[DataFrame, str 
     options = _reader_options(source)
     keys = {key.lower() for key in options}
     corrupt = CORRUPT if source.format in _LINE_FORMATS and "mode" not in keys else None
+    needs_columns = with_columns or source.where is not None
     try:
-        rows = _load(spark, source, options, corrupt)
+        rows = _load(spark, source, options, corrupt, with_columns=needs_columns)
     except (PySparkException, Py4JJavaError) as error:
         raise _explained(source, error) from None
     if not rows.columns:
         return rows, None
-    if source.format in _LINE_FORMATS:
-        rows = _needing_all_columns(rows)
+    corrupt = corrupt if corrupt in rows.columns else None
     if source.where is not None:
         try:
-            rows = _chosen(rows, source.where, corrupt)
+            rows = chosen_rows(rows, source.where, corrupt)
         except PySparkException as error:
-            raise JobUsageError(f"--where {source.where!r} cannot be used: {first_sentence(error)}") from None
-    return rows, corrupt if corrupt in rows.columns else None
+            raise JobUsageError(f"--where {source.where!r} cannot be used: {explained_name(error)}") from None
+    if keys & {"mode"} and LINE in rows.columns:
+        rows = rows.drop(CORRUPT)
+    return rows, corrupt
 
 
 def _reader_options(source: FileSource) -> dict[str, str]:
@@ -119,10 +151,11 @@ def _reader_options(source: FileSource) -> dict[str, str]:
     ours = {}
     if source.format == "csv":
         ours["header"] = "true"
-        if source.schema is None:
-            ours["inferSchema"] = "true"
         if keys.isdisjoint({"sep", "delimiter"}) and _has_tabs(source.paths):
             ours["sep"] = "\t"
+    elif source.format == "json" and not source.keeps_lines and source.option("multiLine").lower() != "true":
+        # Spark finds lines by itself only in UTF-8.
+        ours["lineSep"] = "\n"
     elif source.format in ("parquet", "orc") and source.schema is None:
         # Otherwise Spark looks at one file, and leaves out the columns that only others have.
         ours["mergeSchema"] = "true"
@@ -139,108 +172,64 @@ def _has_tabs(paths: tuple[str, ...]) -> bool:
     return are_tabbed == {True}
 
 
-def _chosen(rows: DataFrame, condition: str, corrupt: str | None) -> DataFrame:
-    chosen = rows.where(condition)
-    if corrupt not in rows.columns:
-        return chosen
-    return rows.where(F.coalesce(F.expr(condition), F.col(f"`{corrupt}`").isNotNull()))
+def chosen_rows(rows: DataFrame, condition: str, corrupt: str | None) -> DataFrame:
+    """The rows of which ``condition`` is true, and those that are bad and of which it therefore tells nothing.
+
+    Raises:
+        PySparkException: the condition is wrong.
+    """
+    hidden = [name for name in (LINE, LINE_REASON, corrupt) if name in rows.columns]
+    chosen = F.expr(star_without(condition, hidden))
+    bad = [column(name).isNotNull() for name in (corrupt, LINE_REASON) if name in rows.columns]
+    return rows.where(F.coalesce(chosen, reduce(or_, bad)) if bad else chosen)
 
 
-def _load(spark: SparkSession, source: FileSource, options: dict[str, str], corrupt: str | None) -> DataFrame:
+def _load(
+    spark: SparkSession, source: FileSource, options: dict[str, str], corrupt: str | None, *, with_columns: bool
+) -> DataFrame:
     paths = list(source.paths)
-    if source.schema is not None:
-        columns = _parse_schema(source.schema)
+    schema = None if source.schema is None else parse_schema(source.schema)
+    if source.format == "csv":
+        return read_csv(spark, paths, options, schema, corrupt)
+    if source.keeps_lines:
+        return read_json_lines(spark, paths, options, schema, CORRUPT, with_columns=with_columns)
+    discovering = discovering_session(spark)
+    if schema is None:
+        columns = discovering.read.format(source.format).options(**options).load(paths).schema
+        if source.format == "json":
+            if not columns.names:
+                return _no_rows(spark, source, options)
+            if columns.names == [CORRUPT]:
+                raise JobError(f"{source} has no document that is JSON.")
     else:
-        found = spark.read.format(source.format).options(**options).load(paths)
-        columns = found.schema
-        if source.format in _LINE_FORMATS and not columns.names:
-            return _no_rows(spark, source, options)
-        if source.format == "csv":
-            options = {**options, **_header_check(spark, found, options)}
-            columns = _with_times_as_text(spark, source, options, columns)
-        elif corrupt is None:
-            return found
-        elif columns.names == [CORRUPT]:
-            raise JobError(
-                f"{source} has no line that is JSON: a document over several lines needs --read-option multiLine=true."
-            )
+        columns = with_folders(schema, folder_columns(discovering, paths, {}))
     reader = spark.read.format(source.format).options(**options)
-    if corrupt is not None:
-        reader = reader.option("columnNameOfCorruptRecord", corrupt)
-        if corrupt not in columns.names:
-            columns = columns.add(corrupt, StringType())
-    return reader.schema(columns).load(paths)
+    if corrupt is None:
+        return reader.schema(columns).load(paths)
+    if corrupt not in columns.names:
+        columns = columns.add(corrupt, StringType())
+    rows = reader.option("columnNameOfCorruptRecord", corrupt).schema(columns).load(paths)
+    return needing_all_columns(rows)
 
 
 def _no_rows(spark: SparkSession, source: FileSource, options: dict[str, str]) -> DataFrame:
-    """Of files in which Spark has found no column.
+    """Of documents in which Spark has found no field.
 
     Raises:
-        JobError: they have rows all the same.
+        JobError: there are rows all the same.
     """
     reader = spark.read.format(source.format).options(**options).schema("any STRING")
     if not reader.load(list(source.paths)).isEmpty():
-        raise JobError(f"{source} has no columns: its lines are JSON without a field.")
+        raise JobError(f"{source} has no columns: it is JSON without a field.")
     return spark.range(0).select()
 
 
-def _with_times_as_text(
-    spark: SparkSession, source: FileSource, options: dict[str, str], columns: StructType
-) -> StructType:
-    """The columns that Spark inferred, but for times without a date: it takes them as times of today."""
-    found = [each.name for each in columns if isinstance(each.dataType, TimestampType | TimestampNTZType)]
-    if not found or "timestampformat" in {name.lower() for name in options}:
-        return columns
-    texts = _with_text(columns, found)
-    first = spark.read.format("csv").options(**options).schema(texts).load(list(source.paths)).limit(_SAMPLE_LINES)
-    undated = first.agg(*[F.max(F.col(f"`{name}`").rlike(UNDATED)) for name in found]).first()
-    return _with_text(columns, [name for name, is_so in zip(found, undated or (), strict=False) if is_so])
+def parse_schema(text: str) -> StructType:
+    """The columns of ``--schema``.
 
-
-def _with_text(columns: StructType, names: Collection[str]) -> StructType:
-    return StructType([StructField(each.name, StringType()) if each.name in names else each for each in columns])
-
-
-def _header_check(spark: SparkSession, found: DataFrame, options: dict[str, str]) -> dict[str, str]:
-    """Options with which Spark refuses a file of other columns than ``found``, which it takes by position otherwise."""
-    given = {name.lower(): value for name, value in options.items()}
-    if "enforceschema" in given or given["header"].lower() != "true":
-        return {}
-    files = found.inputFiles()
-    if len(files) < 2:
-        return {}
-    if not any(map(_is_made_up, enumerate(found.columns))):
-        return {"enforceSchema": "false"}
-    # Spark's check would miss the names that Spark gave columns without one, or with the same.
-    for file in files:
-        path = unquote(file)
-        of_folders = {part.partition("=")[0] for part in path.split("/") if "=" in part}
-        expected = [name for name in found.columns if name not in of_folders]
-        reader = spark.read.format("csv").options(**{**options, "inferSchema": "false"})
-        own = reader.load(_GLOB.sub(r"\\\g<0>", path)).columns
-        if own and own != expected:
-            raise JobError(f"{path} cannot be read: {OTHER_HEADER}")
-    return {}
-
-
-def _is_made_up(column: tuple[int, str]) -> bool:
-    """Whether Spark may have given this name, which then ends with the column's place."""
-    place, name = column
-    return name.endswith(str(place))
-
-
-def _needing_all_columns(rows: DataFrame) -> DataFrame:
-    """The same rows, of which every query reads all columns.
-
-    Spark does not look at fields that a query leaves out, nor then at whether they fit, and so counting bad lines,
-    writing them and leaving them out would each find other ones.
+    Raises:
+        JobUsageError: it is none.
     """
-    needed = [F.isnull(f"`{name}`").cast("int") for name in rows.columns]
-    # True of every row, which only we know: an optimizer that knew it would drop it, and the columns with it.
-    return rows.where(F.greatest(F.lit(0), F.lit(1), *needed) == F.lit(1))
-
-
-def _parse_schema(text: str) -> StructType:
     try:
         columns = StructType.fromDDL(text)
     except PySparkException as error:
@@ -259,5 +248,5 @@ def _explained(source: FileSource, error: PySparkException | Py4JJavaError) -> J
         )
     if condition == "PATH_NOT_FOUND":
         return JobError(f"{source} cannot be read: {first_sentence(error)}")
-    remedy = " --schema says which columns all of them have." if "CANNOT_MERGE_SCHEMAS" in str(error) else ""
+    remedy = next((sentence for mark, sentence in _REMEDIES.items() if mark in str(error)), "")
     return JobError(f"{source} cannot be read as {source.format}: {first_sentence(error)}{remedy}")

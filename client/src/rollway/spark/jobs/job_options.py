@@ -22,14 +22,18 @@ Format = Annotated[
     str, typer.Option("--format", "-f", metavar="NAME", help="csv, json, parquet, orc, text, avro; else by the name.")
 ]
 FileSchema = Annotated[
-    str | None, typer.Option("--schema", metavar="DDL", help="Columns; else found by reading once more.")
+    str | None,
+    typer.Option("--schema", metavar="DDL", help="Columns and their types; else those of the files, of CSV as text."),
 ]
 ReadOptions = Annotated[
     list[str] | None, typer.Option("--read-option", metavar="KEY=VALUE", help="Option of Spark's reader; repeatable.")
 ]
 Where = Annotated[str | None, typer.Option("--where", metavar="EXPR", help="Only these rows.")]
 Key = Annotated[str | None, typer.Option("--key", metavar="EXPR", help="Key of the record.")]
-Value = Annotated[str | None, typer.Option("--value", metavar="EXPR", help="Value; else the row as JSON, or the line.")]
+Value = Annotated[
+    str | None,
+    typer.Option("--value", metavar="EXPR", help="Value; else the line of JSON or text, or the row as JSON."),
+]
 Timestamp = Annotated[
     str | None, typer.Option("--timestamp", metavar="EXPR", help="Timestamp, date, string, or milliseconds; else now.")
 ]

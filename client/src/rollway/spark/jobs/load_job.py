@@ -22,6 +22,10 @@ from rollway.spark.jobs.topics import TopicAddress
 from rollway.spark.jobs.writing import COMMITTED_STATES, LoadIdentity, Written, check_loaded_into, write_records
 
 SAMPLE_ROWS = 3
+REWRITTEN = (
+    "Values are written anew from the columns: JSON over several lines, or in another encoding, is not kept as it "
+    "stands in the file."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +108,9 @@ def load(
         loaded = _find_loaded(client, request)
         if loaded is not None:
             return _already_done(request, loaded.job_id, time.monotonic() - started)
-        source, corrupt = read_files(spark, request.source)
+        if request.expressions.value is None and request.source.format == "json" and not request.source.keeps_lines:
+            progress.say(REWRITTEN)
+        source, corrupt = read_files(spark, request.source, with_columns=request.expressions.need_columns)
         reading = _Reading(request, source, corrupt, int(time.time() * 1000))
         judged = reading.judged(topic)
         if dry_run:
@@ -183,7 +189,13 @@ class _Reading:
             if topic is None
             else topic_limits(topic.partition_count, topic.config, self.now_ms)
         )
-        rows = record_rows(self.source, request.expressions, corrupt=self.corrupt, limits=limits.records)
+        rows = record_rows(
+            self.source,
+            request.expressions,
+            corrupt=self.corrupt,
+            limits=limits.records,
+            has_guessed_numbers=request.source.has_guessed_numbers,
+        )
         return JudgedRows(
             rows=rows,
             limits=limits,

@@ -22,6 +22,7 @@ from rollway.spark.jobs.progress import Progress, tasks_done
 from rollway.spark.jobs.reports import counted, format_bytes
 from rollway.spark.jobs.targets import write_options
 from rollway.spark.jobs.topics import TopicAddress, kafka_error
+from rollway.spark.threads import active_session
 
 _OLDER_INTERFACE = "spark.sql.sources.useV1SourceList"
 COMMITTED_STATES = ("committing", "committed")
@@ -99,6 +100,8 @@ def write_records(
     With ``beside``, another topic of the service, each row names in a column ``topic`` to which of the two it goes; all
     of both is visible at once, and what is returned is of ``target`` alone.
 
+    Thread: any.
+
     Raises:
         JobError: this version was loaded into another topic.
         PySparkException: Spark failed; nothing is visible.
@@ -130,13 +133,15 @@ def write_records(
         # The option would win over the column.
         writer = writer.option("topic", target.topic)
     writer = writer.option("jobId", job.job_id).mode("append")
-    try:
-        with _kept_open(client, job), progress.during(f"writing to {target}", how_far):
-            writer.save()
-    except BaseException:
-        with suppress(RollwayError):
-            client.abort_job(job.job_id)
-        raise
+    # Outermost: a job that is interrupted is aborted before anything is asked of the JVM again.
+    with active_session(rows.sparkSession):
+        try:
+            with _kept_open(client, job), progress.during(f"writing to {target}", how_far):
+                writer.save()
+        except BaseException:
+            with suppress(RollwayError):
+                client.abort_job(job.job_id)
+            raise
     done = client.find_job(job.job_id)
     own = [each for each in done.partitions if each.topic == target.topic]
     return Written(
