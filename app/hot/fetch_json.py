@@ -13,6 +13,7 @@ from app.fetch_range import records_of
 from app.hot.request import HotRequest
 from app.http.hot import HotAnswer, make_head
 from app.http.problems import Problem
+from app.http.response_cycle import TLS_PIECE_BYTES
 from app.quotas.limits import QuotaKind
 from app.record_texts import IN_LINES, IN_LIST, RecordText
 from app.translate import FetchDocument, encode_document, encode_lines
@@ -32,6 +33,9 @@ FEW_BYTES = 8 * 1024
 
 # Both with what the batches decompress to, of which no more is made here; measured: about a millisecond of the loop.
 _LIMITS = DecodingLimits(TEXT_BYTES_MAX, TEXT_BYTES_MAX, TEXT_BYTES_MAX, TEXT_BYTES_MAX, is_large=False)
+
+# Under TLS the transport takes whatever it is given and counts none of it.
+_TLS_LIMITS = DecodingLimits(TLS_PIECE_BYTES, TLS_PIECE_BYTES, TLS_PIECE_BYTES, TLS_PIECE_BYTES, is_large=False)
 
 _NDJSON = b"application/x-ndjson"
 _IDENTITY = (b"", b"identity")
@@ -69,7 +73,7 @@ def fetch_json(broker: Broker, request: HotRequest) -> HotAnswer | None:
             encoding=asked.encoding,
             partition=request.target.partition,
             between=IN_LINES if is_lines else IN_LIST,
-            limits=_LIMITS,
+            limits=_LIMITS if broker.settings.tls_certificate is None else _TLS_LIMITS,
         )
     except (StorageError, NeedsRoomError, Problem):
         return None

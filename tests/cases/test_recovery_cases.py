@@ -130,7 +130,9 @@ def test_rc_2_garbage_tail(new_log: NewLog, name: str, preallocate: bool) -> Non
     log.start()
     assert log.end_offset == 3
     assert log.file().read_bytes() == good
-    assert log.recovery.truncated_bytes == len(GARBAGE[name])
+    # Zeros at the end of a file that is preallocated were never data.
+    cut = GARBAGE[name].rstrip(b"\0") if preallocate else GARBAGE[name]
+    assert log.recovery.truncated_bytes == len(cut)
     log.fill(2)
     assert log.offsets() == list(range(5))
     log.restart(clean=False)

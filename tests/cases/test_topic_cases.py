@@ -29,6 +29,7 @@ class RefusingFileSystem(LocalFileSystem):
     """The machine's disk, but renames and new directories fail where ``refuses`` says so."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.refuses: Callable[[Path], bool] = lambda _: False
         self.error = errno.EIO
 
