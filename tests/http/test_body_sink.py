@@ -132,8 +132,9 @@ def test_the_first_body_of_a_connection_is_stored_as_it_came(server: ThreadedSer
             results.append(result_of(connection.read_answer()))
         connection.send(b"GET /v1/topics HTTP/1.1\r\nHost: a\r\n\r\n")
         assert connection.read_answer().status == 200
-        # A head that comes in pieces is httptools', and its request the application's.
-        assert server.hot_count == before + 3 + (first >= 0)
+        # A head that comes in pieces is httptools', and its request the application's; both pieces may come at once.
+        counts = {before + 4} if first >= 0 else {before + 3, before + 4}
+        assert server.hot_count in counts
     for result, body in zip(results, [LARGE, SMALL, LARGE, SMALL], strict=True):
         check_stored(server, topic, result, body)
     eventually_true(lambda: held_bytes(server) == 0)

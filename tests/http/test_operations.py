@@ -106,6 +106,7 @@ def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
             "checkpoint",
             "checkpoint_high_watermarks",
             "load_jobs",
+            "check_files",
             "delete_files",
             "expire_producers",
             "start_positions",

@@ -127,7 +127,7 @@ def test_load_with_too_many_rejects_loads_nothing(
         expressions=RecordExpressions(partition="number"),
         rejects=Rejects(files=str(tmp_path / "bad"), rows_max=2),
     )
-    with pytest.raises(RejectedRowsError, match="3 rows cannot become records, and --max-rejects is 2: 1 times"):
+    with pytest.raises(RejectedRowsError, match="3 rows cannot become records, and --max-rejects is 2: 1 x"):
         load(spark, request)
     assert rows_of(spark, server, name) == []
     assert not (tmp_path / "bad").exists()
