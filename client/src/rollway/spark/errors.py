@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 from rollway.client import RollwayError
+
+_log = logging.getLogger("rollway.spark")
 
 
 class OptionError(ValueError):
@@ -24,6 +28,26 @@ class DataLossError(RollwayError):
 
     def __str__(self) -> str:
         return f"{self.what} are gone; to go on without them, set failOnDataLoss to false"
+
+
+def report_loss(what: str, *, fail: bool) -> None:
+    """Say that records are gone, which is a warning where the query need not ``fail``.
+
+    Raises:
+        DataLossError: it must.
+    """
+    if fail:
+        raise DataLossError(what)
+    _log.warning("%s are gone; going on without them, because failOnDataLoss is false", what)
+
+
+def report_made_again(topic: str, topic_id: str, *, fail: bool) -> None:
+    """Say that the topic which a query knows by this id was deleted, and that another one has its name.
+
+    Raises:
+        DataLossError: the query must ``fail``.
+    """
+    report_loss(f"topic {topic} was deleted and made again: records of the topic with the id {topic_id}", fail=fail)
 
 
 class NotCommittedError(RollwayError):
