@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from rollway.client import RollwayError
+from rollway.client import AuthenticationError, RollwayError
 
 _log = logging.getLogger("rollway.spark")
 
@@ -17,6 +17,14 @@ def append_only(*, streaming: bool) -> OptionError:
     """A write would put something in the place of what is there."""
     hint = ".outputMode('append'), or with foreachBatch" if streaming else ".mode('append')"
     return OptionError(f"a topic is a log, which is only appended to: write with {hint}")
+
+
+def with_credential_named(error: Exception) -> Exception:
+    """The same error, but where the service has no credential or does not accept it, with where Spark's is from."""
+    if not isinstance(error, AuthenticationError):
+        return error
+    hint = "in Spark it is the option token, or ROLLWAY_API_KEY in the driver's environment"
+    return AuthenticationError(error.url, error.status, {**error.problem, "detail": f"{error.detail}; {hint}"})
 
 
 class DataLossError(RollwayError):
