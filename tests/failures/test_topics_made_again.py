@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from app.cli import fetch, run
+from app.cli.fetch import _Follower
 from rollway.client import ClientSettings, RollwayClient, TopicReplacedError
 from tests.servers import ThreadedServer
 
@@ -123,3 +125,76 @@ def test_the_client_library_tells_the_topics_apart(client: httpx.Client, library
     assert library.wait_for(positions, topic_ids={name: old}, isolation="read_committed", wait_ms=0)
     assert not library.wait_for(positions, topic_ids={name: new}, isolation="read_committed", wait_ms=0)
     assert not library.wait_for(positions, isolation="read_committed", wait_ms=0)
+
+
+def test_tail_does_not_go_on_in_another_topic(
+    server: ThreadedServer,
+    client: httpx.Client,
+    topic: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It went on at the offset where the deleted topic had ended."""
+    fill(client, topic, 3)
+    old, poll = id_of(client, topic), _Follower._poll
+    new = ""
+
+    async def make_again_after_the_first(follower: _Follower, path: str, place: dict[str, Any]) -> int:
+        nonlocal new
+        offset = await poll(follower, path, place)
+        if not new:
+            new = make_again(client, topic)
+            fill(client, topic, 9)
+        return offset
+
+    monkeypatch.setattr(_Follower, "_poll", make_again_after_the_first)
+    name = topic.rpartition("/")[2]
+    arguments = [
+        "tail",
+        name,
+        "-p",
+        "0",
+        "--offset",
+        "earliest",
+        "-n",
+        "9",
+        "--format",
+        "value",
+        "--server",
+        server.url,
+    ]
+    assert run(arguments) == 1
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [f"{topic} {number}" for number in range(3)]
+    assert old in shown.err
+    assert new in shown.err
+
+
+def test_fetch_does_not_go_on_in_another_topic(
+    server: ThreadedServer,
+    client: httpx.Client,
+    topic: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two answers of one partition."""
+    monkeypatch.setattr("app.cli.fetch.FETCH_BYTES", 1)
+    for _ in range(3):
+        fill(client, topic, 3)
+    old, copy = id_of(client, topic), fetch._copy
+    copied = 0
+
+    def make_again_after_the_first(response: httpx.Response, writer: Any) -> None:
+        nonlocal copied
+        copy(response, writer)
+        copied += 1
+        if copied == 1:
+            make_again(client, topic)
+            fill(client, topic, 20)
+
+    monkeypatch.setattr(fetch, "_copy", make_again_after_the_first)
+    arguments = ["fetch", topic.rpartition("/")[2], "-p", "0", "--format", "value", "--server", server.url]
+    assert run(arguments) == 1
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 3
+    assert old in shown.err
