@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
-from schemas.multi_fetch import TOPIC_ID_PATTERN
-from schemas.names import TOPIC_NAME_PATTERN
+from schemas.names import TOPIC_ID_PATTERN, TOPIC_NAME_PATTERN
 from storage.nearest_name import nearest_or_all
 
 _EXPECTED = re.compile(r"Expected `([^`]*)`(?:, got `([^`]*)`)?(.*)", re.DOTALL)

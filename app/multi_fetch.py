@@ -18,14 +18,14 @@ from app.fetch_range import ISOLATIONS, records_of
 from app.fetch_sessions import FetchContext
 from app.fetch_waiters import available_bytes, known_place
 from app.http.problems import Problem
-from app.multi_fetch_body import ZERO_TOPIC_ID, FetchPartition, MultiFetchRequest
+from app.multi_fetch_body import FetchPartition, MultiFetchRequest
 from app.partition_reads import PartitionAnswer, check_leader_epoch, find_divergence, read_partitions
 from app.pools import call_in
 from app.purgatory import DelayedOperation, Wake
 from app.record_texts import IN_LIST
+from app.topic_ids import ZERO_TOPIC_ID, check_topic_id
 from app.translate import Encoding
 from storage.errors import (
-    InconsistentTopicIdError,
     StorageError,
     UnknownTopicIdError,
 )
@@ -202,8 +202,7 @@ class _TopicFinder:
             UnknownTopicOrPartitionError, InconsistentTopicIdError
         """
         topic = self._broker.topic(name)
-        if asked.topic_id not in (None, ZERO_TOPIC_ID, topic.topic_id):
-            raise InconsistentTopicIdError(f"topic {name} has the id {topic.topic_id}, not {asked.topic_id}")
+        check_topic_id(name, topic.topic_id, asked.topic_id)
         return self._broker.partition(name, asked.partition)
 
 

@@ -16,12 +16,9 @@ from schemas.multi_fetch import (
     MAX_BYTES_DEFAULT,
     PARTITION_MAX_BYTES_DEFAULT,
     PARTITIONS_MAX,
-    TOPIC_ID_PATTERN,
     WAIT_MS_MAX,
 )
-from schemas.names import PARTITION_MAX, TOPIC_NAME_PATTERN
-
-ZERO_TOPIC_ID = "A" * 22
+from schemas.names import PARTITION_MAX, TOPIC_ID_PATTERN, TOPIC_NAME_PATTERN
 
 _TopicName = Annotated[str, Meta(pattern=TOPIC_NAME_PATTERN)]
 _TopicId = Annotated[str, Meta(pattern=TOPIC_ID_PATTERN)]

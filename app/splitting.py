@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from app.broker import Broker
 from app.http.problems import Problem
 from app.offset_lookup import refuse_behind_epoch
+from app.topic_ids import check_topic_id
 from schemas.splits import SPLIT_COUNT_MAX, SplitBounds, SplitPartition, SplitRange, SplitRequest, Splits
 from storage.log_snapshot import Isolation, LogSnapshot
 from storage.offsets import Offset
@@ -37,11 +38,13 @@ async def split_topic(broker: Broker, topic: str, request: SplitRequest) -> Spli
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic, or no such partition of it.
+        InconsistentTopicIdError: the request names the id of another topic.
         OffsetNotAvailableError: nobody can tell yet where a partition ends.
         CorruptionError: stored bytes are not what they should be.
         Problem: an offset outside the log; limits that ask for too many splits.
     """
     isolation = Isolation.LAST_STABLE if request.isolation == "read_committed" else Isolation.HIGH_WATERMARK
+    check_topic_id(topic, broker.topic(topic).topic_id, request.topic_id)
     wanted = _wanted(broker, topic, request)
     for each in wanted:
         if each.bounds.end_offset in (None, "latest") and each.bounds.end_timestamp is None:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from schemas.base import Count, Long, Schema
 from schemas.errors import Problem
-from schemas.names import Offset, Partition, TopicName
+from schemas.names import Offset, Partition, TopicId, TopicName
 from schemas.offsets import Isolation
 from schemas.records import Encoding, FetchedRecord
 
@@ -20,16 +20,6 @@ PARTITIONS_MAX = 10_000
 WAIT_MS_MAX = 60_000
 MAX_BYTES_DEFAULT = 50 * 1024 * 1024
 PARTITION_MAX_BYTES_DEFAULT = 1024 * 1024
-TOPIC_ID_PATTERN = r"^[A-Za-z0-9_-]{22}$"
-
-TopicId = Annotated[
-    str,
-    Field(
-        pattern=TOPIC_ID_PATTERN,
-        description="Identity of a topic: another topic of the same name has another one.",
-        examples=["vbX5CGHpTq2OyL3cZhW1Uw"],
-    ),
-]
 Epoch = Annotated[int, Field(ge=-1, le=INT_MAX)]
 Bytes = Annotated[int, Field(ge=0, le=INT_MAX)]
 

@@ -35,6 +35,21 @@ TopicName = Annotated[
 ]
 """A topic's name in a body."""
 
+TOPIC_ID_PATTERN = r"^[A-Za-z0-9_-]{22}$"
+
+TopicId = Annotated[
+    str,
+    Field(
+        pattern=TOPIC_ID_PATTERN,
+        description="Identity of a topic: another topic of the same name has another one.",
+        examples=["vbX5CGHpTq2OyL3cZhW1Uw"],
+    ),
+]
+"""A topic's identity in a body."""
+
+TopicIdParameter = Annotated[str, Field(pattern=TOPIC_ID_PATTERN)]
+"""A topic's identity in a query."""
+
 TRANSACTIONAL_ID_LENGTH_MAX = 249
 KEY_PRINCIPAL = re.compile(r"User:[A-Za-z0-9._@+=-]{1,200}", re.ASCII)
 """Whom a key can be for."""

@@ -8,7 +8,7 @@ from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema, mod
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from schemas.base import LONG_MAX, Count, Schema, Timestamp
-from schemas.names import Offset, Partition
+from schemas.names import Offset, Partition, TopicId
 from schemas.offsets import Isolation
 
 SPLIT_COUNT_MAX = 10_000
@@ -92,6 +92,10 @@ class SplitRequest(SplitBounds):
         Literal["error", "earliest"],
         Field(description="A start_offset below the log start is an error, or means the earliest offset."),
     ] = "error"
+    topic_id: Annotated[
+        TopicId | None,
+        Field(description="The topic that the offsets belong to: 409 when the topic of this name has another id."),
+    ] = None
     partitions: Annotated[
         list[PartitionBounds] | None,
         Field(min_length=1, max_length=SPLIT_COUNT_MAX, description="Only these; absent: every partition."),

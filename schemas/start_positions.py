@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from schemas.base import LONG_MAX, Schema
-from schemas.names import PARTITION_MAX, TopicName
+from schemas.names import PARTITION_MAX, TopicId, TopicName
 
 _NUMBER = re.compile(r"(0|[1-9][0-9]{0,9})", re.ASCII)
 _EXAMPLE = {"readings": {"0": 123, "1": 0}}
@@ -39,6 +39,14 @@ class StartPositions(Schema):
     """Where a group shall start, unless it was pinned before."""
 
     positions: _Positions
+    topic_ids: Annotated[
+        dict[TopicName, TopicId] | None,
+        Field(
+            description="Ids of the topics that the offsets belong to: 409 when a topic has another one; then nothing "
+            "is pinned. Topics that are not named are not checked.",
+            examples=[{"readings": "vbX5CGHpTq2OyL3cZhW1Uw"}],
+        ),
+    ] = None
 
 
 class GroupPositions(Schema):

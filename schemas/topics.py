@@ -131,6 +131,13 @@ class TopicPage(Schema):
 class PartitionList(Schema):
     """All partitions of a topic."""
 
+    topic_id: Annotated[
+        str,
+        Field(
+            description="The topic's id: a topic of the same name that is made later has another one.",
+            examples=["vbX5CGHpTq2OyL3cZhW1Uw"],
+        ),
+    ]
     partitions: Annotated[list[PartitionDescription], Field(description="The partitions, by number.")]
 
 

@@ -199,6 +199,8 @@ def fetch_records(
             raise UsageProblem(f"--until: {error}.") from None
     writer = RecordWriter(OutputFormat.JSON if as_json else output_format, count)
     with open_session(server, api_key) as session:
+        # Offsets of one answer lead to the next, and mean nothing in a topic of this name that is made meanwhile.
+        limits["topic_id"] = session.topic_id(topic)
         numbers = [partition] if partition is not None else session.partition_numbers(topic)
         for number in numbers:
             if writer.is_full:
@@ -274,21 +276,23 @@ def tail_records(
     start = start_params(offset, timestamp, tail, default="latest")
     writer = RecordWriter(OutputFormat.JSON if as_json else output_format, count)
     with open_session(server, api_key) as session:
+        topic_id = session.topic_id(topic)
         numbers = [partition] if partition is not None else session.partition_numbers(topic)
-    asyncio.run(_follow_all(client_settings(server, api_key), server, topic, numbers, start, writer))
+    asyncio.run(_follow_all(client_settings(server, api_key), server, topic, topic_id, numbers, start, writer))
 
 
 async def _follow_all(
     settings: dict[str, Any],
     server: str,
     topic: str,
+    topic_id: str,
     numbers: list[int],
     start: dict[str, str | int],
     writer: RecordWriter,
 ) -> None:
     limits = httpx.Limits(max_connections=len(numbers) + 1)
     async with httpx.AsyncClient(**settings, limits=limits) as client:
-        follower = _Follower(client, server, writer)
+        follower = _Follower(client, server, topic_id, writer)
         tasks = [
             asyncio.create_task(follower.follow(topic_path(topic, "partitions", number, "records"), start))
             for number in numbers
@@ -309,6 +313,7 @@ class _Follower:
 
     client: httpx.AsyncClient
     server: str
+    topic_id: str
     writer: RecordWriter
     is_away: bool = False
 
@@ -322,7 +327,7 @@ class _Follower:
                 place = await self._after(error, place)
 
     async def _poll(self, path: str, place: dict[str, str | int]) -> int:
-        params = {**place, "wait_ms": TAIL_WAIT_MS, "max_bytes": FETCH_BYTES}
+        params = {**place, "topic_id": self.topic_id, "wait_ms": TAIL_WAIT_MS, "max_bytes": FETCH_BYTES}
         if self.writer.remaining is not None:
             params["max_records"] = self.writer.remaining
         try:

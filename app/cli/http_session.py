@@ -205,6 +205,10 @@ class Session:
         except httpx.HTTPError as error:
             raise unreachable(error, self.server) from error
 
+    def topic_id(self, topic: str) -> str:
+        """The id of the topic: one of the same name that is made later has another. Raises as ``request``."""
+        return str(self.get(topic_path(topic))["topic_id"])
+
     def partition_numbers(self, topic: str) -> list[int]:
         """The topic's partitions. Raises as ``request``."""
         return [int(entry["partition"]) for entry in self.get(topic_path(topic))["partitions"]]

@@ -120,6 +120,8 @@ def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, An
     topic = broker.manager.topics.get(request.target.topic)
     if topic is None or request.target.partition >= len(topic.partitions):
         return None
+    if asked.topic_id not in (None, topic.topic_id):
+        return None
     log = topic.partitions[request.target.partition]
     snapshot = log.snapshot
     isolation = ISOLATIONS[asked.isolation]

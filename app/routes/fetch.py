@@ -36,10 +36,11 @@ from app.quotas.throttling import Client
 from app.record_stream import NDJSON
 from app.record_texts import IN_LINES, IN_LIST
 from app.routes.records import MESSAGE_SET, RECORD_BATCHES
+from app.topic_ids import check_topic_id
 from app.translate import FetchDocument, encode_document, encode_lines
 from app.work_rooms import TEXT_BYTES_MIN
 from schemas.base import LONG_MAX, FlagParameter, TimestampParameter, WholeNumber
-from schemas.names import OffsetParameter
+from schemas.names import OffsetParameter, TopicIdParameter
 from schemas.offsets import Isolation, OffsetOrPlaceParameter
 from schemas.records import Encoding, FetchResult
 from storage.log_snapshot import FileSlice, LogSnapshot
@@ -124,6 +125,13 @@ class FetchParameters(BaseModel):
         Encoding,
         Field(description="How keys and values are shown in JSON: as text, base64, or the JSON they are."),
     ] = "utf8"
+    topic_id: Annotated[
+        TopicIdParameter | None,
+        Field(
+            description="The id of the topic that the offsets belong to: 409 when the topic of this name has another "
+            "one, since it was deleted and made again. Absent: whatever topic has this name."
+        ),
+    ] = None
     magic: Annotated[
         Annotated[int, WholeNumber(0, 1)] | None,
         Field(description="For message sets only: the format of the messages. 1 when absent; 0 has no timestamps."),
@@ -272,14 +280,14 @@ _FETCHED: dict[int | str, dict[str, Any]] = {
     operation_id="fetchRecords",
     summary="Fetch records",
     response_model=FetchResult,
-    responses={**_FETCHED, **problems(*READ)},
+    responses={**_FETCHED, **problems(*READ, "inconsistent_topic_id")},
     openapi_extra={"parameters": [_IF_NONE_MATCH]},
     dependencies=[Depends(within_fetch_quota)],
 )
 @hot(
     fetch_batches,
     accepts=[RECORD_BATCHES.encode()],
-    parameters=[*HOT_PARAMETERS, "end_offset"],
+    parameters=[*HOT_PARAMETERS, "end_offset", "topic_id"],
     varies=True,
     sends_files=True,
 )
@@ -296,6 +304,7 @@ async def fetch_records(
     """Records from one place on, in the form Accept asks for; with wait_ms the request waits until there are some."""
     media_type = accept(request, [JSON, NDJSON, RECORD_BATCHES, MESSAGE_SET])
     parameters.check_media_type(media_type)
+    check_topic_id(log.name.topic, log.topic_id, parameters.topic_id)
     quotas, client = broker.quotas, Client.of_request()
     wanted = parameters.request(quotas.fetch_bytes_max(client, broker.settings.fetch_bytes_max), broker.now_ms())
     remember(request, parameters)
@@ -339,7 +348,7 @@ async def fetch_records(
     responses={
         200: {"description": "The headers of fetchRecords.", "headers": OFFSET_HEADERS},
         304: _FETCHED[304],
-        **problems(*READ),
+        **problems(*READ, "inconsistent_topic_id"),
     },
     openapi_extra={"parameters": [_IF_NONE_MATCH]},
     dependencies=[Depends(within_fetch_quota)],

@@ -22,7 +22,9 @@ router = APIRouter(tags=["records"])
     SPLITS,
     operation_id="splitTopic",
     summary="Split a topic for readers that share the work",
-    responses=problems(*BODY, *NAMED, "offset_out_of_range", "offset_not_available", "stored_data_corrupt"),
+    responses=problems(
+        *BODY, *NAMED, "inconsistent_topic_id", "offset_out_of_range", "offset_not_available", "stored_data_corrupt"
+    ),
     openapi_extra=request_body(
         SplitRequest, required=False, example={"split_count": 64, "isolation": "read_committed"}
     ),

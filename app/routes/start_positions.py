@@ -33,7 +33,7 @@ def _answer(group_id: str, positions: Positions) -> GroupPositions:
     response_description="All of it was pinned before.",
     responses={
         201: {"model": GroupPositions, "description": "Some of it was not pinned before, and is now."},
-        **problems(*BODY, *NAMED, *WRITE),
+        **problems(*BODY, *NAMED, *WRITE, "inconsistent_topic_id"),
     },
     openapi_extra=request_body(StartPositions, example=_EXAMPLE),
 )
@@ -54,7 +54,7 @@ async def pin_start_positions(
     for topic in body.positions:
         access.require(Operation.READ, topic_resource(topic))
     wanted = {topic: {int(number): at for number, at in each.items()} for topic, each in body.positions.items()}
-    pinned = await broker.start_positions.pin(group_id, wanted)
+    pinned = await broker.start_positions.pin(group_id, wanted, body.topic_ids or {})
     response.status_code = 201 if pinned.is_new else 200
     return _answer(group_id, pinned.positions)
 

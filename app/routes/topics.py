@@ -152,8 +152,8 @@ async def delete_topic(topic: TopicName, broker: BrokerOf) -> Response:
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def list_partitions(topic: TopicName, broker: BrokerOf) -> PartitionList:
     """All partitions of the topic with their limits."""
-    logs = broker.topic(topic).partitions
-    return PartitionList(partitions=[describe_partition(log) for log in logs])
+    found = broker.topic(topic)
+    return PartitionList(topic_id=found.topic_id, partitions=[describe_partition(log) for log in found.partitions])
 
 
 @router.get(PARTITION, operation_id="getPartition", summary="Describe a partition", responses=problems(*NAMED))

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from app.http.problems import Problem
 from app.start_positions import state
 from app.start_positions.records import TOPIC, group_change, read_table
 from app.start_positions.state import PinnedGroup, Positions, PositionTable
+from app.topic_ids import check_topic_id
 from app.transactions.keyed_log import Change, KeyedLog
 from app.transactions.logs import Logs
 from storage.clock import Ages
@@ -35,6 +37,7 @@ GROUP_POSITION_COUNT_MAX = 3_000
 SHORTEN_ABOVE_COUNT = 10_000
 SHORTEN_ABOVE_RATIO = 10
 _RETRY_AFTER_MS = 1_000
+_NO_IDS: Mapping[str, str] = MappingProxyType({})
 
 
 class PositionLimits(NamedTuple):
@@ -131,36 +134,39 @@ class StartPositions:
 
     # Changing
 
-    async def pin(self, group_id: str, wanted: Positions) -> Pinned:
+    async def pin(self, group_id: str, wanted: Positions, topic_ids: Mapping[str, str] = _NO_IDS) -> Pinned:
         """Pin what is not pinned yet, and say what is, of every partition in ``wanted``. Durable: on return.
+
+        ``topic_ids`` are those of the topics that the caller means, as far as the caller knows them.
 
         Asking keeps a group from being forgotten for the time of ``PositionLimits.expiration_ms``, give or take half.
 
         Raises:
             Problem: overloaded, or more positions than a group may have.
             UnknownTopicOrPartitionError: there is no such partition; nothing is pinned then.
+            InconsistentTopicIdError: a topic is not the one that the caller means; nothing is pinned then.
             StorageError: it could not be written down.
         """
         self._check_ready()
-        topic_ids = self._check_there(wanted)
+        there = self._check_there(wanted, topic_ids)
         group = self._table.find(group_id)
         if group is not None and self._is_fresh(group_id):
-            found = _asked(group, wanted, topic_ids)
+            found = _asked(group, wanted, there)
             if found is not None:
                 return Pinned(found, is_new=False)
-        return await self._apart(self._pin(group_id, wanted), f"pinning start positions of {group_id!r}")
+        return await self._apart(self._pin(group_id, wanted, topic_ids), f"pinning start positions of {group_id!r}")
 
-    async def _pin(self, group_id: str, wanted: Positions) -> Pinned:
+    async def _pin(self, group_id: str, wanted: Positions, topic_ids: Mapping[str, str]) -> Pinned:
         async with self._writing:
-            topic_ids = self._check_there(wanted)
+            there = self._check_there(wanted, topic_ids)
             before = self._table.find(group_id)
-            group, is_new = state.pin(before, wanted, topic_ids, self._logs.now_ms())
+            group, is_new = state.pin(before, wanted, there, self._logs.now_ms())
             if is_new:
                 self._check_limits(group, before)
             if is_new or before is None or not self._is_fresh(group_id):
                 await self._write(group_id, group)
                 self._asked.note(group_id)
-            found = _asked(group, wanted, topic_ids)
+            found = _asked(group, wanted, there)
             assert found is not None, "what was pinned a moment ago is pinned"
             return Pinned(found, is_new)
 
@@ -202,7 +208,7 @@ class StartPositions:
         if group is None:
             self._asked.forget(group_id)
 
-    def _check_there(self, wanted: Positions) -> dict[str, str]:
+    def _check_there(self, wanted: Positions, asked_ids: Mapping[str, str]) -> dict[str, str]:
         """The ids of the topics that are asked for, all of whose partitions exist."""
         for name, offsets in wanted.items():
             for partition in offsets:
@@ -212,6 +218,7 @@ class StartPositions:
             topic_id = self._logs.find_topic_id(name)
             if topic_id is None:
                 raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+            check_topic_id(name, topic_id, asked_ids.get(name))
             topic_ids[name] = topic_id
         return topic_ids
 

@@ -179,7 +179,8 @@ def test_offsets_are_found_by_time_and_by_place(client: RollwayClient, topic: st
     assert [answer.offset for answer in answers] == [0, 3, 1, None, 2]
     assert [answer.timestamp for answer in answers] == [None, None, 1_001, None, 1_002]
     assert {(answer.topic, answer.partition) for answer in answers} == {(topic, 1)}
-    assert client.watermarks(topic)[1] == PartitionOffsets(1, 0, 3, 3)
+    topic_id = client.describe_topic(topic).topic_id
+    assert client.watermarks(topic)[1] == PartitionOffsets(topic_id, 1, 0, 3, 3)
     assert client.offsets_for_times([]) == []
 
 

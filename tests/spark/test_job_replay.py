@@ -132,7 +132,7 @@ def http(server: ServerProcess) -> Iterator[httpx.Client]:
 def source(http: httpx.Client, client: RollwayClient, name: str) -> FilledTopic:
     """A topic of two partitions that keeps everything."""
     client.create_topic(name, 2, KEEP)
-    return FilledTopic(http, name)
+    return FilledTopic(http, name, http.get(f"/v1/topics/{name}").json()["topic_id"])
 
 
 def send(topic: FilledTopic, partition: int, *seconds: int) -> None:

@@ -24,6 +24,7 @@ class FilledTopic:
 
     client: httpx.Client
     name: str
+    topic_id: str
 
     @property
     def path(self) -> str:
@@ -77,10 +78,10 @@ class FilledTopic:
 
 def new_topic(client: httpx.Client, partition_count: int = 1, name: str | None = None) -> FilledTopic:
     """Make a topic, with a name of its own unless one is given."""
-    topic = FilledTopic(client, name or f"read-{next(_numbers)}")
-    made = client.put(topic.path, json={"partitions": partition_count})
+    name = name or f"read-{next(_numbers)}"
+    made = client.put(f"/v1/topics/{name}", json={"partitions": partition_count})
     assert made.status_code == 201, made.text
-    return topic
+    return FilledTopic(client, name, made.json()["topic_id"])
 
 
 def counted(client: httpx.Client, metric: str, **labels: str) -> float:

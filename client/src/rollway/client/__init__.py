@@ -35,6 +35,7 @@ from rollway.client.errors import (
     ServiceUnavailableError,
     TopicExistsError,
     TopicNotFoundError,
+    TopicReplacedError,
 )
 from rollway.client.settings import ClientSettings
 
@@ -68,4 +69,5 @@ __all__ = [
     "Topic",
     "TopicExistsError",
     "TopicNotFoundError",
+    "TopicReplacedError",
 ]

@@ -72,8 +72,12 @@ class Topic(_Document):
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets(_Document):
-    """The limits of a partition. Ends are exclusive."""
+    """The limits of a partition. Ends are exclusive.
 
+    Offsets belong to the topic with this ``topic_id``: one of the same name that is made later has another id.
+    """
+
+    topic_id: str
     partition: int
     log_start_offset: int
     high_watermark: int

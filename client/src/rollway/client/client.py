@@ -43,10 +43,11 @@ MEMBERS_BYTES_MAX = 1_000_000
 """Bytes of the questions or partitions in one request. The service takes 1 MiB, with what stands around them."""
 
 # An upper bound for the JSON of a question or a partition, but for the name of its topic and the quotes around that.
-_MEMBER_BYTES = 112
+_MEMBER_BYTES = 152
 
 _Member = TypeVar("_Member")
 _NO_CONFIG: Mapping[str, object] = MappingProxyType({})
+_NO_TOPIC_IDS: Mapping[str, str] = MappingProxyType({})
 
 
 class RollwayClient:
@@ -118,6 +119,7 @@ class RollwayClient:
 
         Raises:
             TopicNotFoundError: there is none.
+            TopicReplacedError: the request names a ``topic_id``, and the topic has another one.
             OffsetOutOfRangeError: a start offset is below the log start, unless the request allows that.
         """
         document = self._json("POST", f"{_topic(topic)}/splits", request)
@@ -138,7 +140,8 @@ class RollwayClient:
         """
         document = self._get(f"{_topic(topic)}/partitions")
         with reading():
-            return [PartitionOffsets.of(each) for each in document["partitions"]]
+            topic_id = document["topic_id"]
+            return [PartitionOffsets.of({**each, "topic_id": topic_id}) for each in document["partitions"]]
 
     def offsets_for_times(
         self, asked: Sequence[OffsetAsk], *, isolation: Isolation = "read_uncommitted"
@@ -165,16 +168,27 @@ class RollwayClient:
             raise problem_error(self.settings.url, problem["status"], problem)
         return OffsetAnswer.of(result)
 
-    def pin_positions(self, group: str, positions: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, int]]:
+    def pin_positions(
+        self,
+        group: str,
+        positions: Mapping[str, Mapping[int, int]],
+        *,
+        topic_ids: Mapping[str, str] = _NO_TOPIC_IDS,
+    ) -> dict[str, dict[int, int]]:
         """Where the group begins to read: ``positions``, but where it has a position already, that one.
 
-        Offsets by topic and partition. Durable when it returns.
+        Offsets by topic and partition; ``topic_ids`` says which topics they belong to, as far as that is known.
+        Durable when it returns.
 
         Raises:
             TopicNotFoundError: a topic or a partition is not there.
+            TopicReplacedError: a topic has another id; nothing is pinned.
         """
         body = {topic: {str(number): offset for number, offset in each.items()} for topic, each in positions.items()}
-        return _positions(self._json("POST", _pins(group), {"positions": body}))
+        asked: dict[str, object] = {"positions": body}
+        if topic_ids:
+            asked["topic_ids"] = dict(topic_ids)
+        return _positions(self._json("POST", _pins(group), asked))
 
     def pinned_positions(self, group: str) -> dict[str, dict[int, int]]:
         """All that is pinned for the group: offsets by topic and partition; nothing when it is not known."""
@@ -193,6 +207,7 @@ class RollwayClient:
         *,
         offset: int,
         end_offset: int | None = None,
+        topic_id: str | None = None,
         max_bytes: int,
         isolation: Isolation,
         wait_ms: int = 0,
@@ -200,15 +215,19 @@ class RollwayClient:
         """Whole record batches from the one with ``offset`` on.
 
         They end before ``end_offset`` and have at most ``max_bytes``, but the first batch comes whole in any case.
-        With nothing there the service waits for ``wait_ms``, and then there are no batches.
+        With nothing there the service waits for ``wait_ms``, and then there are no batches. ``topic_id`` says which
+        topic the offsets belong to; without it they are those of whatever topic has the name now.
 
         Raises:
             TopicNotFoundError: there is no such partition.
+            TopicReplacedError: the topic has another id than ``topic_id``.
             OffsetOutOfRangeError: the offset is below the log start, or above the log end.
         """
         parameters: dict[str, object] = {"offset": offset, "max_bytes": max_bytes, "isolation": isolation}
         if end_offset is not None:
             parameters["end_offset"] = end_offset
+        if topic_id is not None:
+            parameters["topic_id"] = topic_id
         if wait_ms:
             parameters["wait_ms"] = wait_ms
         path = f"{_records(topic, partition)}?{urlencode(parameters)}"
@@ -222,12 +241,20 @@ class RollwayClient:
             _aborted(answer),
         )
 
-    def wait_for(self, positions: Mapping[str, Mapping[int, int]], *, isolation: Isolation, wait_ms: int) -> bool:
+    def wait_for(
+        self,
+        positions: Mapping[str, Mapping[int, int]],
+        *,
+        topic_ids: Mapping[str, str] = _NO_TOPIC_IDS,
+        isolation: Isolation,
+        wait_ms: int,
+    ) -> bool:
         """Wait until there is a record at or after one of the positions, in one request.
 
-        Positions are offsets by topic and partition. Those that are too many for one request are waited for in turns:
-        each call waits for another part of them. Returns whether there is something to look at: a record, or that a
-        partition cannot be read from there; otherwise the time was up.
+        Positions are offsets by topic and partition; ``topic_ids`` says which topics they belong to, for all or none.
+        Those that are too many for one request are waited for in turns: each call waits for another part of them.
+        Returns whether there is something to look at: a record, or that a partition cannot be read from there, such as
+        one of a topic with another id; otherwise the time was up.
         """
         places = [
             (topic, (topic, partition, offset))
@@ -235,8 +262,16 @@ class RollwayClient:
             for partition, offset in offsets.items()
         ]
         parts = list(_parts(places, FETCH_PARTITIONS_MAX)) or [[]]
+        # A request names the ids of all its topics, or of none.
+        ids = topic_ids if topic_ids.keys() >= positions.keys() else _NO_TOPIC_IDS
         wanted = [
-            {"topic": topic, "partition": partition, "fetch_offset": offset, "max_bytes": 1}
+            {
+                "topic": topic,
+                **({"topic_id": ids[topic]} if ids else {}),
+                "partition": partition,
+                "fetch_offset": offset,
+                "max_bytes": 1,
+            }
             for topic, partition, offset in parts[next(self._turns) % len(parts)]
         ]
         body = {"partitions": wanted, "isolation": isolation, "max_wait_ms": wait_ms, "min_bytes": 1, "max_bytes": 1}

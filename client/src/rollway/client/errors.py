@@ -7,6 +7,7 @@ RollwayError
     ├── AuthenticationError        401
     ├── AuthorizationError         403
     ├── TopicNotFoundError         404, no such topic or partition
+    ├── TopicReplacedError         409, the topic of this name has another id
     ├── TopicExistsError           409, with other partitions or settings
     ├── JobNotFoundError           404, no such load job
     ├── JobConflictError           409, the load job ended another way
@@ -84,6 +85,10 @@ class TopicNotFoundError(ProblemError):
     """There is no such topic, or no such partition of it."""
 
 
+class TopicReplacedError(ProblemError):
+    """The topic of this name is not the one that was asked for: that one was deleted, and another one was made."""
+
+
 class TopicExistsError(ProblemError):
     """There is a topic of this name with other partitions or settings."""
 
@@ -123,6 +128,7 @@ class OffsetOutOfRangeError(ProblemError):
 _BY_CODE: dict[str, type[ProblemError]] = {
     "unknown_topic_or_partition": TopicNotFoundError,
     "unknown_topic_id": TopicNotFoundError,
+    "inconsistent_topic_id": TopicReplacedError,
     "topic_exists": TopicExistsError,
     "job_not_found": JobNotFoundError,
     "invalid_job_state": JobConflictError,

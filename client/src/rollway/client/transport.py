@@ -30,6 +30,7 @@ from urllib3.exceptions import (
 
 from rollway.client.errors import InvalidAnswerError, ProblemError, RollwayError, ServiceUnavailableError, problem_error
 from rollway.client.settings import ClientSettings
+from rollway.client.silence import Silence
 from rollway.client.whole_answers import WholeAnswers, check_length
 
 JSON = "application/json"
@@ -98,6 +99,7 @@ class Transport:
         self._lock = threading.Lock()
         self._retry_count = 0
         self._muted_until = 0.0
+        self._silence = Silence(settings.url, clock)
 
     @property
     def retry_count(self) -> int:
@@ -122,6 +124,8 @@ class Transport:
         ``path`` is quoted. ``wait_ms`` is how much longer than usual the service may take. A list of pieces is sent
         as it is, without joining.
 
+        While there is no answer, lines in the log say so, the first one within two seconds.
+
         Raises:
             ProblemError: the service refuses the request for good.
             ServiceUnavailableError: it did not answer, or only to come again.
@@ -134,7 +138,8 @@ class Transport:
             try_count += 1
             retry_after_ms: int | None = None
             try:
-                return self._send(method, path, body, headers, wait_ms)
+                with self._silence.broken(wait_ms):
+                    return self._send(method, path, body, headers, wait_ms)
             except ProblemError as error:
                 if not error.retryable:
                     raise
@@ -149,6 +154,7 @@ class Transport:
                 raise ServiceUnavailableError(self._settings.url, try_count, elapsed_ms, last_error)
             with self._lock:
                 self._retry_count += 1
+            self._silence.tell(last_error, self._settings.retries + 1 - try_count)
             self._pause(self._pause_ms(try_count, retry_after_ms) / 1_000)
 
     def _pause_ms(self, try_count: int, retry_after_ms: int | None) -> float:

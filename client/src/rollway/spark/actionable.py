@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from rollway.client.errors import RollwayError
-from rollway.spark.errors import OptionError
+from rollway.spark.errors import OptionError, with_credential_named
 
 _CALLED_BY_SPARK = (
     "schema",
@@ -74,4 +74,4 @@ def _guarded(rows: Iterator[Any]) -> Iterator[Any]:
 
 def _told(error: Exception) -> Exception:
     _log.debug("what Spark is told without its traceback", exc_info=error)
-    return error.with_traceback(None)
+    return with_credential_named(error).with_traceback(None)

@@ -11,9 +11,10 @@ from pyspark.sql.types import StructType
 
 from rollway.client import RollwayClient
 from rollway.spark.actionable import actionable
+from rollway.spark.errors import report_made_again
 from rollway.spark.fetch_rows import OffsetRange, read_range
 from rollway.spark.options import ReadOptions
-from rollway.spark.positions import EARLIEST, LATEST, Limits, check_all_named, subscribed
+from rollway.spark.positions import EARLIEST, LATEST, Limits, check_all_named, ids_of, made_again, subscribed
 from rollway.spark.splitting import Bounds, split_ranges
 
 _PLACES = {EARLIEST: "earliest", LATEST: "latest"}
@@ -45,7 +46,11 @@ class RollwayReader(DataSourceReader):
         """
         with RollwayClient(self._options.client) as client:
             limits = subscribed(client, self._options)
-            ranges = split_ranges(client, self._options, batch_bounds(self._options, limits), limits)
+            bounds = batch_bounds(self._options, limits)
+            for topic in made_again(self._options.topic_ids, ids_of(limits)):
+                report_made_again(topic, self._options.topic_ids[topic], fail=self._options.fail_on_data_loss)
+                del bounds[topic]
+            ranges = split_ranges(client, self._options, bounds, limits)
         # Spark would read an empty list as one partition without a value.
         return [InputPartition(wanted) for wanted in ranges] or [InputPartition(None)]
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from rollway.client import RollwayError
+import logging
+
+from rollway.client import AuthenticationError, RollwayError
+
+_log = logging.getLogger("rollway.spark")
 
 
 class OptionError(ValueError):
@@ -15,6 +19,14 @@ def append_only(*, streaming: bool) -> OptionError:
     return OptionError(f"a topic is a log, which is only appended to: write with {hint}")
 
 
+def with_credential_named(error: Exception) -> Exception:
+    """The same error, but where the service has no credential or does not accept it, with where Spark's is from."""
+    if not isinstance(error, AuthenticationError):
+        return error
+    hint = "in Spark it is the option token, or ROLLWAY_API_KEY in the driver's environment"
+    return AuthenticationError(error.url, error.status, {**error.problem, "detail": f"{error.detail}; {hint}"})
+
+
 class DataLossError(RollwayError):
     """Records that a query was to read are gone, and ``failOnDataLoss`` is true."""
 
@@ -24,6 +36,26 @@ class DataLossError(RollwayError):
 
     def __str__(self) -> str:
         return f"{self.what} are gone; to go on without them, set failOnDataLoss to false"
+
+
+def report_loss(what: str, *, fail: bool) -> None:
+    """Say that records are gone, which is a warning where the query need not ``fail``.
+
+    Raises:
+        DataLossError: it must.
+    """
+    if fail:
+        raise DataLossError(what)
+    _log.warning("%s are gone; going on without them, because failOnDataLoss is false", what)
+
+
+def report_made_again(topic: str, topic_id: str, *, fail: bool) -> None:
+    """Say that the topic which a query knows by this id was deleted, and that another one has its name.
+
+    Raises:
+        DataLossError: the query must ``fail``.
+    """
+    report_loss(f"topic {topic} was deleted and made again: records of the topic with the id {topic_id}", fail=fail)
 
 
 class NotCommittedError(RollwayError):

@@ -120,6 +120,15 @@ _HINTS = {
     "groupid": "the group is kafka.group.id",
 }
 
+_OF_A_TABLE = "option."
+"""How the names of options of CREATE TABLE begin when Spark asks for the columns of the table."""
+_TABLE_HINTS = {
+    "a read": "CREATE TEMPORARY VIEW name USING rollway OPTIONS (url '...', subscribe '...'), or name them in the "
+    "query, FROM name WITH (url '...', subscribe '...')",
+    "a write": "CREATE TEMPORARY VIEW name (value STRING) USING rollway OPTIONS (url '...', topic '...'), or name them "
+    "in the statement, INSERT INTO name WITH (url '...', topic '...')",
+}
+
 _log = logging.getLogger("rollway.spark")
 
 _CANONICAL = {name.lower(): name for name in (*CONNECTION, *READ, *WRITE)}
@@ -173,8 +182,15 @@ def check_names(given: Mapping[str, str], known: tuple[str, ...], what: str) -> 
     """Refuse options, in lower case, that ``what`` (a read, a write) does not have.
 
     Raises:
-        OptionError: one is unknown, belongs to the other side, or is one that Kafka's source refuses, too.
+        OptionError: one is unknown, belongs to the other side, or is one that Kafka's source refuses, too; or they are
+            those of a table, which Spark hands to no source in Python when the table is read or written.
     """
+    if not given:
+        raise OptionError(
+            f"nothing says where Rollway is: give url, such as http://127.0.0.1:8080; {_told_of_tables(what)}"
+        )
+    if any(name.startswith(_OF_A_TABLE) for name in given):
+        raise OptionError(_told_of_tables(what))
     allowed = {name.lower() for name in (*CONNECTION, *known)}
     for name in sorted(given):
         if name in allowed or name in SPARKS_OWN or name in WITHOUT_MEANING:
@@ -187,6 +203,13 @@ def check_names(given: Mapping[str, str], known: tuple[str, ...], what: str) -> 
             other = "a write" if what == "a read" else "a read"
             raise OptionError(f"{_CANONICAL[name]} is an option of {other}, and this is {what}")
         raise OptionError(f"there is no option {name}; {_suggestion(name, (*CONNECTION, *known), what)}")
+
+
+def _told_of_tables(what: str) -> str:
+    return (
+        "Spark hands the options of CREATE TABLE to no source that is written in Python: instead use "
+        f"{_TABLE_HINTS[what]}"
+    )
 
 
 def _suggestion(name: str, known: tuple[str, ...], what: str) -> str:

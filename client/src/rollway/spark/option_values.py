@@ -13,12 +13,16 @@ from rollway.spark.option_names import canonical
 LONG_MAX = 2**63 - 1
 EARLIEST = -2
 LATEST = -1
+TOPIC_ID = "topic_id"
+"""Stands among the partitions of a topic, in positions: the offsets are those of the topic with this id."""
 
 StartOrEnd = Literal["earliest", "latest"] | dict[str, dict[int, int]]
 
 _DURATION = re.compile(r"(\d{1,18})\s*(ms|s|m|min|h|d)?")
 _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE = re.compile(r"(\d{1,18})\s*(b|k|kb|m|mb|g|gb)?")
+_POSITIONS = '{"topic": {"0": 23, "1": -2}}, earliest or latest'
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
 _SIZE_BYTES = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
 
@@ -172,7 +176,28 @@ class OptionValues:
             case "latest":
                 return "latest"
             case _:
-                return self._by_partition(name, text, '{"topic": {"0": 23, "1": -2}}, earliest or latest', EARLIEST)
+                return self._by_partition(name, text, _POSITIONS, EARLIEST)
+
+    def topic_ids(self, *names: str) -> dict[str, str]:
+        """The ids that stand among these positions, by topic.
+
+        Raises:
+            OptionError: one is no id, or two differ.
+        """
+        found: dict[str, str] = {}
+        for name in names:
+            text = self.text(name)
+            if text is None or text.lower() in ("earliest", "latest"):
+                continue
+            for topic, members in _object(name, text, _POSITIONS).items():
+                if not isinstance(members, dict) or TOPIC_ID not in members:
+                    continue
+                topic_id = members[TOPIC_ID]
+                if not isinstance(topic_id, str) or _TOPIC_ID.fullmatch(topic_id) is None:
+                    raise OptionError(f"{canonical(name)}: {TOPIC_ID} of {topic} is {topic_id!r}, which is no id")
+                if found.setdefault(topic, topic_id) != topic_id:
+                    raise OptionError(f"{' and '.join(names)} have two values for {TOPIC_ID} of {topic}")
+        return found
 
     def times(self, name: str) -> dict[str, dict[int, int]] | None:
         """``{"topic": {"0": 1372910400000}}``: milliseconds.
@@ -190,6 +215,8 @@ class OptionValues:
             if not isinstance(by_partition, dict) or not by_partition:
                 raise OptionError(f"{canonical(name)}: what is given for {topic} must be an object of partitions")
             for partition, number in by_partition.items():
+                if partition == TOPIC_ID and least < 0:
+                    continue
                 if not re.fullmatch(r"\d{1,9}", partition, re.ASCII):
                     raise OptionError(f"{canonical(name)}: {partition!r} is no partition of {topic}")
                 if not _is_number(number, least):

@@ -49,6 +49,8 @@ class ReadOptions:
     assign: dict[str, tuple[int, ...]] | None = None
     starting_offsets: StartOrEnd = "earliest"
     ending_offsets: StartOrEnd = "latest"
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    """By topic: the offsets are those of the topic with this id."""
     starting_timestamp: int | None = None
     ending_timestamp: int | None = None
     starting_offsets_by_timestamp: dict[str, dict[int, int]] | None = None
@@ -84,6 +86,7 @@ class ReadOptions:
             assign=values.assignment("assign"),
             starting_offsets=values.positions("startingOffsets") or ("latest" if streaming else "earliest"),
             ending_offsets=values.positions("endingOffsets") or "latest",
+            topic_ids=values.topic_ids("startingOffsets", "endingOffsets"),
             starting_timestamp=values.number("startingTimestamp", least=0),
             ending_timestamp=values.number("endingTimestamp", least=0),
             starting_offsets_by_timestamp=values.times("startingOffsetsByTimestamp"),

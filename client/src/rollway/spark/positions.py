@@ -1,7 +1,8 @@
 """Positions: what is subscribed, where a read begins and ends, and offsets as Kafka's source writes them.
 
 A position is the offset of the next record. Documents are Kafka's: ``{"flights": {"0": 123, "1": -2}}``, with -2 for
-the earliest and -1 for the latest offset.
+the earliest and -1 for the latest offset. Beside the partitions of a topic stands its id, ``"topic_id": "vbX5..."``:
+offsets mean nothing in a topic of the same name that was made later. Documents of earlier versions have no ids.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from rollway.client import OffsetAsk, PartitionOffsets, RollwayClient, TopicNotFoundError
-from rollway.spark.errors import OptionError, StartNotFoundError
+from rollway.spark.errors import OptionError, StartNotFoundError, report_made_again
+from rollway.spark.option_values import TOPIC_ID
 from rollway.spark.options import ReadOptions
 
 EARLIEST = -2
@@ -22,28 +25,58 @@ LATEST = -1
 Positions = dict[str, dict[int, int]]
 """By topic and partition."""
 
+TopicIds = dict[str, str]
+"""By topic."""
+
 Limits = dict[str, dict[int, PartitionOffsets]]
 """What every subscribed partition has, by topic and partition."""
 
+_NO_IDS: Mapping[str, str] = MappingProxyType({})
 _NOTHING: Mapping[str, Mapping[int, int]] = MappingProxyType({})
 
 _log = logging.getLogger(__name__)
 
 
-def to_document(positions: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
-    """The document of these positions. Equal positions give equal text, which is how Spark compares them."""
+def to_document(
+    positions: Mapping[str, Mapping[int, int]], topic_ids: Mapping[str, str] = _NO_IDS
+) -> dict[str, dict[str, int | str]]:
+    """The document of these positions, in the topics with these ids. Equal positions in the same topics give equal
+    text, which is how Spark compares them."""
     return {
-        topic: {str(partition): positions[topic][partition] for partition in sorted(positions[topic])}
+        topic: {
+            **({TOPIC_ID: topic_ids[topic]} if topic in topic_ids else {}),
+            **{str(partition): positions[topic][partition] for partition in sorted(positions[topic])},
+        }
         for topic in sorted(positions)
     }
 
 
-def from_document(document: Mapping[str, Mapping[str, int]]) -> Positions:
+def from_document(document: Mapping[str, Mapping[str, Any]]) -> Positions:
     """The positions of a document."""
     return {
-        topic: {int(partition): offset for partition, offset in partitions.items()}
-        for topic, partitions in document.items()
+        topic: {int(name): offset for name, offset in members.items() if name != TOPIC_ID}
+        for topic, members in document.items()
     }
+
+
+def ids_in(document: Mapping[str, Mapping[str, Any]]) -> TopicIds:
+    """The ids of the topics that a document has positions of, as far as it has them."""
+    return {topic: str(members[TOPIC_ID]) for topic, members in document.items() if TOPIC_ID in members}
+
+
+def ids_of(limits: Limits) -> TopicIds:
+    """The ids of the topics that there are."""
+    return {topic: one.topic_id for topic, partitions in limits.items() for one in partitions.values()}
+
+
+def made_again(known: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """The topics that have another id now than is known."""
+    return [topic for topic in sorted(known) if there.get(topic, known[topic]) != known[topic]]
+
+
+def without_topics(positions: Positions, topics: Sequence[str]) -> Positions:
+    """The positions in all other topics."""
+    return {topic: partitions for topic, partitions in positions.items() if topic not in topics}
 
 
 def subscribed(client: RollwayClient, options: ReadOptions, *, may_miss: bool = False) -> Limits:
@@ -171,10 +204,12 @@ def _first_of(names: Sequence[str]) -> str:
 def stream_start(client: RollwayClient, options: ReadOptions, limits: Limits) -> Positions:
     """Where a new stream begins; ``LATEST`` where that is the end, whatever it is then.
 
-    A time wins over times by partition, and those over offsets.
+    A time wins over times by partition, and those over offsets. Offsets that were given for a topic with another id
+    are those of a topic that is gone: the one there is begins at its first record.
 
     Raises:
         OptionError: positions are given, but not for every partition.
+        DataLossError: offsets were given for another topic, and ``failOnDataLoss`` is true.
         StartNotFoundError: no record is as late as a time that is asked for, and the strategy is ``error``.
     """
     if options.starting_timestamp is not None:
@@ -189,6 +224,9 @@ def stream_start(client: RollwayClient, options: ReadOptions, limits: Limits) ->
         starting = {topic: dict.fromkeys(partitions, place) for topic, partitions in limits.items()}
     else:
         check_all_named("startingOffsets", starting, limits)
+        for topic in made_again(options.topic_ids, ids_of(limits)):
+            report_made_again(topic, options.topic_ids[topic], fail=options.fail_on_data_loss)
+            starting = {**starting, topic: dict.fromkeys(limits[topic], EARLIEST)}
     return {
         topic: {
             partition: limits[topic][partition].log_start_offset if offset == EARLIEST else offset
@@ -212,13 +250,16 @@ def _at_times(client: RollwayClient, options: ReadOptions, times: Mapping[str, M
     return found
 
 
-def pinned_start(client: RollwayClient, group: str, start: Positions, ends: Positions) -> Positions:
+def pinned_start(
+    client: RollwayClient, group: str, start: Positions, ends: Positions, topic_ids: Mapping[str, str]
+) -> Positions:
     """The same, fixed in the service where it would move: every ``LATEST`` is where the first query of the group found
-    the end, or else at the end there is now. What is given as an offset stays.
+    the end, or else at the end there is now. What is given as an offset stays. The topics are those with these ids.
 
     A pin that another query left, and a group that fixes nothing, are logged as warnings.
 
     Raises:
+        TopicReplacedError: a topic was deleted and made again since its end was looked up.
         RollwayError: the service cannot be reached, or refuses.
     """
     moving = {
@@ -229,7 +270,8 @@ def pinned_start(client: RollwayClient, group: str, start: Positions, ends: Posi
     if not moving:
         _log.warning("kafka.group.id does nothing for a query that starts at offsets that do not move")
         return start
-    pinned = client.pin_positions(group, moving)
+    own_ids = {topic: topic_ids[topic] for topic in moving}
+    pinned = client.pin_positions(group, moving, topic_ids=own_ids)
     differing = [
         f"{topic}-{partition} at {offset} instead of {moving[topic][partition]}"
         for topic, partitions in sorted(pinned.items())

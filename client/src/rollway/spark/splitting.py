@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from rollway.client import OffsetOutOfRangeError, PartitionOffsets, ProblemError, RollwayClient, Splits
-from rollway.spark.errors import NotCommittedError, OptionError, StartNotFoundError
-from rollway.spark.fetch_rows import OffsetRange, report_loss
+from rollway.spark.errors import NotCommittedError, OptionError, StartNotFoundError, report_loss
+from rollway.spark.fetch_rows import OffsetRange
 from rollway.spark.options import RANGES_MAX, ReadOptions
-from rollway.spark.positions import Limits, end_of
+from rollway.spark.positions import Limits, end_of, ids_of
 
 Bounds = dict[str, dict[int, dict[str, int | str]]]
 """By topic and partition: the members of the splits route that say where the range begins and ends."""
@@ -26,21 +27,28 @@ def split_ranges(client: RollwayClient, options: ReadOptions, bounds: Bounds, li
         NotCommittedError: a range is to end behind what is committed.
         OptionError: ``maxRecordsPerPartition`` would make too many.
         StartNotFoundError: no record is as late as asked for, and the strategy is ``error``.
+        TopicReplacedError: a topic was deleted and made again since its limits were asked for.
     """
+    topic_ids = ids_of(limits)
+
+    def split(topic: str, own: Mapping[int, Mapping[str, int | str]], count: int) -> Splits:
+        return _split(client, options, topic, topic_ids[topic], own, count)
+
     there = {topic: _within(options, topic, bounds[topic], limits[topic]) for topic in sorted(bounds)}
     if options.min_partitions is None or len(there) == 1:
         count = options.min_partitions or 1
-        answers = {topic: _split(client, options, topic, own, count) for topic, own in there.items()}
+        answers = {topic: split(topic, own, count) for topic, own in there.items()}
     else:
-        whole = {topic: _split(client, options, topic, own, 1) for topic, own in there.items()}
+        whole = {topic: split(topic, own, 1) for topic, own in there.items()}
         counts = _shares({topic: one.size_bytes for topic, one in whole.items()}, options.min_partitions)
-        answers = {topic: _split(client, options, topic, _frozen(whole[topic]), counts[topic]) for topic in there}
+        answers = {topic: split(topic, _frozen(whole[topic]), counts[topic]) for topic in there}
     return [
         piece
         for topic, answer in answers.items()
         for one in sorted(answer.splits, key=lambda split: (split.partition, split.start_offset))
         for piece in _cut(
-            OffsetRange(topic, one.partition, one.start_offset, one.end_offset), options.max_records_per_partition
+            OffsetRange(topic, one.partition, one.start_offset, one.end_offset, topic_ids[topic]),
+            options.max_records_per_partition,
         )
     ]
 
@@ -88,17 +96,19 @@ def _within(
 
 def _report_outside(options: ReadOptions, what: str, limit: PartitionOffsets) -> None:
     there = f"{limit.log_start_offset} to {limit.high_watermark}"
-    report_loss(options, f"{what} and has {there}: the other records")
+    report_loss(f"{what} and has {there}: the other records", fail=options.fail_on_data_loss)
 
 
 def _split(
     client: RollwayClient,
     options: ReadOptions,
     topic: str,
+    topic_id: str,
     bounds: Mapping[int, Mapping[str, int | str]],
     split_count: int,
 ) -> Splits:
     request: dict[str, object] = {
+        "topic_id": topic_id,
         "split_count": split_count,
         "isolation": options.isolation,
         "on_truncated": "error" if options.fail_on_data_loss else "earliest",
@@ -110,7 +120,7 @@ def _split(
         answer = client.split(topic, request)
     except OffsetOutOfRangeError as error:
         # Deleted since the limits were asked for; were that no error, the request would have said so.
-        report_loss(options, f"records of {topic} that were to be read ({error})")
+        report_loss(f"records of {topic} that were to be read ({error})", fail=options.fail_on_data_loss)
         raise
     except ProblemError as error:
         if any(fault.get("pointer") == "/max_records_per_split" for fault in error.problem.get("errors", ())):
@@ -147,4 +157,4 @@ def _cut(wanted: OffsetRange, records_max: int | None) -> Sequence[OffsetRange]:
         return [wanted]
     parts = -(-count // records_max)
     edges = [wanted.start_offset + count * part // parts for part in range(parts + 1)]
-    return [OffsetRange(wanted.topic, wanted.partition, start, end) for start, end in pairwise(edges)]
+    return [replace(wanted, start_offset=start, end_offset=end) for start, end in pairwise(edges)]

@@ -17,25 +17,31 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rollway.client import PartitionOffsets, RollwayClient, TopicNotFoundError
+from rollway.client import PartitionOffsets, RollwayClient, TopicNotFoundError, TopicReplacedError
 from rollway.spark.actionable import actionable
 from rollway.spark.admission import DelayedTrigger, limited, new_offsets
-from rollway.spark.fetch_rows import OffsetRange, read_range, report_loss
+from rollway.spark.errors import report_loss, report_made_again
+from rollway.spark.fetch_rows import OffsetRange, read_range
 from rollway.spark.options import ReadOptions
 from rollway.spark.positions import (
     LATEST,
     Limits,
     Positions,
+    TopicIds,
     beyond,
     ends_from,
     ends_of,
     from_document,
+    ids_in,
+    ids_of,
     limits_of,
     lost_before,
+    made_again,
     pinned_start,
     stream_start,
     subscribed,
     to_document,
+    without_topics,
 )
 from rollway.spark.splitting import Bounds, split_ranges
 
@@ -49,7 +55,11 @@ _LOOK_SECONDS_PER_TOPIC = 5.0
 
 @actionable
 class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One streaming query's reader; its offsets are Kafka's documents.
+    """One streaming query's reader; its offsets are Kafka's documents, with the ids of the topics.
+
+    **Topics.** A topic of the same name that is made later is another one. What a query keeps of a topic is never used
+    for another one: that is loss of data, and without ``failOnDataLoss`` the new topic is read from its first record.
+    Checkpoints of earlier versions have no ids. The first micro-batch after them keeps the ids there are.
 
     **The first position.** Spark keeps the end of a micro-batch before it runs, but never where the first one began:
     asked again after a restart, ``latest`` would be later, and records between lost. So without a group, a start at
@@ -63,7 +73,7 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._client: RollwayClient | None = None
-        self._initial: Positions | None = None
+        self._initial: tuple[Positions, TopicIds] | None = None
         self._beyond: Positions = {}
         self._target: Limits | None = None
         self._seen: Limits | None = None
@@ -81,14 +91,14 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             RollwayError: the service cannot be reached, or refuses.
         """
         if self._initial is None:
-            limits = subscribed(self._connected(), self._options)
-            start = stream_start(self._connected(), self._options, limits)
+            limits, start = self._start()
+            topic_ids = ids_of(limits)
             if self._options.group_id is not None:
                 ends = ends_of(limits, self._options)
-                start = pinned_start(self._connected(), self._options.group_id, start, ends)
+                start = pinned_start(self._connected(), self._options.group_id, start, ends, topic_ids)
             self._beyond = beyond(start, limits)
-            self._initial = start
-        return to_document(self._initial)
+            self._initial = start, topic_ids
+        return to_document(*self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What Spark hands to ``latestOffset``, unless its trigger wants everything."""
@@ -108,15 +118,21 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Waits up to ``IDLE_WAIT_MS`` when the last answer was that there is nothing new.
 
         Raises:
-            DataLossError: a partition is gone or its log has become shorter, and ``failOnDataLoss`` is true.
+            DataLossError: a partition is gone, its log has become shorter or its topic is another one, and
+                ``failOnDataLoss`` is true.
             RollwayError: the service cannot be reached, or refuses.
         """
-        begin = from_document(start)
-        limits = self._limits_for(begin)
+        known = ids_in(start)
+        limits = self._limits_for(from_document(start), known)
+        topic_ids = ids_of(limits)
+        others = made_again(known, topic_ids)
+        for topic in others:
+            report_made_again(topic, known[topic], fail=self._options.fail_on_data_loss)
+        begin = without_topics(from_document(start), others)
         for what in lost_before(begin, limits, self._beyond):
-            report_loss(self._options, what)
+            self._report_loss(what)
         ends = ends_from(begin, limits, self._options)
-        complete = self._complete(begin, ends)
+        complete = self._complete(begin, ends, topic_ids)
         if not isinstance(limit, ReadAllAvailable):
             count = sum(new_offsets(complete, ends).values())
             if self._target is None and self._delayed is not None and count and self._delayed.must_wait(count):
@@ -124,13 +140,13 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             if self._options.max_offsets_per_trigger is not None:
                 ends = limited(complete, ends, self._options.max_offsets_per_trigger)
-        document = to_document(ends)
+        document = to_document(ends, topic_ids)
         self._is_waiting = document == start
         return document
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends that were seen last, for the progress of the query; asks nobody."""
-        return None if self._seen is None else to_document(ends_of(self._seen, self._options))
+        return None if self._seen is None else to_document(ends_of(self._seen, self._options), ids_of(self._seen))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The ranges of a micro-batch, one for each partition of a topic that has records, or as ``minPartitions`` and
@@ -139,10 +155,13 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             DataLossError: records between are gone, and ``failOnDataLoss`` is true.
         """
-        ends = from_document(end)
-        begin = self._complete(from_document(start), ends)
+        ends, topic_ids = from_document(end), ids_in(end)
+        if missing := ends.keys() - topic_ids.keys():
+            topic_ids.update(ids_of(limits_of(self._connected(), missing, may_miss=True)))
+        begin = without_topics(from_document(start), made_again(ids_in(start), topic_ids))
+        begin = self._complete(begin, ends, topic_ids)
         ranges = [
-            OffsetRange(topic, partition, begin[topic][partition], until)
+            OffsetRange(topic, partition, begin[topic][partition], until, topic_ids.get(topic))
             for topic, partitions in ends.items()
             for partition, until in partitions.items()
             if begin[topic][partition] < until
@@ -171,17 +190,30 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = RollwayClient(self._options.client)
         return self._client
 
+    def _start(self) -> tuple[Limits, Positions]:
+        """Where the query begins, in the topics with these limits."""
+        while True:
+            limits = subscribed(self._connected(), self._options)
+            start = stream_start(self._connected(), self._options, limits)
+            # Offsets were looked up by time, and by name: they may be those of a topic that was made in between.
+            if not self._begins_at_times() or not made_again(ids_of(limits), ids_of(self._look())):
+                return limits, start
+
+    def _begins_at_times(self) -> bool:
+        options = self._options
+        return options.starting_timestamp is not None or options.starting_offsets_by_timestamp is not None
+
     def _look(self) -> Limits:
         """The partitions there are now, and what they have."""
         self._seen = subscribed(self._connected(), self._options, may_miss=not self._options.fail_on_data_loss)
         self._looked_at = time.monotonic()
         return self._seen
 
-    def _limits_for(self, begin: Positions) -> Limits:
+    def _limits_for(self, begin: Positions, known: TopicIds) -> Limits:
         """What there is for a micro-batch that starts at ``begin``: now, or when the end of the query was fixed."""
         if self._target is None:
             return self._news()
-        if lost_before(begin, self._target):
+        if lost_before(begin, self._target) or made_again(known, ids_of(self._target)):
             # The query may have begun later than its end was fixed: what came between is not lost.
             self._target = self._look()
         return self._target
@@ -191,15 +223,17 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         to do."""
         if self._is_waiting and self._seen is not None:
             seen = ends_of(self._seen, self._options)
-            has_come = self._connected().wait_for(seen, isolation=self._options.isolation, wait_ms=IDLE_WAIT_MS)
+            has_come = self._connected().wait_for(
+                seen, topic_ids=ids_of(self._seen), isolation=self._options.isolation, wait_ms=IDLE_WAIT_MS
+            )
             seconds = max(_LOOK_SECONDS, _LOOK_SECONDS_PER_TOPIC * len(seen))
             if not has_come and time.monotonic() < self._looked_at + seconds:
                 return self._seen
         return self._look()
 
-    def _complete(self, begin: Positions, ends: Positions) -> Positions:
+    def _complete(self, begin: Positions, ends: Positions, topic_ids: TopicIds) -> Positions:
         """Where each partition of ``ends`` begins, none behind its end: one that is new, or was made anew, at its first
-        record.
+        record. ``topic_ids`` are those of ``ends``; ``begin`` has positions in the same topics.
 
         Raises:
             DataLossError: a new partition has lost records already, and ``failOnDataLoss`` is true.
@@ -213,19 +247,26 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if partition in known and known[partition] <= end
             }
             if len(own) < len(partitions):
-                limits = limits_of(self._connected(), [topic], may_miss=True).get(topic, {})
+                limits = self._limits_of_topic(topic, topic_ids)
                 for partition in partitions.keys() - own.keys():
                     at_end = partition in known and self._is_of_this_log(topic, partition, known[partition], limits)
                     # The task of a partition that is gone says so.
                     first = limits[partition].log_start_offset if partition in limits else 0
                     own[partition] = partitions[partition] if at_end else first
                     if own[partition] > 0 and partition not in known:
-                        report_loss(
-                            self._options,
-                            f"{topic}-{partition} is new to this query, and its records before offset {own[partition]}",
+                        self._report_loss(
+                            f"{topic}-{partition} is new to this query, and its records before offset {own[partition]}"
                         )
             complete[topic] = own
         return complete
+
+    def _limits_of_topic(self, topic: str, topic_ids: TopicIds) -> dict[int, PartitionOffsets]:
+        """What the partitions of the topic with its id have now: nothing if that topic is gone."""
+        limits = limits_of(self._connected(), [topic], may_miss=True)
+        return {} if made_again(topic_ids, ids_of(limits)) else limits.get(topic, {})
+
+    def _report_loss(self, what: str) -> None:
+        report_loss(what, fail=self._options.fail_on_data_loss)
 
     def _is_of_this_log(self, topic: str, partition: int, offset: int, limits: dict[int, PartitionOffsets]) -> bool:
         """Whether a position behind the end of a batch is one of the log there is, and not of one before it.
@@ -241,14 +282,19 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ranges cut as the options say. What went away stays whole: its tasks say so, or go on without it."""
         try:
             limits = limits_of(self._connected(), {wanted.topic for wanted in ranges}, may_miss=False)
-            gone = [wanted for wanted in ranges if wanted.partition not in limits[wanted.topic]]
+            topic_ids = ids_of(limits)
+            gone = [
+                wanted
+                for wanted in ranges
+                if wanted.partition not in limits[wanted.topic] or topic_ids[wanted.topic] != wanted.topic_id
+            ]
             bounds: Bounds = {}
             for wanted in ranges:
                 if wanted not in gone:
                     own = bounds.setdefault(wanted.topic, {})
                     own[wanted.partition] = {"start_offset": wanted.start_offset, "end_offset": wanted.end_offset}
             return gone + split_ranges(self._connected(), self._options, bounds, limits)
-        except TopicNotFoundError:
+        except (TopicNotFoundError, TopicReplacedError):
             return ranges
 
 

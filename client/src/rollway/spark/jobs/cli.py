@@ -241,6 +241,7 @@ def _export(
         list[str] | None, typer.Option("--select", metavar="EXPR", help="A column of the files; may be repeated.")
     ] = None,
     codec: Annotated[str, typer.Option("--codec", metavar="NAME", help="Compression of the files.")] = "zstd",
+    file_size: options.FileSize = "128m",
     on_data_loss: options.OnLoss = "fail",
     take_over: Annotated[
         bool, typer.Option("--take-over", help="The run that has the folder is dead: go on from what it left.")
@@ -254,6 +255,10 @@ def _export(
     Files go to FOLDER/date=.../hour=..., by the records' timestamps in UTC. How far it is stands in FOLDER/_rollway,
     which readers leave out. A run that is killed leaves nothing twice: the next one finishes or repeats it. --from is
     for the first run. EXPR are SQL over key, value, headers, topic, partition, offset, timestamp.
+
+    The records of an hour are one file, or several of about --file-size, by their size in the log. For that they are
+    sorted by hour, partition and offset, which takes about as much disk as they have. With --file-size 0 they are
+    not: that is a file for each partition and hour.
 
     One run of a topic and a folder at a time: it has a lock there. After a run that was killed on another host, the
     next one must be told with --take-over that it is dead.
@@ -271,6 +276,7 @@ def _export(
         end=parse_place(end),
         columns=tuple(select or ()),
         codec=codec,
+        file_bytes=options.file_bytes(file_size),
         on_data_loss=options.on_data_loss(on_data_loss),
         take_over=take_over,
     )

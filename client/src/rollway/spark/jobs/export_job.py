@@ -15,6 +15,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes S
 
 from rollway.spark.jobs.checkpoints import CheckpointFolder, ExportCheckpoint, RunIntent
 from rollway.spark.jobs.errors import JobError, JobUsageError
+from rollway.spark.jobs.export_files import (
+    FILE_BYTES_DEFAULT,
+    PARTITIONED_BY,
+    brought_together,
+    records_per_file,
+    sized_tasks,
+)
 from rollway.spark.jobs.expressions import first_sentence
 from rollway.spark.jobs.hadoop_files import HadoopFiles
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place
@@ -30,7 +37,6 @@ from rollway.spark.jobs.topics import (
     utc_date_and_hour,
 )
 
-PARTITIONED_BY = ("date", "hour")
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 
@@ -41,6 +47,9 @@ class ExportRequest:
     The first run begins at ``start``, every later one where the last ended. ``end`` is as of the beginning of the run.
     ``columns`` are SQL expressions over key, value, headers, topic, partition, offset, timestamp, timestampType.
     ``codec`` is Parquet's. A run exports what is committed.
+
+    The records of an hour are one file, or several of about ``file_bytes``, as the records have them in the log. 0
+    leaves rows in the tasks that read them: a file for each partition of the topic and hour, without a shuffle.
     """
 
     source: TopicAddress
@@ -49,6 +58,7 @@ class ExportRequest:
     end: Place = LATEST
     columns: tuple[str, ...] = ()
     codec: str = "zstd"
+    file_bytes: int = FILE_BYTES_DEFAULT
     on_data_loss: OnDataLoss = "fail"
     take_over: bool = False
     """The run that has the folder's lock is dead."""
@@ -60,6 +70,8 @@ class ExportRequest:
             raise JobUsageError(
                 "An export ends at latest or at offsets: one that goes on later cannot leave records out."
             )
+        if self.file_bytes < 0:
+            raise JobUsageError("Files cannot have less than no bytes.")
         if self.source.format != "rollway":
             raise JobUsageError("Export reads a topic of a Rollway service.")
 
@@ -117,14 +129,12 @@ def _export(
     if not dry_run:
         checkpoint, finished = _finish(files, folder, request, checkpoint, progress)
     with open_client(request.source) as client:
+        # Before its offsets are judged: those of another topic make no sense there.
+        _check_topic(request, checkpoint, client.describe_topic(request.source.topic).topic_id)
         wanted = resolve_range(
             client, request.source, _start_of(request, checkpoint), request.end, request.on_data_loss
         )
-    if checkpoint is not None and checkpoint.topic_id != wanted.topic_id:
-        raise JobError(
-            f"{request.source} was deleted and made anew since it was last exported to {request.destination}: "
-            "export it to another folder."
-        )
+    _check_topic(request, checkpoint, wanted.topic_id)
     # Where it begins is by offset: what comes later in the log belongs to the export, whatever its time.
     wanted = replace(wanted, from_ms=None)
     rows = _selected(read_range(spark, wanted, headers=request.wants_headers), request)
@@ -142,12 +152,20 @@ def _export(
         run_id=folder.run_id,
     )
     folder.begin(run)
-    written_rows = _stage(spark, rows, folder, request, progress)
+    written_rows = _stage(spark, rows, folder, request, records_per_file(wanted, request.file_bytes), progress)
     staged = [path for path, _ in files.files_below(folder.staging) if path.endswith(".parquet")]
     folder.lock.check()
     run = folder.staged(run, written_rows, staged)
     _publish(files, folder, request, checkpoint, run)
     return _report(request, wanted, run, finished, time.monotonic() - started)
+
+
+def _check_topic(request: ExportRequest, checkpoint: ExportCheckpoint | None, topic_id: str) -> None:
+    if checkpoint is not None and checkpoint.topic_id != topic_id:
+        raise JobError(
+            f"{request.source} was deleted and made again since it was last exported to {request.destination} (its id "
+            f"was {checkpoint.topic_id}, and is {topic_id}): export it to another folder."
+        )
 
 
 def _finish(
@@ -183,7 +201,7 @@ def _start_of(request: ExportRequest, checkpoint: ExportCheckpoint | None) -> Pl
 
 
 def _selected(rows: DataFrame, request: ExportRequest) -> DataFrame:
-    dated = utc_date_and_hour(rows)
+    dated = brought_together(utc_date_and_hour(rows), request.file_bytes)
     try:
         chosen = dated.selectExpr(*request.selected, *PARTITIONED_BY)
     except PySparkException as error:
@@ -198,13 +216,21 @@ def _selected(rows: DataFrame, request: ExportRequest) -> DataFrame:
 
 
 def _stage(
-    spark: SparkSession, rows: DataFrame, folder: CheckpointFolder, request: ExportRequest, progress: Progress
+    spark: SparkSession,
+    rows: DataFrame,
+    folder: CheckpointFolder,
+    request: ExportRequest,
+    file_records_max: int,
+    progress: Progress,
 ) -> int:
     counter = Observation()
     observed = rows.observe(counter, F.count(F.lit(1)).alias("rows"))
-    with progress.during(f"exporting {request.source}", lambda: tasks_done(spark)):
+    with (
+        progress.during(f"exporting {request.source}", lambda: tasks_done(spark)),
+        sized_tasks(spark, request.file_bytes),
+    ):
         writer = observed.write.mode("overwrite").option("compression", request.codec).partitionBy(*PARTITIONED_BY)
-        writer.parquet(folder.staging)
+        writer.option("maxRecordsPerFile", file_records_max).parquet(folder.staging)
     written, found = int(counter.get["rows"]), spark.read.schema(rows.schema).parquet(folder.staging).count()
     if found != written:
         raise JobError(

@@ -10,6 +10,7 @@ import typer
 from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.topics import OnDataLoss, TopicAddress
 from rollway.spark.option_names import divided
+from rollway.spark.option_values import OptionValues
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -45,6 +46,9 @@ Start = Annotated[
 ]
 End = Annotated[str, typer.Option("--until", metavar="PLACE", help="The same; exclusive.")]
 ByKey = Annotated[bool, typer.Option("--by-key", help="Let keys decide the partition instead of keeping it.")]
+FileSize = Annotated[
+    str, typer.Option("--file-size", metavar="SIZE", help="Of a file, such as 64m; 0: one per partition and hour.")
+]
 TargetConfig = Annotated[
     list[str] | None,
     typer.Option(
@@ -143,6 +147,15 @@ def options_of_both(
     ``--to-option`` says what the other has."""
     given = pairs("--option", format_options)
     return divided(given) if to_format_options is None else (given, pairs("--to-option", to_format_options))
+
+
+def file_bytes(text: str) -> int:
+    """A size in bytes, such as ``128m``; 0 is no size.
+
+    Raises:
+        OptionError: it is none.
+    """
+    return 0 if text.strip() == "0" else OptionValues({"--file-size": text}).size_bytes("--file-size", 0)
 
 
 def on_data_loss(text: str) -> OnDataLoss:

@@ -128,6 +128,7 @@ def _positions(
         source=source,
         target=target,
         topic=topic.name,
+        topic_id=topic.topic_id,
         identity=request.identity,
         records=(
             topic.topic_id,

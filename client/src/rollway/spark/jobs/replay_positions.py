@@ -29,6 +29,7 @@ class ReplayPositions:
     source: RollwayClient
     target: RollwayClient
     topic: str
+    topic_id: str
     identity: LoadIdentity
     records: tuple[object, ...]
 
@@ -63,7 +64,8 @@ class ReplayPositions:
         """Where the step ends: there, unless that was decided before. Durable when it returns."""
         if self.identity.application_id is None:
             return ends
-        return self.source.pin_positions(self._group(number), {self.topic: ends})[self.topic]
+        topic_ids = {self.topic: self.topic_id}
+        return self.source.pin_positions(self._group(number), {self.topic: ends}, topic_ids=topic_ids)[self.topic]
 
     def written(self, number: int) -> None:
         """The step is written: where the one before it ended is of no use any more."""

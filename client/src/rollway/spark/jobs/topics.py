@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -20,6 +20,7 @@ from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.expressions import first_sentence
 from rollway.spark.jobs.places import Place
 from rollway.spark.options import ReadOptions
+from rollway.spark.positions import to_document
 
 ISOLATION = "read_committed"
 KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13"
@@ -183,6 +184,7 @@ def resolve_range(
                 f"{address} has {topic.partition_count} partitions, and none with the number {unknown[0]}."
             )
     request: dict[str, object] = {
+        "topic_id": topic.topic_id,
         "split_count": 1,
         "isolation": ISOLATION,
         "on_truncated": "earliest" if on_data_loss == "skip" else "error",
@@ -250,8 +252,8 @@ def read_range(spark: SparkSession, wanted: TopicRange, *, headers: bool = False
         .options(**wanted.address.all_options())
         .option("isolationLevel", ISOLATION)
         .option("assign", json.dumps({topic: numbers}))
-        .option("startingOffsets", json.dumps({topic: {str(each): wanted.starts[each] for each in numbers}}))
-        .option("endingOffsets", json.dumps({topic: {str(each): wanted.ends[each] for each in numbers}}))
+        .option("startingOffsets", _offsets(wanted, wanted.starts, numbers))
+        .option("endingOffsets", _offsets(wanted, wanted.ends, numbers))
         .option("includeHeaders", str(headers).lower())
         .load()
     )
@@ -260,6 +262,12 @@ def read_range(spark: SparkSession, wanted: TopicRange, *, headers: bool = False
     if wanted.until_ms is not None:
         rows = rows.where(F.unix_millis("timestamp") < wanted.until_ms)
     return rows
+
+
+def _offsets(wanted: TopicRange, offsets: Mapping[int, int], numbers: Sequence[int]) -> str:
+    """Positions of these partitions in the topic of the range, and in no later one of its name."""
+    own = {wanted.address.topic: {each: offsets[each] for each in numbers}}
+    return json.dumps(to_document(own, {wanted.address.topic: wanted.topic_id}))
 
 
 def read_kafka(
