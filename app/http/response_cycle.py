@@ -182,7 +182,8 @@ class EdgeCycle(RequestResponseCycle):
         Raises:
             Problem: the connection refuses the rest of the body, and leaves it to the application to say so.
         """
-        if self.waiting_for_100_continue and not self.transport.is_closing():
+        is_wanted = not self.disconnected and self.refusal is None
+        if self.waiting_for_100_continue and is_wanted and not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self.waiting_for_100_continue = False
         if not self.disconnected and not self.response_complete:
