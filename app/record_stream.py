@@ -140,6 +140,8 @@ class RecordStream:
             if incoming is not None and not incoming.cancel() and not incoming.cancelled():
                 incoming.exception()  # seen: whatever ended the body, it is not read on
             self._hold.release()
+            # Whatever still refers to the stream, such as the error that has ended it: nobody reads this any more.
+            self._gathered = bytearray()
             await self._settle()
 
     def _takes_more(self) -> bool:

@@ -8,11 +8,13 @@ import functools
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from app.decoding import DECOMPRESSED_BYTES_MAX, DecodingLimits, DecodingMeter, NeedsRoomError
 from app.http.byte_budget import ByteBudget, Hold
+from app.http.parking import ClientGoneError
 from app.http.problems import Problem
+from app.http.request_context import Client, client
 from app.json_values import refuse_too_many
 from app.pools import INLINE_BYTES_MAX, call_in
 
@@ -33,23 +35,84 @@ _RETRY_AFTER_MS = 1_000
 _FEWER = "send fewer records at a time, or a stream of NDJSON without an Idempotency-Key"
 
 
+class _Waiter(NamedTuple):
+    """A request that waits, and who waits for its answer, if that is known."""
+
+    size_bytes: int
+    entered: asyncio.Future[None]
+    client: Client | None
+
+    @property
+    def is_over(self) -> bool:
+        return self.entered.done() or (self.client is not None and self.client.disconnected)
+
+    @property
+    def may_be_over(self) -> bool:
+        return self.client is not None and self.client.is_impatient
+
+
 class _Lane:
-    """A part of the memory, first come, first served. One request may always be inside, however much it takes."""
+    """A part of the memory, first come, first served. One request may always be inside, however much it takes.
+
+    Requests whose clients may be gone come last: clients that give up and try again would otherwise have the service
+    work for nobody, and wait the longer for it.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
-        self.waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: deque[_Waiter] = deque()
+        self._last: deque[_Waiter] = deque()
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting) + len(self._last)
 
     def fits(self, size_bytes: int) -> bool:
         return self.held_bytes == 0 or self.held_bytes + size_bytes <= self.limit_bytes
 
+    def add(self, waiter: _Waiter) -> None:
+        self._waiting.append(waiter)
+
     def let_in(self) -> None:
-        while self.waiting and self.fits(self.waiting[0][0]):
-            size_bytes, entered = self.waiting.popleft()
-            if not entered.done():
-                self.held_bytes += size_bytes
-                entered.set_result(None)
+        while (queue := self._next()) is not None and self.fits(queue[0].size_bytes):
+            waiter = queue.popleft()
+            self.held_bytes += waiter.size_bytes
+            waiter.entered.set_result(None)
+
+    def make_place(self, newcomer: Client | None, refusal: Problem) -> bool:
+        """Whether there is a place to wait without those whose clients are gone, or may be, unless this one's is."""
+        for queue in (self._waiting, self._last):
+            for _ in range(len(queue)):
+                waiter = queue.popleft()
+                if waiter.is_over:
+                    _send_away(waiter, ClientGoneError())
+                else:
+                    (self._last if waiter.may_be_over else queue).append(waiter)
+        if self.waiting_count < WAITING_COUNT_MAX:
+            return True
+        if not self._last or (newcomer is not None and newcomer.is_impatient):
+            return False
+        _send_away(self._last.pop(), refusal)
+        return True
+
+    def _next(self) -> deque[_Waiter] | None:
+        """Where the next request waits, as the first."""
+        for queue in (self._waiting, self._last):
+            while queue:
+                waiter = queue[0]
+                if waiter.is_over:
+                    _send_away(queue.popleft(), ClientGoneError())
+                elif waiter.may_be_over and queue is self._waiting:
+                    self._last.append(queue.popleft())
+                else:
+                    return queue
+        return None
+
+
+def _send_away(waiter: _Waiter, error: Exception) -> None:
+    if not waiter.entered.done():
+        waiter.entered.set_exception(error)
 
 
 class WorkRooms:
@@ -78,17 +141,18 @@ class WorkRooms:
     @property
     def waiting_count(self) -> int:
         """Requests that wait for room."""
-        return len(self._small.waiting) + len(self._large.waiting)
+        return self._small.waiting_count + self._large.waiting_count
 
     @contextlib.asynccontextmanager
     async def room(self, size_bytes: int) -> AsyncIterator[None]:
         """Room for work of this size, once there is some.
 
         Raises:
+            ClientGoneError: the client went away while its request waited.
             Problem: 503, too many wait for a large room.
         """
         lane = self._small if size_bytes <= SMALL_BYTES else self._large
-        if not lane.waiting and lane.fits(size_bytes):
+        if not lane.waiting_count and lane.fits(size_bytes):
             lane.held_bytes += size_bytes
         else:
             await self._wait(lane, size_bytes)
@@ -107,17 +171,20 @@ class WorkRooms:
             yield RequestWork(self, pool, stack)
 
     async def _wait(self, lane: _Lane, size_bytes: int) -> None:
-        if lane is self._large and len(lane.waiting) >= WAITING_COUNT_MAX:
+        asked_by = client.get()
+        if lane is self._large and lane.waiting_count >= WAITING_COUNT_MAX:
             detail = f"{WAITING_COUNT_MAX} requests wait for memory to decode or parse in already"
-            raise Problem(503, "overloaded", detail, retryable=True, retry_after_ms=_RETRY_AFTER_MS)
+            refusal = Problem(503, "overloaded", detail, retryable=True, retry_after_ms=_RETRY_AFTER_MS)
+            if not lane.make_place(asked_by, refusal):
+                raise refusal
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        lane.waiting.append((size_bytes, entered))
+        lane.add(_Waiter(size_bytes, entered, asked_by))
         try:
             await entered
         except asyncio.CancelledError:
-            if entered.done() and not entered.cancelled():
+            if entered.done() and not entered.cancelled() and entered.exception() is None:
                 lane.held_bytes -= size_bytes
-                lane.let_in()
+            lane.let_in()
             raise
 
     async def decode(self, attempt: Callable[[DecodingLimits], Awaitable[Result]]) -> tuple[Result, Hold]:

@@ -101,7 +101,7 @@ class SegmentFile:
             self._path = str(directory / self.path.name)
 
     def check(self) -> None:
-        """Look whether the file is there as far as it was written.
+        """Look whether the file is there as far as it was written. Thread: any, also beside an append.
 
         Raises:
             OSError: another process has cut or removed it.
@@ -109,8 +109,11 @@ class SegmentFile:
         file = self.file
         if not file.is_linked():
             raise OSError(errno.EIO, f"{self._path} was removed by another process")
+        # Appends go on meanwhile: what is written after this look need not be in the length. One that fails is taken
+        # back, after the length that it had reached.
+        written_bytes = self.size_bytes
         size_bytes = file.size()
-        if size_bytes < self.size_bytes:
+        if size_bytes < min(written_bytes, self.size_bytes):
             raise OSError(errno.EIO, f"{self._path} was cut by another process: it has {size_bytes} bytes")
 
     def modified_ms(self) -> int:

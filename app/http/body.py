@@ -24,8 +24,10 @@ _GZIP_OUTPUT_BYTES = 64 * 1024
 _ZSTD_INPUT_BYTES = 256
 # So much of a body is never refused for want of memory: whoever sends little is not held up by those who send much.
 BODY_BYTES_ALWAYS_TAKEN = 64 * 1024
-# Output after which other requests get their turn.
+# Output after which other requests get their turn; a member of gzip or a frame of zstd, however small, costs as much
+# as this.
 _TURN_BYTES = 1024 * 1024
+_MEMBER_BYTES = 16 * 1024
 
 
 async def read_body(
@@ -94,8 +96,9 @@ async def iterate_body(
             decoded_bytes += len(piece)
             if decompressed_bytes_max is not None and decoded_bytes > decompressed_bytes_max:
                 raise _too_large(f"decompressed, the body has more than {decompressed_bytes_max} bytes")
-            yield piece
-            turn_bytes += len(piece)
+            if piece:
+                yield piece
+            turn_bytes += len(piece) or _MEMBER_BYTES
             if turn_bytes >= _TURN_BYTES:
                 turn_bytes = 0
                 await asyncio.sleep(0)
@@ -110,7 +113,7 @@ class _Decoder(Protocol):
         ...
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
-        """What ``chunk`` becomes, piece by piece; none is empty."""
+        """What ``chunk`` becomes, piece by piece. An empty one stands for work that makes no bytes: a new member."""
         ...
 
 
@@ -125,6 +128,7 @@ class _GzipDecoder:
         while chunk:
             if self._member.eof:
                 self._member = zlib.decompressobj(wbits=31)
+                yield b""
             try:
                 piece = self._member.decompress(chunk, _GZIP_OUTPUT_BYTES)
             except zlib.error as error:
@@ -149,6 +153,7 @@ class _ZstdDecoder:
             while rest:
                 if self._frame.eof:
                     self._frame = self._decompressor.decompressobj()
+                    yield b""
                 try:
                     piece = self._frame.decompress(rest)
                 except zstandard.ZstdError as error:

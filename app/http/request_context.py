@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from contextvars import ContextVar
+from typing import Protocol
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,6 +34,22 @@ throttle_time_ms: ContextVar[int] = ContextVar("throttle_time_ms", default=0)
 
 may_write: ContextVar[bool] = ContextVar("may_write", default=True)
 """Whether the request is one that may change something; true outside of requests, where nobody can tell."""
+
+CLIENT = "rollway.client"
+"""In the scope of a request: its ``Client``, from connections that know."""
+
+
+class Client(Protocol):
+    """Whether anybody takes the answer."""
+
+    disconnected: bool
+    """The connection is gone."""
+    is_impatient: bool
+    """The client has closed its sending side, and may be gone: nobody can tell before its answer is sent."""
+
+
+client: ContextVar[Client | None] = ContextVar("client", default=None)
+"""The client of the request, if it is known."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _READING_PATHS = frozenset({FETCH, OFFSETS})
@@ -77,6 +94,8 @@ class RequestContext:
             client_id.set(_given(scope, _CLIENT_NAME, _CLIENT_ID) or "")
             throttle_time_ms.set(0)
         may_write.set(may_change(scope))
+        # Not left in the scope, which it would keep alive in a circle.
+        client.set(scope.pop(CLIENT, None))
 
         async def send_with_number(message: Message) -> None:
             if message["type"] == "http.response.start":

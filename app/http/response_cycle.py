@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.parking import CONTINUATION, Parked, forget_routing
 from app.http.problems import Applied, Problem, instance_of
-from app.http.request_context import may_change
+from app.http.request_context import CLIENT, may_change
 from app.http.send_queue import taken_mark
 from app.http.transfer_turns import TransferTurns
 from app.http.wire import Wire
@@ -89,6 +89,7 @@ class EdgeCycle(RequestResponseCycle):
     async def run_asgi(self, app: ASGI3Application) -> None:
         """Run the application; a request that waits is no end, an end of patience at shutdown is no fault."""
         failure: BaseException | None = None
+        cast("dict[str, Any]", self.scope)[CLIENT] = self
         try:
             await app(self.scope, self.receive, self.send)
         except Parked as parked:
@@ -182,7 +183,8 @@ class EdgeCycle(RequestResponseCycle):
         Raises:
             Problem: the connection refuses the rest of the body, and leaves it to the application to say so.
         """
-        if self.waiting_for_100_continue and not self.transport.is_closing():
+        is_wanted = not self.disconnected and self.refusal is None
+        if self.waiting_for_100_continue and is_wanted and not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self.waiting_for_100_continue = False
         if not self.disconnected and not self.response_complete:
