@@ -282,8 +282,8 @@ class Segment:
     def flush(self, written_bytes: int | None = None) -> None:
         """Make all that was appended durable, aborted transactions included.
 
-        The other indexes follow in ``seal``: recovery rebuilds an active segment's. Beside an append, which may grow it or
-        be undone meanwhile, ``written_bytes`` says how much is there in any case.
+        The other indexes follow in ``seal``: recovery rebuilds an active segment's. Beside an append, which may grow it
+        or be undone meanwhile, ``written_bytes`` says how much is there in any case.
         """
         self._log.check(self.size_bytes if written_bytes is None else written_bytes)
         fsync(self.file.sync)

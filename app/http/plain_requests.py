@@ -286,7 +286,7 @@ class PlainRequests(EdgeProtocol):
             self._look_at(deadline)
 
     def fail_request(self, head: RequestHead, error: Exception) -> None:
-        """Answer a request that met a defect of ours on its way to its handler, and close: what is behind it is not read.
+        """Answer a request that met a defect of ours on its way to its handler, and close; what is behind it is left.
 
         Only while nothing of an answer is out.
         """
