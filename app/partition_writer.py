@@ -35,6 +35,7 @@ from storage.errors import (
     PartitionOfflineError,
     ShuttingDownError,
     StorageError,
+    let_go_of_frames,
 )
 from storage.partition_log import AppendRequest, AppendResult, PartitionLog
 
@@ -443,6 +444,9 @@ class PartitionWriter:
             else:
                 set_result(job.done, await self._call(job.call))
         except Exception as error:  # noqa: BLE001 - it is the caller's, who waits for it
+            if isinstance(error, StorageError):
+                # The job holds its future, that the error, and this frame the job and the log.
+                let_go_of_frames(error)
             set_exception(job.done, error)
             if isinstance(error, PartitionFailedError):
                 self._observer.partition_failed(self._log, error)

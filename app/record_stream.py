@@ -27,7 +27,7 @@ from app.pools import INLINE_BYTES_MAX, call_in
 from app.producing import ProduceFailureDocument, batches_of, plain_batches_of, result_document
 from app.translate import Encoding, ParsedRecords, encode_document, parse_record_lines
 from storage.batch_validation import ValidBatch
-from storage.errors import ShuttingDownError, StorageError
+from storage.errors import ShuttingDownError, StorageError, let_go_of_frames
 from storage.partition_log import AppendResult, PartitionLog
 
 BATCH_BYTES = 512 * 1024
@@ -185,7 +185,9 @@ class RecordStream:
         """
         try:
             self._gathered += incoming.result()
-        except StopAsyncIteration:
+        except StopAsyncIteration as end:
+            # This frame holds what is incoming, and that the end.
+            let_go_of_frames(end)
             return None
         self._hold.resize(max(0, len(self._gathered) - GATHERED_BYTES_MAX))
         budget = self._broker.body_budget

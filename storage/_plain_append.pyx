@@ -41,6 +41,8 @@ cdef extern from "<sys/uio.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int descriptor, const void* piece, size_t length, long long position)
+    long long lseek(int descriptor, long long position, int whence)
+    int SEEK_END
 
 cdef enum:
     # As in ``rollway.records`` and ``batch_validation``.
@@ -295,11 +297,15 @@ cdef list write(log, config, Group* group, list results, list places):
     if type(file) is LocalFile:
         if position >= <int64_t>file._reserve_at:
             file._reserve(position)
+        if lseek(file._descriptor, 0, SEEK_END) < position:
+            # Cut by another process, which is told by who may say so.
+            return None
         if not put_all(group, file._descriptor, position, base_offset, epoch):
             # Whatever the disk has against it, it says again.
             return None
     else:
         try:
+            records.check_size(position)
             put_through(file, group, position, base_offset, epoch)
         except OSError as error:
             undo(log, writer, error, position, segment._builder.max_timestamp)

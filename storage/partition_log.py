@@ -319,7 +319,7 @@ class PartitionLog:
                 if self.offline_reason is not None:
                     raise PartitionFailedError(f"{self.name} is offline: {self.offline_reason}")
                 try:
-                    written.active.flush()
+                    written.active.flush(written.log_end.position)
                 except OSError as error:
                     raise self._fail(error, "fsync") from error
                 if self.offline_reason is not None:

@@ -221,6 +221,7 @@ class Segment:
         log, builder = self._log, self.builder
         parts = [part for batch in batches for part in (batch.head, batch.body)]
         position = log.size_bytes
+        log.check_size(position)
         log.file.write(position, parts)
         for batch in batches:
             last_offset = batch.last_offset
@@ -235,6 +236,7 @@ class Segment:
         """As ``append``, one batch that ends with ``last_offset``; whether it got an entry in the indexes."""
         log, builder = self._log, self.builder
         position = log.size_bytes
+        log.check_size(position)
         log.file.write(position, (batch.head, batch.body))
         if position == 0:
             self._first_timestamp = batch.max_timestamp
@@ -274,15 +276,16 @@ class Segment:
         self.builder.restart(max_timestamp)
 
     def check_file(self) -> None:
-        """See ``SegmentFile.check``."""
-        self._log.check()
+        """See ``SegmentFile.check``. Thread: the writer."""
+        self._log.check(self.size_bytes)
 
-    def flush(self) -> None:
+    def flush(self, written_bytes: int | None = None) -> None:
         """Make all that was appended durable, aborted transactions included.
 
-        The other indexes follow in ``seal``: recovery rebuilds an active segment's.
+        The other indexes follow in ``seal``: recovery rebuilds an active segment's. Beside an append, which may grow it
+        or be undone meanwhile, ``written_bytes`` says how much is there in any case.
         """
-        self._log.check()
+        self._log.check(self.size_bytes if written_bytes is None else written_bytes)
         fsync(self.file.sync)
         fsync(self.transactions.flush)
 

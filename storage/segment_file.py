@@ -100,21 +100,23 @@ class SegmentFile:
         with self._opening:
             self._path = str(directory / self.path.name)
 
-    def check(self) -> None:
-        """Look whether the file is there as far as it was written. Thread: any, also beside an append.
+    def check(self, size_bytes: int) -> None:
+        """Look whether the file is there, with the ``size_bytes`` that were written and will not be taken back.
+
+        Thread: any.
 
         Raises:
             OSError: another process has cut or removed it.
         """
-        file = self.file
-        if not file.is_linked():
+        if not self.file.is_linked():
             raise OSError(errno.EIO, f"{self._path} was removed by another process")
-        # Appends go on meanwhile: what is written after this look need not be in the length. One that fails is taken
-        # back, after the length that it had reached.
-        written_bytes = self.size_bytes
-        size_bytes = file.size()
-        if size_bytes < min(written_bytes, self.size_bytes):
-            raise OSError(errno.EIO, f"{self._path} was cut by another process: it has {size_bytes} bytes")
+        self.check_size(size_bytes)
+
+    def check_size(self, size_bytes: int) -> None:
+        """As ``check``, of the length alone. Whoever writes behind the end of a file hides that it was cut."""
+        found_bytes = self.file.size()
+        if found_bytes < size_bytes:
+            raise OSError(errno.EIO, f"{self._path} was cut by another process: it has {found_bytes} bytes")
 
     def modified_ms(self) -> int:
         """When the file was last written."""

@@ -201,7 +201,12 @@ cdef class CompiledRequests:
             if quick is None or head.content_length > <int64_t>target.body_bytes_max:
                 break
             if self.checks_access and target.is_guarded:
-                if not self.tier.admits(target, authorization_of(content + start, &head), self):
+                try:
+                    is_admitted = self.tier.admits(target, authorization_of(content + start, &head), self)
+                except Exception as error:
+                    self.fail_request(request_head(content + start, &head), error)
+                    return None
+                if not is_admitted:
                     break
             body_at = start + head.size
             end = body_at + head.content_length
@@ -268,7 +273,12 @@ cdef class CompiledRequests:
     cdef int begin_exchange(self, target, head, body, double began, outcome) except -1:
         """An exchange stands for the request until ``outcome`` is answered."""
         self.tier.answered_count += 1
-        self._begin(self._exchange(self.call_of(target, head, body, began)), outcome)
+        try:
+            call = self.call_of(target, head, body, began)
+        except Exception as error:
+            self.fail_request(head, error)
+            return 0
+        self._begin(self._exchange(call), outcome)
         return 0
 
     cdef object call_of(self, target, head, body, double began):

@@ -13,9 +13,10 @@ from urllib.parse import quote
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.protocols.utils import get_client_addr
 
+from app.http import request_context
 from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.hot import HotAnswer, HotCall, HotTier, HotWait, RequestHead, headers_of
-from app.http.problems import Problem
+from app.http.problems import Problem, internal_error
 from app.http.transfer_turns import TransferTurns
 from app.http.wire import Wire
 
@@ -310,6 +311,15 @@ def _stopping() -> Problem:
 
 def _raise_stopping() -> HotAnswer:
     raise _stopping()
+
+
+def failed_request(head: RequestHead, error: Exception) -> Problem:
+    """The answer to a request that met a defect of ours before its handler or the application had it; logged."""
+    scope = {"method": head.method.decode("ascii"), "path": head.target.partition(b"?")[0].decode("ascii")}
+    context = contextvars.copy_context()
+    context.run(request_context.request_id.set, request_context.given_request_id(head.request_id))
+    context.run(request_context.may_write.set, request_context.may_change(scope))
+    return context.run(internal_error, error)
 
 
 def log_access(logger: Any, client: tuple[str, int] | None, head: RequestHead, status: int) -> None:

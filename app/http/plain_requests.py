@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from app.http.body import BODY_BYTES_ALWAYS_TAKEN
 from app.http.body_sink import SINK_BYTES_MIN, BodyBuffers, BodySink
 from app.http.byte_budget import Hold
-from app.http.exchange import HotExchange, log_access, make_cycle, scope_of
+from app.http.exchange import HotExchange, failed_request, log_access, make_cycle, scope_of
 from app.http.file_transfer import send_at_once
 from app.http.hot import HotAnswer, HotCall, HotTier, HotWait, RequestHead, ResolvedTarget, plain_heads
 from app.http.protocol import EdgeProtocol, Stage, Waits
@@ -140,15 +140,19 @@ class PlainRequests(EdgeProtocol):
             head = plain_heads.read(data, start, limits.header_bytes_max, limits.header_count_max)  # type: ignore[union-attr]
             if head is None or (limits.hosts is not None and not limits.hosts.allows(head.host)):
                 break
-            target = self.hot.targets.get(head.key) or self.hot.resolve(head)
-            if target is None:
-                break
             length = head.content_length
             body_at = start + head.size
             end = body_at + length
-            if end > size or length > target.body_bytes_max:
-                if not self._begin_plain(target, head, data, body_at):
+            try:
+                target = self.hot.targets.get(head.key) or self.hot.resolve(head)
+                if target is None:
                     break
+                if end > size or length > target.body_bytes_max:
+                    if not self._begin_plain(target, head, data, body_at):
+                        break
+                    return b""
+            except Exception as error:  # noqa: BLE001 - its client is told, and the log
+                self.fail_request(head, error)
                 return b""
             self._message_number += 1
             body = data[body_at:end] if length < SLICED_BYTES_MIN else memoryview(data)[body_at:end]
@@ -251,7 +255,11 @@ class PlainRequests(EdgeProtocol):
 
     def _serve(self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, began: float) -> None:
         """Answer a request that is there whole, or let the application do it."""
-        served = self.hot.serve(target, head, body, began, self)
+        try:
+            served = self.hot.serve(target, head, body, began, self)
+        except Exception as error:  # noqa: BLE001 - its client is told, and the log
+            self.fail_request(head, error)
+            return
         if served is None:
             self._waits_for = Waits.NOTHING
             cycle = make_cycle(self, self._scope_of(head), body, keep_alive=not self._ends)
@@ -276,6 +284,15 @@ class PlainRequests(EdgeProtocol):
         deadline = self._deadline = self.loop.time() + self.timeout_keep_alive
         if deadline < self._timer_at:
             self._look_at(deadline)
+
+    def fail_request(self, head: RequestHead, error: Exception) -> None:
+        """Answer a request that met a defect of ours on its way to its handler, and close; what is behind it is left.
+
+        Only while nothing of an answer is out.
+        """
+        self._release_room()
+        self.url = head.target
+        self._refuse(failed_request(head, error))
 
     def _answer(self, call: HotCall, answer: HotAnswer) -> bool:
         """Send an answer; whether all of it is out, or with the transport. An exchange sends what is left."""

@@ -186,16 +186,20 @@ _FORMAT_ERRORS: dict[type[RecordFormatError], tuple[int, str, int]] = {
 def problem_for(error: Exception) -> Problem:
     """The answer to an error of the engine or of the record formats; any other becomes internal_error.
 
-    A subclass without a line of its own is answered as its nearest ancestor that has one. An error of the engine loses
-    its traceback: see ``let_go_of_frames``.
+    A subclass without a line of its own is answered as its nearest ancestor that has one. Whatever it was, it loses its
+    traceback, for it has become an answer: see ``let_go_of_frames``.
     """
+    problem = _answer_to(error)
+    let_go_of_frames(error)
+    return problem
+
+
+def _answer_to(error: Exception) -> Problem:
     match error:
         case Problem():
             return error
         case StorageError():
-            problem = _storage_problem(error)
-            let_go_of_frames(error)
-            return problem
+            return _storage_problem(error)
         case RecordFormatError():
             return _format_problem(error)
     return internal_error(error)
@@ -378,10 +382,12 @@ def install(app: FastAPI) -> None:
 
     async def answer_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        let_go_of_frames(error)
         return http_problem(error, request.scope).response(instance_of(request.scope))
 
     async def answer_validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
+        let_go_of_frames(error)
         return validation_problem(error).response(instance_of(request.scope))
 
     # Exception: only what a middleware outside of ours lets through, since that answers all else.

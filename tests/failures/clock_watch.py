@@ -15,8 +15,8 @@ import httpx
 from tests.servers import ServerProcess
 
 DAY_MS = 86_400_000
-INTERVAL_MS = 200
-WATCH_SECONDS = 2.0
+INTERVAL_MS = 100
+WATCH_SECONDS = 1.0
 HEALTH_SECONDS_MAX = 1.0
 RUN_COUNT_FACTOR = 3
 """A job may run this many times less, or more, often than its interval says: the machine may be busy."""

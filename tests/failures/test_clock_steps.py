@@ -12,25 +12,27 @@ import httpx
 import pytest
 
 from tests.failures.clock_defects import DEFECTS
-from tests.failures.clock_watch import ENVIRONMENT, ClockWatch
-from tests.servers import ServerProcess, http_client
+from tests.failures.clock_watch import ENVIRONMENT, WATCH_SECONDS, ClockWatch
+from tests.servers import ServerProcess
 from tests.wall_clock import WallClock
 
 HOUR, DAY = 3_600, 86_400
+ANSWER_SECONDS_MAX = 8.0
+"""A service that has not answered by then never will: all that it is asked takes milliseconds."""
 STEPS = {
-    "an hour back": (0, [(-HOUR, 2.0)]),
-    "twenty seconds back": (0, [(-20, 2.0)]),
-    "two days ahead for five seconds": (0, [(2 * DAY, 5.0), (0, 1.0)]),
-    "three days ahead": (0, [(3 * DAY, 2.0)]),
-    "thirty days ahead": (0, [(30 * DAY, 2.0)]),
-    "a year ahead": (0, [(365 * DAY, 2.0)]),
-    "booted in 1970, then set": (-int(time.time()) + 60, [(0, 2.0)]),
+    "an hour back": (0, [(-HOUR, WATCH_SECONDS)]),
+    "twenty seconds back": (0, [(-20, WATCH_SECONDS)]),
+    "two days ahead for two seconds": (0, [(2 * DAY, 2.0), (0, 0.5)]),
+    "three days ahead": (0, [(3 * DAY, WATCH_SECONDS)]),
+    "thirty days ahead": (0, [(30 * DAY, WATCH_SECONDS)]),
+    "a year ahead": (0, [(365 * DAY, WATCH_SECONDS)]),
+    "booted in 1970, then set": (-int(time.time()) + 60, [(0, WATCH_SECONDS)]),
 }
 """How far the clock is ahead at the start, and what it is set to afterwards, each for that many seconds."""
 
-GLITCH = "two days ahead for five seconds"
+GLITCH = "two days ahead for two seconds"
 FOUND_BY = {
-    "jobs_are_due_by_the_wall_clock": [("an hour back", "job flush ran 0 times"), ("three days ahead", None)],
+    "jobs_are_due_by_the_wall_clock": [("an hour back", "job flush ran"), ("three days ahead", None)],
     "jobs_missed_by_a_step_are_all_run": [("three days ahead", "job transactions ran")],
     "what_expires_is_aged_by_the_wall_clock": [(GLITCH, "the open load job"), (GLITCH, "transactional ids")],
     "producers_are_aged_by_the_wall_clock": [(GLITCH, "the same key")],
@@ -49,7 +51,7 @@ def findings(directory: Path, step: str, command: Sequence[str] | None = None) -
     environment = {**ENVIRONMENT, **clock.environment}
     server = ServerProcess(directory / "data", environment=environment, command=command, from_nothing=True).start()
     try:
-        with http_client(server.url) as client:
+        with httpx.Client(base_url=server.url, timeout=ANSWER_SECONDS_MAX) as client:
             watch = ClockWatch(server, client)
             watch.begin()
             for seconds_ahead, watched_seconds in settings:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +12,17 @@ from pathlib import Path
 import httpx
 import pytest
 
+from rollway.records import Record, columns_from_records, encode_batch
+from storage.file_system import LocalFile
 from storage.file_watch import FileWatch
+from storage.log_manager import LogManager
 from tests.servers import ServerProcess, ThreadedServer
 from tests.small_disk import SmallDisk
+from tests.writers import append_request
 
 RECORDS = "/v1/topics/t/partitions/0/records"
 FIRST = "00000000000000000000"
+RAW = "application/vnd.kafka.record-batch.v2"
 LARGE = {"records": [{"value": "x" * 3000, "timestamp": 1_700_000_000_000}]}
 
 
@@ -98,10 +105,83 @@ def test_appends_to_a_file_that_is_gone_are_refused(
         assert client.post("/v1/topics/other/partitions/0/records", json=LARGE).status_code == 200
 
 
+def never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look of each second comes too late, or never."""
+    monkeypatch.setattr(FileWatch, "check", lambda *_: None)
+
+
+@pytest.mark.parametrize("left_bytes", [0, 100, 3000])
+@pytest.mark.parametrize("kind", ["documents", "batches", "crowds of batches"])
+def test_a_cut_is_seen_by_the_next_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, left_bytes: int
+) -> None:
+    """Appends that grew a cut file past its old length hid the cut from the look of each second."""
+    never_looks(monkeypatch)
+    with ThreadedServer(tmp_path / "data") as server, httpx.Client(base_url=server.url, timeout=30) as client:
+        assert client.put("/v1/topics/t", json={"partitions": 1}).status_code == 201
+        assert send(client, kind) == {200}
+        assert send(client, kind) == {200}
+        os.truncate(tmp_path / f"data/logs/t-0/{FIRST}.log", left_bytes)
+        assert send(client, kind) == {503}
+        (partition,) = client.get("/v1/topics/t").json()["partitions"]
+        assert "was cut by another process" in partition["offline_reason"]
+
+
+def test_the_check_finds_appends_behind_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: an append that does not look at the length goes where it thinks the end is."""
+    never_looks(monkeypatch)
+    monkeypatch.setattr("storage.segment_file.SegmentFile.check_size", lambda *_: None)
+    with ThreadedServer(tmp_path / "data") as server, httpx.Client(base_url=server.url, timeout=30) as client:
+        assert client.put("/v1/topics/t", json={"partitions": 1}).status_code == 201
+        assert send(client, "documents") == {200}
+        os.truncate(tmp_path / f"data/logs/t-0/{FIRST}.log", 100)
+        assert send(client, "documents") == {200}
+
+
+def send(client: httpx.Client, kind: str) -> set[int]:
+    """Append without waiting for an fsync, which looks, too; the statuses."""
+    parameters = {"acks": "1"}
+    if kind == "documents":
+        return {client.post(RECORDS, json=LARGE, params=parameters).status_code}
+    count = 1 if kind == "batches" else 20
+    batch = encode_batch(columns_from_records([Record(0, time.time_ns() // 1_000_000, None, b"x" * 5000)]))
+    head = f"POST {RECORDS}?acks=1 HTTP/1.1\r\nHost: a\r\nContent-Length: {len(batch)}\r\nContent-Type: {RAW}\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        address = (client.base_url.host, client.base_url.port)
+        # All are sent before the first answer is read.
+        sockets = [stack.enter_context(socket.create_connection(address, timeout=30)) for _ in range(count)]
+        for each in sockets:
+            each.sendall(head.encode() + batch)
+        return {int(each.recv(65536).split()[1]) for each in sockets}
+
+
+def test_a_flush_beside_appends_takes_none_of_them_for_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an append wrote between two looks of an fsync, at the length and at what is written, was called a cut."""
+    manager = LogManager.open(tmp_path / "data")
+    topic, _ = manager.create_topic("t", 1)
+    log = topic.partitions[0]
+    log.append([append_request(log, b"x")])
+    real_size = LocalFile.size
+    appended: list[bool] = []
+
+    def size_then_an_append(self: LocalFile) -> int:
+        found = real_size(self)
+        if not appended:
+            appended.append(True)
+            log.append([append_request(log, b"y")])
+        return found
+
+    monkeypatch.setattr(LocalFile, "size", size_then_an_append)
+    log.flush()
+    assert appended
+    assert log.offline_reason is None
+    manager.close()
+
+
 def test_the_check_finds_appends_that_nobody_looks_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: without the look every append to a removed file is acknowledged, until an fsync looks."""
     monkeypatch.setattr(FileWatch, "check", lambda *_: None)
-    monkeypatch.setattr("storage.segment_file.SegmentFile.check", lambda _: None)
+    monkeypatch.setattr("storage.segment_file.SegmentFile.check", lambda *_: None)
     with ThreadedServer(tmp_path / "data") as server, httpx.Client(base_url=server.url, timeout=30) as client:
         assert client.put("/v1/topics/t", json={"partitions": 1}).status_code == 201
         assert client.post(RECORDS, json=LARGE).status_code == 200

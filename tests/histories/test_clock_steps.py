@@ -12,7 +12,7 @@ from tests.histories.clock_steps import DEFECTS, FOUND_AS, SteppedClock
 from tests.histories.history import History
 from tests.histories.scenario import Scenario
 
-SECONDS = float(os.environ.get("CLOCK_HISTORY_SECONDS", "30"))
+SECONDS = float(os.environ.get("CLOCK_HISTORY_SECONDS", "12"))
 DEFECT_SECONDS = 6.0
 ATTEMPTS_MAX = 6
 SEED = int(os.environ.get("HISTORY_SEED", "1"))
