@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -128,3 +131,23 @@ def test_a_problem_document_with_members_of_other_types(retry_after_ms: object) 
     assert isinstance(error, ServiceError)
     assert error.status == 503
     assert error.retry_after_ms is None
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "ascii:strict"])
+def test_a_terminal_that_cannot_show_a_name_shows_an_escape(encoding: str) -> None:
+    page = {"data": [{"name": "日本", "partition_count": 1, "topic_id": "x"}], "has_more": False, "next_cursor": None}
+    with answering("application/json", json.dumps(page).encode()) as address:
+        shown = _in_a_process(["topics", "list", "--server", address], PYTHONIOENCODING=encoding)
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert b"\\u65e5\\u672c" in shown.stdout
+
+
+def test_an_argument_that_is_not_utf_8_is_one_sentence() -> None:
+    shown = _in_a_process(["transactions", "describe", "\udcff", "--server", "http://127.0.0.1:1"])
+    assert shown.returncode == 2
+    assert shown.stderr == b"rollway: The command line has bytes that are not UTF-8.\n"
+
+
+def _in_a_process(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-c", "from app.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, timeout=60, env={**os.environ, **environment}, check=False)
