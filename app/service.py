@@ -157,6 +157,12 @@ class Service:
         broker.quotas.table = self._quota_table
         await call_in(self.pools.control, broker.producer_owners.load)
         await broker.load_jobs.start()
+        known = (
+            broker.producer_owners.largest_id,
+            broker.transactions.largest_producer_id,
+            broker.load_jobs.largest_producer_id,
+        )
+        manager.producer_ids.leave_out(max(known))
         await broker.start_positions.start()
         self._broker = broker
         self._watch(self._broker)

@@ -14,6 +14,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import stat
 import struct
 import threading
 from collections.abc import Callable, Sequence
@@ -396,6 +397,19 @@ def _lock_whole(descriptor: int, kind: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
 
 
+def _open_regular(path: Path) -> int:
+    """Open a file for reading. A pipe would wait for a writer, and a device has no end.
+
+    Raises:
+        OSError: EINVAL, it is no regular file; or as ``os.open``.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
 class LocalFileSystem:
     """The machine's own disk. Thread: any.
 
@@ -438,7 +452,9 @@ class LocalFileSystem:
             self._may_write()
             return LocalFile(path, os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
         try:
-            if not writable or self._shared_lock is None:
+            if not writable:
+                return LocalFile(path, _open_regular(path))
+            if self._shared_lock is None:
                 return LocalFile(path, os.open(path, flags | os.O_CLOEXEC))
         except OSError as error:
             if error.errno != errno.EROFS:

@@ -44,6 +44,13 @@ class ProducerIds:
         self._lock = threading.Lock()
         self._next = 0
         self._end = 0
+        self._first = 0
+
+    def leave_out(self, largest: int) -> None:
+        """Give no id up to ``largest``, which something else than the logs knows to be given. Call it before the first
+        id is given; it matters where the file was lost."""
+        with self._lock:
+            self._first = max(self._first, largest + 1)
 
     def allocate(self) -> int:
         """Give the next id. One in ``BLOCK_COUNT`` calls writes to the disk.
@@ -71,7 +78,7 @@ class ProducerIds:
 
     def _reserve(self) -> int:
         """Write down that another block is given; the first of it."""
-        first = max(self._end, self._read())
+        first = max(self._end, self._first, self._read())
         if first > _PRODUCER_ID_MAX - BLOCK_COUNT:
             raise CorruptionError(f"{self._path}: there are no producer ids left")
         end = first + BLOCK_COUNT

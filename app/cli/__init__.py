@@ -20,7 +20,7 @@ import msgspec
 import typer
 
 from app.cli import standard_streams
-from app.cli.command_errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, CommandError
+from app.cli.command_errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
 from app.printable import escape_json, escape_unprintable
 
 _PLACES = {
@@ -113,6 +113,9 @@ def run(arguments: Sequence[str]) -> int:
         return _end_without_reader()
     except BrokenPipeError:
         return _end_without_reader()
+    except UnicodeEncodeError:
+        # An argument that is not UTF-8: what is printed never raises this.
+        return _fail("The command line has bytes that are not UTF-8.", EXIT_USAGE, as_json=as_json)
     except OSError as error:
         if error.filename == standard_streams.STANDARD_OUTPUT:
             standard_streams.abandon_output()

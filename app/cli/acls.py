@@ -8,7 +8,7 @@ import typer
 
 from app.cli import options
 from app.cli.command_errors import CommandError, UsageProblem
-from app.cli.http_session import open_session
+from app.cli.http_session import document_of, open_session
 from app.cli.keys import DataDir
 from app.cli.rendering import plural, print_json, print_table, say
 
@@ -175,7 +175,7 @@ def remove_acls(
     with open_session(server, api_key) as session:
         for name in operation:
             params = {**wanted, "operation": name.upper().replace("-", "_")}
-            removed += session.request("DELETE", "/v1/acls", params=params).json()["data"]
+            removed += document_of(session.request("DELETE", "/v1/acls", params=params))["data"]
     if as_json:
         print_json({"removed": removed})
     else:

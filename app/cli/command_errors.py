@@ -51,6 +51,10 @@ class ServiceError(CommandError):
         self.problem = problem
 
 
+class AnswerError(CommandError):
+    """What answered is no Rollway service, or one of another version. A write may have been applied."""
+
+
 class UnreachableError(CommandError):
     """No service answered. ``was_sent``: the request had gone out, so it may have been applied."""
 

@@ -19,6 +19,7 @@ from app.cli.http_session import (
     RECORD_BATCHES,
     Session,
     client_settings,
+    number_in,
     open_session,
     problem_error,
     topic_path,
@@ -228,9 +229,11 @@ def _fetch_partition(
         if writer.remaining is not None:
             params["max_records"] = writer.remaining
         with session.stream(path, params, writer.accept) as response:
+            # Before anything is printed: what answers must be the service.
+            number_in(response, NEXT_OFFSET)
             _copy(response, writer)
-            next_offset = int(response.headers[NEXT_OFFSET])
-            end = int(response.headers[bound]) if end is None else end
+            next_offset = number_in(response, NEXT_OFFSET)
+            end = number_in(response, bound) if end is None else end
         # An answer may be empty and yet go on: behind markers and aborted transactions.
         if next_offset >= end or next_offset <= before:
             return
@@ -336,6 +339,7 @@ class _Follower:
             raise unreachable(error, self.server) from error
         if not response.is_success:
             raise problem_error(response)
+        next_offset = number_in(response, NEXT_OFFSET)
         if self.is_away:
             self.is_away = False
             note("The service is back.")
@@ -345,7 +349,7 @@ class _Follower:
             for line in response.content.split(b"\n"):
                 self.writer.write_line(line)
         self.writer.flush()
-        return int(response.headers[NEXT_OFFSET])
+        return next_offset
 
     async def _after(self, error: CommandError, place: dict[str, str | int]) -> dict[str, str | int]:
         """Where to go on after ``error``; raises it when going on makes no sense."""

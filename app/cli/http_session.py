@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import re
 import ssl
@@ -13,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from app.cli.command_errors import CommandError, ServiceError, UnreachableError, UsageProblem
+from app.cli.command_errors import AnswerError, CommandError, ServiceError, UnreachableError, UsageProblem
 from storage.file_names import topic_name_problem
 
 CONNECT_TIMEOUT_SECONDS = 5.0
@@ -107,6 +108,43 @@ def unreachable(error: httpx.HTTPError, server: str) -> CommandError:
     )
 
 
+class Document(dict[str, Any]):
+    """A JSON object of an answer. A member that is not there makes a sentence for people, at any depth."""
+
+    def __missing__(self, name: str) -> Any:
+        raise AnswerError(f"The answer has no {name!r}; is this the address of a Rollway service of this version?")
+
+
+def document_of(response: httpx.Response) -> Document:
+    """The JSON object that a successful answer consists of.
+
+    Raises:
+        AnswerError: it is none.
+    """
+    try:
+        document = json.loads(response.content, object_hook=Document)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, Document):
+        kind = response.headers.get("Content-Type") or "an answer without a type"
+        raise AnswerError(
+            f"{response.url} answers {kind} and no JSON object; is this the address of a Rollway service?"
+        )
+    return document
+
+
+def number_in(response: httpx.Response, header: str) -> int:
+    """The number in a header that every such answer of the service has.
+
+    Raises:
+        AnswerError: it is not there.
+    """
+    try:
+        return int(response.headers[header])
+    except (KeyError, ValueError):
+        raise AnswerError(f"The answer has no {header} header; is this the address of a Rollway service?") from None
+
+
 def problem_error(response: httpx.Response) -> ServiceError:
     """The error a refusing answer stands for, whose body has been read."""
     try:
@@ -123,18 +161,18 @@ def error_of_problem(problem: object, status: int, reason: str = "") -> ServiceE
     detail = str(problem.get("detail") or problem.get("title") or f"The service answered {status}")
     reasons = [
         f"{item.get('pointer', '')}: {item.get('detail', '')}".removeprefix(": ")
-        for item in problem.get("errors") or ()
+        for item in _list_or_empty(problem.get("errors"))
         if isinstance(item, dict) and str(item.get("detail", "")) not in detail
     ]
     if reasons:
         detail = f"{detail.rstrip('.')} ({'; '.join(reasons[:5])})"
     return ServiceError(
         f"{_with_way_out(detail.rstrip('.'))}.",
-        status=int(problem.get("status") or status),
+        status=_integer_or_none(problem.get("status")) or status,
         code=str(problem.get("code", "")),
         retryable=bool(problem.get("retryable", False)),
         is_applied_unknown=problem.get("applied") == "unknown",
-        retry_after_ms=_integer_or_none(problem.get("retry_after_ms")),
+        retry_after_ms=max(0, _integer_or_none(problem.get("retry_after_ms")) or 0) or None,
         log_start_offset=_integer_or_none(problem.get("log_start_offset")),
         problem=problem,
     )
@@ -151,6 +189,10 @@ def _with_way_out(detail: str) -> str:
 
 def _integer_or_none(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _list_or_empty(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 class Session:
@@ -185,13 +227,36 @@ class Session:
         return response
 
     def get(self, path: str, params: type_of_params | None = None) -> Any:
-        """The JSON document at ``path``. Raises as ``request``."""
-        return self.request("GET", path, params=params).json()
+        """The JSON object at ``path``. Raises as ``request``; AnswerError, it is none."""
+        return document_of(self.request("GET", path, params=params))
+
+    def pages(self, path: str, params: type_of_params) -> list[dict[str, Any]]:
+        """All that is listed at ``path``, page by page. Raises as ``get``."""
+        listed: list[dict[str, Any]] = []
+        cursors = {""}
+        cursor = ""
+        while True:
+            page = self.get(path, {**params, **({"start_after": cursor} if cursor else {})})
+            listed += page["data"]
+            cursor = page.get("next_cursor") or ""
+            if not cursor:
+                return listed
+            if cursor in cursors:
+                raise AnswerError(f"{self.server} lists {path} without an end; is this a Rollway service?")
+            cursors.add(cursor)
 
     def send(self, method: str, path: str, body: object = None) -> Any:
-        """The JSON document that answers a ``body``, ``None`` when the answer is empty. Raises as ``request``."""
+        """The JSON object that answers a ``body``, ``None`` when the answer is empty. Raises as ``get``."""
         response = self.request(method, path, body=body)
-        return response.json() if response.content else None
+        return document_of(response) if response.status_code != 204 else None
+
+    def delete(self, path: str) -> None:
+        """Delete what is at ``path``. Raises as ``request``; AnswerError, the answer is not the service's."""
+        response = self.request("DELETE", path)
+        if response.status_code != 204:
+            raise AnswerError(
+                f"{response.url} answers {response.status_code} and not 204; is this the address of a Rollway service?"
+            )
 
     @contextmanager
     def stream(self, path: str, params: type_of_params, accept: str) -> Iterator[httpx.Response]:
@@ -210,7 +275,7 @@ class Session:
         return str(self.get(topic_path(topic))["topic_id"])
 
     def partition_numbers(self, topic: str) -> list[int]:
-        """The topic's partitions. Raises as ``request``."""
+        """The topic's partitions. Raises as ``get``."""
         return [int(entry["partition"]) for entry in self.get(topic_path(topic))["partitions"]]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import typer
@@ -42,18 +42,10 @@ def list_jobs(
       rollway jobs list
       rollway jobs list --state open --json
     """
-    found: list[dict[str, Any]] = []
-    cursor = ""
+    params: dict[str, str | int] = {"limit": PAGE_LIMIT, "state": state}
+    params |= {"application_id": application} if application else {}
     with open_session(server, api_key) as session:
-        while True:
-            params: dict[str, str | int] = {"limit": PAGE_LIMIT, "state": state}
-            params |= {"start_after": cursor} if cursor else {}
-            params |= {"application_id": application} if application else {}
-            page = session.get("/v1/jobs", params)
-            found += page["data"]
-            cursor = page.get("next_cursor") or ""
-            if not cursor:
-                break
+        found = session.pages("/v1/jobs", params)
     if as_json:
         print_json({"jobs": found})
     elif not found:

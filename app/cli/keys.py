@@ -134,7 +134,7 @@ def revoke_key(
                 raise CommandError("There is no such key.")
     else:
         with open_session(server, api_key) as session:
-            session.send("DELETE", f"/v1/keys/{options.quoted(key_id)}")
+            session.delete(f"/v1/keys/{options.quoted(key_id)}")
     if as_json:
         print_json({"revoked": key_id})
     else:

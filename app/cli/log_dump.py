@@ -12,6 +12,7 @@ from app.cli import options
 from app.cli.command_errors import CommandError
 from app.cli.record_text import text_or_base64
 from app.cli.rendering import print_json, say
+from app.printable import escape_unprintable
 from rollway.records import RecordFormatError, decode_batch, split_batches
 from storage.file_names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -68,13 +69,13 @@ def dump_log(
         raise CommandError(f"No file of a log is in {', '.join(str(path) for path in paths)}.")
     for file in files:
         if not as_json:
-            say(f"Dumping {file}")
+            say(escape_unprintable(f"Dumping {file}"))
         try:
             for row in _rows(file, records=records):
                 if as_json:
                     print_json({"file": str(file), **row})
                 else:
-                    say(_line(row))
+                    say(escape_unprintable(_line(row)))
         except StoredFileError as error:
             place = "" if error.position is None else f", position {error.position}"
             raise CommandError(f"{file}{place}: {error}.") from None

@@ -11,6 +11,7 @@ import typer
 from app.cli import options
 from app.cli.command_errors import EXIT_FAILED, CommandError
 from app.cli.rendering import format_bytes, plural, print_json, print_table, progress_bar, say
+from app.printable import escape_unprintable
 from storage.log_inspection import (
     DirectoryReport,
     Finding,
@@ -128,7 +129,7 @@ def _print_report(report: DirectoryReport, *, quiet: bool) -> None:
             ],
         )
     for finding in report.findings:
-        say(f"{finding.severity.value}: {finding.sentence}")
+        say(escape_unprintable(f"{finding.severity.value}: {finding.sentence}"))
     if quiet:
         return
     if report.is_live:

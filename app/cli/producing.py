@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from app.cli.command_errors import CommandError, ServiceError, UnreachableError
-from app.cli.http_session import JSON, Session, error_of_problem, topic_path
+from app.cli.command_errors import AnswerError, CommandError, ServiceError, UnreachableError
+from app.cli.http_session import JSON, Session, document_of, error_of_problem, topic_path
 from app.cli.record_text import OutgoingRecord
 from rollway.records import partition_for_key
 
@@ -113,10 +113,11 @@ class RecordSender:
         headers = {"Content-Type": JSON, "Idempotency-Key": key}
         try:
             response = self._session.request("POST", self._path, content=content, headers=headers)
-        except (ServiceError, UnreachableError) as error:
+            results = document_of(response)["results"]
+        except (ServiceError, UnreachableError, AnswerError) as error:
             return error
         first: CommandError | None = None
-        for result in response.json()["results"]:
+        for result in results:
             number = int(result["partition"])
             problem = result.get("error")
             if not waiting.get(number):
@@ -148,7 +149,7 @@ def _may_pass(error: CommandError) -> bool:
 def _is_unknown(error: CommandError) -> bool:
     if isinstance(error, ServiceError):
         return error.is_applied_unknown
-    return isinstance(error, UnreachableError) and error.was_sent
+    return isinstance(error, AnswerError) or (isinstance(error, UnreachableError) and error.was_sent)
 
 
 def _pause_ms(error: CommandError, attempt: int) -> int:

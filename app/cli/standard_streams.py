@@ -55,10 +55,12 @@ class _NamedOutput(io.FileIO):
 
 def _named_output() -> io.TextIOWrapper:
     given = sys.stdout
+    # What the terminal cannot show is shown as an escape; bytes of records do not come this way.
+    errors = getattr(given, "errors", "strict")
     raw = _NamedOutput(1, "w", closefd=False)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(given, "encoding", "utf-8"),
-        errors=getattr(given, "errors", "strict"),
+        errors="backslashreplace" if errors == "strict" else errors,
         line_buffering=raw.isatty(),
     )

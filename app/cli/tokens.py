@@ -91,7 +91,7 @@ def revoke_token(
       rollway tokens revoke b07a4d2c91e35f68
     """
     with open_session(server, api_key) as session:
-        session.send("DELETE", f"/v1/tokens/{options.quoted(token_id)}")
+        session.delete(f"/v1/tokens/{options.quoted(token_id)}")
     if as_json:
         print_json({"revoked": token_id})
     else:

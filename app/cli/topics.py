@@ -9,7 +9,7 @@ import typer
 
 from app.cli import options
 from app.cli.command_errors import UsageProblem
-from app.cli.http_session import open_session, topic_path
+from app.cli.http_session import document_of, open_session, topic_path
 from app.cli.rendering import format_bytes, plural, print_json, print_table, say
 
 commands = typer.Typer(help="Create, list, describe, alter and delete topics.", rich_markup_mode=None)
@@ -49,12 +49,14 @@ def create_topic(
             "PUT", topic_path(topic), body={"partitions": partitions, "config": options.parse_config(config)}
         )
     created = answer.status_code == 201
+    made = document_of(answer)
+    name = made["name"]
     if as_json:
-        print_json({**answer.json(), "created": created})
+        print_json({**made, "created": created})
     elif created:
-        say(f"Created topic {topic} with {plural(partitions, 'partition')}.")
+        say(f"Created topic {name} with {plural(partitions, 'partition')}.")
     else:
-        say(f"Topic {topic} already exists with {plural(partitions, 'partition')} and these settings.")
+        say(f"Topic {name} already exists with {plural(partitions, 'partition')} and these settings.")
 
 
 @commands.command("list")
@@ -71,18 +73,9 @@ def list_topics(
       rollway topics list
       rollway topics list --prefix orders. --json
     """
-    topics: list[dict[str, Any]] = []
-    cursor = ""
+    params: dict[str, str | int] = {"limit": PAGE_LIMIT, **({"prefix": prefix} if prefix else {})}
     with open_session(server, api_key) as session:
-        while True:
-            params: dict[str, str | int] = {"limit": PAGE_LIMIT}
-            params |= {"prefix": prefix} if prefix else {}
-            params |= {"start_after": cursor} if cursor else {}
-            page = session.get("/v1/topics", params)
-            topics += page["data"]
-            cursor = page.get("next_cursor") or ""
-            if not page.get("has_more") or not cursor:
-                break
+        topics = session.pages("/v1/topics", params)
     if as_json:
         print_json({"topics": topics})
     elif not topics:
@@ -205,7 +198,7 @@ def alter_topic(
     if as_json:
         print_json(answer)
     else:
-        say(f"Altered topic {topic}.")
+        say(f"Altered topic {answer['name']}.")
 
 
 @commands.command("delete")
@@ -230,7 +223,7 @@ def delete_topic(
             raise UsageProblem(f"Deleting {topic} with all its records needs --yes here.")
         typer.confirm(f"Delete topic {topic} with all its records?", abort=True, err=True)
     with open_session(server, api_key) as session:
-        session.send("DELETE", topic_path(topic))
+        session.delete(topic_path(topic))
     if as_json:
         print_json({"deleted": topic})
     else:

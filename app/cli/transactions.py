@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import typer
@@ -40,16 +40,8 @@ def list_transactions(
       rollway transactions list
       rollway transactions list --state all --json
     """
-    found: list[dict[str, Any]] = []
-    cursor = ""
     with open_session(server, api_key) as session:
-        while True:
-            params: dict[str, str | int] = {"limit": PAGE_LIMIT, "state": state}
-            page = session.get("/v1/transactions", params | ({"start_after": cursor} if cursor else {}))
-            found += page["data"]
-            cursor = page.get("next_cursor") or ""
-            if not cursor:
-                break
+        found = session.pages("/v1/transactions", {"limit": PAGE_LIMIT, "state": state})
     if as_json:
         print_json({"transactions": found})
     elif not found:

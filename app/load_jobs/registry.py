@@ -181,6 +181,11 @@ class LoadJobs:
         known = self._store.by_producer.get(producer_id)
         return None if known is None else known[0].application_id
 
+    @property
+    def largest_producer_id(self) -> int:
+        """The largest producer id that an open job has given to an attempt; -1 for none."""
+        return max(self._store.by_producer, default=-1)
+
     def attempt_count(self, job: LoadJob) -> int:
         """Attempts that have enlisted; 0 when the job is over."""
         activity = self._store.active.get(job.job_id)

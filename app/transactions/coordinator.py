@@ -138,6 +138,11 @@ class TransactionCoordinator:
         self._check_known()
         return self._table.find_name(producer_id)
 
+    @property
+    def largest_producer_id(self) -> int:
+        """The largest producer id that a transactional id has, or goes on with; -1 for none."""
+        return max((max(each.producer_id, each.next_producer_id) for each in self._table), default=-1)
+
     def waits_of(self, transactional_id: str) -> Mapping[PartitionName, str]:
         """The partitions whose marker an ending transaction waits for, and why."""
         session = self._sessions.get(transactional_id)

@@ -76,6 +76,12 @@ class ProducerOwners:
             return
         self._blocks = tuple(blocks)
 
+    @property
+    def largest_id(self) -> int:
+        """The largest id that may have been given to a principal; -1 for none. Thread: any."""
+        blocks = self._blocks
+        return blocks[-1].end - 1 if blocks else -1
+
     def principal_of(self, producer_id: int) -> str | None:
         """Whom this id was given to; ``None`` for one that was not given, or was so long ago that it is forgotten."""
         blocks = self._blocks

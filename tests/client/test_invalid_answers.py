@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rollway.client import ClientSettings, InvalidAnswerError, OffsetAsk, RollwayClient
+from rollway.client import ClientSettings, InvalidAnswerError, OffsetAsk, RollwayClient, RollwayError
 
 DOCUMENTS: list[object] = [
     {},
@@ -29,6 +29,7 @@ DOCUMENTS: list[object] = [
         "positions": {"t": {"zero": 5}},
         "config": {"a": 5},
     },
+    {"data": [], "has_more": True, "next_cursor": "a"},
     {"data": [{}], "has_more": True, "partitions": [None], "results": [{"error": 5}], "positions": {"t": 5}},
     {"results": [], "data": [{}], "has_more": None, "positions": [], "partitions": {"a": 5}, "config": [], "name": "t"},
 ]
@@ -57,12 +58,15 @@ CALLS: dict[str, Callable[[RollwayClient], object]] = {
 class _Json(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     document: object = None
+    status = 200
+    fields: dict[str, str] = {}  # noqa: RUF012 - replaced as a whole
 
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        body = json.dumps(_Json.document).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
+        body = _Json.document if isinstance(_Json.document, bytes) else json.dumps(_Json.document).encode()
+        self.send_response(_Json.status)
+        for name, value in {"Content-Type": "application/json", **_Json.fields}.items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -85,6 +89,12 @@ def client() -> Iterator[RollwayClient]:
         thread.join()
 
 
+@pytest.fixture(autouse=True)
+def _plain_answers() -> Iterator[None]:
+    yield
+    _Json.document, _Json.status, _Json.fields = None, 200, {}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=json.dumps)
 def test_an_answer_that_is_not_rollways_is_told_so(client: RollwayClient, document: object) -> None:
     _Json.document = document
@@ -93,3 +103,43 @@ def test_an_answer_that_is_not_rollways_is_told_so(client: RollwayClient, docume
             print(name, call(client))
         assert "Rollway" in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_an_answer_that_is_nested_too_deeply_is_told_so(client: RollwayClient) -> None:
+    _Json.document = b"[" * 100_000
+    for call in CALLS.values():
+        with pytest.raises(InvalidAnswerError):
+            call(client)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"code": "overloaded", "retryable": True, "retry_after_ms": "soon"},
+        {"code": "overloaded", "retryable": True, "retry_after_ms": -5},
+        {"code": "overloaded", "retryable": True, "retry_after_ms": 1e300},
+        {"code": [], "detail": {}, "errors": 5, "status": "five", "retryable": "yes"},
+        b"[" * 100_000,
+    ],
+    ids=str,
+)
+def test_a_problem_whose_members_are_of_other_types_is_a_problem(document: object) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Json) as web:
+        thread = threading.Thread(target=web.serve_forever, args=(0.01,))
+        thread.start()
+        _Json.document, _Json.status, _Json.fields = document, 503, {"Content-Type": "application/problem+json"}
+        settings = ClientSettings(f"http://127.0.0.1:{web.server_address[1]}", retries=1, backoff_ms=1)
+        with RollwayClient(settings) as client:
+            for call in CALLS.values():
+                with pytest.raises(RollwayError):
+                    call(client)
+        web.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("name", ["Throttle-Time-Ms", "Retry-After"])
+def test_a_time_to_wait_of_thousands_of_digits_is_none(client: RollwayClient, name: str) -> None:
+    _Json.document, _Json.status, _Json.fields = {}, 400, {name: "9" * 5_000}
+    for call in CALLS.values():
+        with pytest.raises(RollwayError):
+            call(client)

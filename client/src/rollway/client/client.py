@@ -394,14 +394,18 @@ class RollwayClient:
     def _pages(self, path: str, parameters: Mapping[str, str]) -> Iterator[Any]:
         """The members of a list of any length, page after page."""
         asked = {**parameters, "limit": str(PAGE_SIZE)}
+        cursors: set[object] = set()
         while True:
             page = self._get(f"{path}?{urlencode(asked)}")
             with reading():
                 members = list(page["data"])
                 next_cursor = page["next_cursor"] if page["has_more"] else None
+                if next_cursor in cursors:
+                    raise ValueError(f"the list goes on at {next_cursor!r} twice")
             yield from members
             if next_cursor is None:
                 return
+            cursors.add(next_cursor)
             asked["start_after"] = next_cursor
 
 

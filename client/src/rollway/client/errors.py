@@ -152,9 +152,10 @@ def problem_error(url: str, status: int, problem: Mapping[str, Any]) -> ProblemE
 def _detail(problem: Mapping[str, Any], status: int) -> str:
     """What went wrong, in one line, with the first faults of the request if it names some."""
     detail = str(problem.get("detail") or problem.get("title") or f"the answer has status {status}")
+    errors = problem.get("errors")
     faults = [
         f"{fault.get('pointer')}: {fault.get('detail')}"
-        for fault in problem.get("errors") or ()
+        for fault in (errors if isinstance(errors, list) else ())
         if isinstance(fault, Mapping) and str(fault.get("detail")) not in detail
     ]
     if faults:

@@ -39,6 +39,7 @@ IDLE_CONNECTIONS_MAX = 8
 """Connections that are kept while no thread uses them."""
 WAIT_MS_MAX = 60_000
 """The longest pause before the next try, whatever the service asks for."""
+_DIGITS_MAX = 15
 _GATEWAY_STATUSES = frozenset({429, 502, 503, 504})
 """What a proxy in between answers, without a document, while the service is away."""
 
@@ -61,7 +62,7 @@ class Answer:
         """
         try:
             return json.loads(self.content)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidAnswerError(f"the answer is not JSON: {error}; is this the address of Rollway?") from None
 
     def number(self, header: str) -> int:
@@ -145,7 +146,7 @@ class Transport:
                     raise
                 is_last = False
                 last_error = f"{error.status} {error.code}: {error.detail}"
-                retry_after_ms = error.problem.get("retry_after_ms")
+                retry_after_ms = _milliseconds(error.problem.get("retry_after_ms"))
             except HTTPError as error:
                 is_last = _is_for_good(error)
                 last_error = _one_line(error)
@@ -194,9 +195,9 @@ class Transport:
         )
         content = response.data
         check_length(response)
-        throttle_ms = response.headers.get("Throttle-Time-Ms", "0")
-        if throttle_ms.isdecimal() and int(throttle_ms):
-            self._muted_until = self._clock() + min(int(throttle_ms), WAIT_MS_MAX) / 1_000
+        throttle_ms = _number(response.headers.get("Throttle-Time-Ms"))
+        if throttle_ms:
+            self._muted_until = self._clock() + min(throttle_ms, WAIT_MS_MAX) / 1_000
         if response.status >= 300:
             raise self._refusal(response, content)
         return Answer(response.status, response.headers, content)
@@ -205,18 +206,28 @@ class Transport:
         """What an answer that is no success means."""
         url, status = self._settings.url, response.status
         if response.headers.get("Content-Type", "").startswith(PROBLEM):
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 problem = json.loads(content)
                 if isinstance(problem, dict):
                     return problem_error(url, status, problem)
-        seconds = response.headers.get("Retry-After", "")
+        seconds = _number(response.headers.get("Retry-After"))
         problem = {
             "code": "no_problem_document",
             "detail": f"the answer has status {status} and is not Rollway's; is {url} its address?",
             "retryable": status in _GATEWAY_STATUSES,
-            "retry_after_ms": int(seconds) * 1_000 if seconds.isdecimal() else None,
+            "retry_after_ms": None if seconds is None else seconds * 1_000,
         }
         return problem_error(url, status, problem)
+
+
+def _number(text: str | None) -> int | None:
+    """The number in a header; none for anything else, and for one that no such header has."""
+    return int(text) if text is not None and text.isdecimal() and len(text) <= _DIGITS_MAX else None
+
+
+def _milliseconds(value: object) -> int | None:
+    """A time to wait in a problem document; none for anything that is no such time."""
+    return value if type(value) is int and value >= 0 else None
 
 
 def _headers(settings: ClientSettings) -> dict[str, str]:
