@@ -60,8 +60,9 @@ class File(Protocol):
         """Length in bytes, asked of the disk."""
         ...
 
-    def is_linked(self) -> bool:
-        """Whether the file still has a name. Not if somebody has removed it, also by putting another in its place."""
+    def is_at(self, path: Path) -> bool:
+        """Whether ``path`` still leads to this file. False if another process has removed or moved it, or a directory
+        above it, or has put another file in its place."""
         ...
 
     def read(self, position: int, length: int) -> bytes:
@@ -258,8 +259,13 @@ class LocalFile:
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
 
-    def is_linked(self) -> bool:
-        return os.fstat(self.fileno()).st_nlink > 0
+    def is_at(self, path: Path) -> bool:
+        # A file that was moved, or that has a second name, still has one.
+        own = os.fstat(self.fileno())
+        try:
+            return os.path.samestat(own, path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def read(self, position: int, length: int) -> bytes:
         piece = os.pread(self.fileno(), length, position)

@@ -344,9 +344,9 @@ class IndexFile(ABC, Generic[EntryT]):
         """
         # Also where entries were added since: a file that is written to has its full length.
         file, size = self._file, self.max_entry_count * self.ENTRY_BYTES
-        if file is None or not self._is_writable or (file.is_linked() and file.size() >= size):
+        if file is None or not self._is_writable or (file.is_at(self.path) and file.size() >= size):
             return False
-        if not file.is_linked():
+        if not file.is_at(self.path):
             self._file = file = _open_or_make(self._file_system, self.path)
             self._file_system.sync_directory(self.path.parent)
         file.truncate(size)

@@ -101,14 +101,14 @@ class SegmentFile:
             self._path = str(directory / self.path.name)
 
     def check(self) -> None:
-        """Look whether the file is there as far as it was written.
+        """Look whether the file is in its place, as far as it was written.
 
         Raises:
-            OSError: another process has cut or removed it.
+            OSError: another process has cut, moved or removed it.
         """
         file = self.file
-        if not file.is_linked():
-            raise OSError(errno.EIO, f"{self._path} was removed by another process")
+        if not file.is_at(self.path):
+            raise OSError(errno.EIO, f"{self._path} was removed or moved by another process")
         size_bytes = file.size()
         if size_bytes < self.size_bytes:
             raise OSError(errno.EIO, f"{self._path} was cut by another process: it has {size_bytes} bytes")

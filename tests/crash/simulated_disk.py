@@ -131,8 +131,8 @@ class SimulatedFile:
     def size(self) -> int:
         return self._open_node().size
 
-    def is_linked(self) -> bool:
-        return self._disk.has_name(self._open_node())
+    def is_at(self, path: Path) -> bool:
+        return self._disk.leads_to(path, self._open_node())
 
     def read(self, position: int, length: int) -> bytes:
         if position < 0 or length < 0:
@@ -378,9 +378,9 @@ class SimulatedDisk:
     def _parent(self, path: Path) -> tuple[DirectoryNode, str]:
         return self._directory(path.parent), path.name
 
-    def has_name(self, node: Node) -> bool:
-        """Whether a file is in any directory."""
-        return any(node is file for file in self._files(self._state.root))
+    def leads_to(self, path: Path, node: Node) -> bool:
+        """Whether ``path`` is the name of this file."""
+        return self._find(path) is node
 
     # Crashes
 
