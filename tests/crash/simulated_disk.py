@@ -97,6 +97,9 @@ class _SimulatedLock:
         self._held = held
         self._path = path
 
+    def renew(self) -> bool:
+        return False
+
     def release(self) -> None:
         self._held.discard(self._path)
 
@@ -132,7 +135,7 @@ class SimulatedFile:
         return self._open_node().size
 
     def is_at(self, path: Path) -> bool:
-        return self._disk.leads_to(path, self._open_node())
+        return self._disk.find(path) is self._open_node()
 
     def read(self, position: int, length: int) -> bytes:
         if position < 0 or length < 0:
@@ -281,10 +284,10 @@ class SimulatedDisk:
         return sorted(self._directory(path).entries)
 
     def exists(self, path: Path) -> bool:
-        return self._find(path) is not None
+        return self.find(path) is not None
 
     def is_directory(self, path: Path) -> bool:
-        return isinstance(self._find(path), DirectoryNode)
+        return isinstance(self.find(path), DirectoryNode)
 
     def size(self, path: Path) -> int:
         node = self._get(path)
@@ -363,7 +366,8 @@ class SimulatedDisk:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return node
 
-    def _find(self, path: Path) -> Node | None:
+    def find(self, path: Path) -> Node | None:
+        """What ``path`` leads to."""
         try:
             return self._get(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -377,10 +381,6 @@ class SimulatedDisk:
 
     def _parent(self, path: Path) -> tuple[DirectoryNode, str]:
         return self._directory(path.parent), path.name
-
-    def leads_to(self, path: Path, node: Node) -> bool:
-        """Whether ``path`` is the name of this file."""
-        return self._find(path) is node
 
     # Crashes
 

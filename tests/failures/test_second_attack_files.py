@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from demo.service import rollway_command
+from storage.errors import UnavailableError
+from storage.file_system import LocalFileSystem
+from storage.log_manager import LogManager
 from tests.failures.test_files_from_outside import FIRST, LARGE, RECORDS, await_that
 from tests.servers import ServerProcess
 
@@ -68,3 +73,42 @@ def test_a_moved_index_is_written_again(tmp_path: Path) -> None:
         assert client.post(RECORDS, json=LARGE).status_code == 200
         await_that(index.exists)
         assert client.get(RECORDS, params={"offset": 15, "max_bytes": 1}).json()["records"][0]["offset"] == 15
+
+
+def test_a_directory_whose_lock_was_removed_is_still_held(tmp_path: Path) -> None:
+    """A second service started, and both acknowledged records at the same offsets."""
+    data = tmp_path / "data"
+    with ServerProcess(data) as server:
+        lock = data / "logs/.lock"
+        lock.unlink()
+        await_that(lock.exists)
+        await_that(lambda: LocalFileSystem().is_locked(lock))
+        second = subprocess.run(
+            [*rollway_command(), "serve", "--data-dir", data, "--port", "0"],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert (second.returncode, b"is in use by another process" in second.stderr) == (2, True)
+        assert httpx.get(f"{server.url}/readyz").status_code == 200
+
+
+def test_a_directory_that_another_process_has_taken_is_not_written_to(tmp_path: Path) -> None:
+    manager = LogManager.open(tmp_path)
+    topic, _ = manager.create_topic("t", 1)
+    (tmp_path / "logs/.lock").unlink()
+    other = LocalFileSystem().lock(tmp_path / "logs/.lock")
+    manager.check_lock()
+    manager.check_lock()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert "another process uses the directory" in str(topic.partitions[0].offline_reason)
+    for change in (
+        lambda: manager.create_topic("u", 1),
+        manager.producer_ids.allocate,
+        manager.checkpoint_high_watermarks,
+    ):
+        with pytest.raises((UnavailableError, OSError)):
+            change()
+    assert not manager.close()
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    other.release()
