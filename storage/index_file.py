@@ -259,9 +259,12 @@ class IndexFile(ABC, Generic[EntryT]):
         return self._read(lambda mapping, count: self._parse(mapping, slot) if slot < count else None)
 
     def _entry(self, slot: int) -> EntryT:
-        if self._memory is None and self._file is not None:
-            # Retention asks thousands of indexes for their last entry: none is read for that.
-            piece = self._file.read(slot * self.ENTRY_BYTES, self.ENTRY_BYTES)
+        if self._memory is None:
+            # Retention asks thousands of indexes for their last entry: none is read for that. Whoever loads the index
+            # closes the file, and another file has its number at once.
+            with self._loading:
+                file = self._file if self._memory is None else None
+                piece = b"" if file is None else file.read(slot * self.ENTRY_BYTES, self.ENTRY_BYTES)
             if len(piece) == self.ENTRY_BYTES:
                 return self._parse(piece, 0)
         return self._read(lambda memory, _count: self._parse(memory, slot))
