@@ -124,7 +124,9 @@ class Scheduler:
                 await asyncio.sleep(0)
 
     async def check_files(self) -> None:
-        """Look whether somebody cut or removed the files of partitions that were appended to since the last run."""
+        """Look whether another process cut, moved or removed the files of partitions that were appended to since the
+        last run, or the lock of the directory."""
+        await call_in(self._broker.pools.control, self._broker.manager.check_lock)
         for count, writer in enumerate(self._broker.writers(), start=1):
             log, end = writer.log, writer.log.written_end_offset
             if log.offline_reason is None and self._checked_ends.get(log) != end:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -9,6 +10,8 @@ from typing import Self
 from storage.errors import DirectoryLockedError
 from storage.file_names import LOCK
 from storage.file_system import FileSystem, Lock
+
+_logger = logging.getLogger(__name__)
 
 
 class DirectoryLock:
@@ -35,6 +38,23 @@ class DirectoryLock:
         except BlockingIOError as error:
             raise DirectoryLockedError(
                 f"the data directory {directory} is in use by another process; stop it or choose another directory"
+            ) from error
+
+    def renew(self) -> None:
+        """Hold the directory also if another process has removed the file ``.lock``.
+
+        Raises:
+            DirectoryLockedError: meanwhile a third process holds the directory, which must not be written to any more.
+            OSError: the disk refused.
+        """
+        try:
+            if self._lock.renew():
+                _logger.warning(
+                    "%s was removed or replaced by another process and is locked again", self.directory / LOCK
+                )
+        except BlockingIOError as error:
+            raise DirectoryLockedError(
+                f"{self.directory / LOCK} was removed, and another process uses the directory since; stop one of them"
             ) from error
 
     def release(self) -> None:

@@ -1,4 +1,5 @@
-"""The one door to the disk. No other module imports ``os`` file calls, ``mmap`` or ``fcntl``.
+"""The one door to the disk. No other module imports ``os`` file calls, ``mmap`` or ``fcntl``, but
+``file_lock``, which is a part of it.
 
 Everything the log does to a disk is one of the operations below, so a test can stand a simulated disk in for
 it, crash before any of them and decide what of the unsynced rest survives (reliability: rules for the disk).
@@ -15,18 +16,17 @@ import errno
 import fcntl
 import os
 import stat
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from storage.file_lock import FILE_MODE, LocalLock, is_locked, leads_to, lock_whole
 from storage.file_names import TEMPORARY_SUFFIX
 
 _WRITE_VECTOR_MAX = 1024
 
-# Records, and who may read them over HTTP, are not for every user of the machine.
-_FILE_MODE = 0o600
+# As ``FILE_MODE``.
 _DIRECTORY_MODE = 0o700
 
 # Room is kept behind the end of a file that has grown so far: an eighth of its size, within these limits.
@@ -41,6 +41,16 @@ _BEGIN_WRITING = 2
 
 class Lock(Protocol):
     """A held lock on a file."""
+
+    def renew(self) -> bool:
+        """Hold the file of this name also if another process has removed or replaced it; whether that was so.
+
+        Raises:
+            BlockingIOError: a third process holds the file that is there now. Changes of names fail with EROFS from
+                then on.
+            OSError: the disk refused.
+        """
+        ...
 
     def release(self) -> None: ...
 
@@ -61,8 +71,9 @@ class File(Protocol):
         """Length in bytes, asked of the disk."""
         ...
 
-    def is_linked(self) -> bool:
-        """Whether the file still has a name. Not if somebody has removed it, also by putting another in its place."""
+    def is_at(self, path: Path) -> bool:
+        """Whether ``path`` still leads to this file. False if another process has removed or moved it, or a directory
+        above it, or has put another file in its place."""
         ...
 
     def read(self, position: int, length: int) -> bytes:
@@ -259,8 +270,9 @@ class LocalFile:
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
 
-    def is_linked(self) -> bool:
-        return os.fstat(self.fileno()).st_nlink > 0
+    def is_at(self, path: Path) -> bool:
+        # A file that was moved, or that has a second name, still has one.
+        return leads_to(path, self.fileno())
 
     def read(self, position: int, length: int) -> bytes:
         piece = os.pread(self.fileno(), length, position)
@@ -356,47 +368,6 @@ class LocalFile:
         self.close()
 
 
-class _LocalLock:
-    """``is_shared``: taken on a read-only disk, where all who cannot write may have it."""
-
-    def __init__(self, path: Path, descriptor: int, *, is_shared: bool) -> None:
-        self._path = path
-        self._descriptor = descriptor
-        self.is_shared = is_shared
-
-    def make_exclusive(self) -> None:
-        """Hold the file alone, now that the disk may have become writable.
-
-        Raises:
-            OSError: EROFS, it has not, or another process has the file as well.
-        """
-        self.release()
-        try:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-            _lock_whole(self._descriptor, fcntl.F_WRLCK)
-        except OSError as error:
-            self.release()
-            with contextlib.suppress(OSError):
-                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-                _lock_whole(self._descriptor, fcntl.F_RDLCK)
-            if error.errno == errno.EROFS:
-                raise
-            why = "another process uses this directory since it was read-only; stop one of them"
-            raise OSError(errno.EROFS, why, str(self._path)) from error
-        self.is_shared = False
-
-    def release(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
-def _lock_whole(descriptor: int, kind: int) -> None:
-    # An open-file-description lock: it conflicts with the POSIX lock a Kafka broker takes on this file,
-    # and, unlike that one, also with a second opening inside this process.
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
-
-
 def _open_regular(path: Path) -> int:
     """Open a file for reading. A pipe would wait for a writer, and a device has no end.
 
@@ -418,7 +389,8 @@ class LocalFileSystem:
     """
 
     def __init__(self) -> None:
-        self._shared_lock: _LocalLock | None = None
+        self._shared_lock: LocalLock | None = None
+        self._has_lost_lock = False
         self._before_writing: Callable[[], None] = lambda: None
         self._taking_over = threading.RLock()
 
@@ -428,6 +400,8 @@ class LocalFileSystem:
         Raises:
             OSError: EROFS.
         """
+        if self._has_lost_lock:
+            raise OSError(errno.EROFS, "another process uses this directory")
         if self._shared_lock is None:
             return
         with self._taking_over:
@@ -443,6 +417,9 @@ class LocalFileSystem:
                 raise
             self._shared_lock = None
 
+    def _lose_lock(self) -> None:
+        self._has_lost_lock = True
+
     def before_writing(self, work: Callable[[], None]) -> None:
         self._before_writing = work
 
@@ -450,7 +427,7 @@ class LocalFileSystem:
         flags = os.O_RDWR if writable else os.O_RDONLY
         if create:
             self._may_write()
-            return LocalFile(path, os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
+            return LocalFile(path, os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
         try:
             if not writable:
                 return LocalFile(path, _open_regular(path))
@@ -508,7 +485,7 @@ class LocalFileSystem:
     def lock(self, path: Path) -> Lock:
         kind = fcntl.F_WRLCK
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise
@@ -516,25 +493,16 @@ class LocalFileSystem:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             kind = fcntl.F_RDLCK
         try:
-            _lock_whole(descriptor, kind)
+            lock_whole(descriptor, kind)
         except OSError as error:
             os.close(descriptor)
             if error.errno in {errno.EAGAIN, errno.EACCES}:
                 raise BlockingIOError(errno.EAGAIN, "held by another process", str(path)) from error
             raise
-        lock = _LocalLock(path, descriptor, is_shared=kind == fcntl.F_RDLCK)
+        lock = LocalLock(path, descriptor, is_shared=kind == fcntl.F_RDLCK, on_loss=self._lose_lock)
         if lock.is_shared:
             self._shared_lock = lock
         return lock
 
     def is_locked(self, path: Path) -> bool:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            found: bytes = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, wanted)
-        finally:
-            os.close(descriptor)
-        return bool(struct.unpack("hhqqi4x", found)[0] != fcntl.F_UNLCK)
+        return is_locked(path)

@@ -1,4 +1,4 @@
-"""Noticing that another process has cut or removed the files of an active segment."""
+"""Noticing that another process has cut, moved or removed the files of an active segment."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _MAGIC_AT = 16
 class FileWatch:
     """Looks from time to time whether the files that appends go to are still what was written.
 
-    A file without a name takes appends as before, and is gone with the process. One that was cut and written to again
-    has its old length, with zeros where records were.
+    A file that was removed takes appends as before, and is gone with the process. One that was moved also takes them,
+    and no start finds it. One that was cut and written to again has its old length, with zeros where records were.
 
     Thread: the log's writer.
     """
@@ -34,7 +34,7 @@ class FileWatch:
         """Compare with what the last call has seen, and mend indexes.
 
         Raises:
-            OSError: the log file was cut or removed: what was acknowledged may be lost.
+            OSError: the log file was cut, moved or removed: what was acknowledged may be lost.
         """
         size_bytes = active.size_bytes
         if self._segment is active and self._size_bytes == size_bytes:
@@ -47,6 +47,6 @@ class FileWatch:
                 raise OSError(errno.EIO, f"{file.path} was cut by another process")
         for index in (active.offset_index, active.time_index):
             if index.is_open and index.get().mend():
-                _logger.warning("%s was cut or removed by another process and is written again", index.path)
+                _logger.warning("%s was cut, moved or removed by another process and is written again", index.path)
         start = max(0, size_bytes - _TAIL_BYTES)
         self._segment, self._size_bytes, self._tail = active, size_bytes, file.read(start, size_bytes - start)

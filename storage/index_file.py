@@ -259,9 +259,12 @@ class IndexFile(ABC, Generic[EntryT]):
         return self._read(lambda mapping, count: self._parse(mapping, slot) if slot < count else None)
 
     def _entry(self, slot: int) -> EntryT:
-        if self._memory is None and self._file is not None:
-            # Retention asks thousands of indexes for their last entry: none is read for that.
-            piece = self._file.read(slot * self.ENTRY_BYTES, self.ENTRY_BYTES)
+        if self._memory is None:
+            # Retention asks thousands of indexes for their last entry: none is read for that. Whoever loads the index
+            # closes the file, and another file has its number at once.
+            with self._loading:
+                file = self._file if self._memory is None else None
+                piece = b"" if file is None else file.read(slot * self.ENTRY_BYTES, self.ENTRY_BYTES)
             if len(piece) == self.ENTRY_BYTES:
                 return self._parse(piece, 0)
         return self._read(lambda memory, _count: self._parse(memory, slot))
@@ -344,9 +347,9 @@ class IndexFile(ABC, Generic[EntryT]):
         """
         # Also where entries were added since: a file that is written to has its full length.
         file, size = self._file, self.max_entry_count * self.ENTRY_BYTES
-        if file is None or not self._is_writable or (file.is_linked() and file.size() >= size):
+        if file is None or not self._is_writable or (file.is_at(self.path) and file.size() >= size):
             return False
-        if not file.is_linked():
+        if not file.is_at(self.path):
             self._file = file = _open_or_make(self._file_system, self.path)
             self._file_system.sync_directory(self.path.parent)
         file.truncate(size)

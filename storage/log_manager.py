@@ -17,6 +17,7 @@ from storage.config import ProducerLimits, TopicConfig
 from storage.dir_lock import DirectoryLock
 from storage.directory_checkpoints import DirectoryCheckpoints
 from storage.errors import (
+    DirectoryLockedError,
     InvalidTopicError,
     ShuttingDownError,
     TopicExistsError,
@@ -472,7 +473,20 @@ class LogManager:
     def _logs(self) -> list[PartitionLog]:
         return [log for topic in list(self._topics.values()) for log in topic.partitions]
 
-    # Files that wait
+    # Files
+
+    def check_lock(self) -> None:
+        """Keep the directory if another process has removed the lock's file; give all logs up if a third has taken it.
+
+        Raises:
+            OSError: the disk refused; the next call tries again.
+        """
+        try:
+            self._lock.renew()
+        except DirectoryLockedError as error:
+            _logger.error("all partitions are offline: %s", error)
+            for log in self._logs():
+                log.take_offline(str(error))
 
     def delete_due_files(self) -> int:
         """Unlink deleted segments and topics whose delay has passed; return how many files and directories went.

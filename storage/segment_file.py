@@ -101,15 +101,15 @@ class SegmentFile:
             self._path = str(directory / self.path.name)
 
     def check(self, size_bytes: int) -> None:
-        """Look whether the file is there, with the ``size_bytes`` that were written and will not be taken back.
+        """Look whether the file is in its place, with the ``size_bytes`` that were written and will not be taken back.
 
         Thread: any.
 
         Raises:
-            OSError: another process has cut or removed it.
+            OSError: another process has cut, moved or removed it.
         """
-        if not self.file.is_linked():
-            raise OSError(errno.EIO, f"{self._path} was removed by another process")
+        if not self.file.is_at(self.path):
+            raise OSError(errno.EIO, f"{self._path} was removed or moved by another process")
         self.check_size(size_bytes)
 
     def check_size(self, size_bytes: int) -> None:

@@ -114,7 +114,10 @@ def read_meta_properties(file_system: FileSystem, directory: Path) -> MetaProper
         CorruptMetadataError: damaged, another version, or a value is missing.
     """
     path = directory / META_PROPERTIES
-    text = _read_text(file_system, path)
+    try:
+        text = _read_text(file_system, path)
+    except CorruptMetadataError as error:
+        raise CorruptMetadataError(f"{error}; {_META_REMEDY}") from error
     if text is None:
         return None
     values = _parse_properties(text)

@@ -127,7 +127,7 @@ def no_fsync_of_the_old_segment_at_roll(patch: pytest.MonkeyPatch) -> None:
     seal = Segment.seal
 
     def seal_without(self: Segment) -> None:
-        with _swapped(storage.segment, "_fsync", lambda sync: None):
+        with _swapped(storage.segment, "fsync", lambda sync: None):
             seal(self)
 
     patch.setattr(Segment, "seal", seal_without)
@@ -232,7 +232,7 @@ def half_an_append_stays_after_a_full_disk(patch: pytest.MonkeyPatch) -> None:
 
 @defect(DISK_ERRORS, found_by=1)
 def full_disk_in_an_fsync_is_tried_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(storage.segment, "_fsync", lambda sync: sync())
+    patch.setattr(storage.segment, "fsync", lambda sync: sync())
 
 
 # Reading
@@ -286,7 +286,7 @@ def a_marker_counts_before_the_high_watermark_is_above_it(patch: pytest.MonkeyPa
 @defect(MODEL)
 def a_marker_does_not_end_its_transaction(patch: pytest.MonkeyPatch) -> None:
     after = ProducerEntry.after
-    patch.setattr(ProducerEntry, "after", lambda self, header, now_ms, control=None: after(self, header, now_ms))
+    patch.setattr(ProducerEntry, "after", lambda self, header, control=None: after(self, header))
 
 
 @defect(CASES)

@@ -88,8 +88,8 @@ class RecordingFile:
     def size(self) -> int:
         return self._inner.size()
 
-    def is_linked(self) -> bool:
-        return self._inner.is_linked()
+    def is_at(self, path: Path) -> bool:
+        return self._inner.is_at(path)
 
     def read(self, position: int, length: int) -> bytes:
         return self._inner.read(position, length)

@@ -120,7 +120,21 @@ def run(arguments: Sequence[str]) -> int:
         if error.filename == standard_streams.STANDARD_OUTPUT:
             standard_streams.abandon_output()
         return _fail(f"{error.filename or 'A file'}: {error.strerror}.", EXIT_FAILED, as_json=as_json)
+    except UnicodeEncodeError:
+        # The system hands over bytes that are not UTF-8 as lone surrogates, which no request can carry.
+        odd = next((argument for argument in arguments if not _is_utf8(argument)), None)
+        if odd is None:
+            raise
+        return _fail(f"The argument {odd!r} is not UTF-8.", EXIT_USAGE, as_json=as_json)
     return status if isinstance(status, int) else 0
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_broken_pipe(error: BaseException | None) -> bool:
@@ -134,6 +148,8 @@ def _end_without_reader() -> int:
 
 def _fail(sentence: str, status: int, *, as_json: bool, problem: Mapping[str, object] | None = None) -> int:
     if as_json:
+        # Names of files may have bytes that are not UTF-8.
+        sentence = sentence.encode("utf-8", "backslashreplace").decode("utf-8")
         document = {"error": sentence, "exit_status": status, "problem": problem}
         typer.echo(escape_json(msgspec.json.encode(document).decode()), err=True)
     else:

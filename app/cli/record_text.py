@@ -171,7 +171,7 @@ def _headers_at(part: Part) -> Headers:
         return tuple((name, each.as_bytes()) for name, each in part.members().items())
     if _is_list_of_headers(part.value):
         members = [item.members() for item in part.items()]
-        return tuple((each["name"].value, each.get("value", _ABSENT).as_bytes()) for each in members)
+        return tuple((_name_text(each["name"].value), each.get("value", _ABSENT).as_bytes()) for each in members)
     return _headers(part.value)
 
 

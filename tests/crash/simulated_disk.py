@@ -97,6 +97,9 @@ class _SimulatedLock:
         self._held = held
         self._path = path
 
+    def renew(self) -> bool:
+        return False
+
     def release(self) -> None:
         self._held.discard(self._path)
 
@@ -131,8 +134,8 @@ class SimulatedFile:
     def size(self) -> int:
         return self._open_node().size
 
-    def is_linked(self) -> bool:
-        return self._disk.has_name(self._open_node())
+    def is_at(self, path: Path) -> bool:
+        return self._disk.find(path) is self._open_node()
 
     def read(self, position: int, length: int) -> bytes:
         if position < 0 or length < 0:
@@ -281,10 +284,10 @@ class SimulatedDisk:
         return sorted(self._directory(path).entries)
 
     def exists(self, path: Path) -> bool:
-        return self._find(path) is not None
+        return self.find(path) is not None
 
     def is_directory(self, path: Path) -> bool:
-        return isinstance(self._find(path), DirectoryNode)
+        return isinstance(self.find(path), DirectoryNode)
 
     def size(self, path: Path) -> int:
         node = self._get(path)
@@ -363,7 +366,8 @@ class SimulatedDisk:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return node
 
-    def _find(self, path: Path) -> Node | None:
+    def find(self, path: Path) -> Node | None:
+        """What ``path`` leads to."""
         try:
             return self._get(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -377,10 +381,6 @@ class SimulatedDisk:
 
     def _parent(self, path: Path) -> tuple[DirectoryNode, str]:
         return self._directory(path.parent), path.name
-
-    def has_name(self, node: Node) -> bool:
-        """Whether a file is in any directory."""
-        return any(node is file for file in self._files(self._state.root))
 
     # Crashes
 
