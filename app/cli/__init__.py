@@ -113,9 +113,6 @@ def run(arguments: Sequence[str]) -> int:
         return _end_without_reader()
     except BrokenPipeError:
         return _end_without_reader()
-    except UnicodeEncodeError:
-        # An argument that is not UTF-8: what is printed never raises this.
-        return _fail("The command line has bytes that are not UTF-8.", EXIT_USAGE, as_json=as_json)
     except OSError as error:
         if error.filename == standard_streams.STANDARD_OUTPUT:
             standard_streams.abandon_output()

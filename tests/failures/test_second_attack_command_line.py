@@ -145,7 +145,8 @@ def test_a_terminal_that_cannot_show_a_name_shows_an_escape(encoding: str) -> No
 def test_an_argument_that_is_not_utf_8_is_one_sentence() -> None:
     shown = _in_a_process(["transactions", "describe", "\udcff", "--server", "http://127.0.0.1:1"])
     assert shown.returncode == 2
-    assert shown.stderr == b"rollway: The command line has bytes that are not UTF-8.\n"
+    assert shown.stderr.startswith(b"rollway: The argument ")
+    assert shown.stderr.endswith(b" is not UTF-8.\n")
 
 
 def _in_a_process(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[bytes]:
