@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.multi_fetch import DelayedFetch, Watched
+from app.access.access import EVERYTHING
+from app.multi_fetch import PARTITIONS_PER_TURN, DelayedFetch, Watched, _resolve
 from app.multi_fetch_body import FetchPartition
 from app.purgatory import Purgatory
 from storage.batch_validation import validate_batches
@@ -17,6 +18,7 @@ from storage.log_manager import LogManager
 from storage.log_snapshot import Isolation
 from storage.partition_log import AppendRequest, PartitionLog
 from tests.cases.logs import START_MS, CaseLog, sized_batch
+from tests.servers import ThreadedServer
 
 PARTITIONS = 20
 
@@ -83,3 +85,22 @@ def test_more_than_a_partition_may_bring_does_not_count(logs: list[PartitionLog]
         assert waiting.is_ready_at(logs[1].name)
 
     asyncio.run(run())
+
+
+def test_others_get_a_turn_between_many_partitions_that_do_not_exist(tmp_path: Path) -> None:
+    """9,000 of them took 120 to 200 ms of the loop at once."""
+    with ThreadedServer(tmp_path / "data") as server:
+        broker = server.service.broker
+        asked = [FetchPartition(number, 0, "nothing") for number in range(10 * PARTITIONS_PER_TURN)]
+
+        async def turns_of_others() -> int:
+            resolving = asyncio.ensure_future(_resolve(broker, EVERYTHING, asked))
+            turns = 0
+            while not resolving.done():
+                turns += 1
+                await asyncio.sleep(0)
+            assert all(answer.error is not None for answer in resolving.result())
+            return turns
+
+        assert server.service.loop is not None
+        assert asyncio.run_coroutine_threadsafe(turns_of_others(), server.service.loop).result(30) >= 10
