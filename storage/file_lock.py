@@ -31,6 +31,8 @@ class LocalLock:
             lock_whole(descriptor, fcntl.F_WRLCK)
         except OSError as error:
             os.close(descriptor)
+            # For good: what this process knows of the directory is out of date from now on.
+            self.release()
             self._on_loss()
             raise BlockingIOError(errno.EAGAIN, "held by another process", str(self._path)) from error
         self.release()
