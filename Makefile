@@ -125,8 +125,8 @@ spark-packages-test: setup $(OLDEST_SPARK_STAMP) ## rollway-spark with Spark's p
 	$(ON_OLDEST_SPARK) SPARK_PACKAGES_DIR="$(PACKAGES_DIR)" $(PYTEST) tests/spark_packages -m slow
 	SPARK_PACKAGES_DIR="$(PACKAGES_DIR)" $(PYTEST) tests/spark_packages -m slow
 
-history-test: setup ## ten minutes of load and kill -9, judged as Jepsen judges (HISTORY_SECONDS=...)
-	HISTORY_SECONDS=$(HISTORY_SECONDS) $(PYTEST) tests/histories/test_service.py -s -k promises
+history-test: setup ## load, kill -9 and late requests, with and without clock steps, ten minutes each, judged as Jepsen judges (HISTORY_SECONDS=...)
+	HISTORY_SECONDS=$(HISTORY_SECONDS) CLOCK_HISTORY_SECONDS=$(HISTORY_SECONDS) $(PYTEST) tests/histories -s -k promises
 
 fuzz-http: setup ## hold every way to read a request against httptools, ten million streams (FUZZ_STREAMS=..., FUZZ_SEED=...)
 	FUZZ_STREAMS=$(FUZZ_STREAMS) FUZZ_SEED=$(FUZZ_SEED) $(PYTEST) -n $(JOBS) tests/differential
