@@ -98,7 +98,7 @@ def _swapped(owner: object, name: str, value: object) -> Any:
 
 @defect(POWER_CUT)
 def acknowledge_before_fsync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Segment, "flush", lambda self: None)
+    patch.setattr(Segment, "flush", lambda self, written_bytes=None: None)
 
 
 @defect(POWER_CUT)
@@ -217,10 +217,10 @@ def truncate_below_the_recovery_point(patch: pytest.MonkeyPatch) -> None:
 def retry_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
     flush = Segment.flush
 
-    def flush_twice(self: Segment) -> None:
+    def flush_twice(self: Segment, written_bytes: int | None = None) -> None:
         with suppress(OSError):
-            return flush(self)
-        return flush(self)
+            return flush(self, written_bytes)
+        return flush(self, written_bytes)
 
     patch.setattr(Segment, "flush", flush_twice)
 

@@ -360,7 +360,7 @@ def test_an_fsync_that_fails_is_told_to_all(server: ThreadedServer, monkeypatch:
     log = server.service.broker.partition("group", 0)
     with clients(server, "group", 8) as opened:
 
-        def refuse(_: object) -> None:
+        def refuse(*_: object) -> None:
             raise OSError(errno.EIO, "the disk is broken")
 
         monkeypatch.setattr(Segment, "flush", refuse)
