@@ -114,7 +114,7 @@ class Tier:
         self.is_bare = service.settings.tls_certificate is None
         self._metrics = service.metrics
         self.checks_access = service.settings.authentication
-        """Whether requests for guarded targets are answered only to who may ask for them."""
+        """Whether a request for a guarded target is answered only if its caller has the rights."""
         self._routes: dict[str, list[Route]] = {}
         self._queries: dict[_Query, Any] = {}
         self.targets: dict[bytes, ResolvedTarget] = {}

@@ -181,7 +181,7 @@ class HotTier(Protocol):
     targets: dict[bytes, ResolvedTarget]
     """What was resolved already, by ``RequestHead.key``."""
     checks_access: bool
-    """Whether requests for guarded targets are answered only to who may ask for them."""
+    """Whether a request for a guarded target is answered only if its caller has the rights."""
 
     def resolve(self, head: RequestHead) -> ResolvedTarget | None:
         """What a head asks for, which is kept in ``targets``; ``None`` if the twin must answer it."""

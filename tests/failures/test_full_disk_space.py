@@ -75,6 +75,12 @@ def many_partitions(client: httpx.Client, topic: str, _: int) -> int:
     return 507 if b"disk_full" in answer.content else answer.status_code
 
 
+def atomic(client: httpx.Client, topic: str, _: int) -> int:
+    parts = [{"topic": topic, "partition": number, "records": [{"value": VALUE}]} for number in (0, 1)]
+    answer = client.post("/v1/produce?atomic=true", json={"partitions": parts})
+    return 507 if b"disk_full" in answer.content else answer.status_code
+
+
 def late(client: httpx.Client, topic: str, number: int) -> int:
     """Some are not acknowledged in time."""
     path = f"/v1/topics/{topic}/partitions/0/records?timeout_ms=1"
@@ -97,7 +103,6 @@ def creation(client: httpx.Client, topic: str, number: int) -> int:
     return 200
 
 
-# Not atomic=true: a transaction whose markers wait for the disk keeps its logs until the next try.
 WAYS: list[Send] = [
     raw,
     raw_without_fsync,
@@ -183,7 +188,11 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield disk
 
 
-@pytest.mark.parametrize("send", [None, *WAYS])
+# A transaction whose markers wait for the disk keeps its logs until the next try: a known fault, not mended yet.
+WAITING = pytest.param(atomic, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("send", [None, *WAYS, WAITING])
 def test_a_topic_that_is_deleted_after_a_full_disk_is_closed_at_once(disk: SmallDisk, send: Send | None) -> None:
     assert left_open(disk, send, "the topic") == set()
 
