@@ -372,12 +372,15 @@ def _open_regular(path: Path) -> int:
     """Open a file for reading. A pipe would wait for a writer, and a device has no end.
 
     Raises:
-        OSError: EINVAL, it is no regular file; or as ``os.open``.
+        OSError: EISDIR or EINVAL, it is no regular file; or as ``os.open``.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from rollway.spark.errors import OptionError
 from rollway.spark.options import ReadOptions, WriteOptions
+from tests.docs.console import read_blocks
+from tests.docs.pages import PAGES
 from tests.servers import ThreadedServer
 from tests.spark.conftest import spark
 from tests.spark.topics import new_topic
@@ -72,3 +74,21 @@ def test_what_the_documentation_says_works(spark: SparkSession, server: Threaded
     assert found(view) == 3, "a view keeps its offsets"
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING rollway OPTIONS {read}")
     assert found(view) == 4
+
+
+def test_every_statement_of_the_pages_runs(spark: SparkSession, server: ThreadedServer, client: httpx.Client) -> None:
+    """Each block of SQL, as it stands but for the address."""
+    blocks = [block for page in PAGES for block in read_blocks(page) if block.language == "sql"]
+    assert blocks
+    orders, copy = new_topic(client, 1, "orders"), new_topic(client, 1, "copy")
+    orders.send_values(0, "a", "b")
+    counts = []
+    for block in blocks:
+        for statement in "\n".join(block.lines).replace("http://host:8080", server.url).split(";"):
+            if statement.strip():
+                rows = spark.sql(statement).collect()
+                counts += [rows[0][0] for _ in rows if "SELECT count" in statement]
+    copied = spark.sql(f"SELECT value FROM topics WITH (url '{server.url}', subscribe '{copy.name}')").collect()
+    spark.sql("DROP TABLE topics")
+    assert counts == [2, 2]
+    assert [bytes(row.value) for row in copied] == [b"a", b"b", b"v"]
