@@ -2,6 +2,9 @@
 
 The other is checked out into a work tree of its own. Where both have the same locked dependencies it runs with this
 interpreter; else it gets a ``.venv``, from its own Makefile.
+
+A second service of this revision is measured in the same rounds, as a control: its ratio to the first is 1 but for what
+the machine did. A row is below the bound when the whole 95 % interval of its ratio is.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -25,7 +28,7 @@ from bench.machine import choose_cores, description, running_on
 from bench.processes import ROOT, BenchError
 from bench.rollway_server import RollwayServer, Source
 from bench.rounds import in_turns
-from bench.rows import Plan, Row, row_of
+from bench.rows import Goal, Plan, Row, row_of
 from bench.runs import failures_told, progress, revision, run_program, say, work_directory
 
 SCENES = {
@@ -36,6 +39,16 @@ SCENES = {
     "json": bench_json.scenes,
 }
 LOCK = Path("requirements/service.lock")
+BOUND = 0.95
+
+
+class Compared(NamedTuple):
+    """A load on both revisions, and on a second service of this one."""
+
+    row: Row
+    """This revision, with the other as its limit."""
+    control: Row
+    """The second service, with the first as its limit."""
 
 
 def git(*arguments: str) -> str:
@@ -120,8 +133,8 @@ def _take_compiled(tree: Path) -> None:
                 shutil.copyfile(path, source.with_name(path.name))
 
 
-def compare(plan: Plan, names: list[str], other: Source) -> Iterator[Row]:
-    """Rows: each load on this revision, beside the other.
+def compare(plan: Plan, names: list[str], other: Source, bound: float = BOUND) -> Iterator[Compared]:
+    """Each load on this revision, beside the other and beside this one again.
 
     Raises:
         BenchError: one of them failed.
@@ -130,43 +143,74 @@ def compare(plan: Plan, names: list[str], other: Source) -> Iterator[Row]:
     with contextlib.ExitStack() as stack:
         here = stack.enter_context(RollwayServer(plan.data_dir / "here", cores.server))
         there = stack.enter_context(RollwayServer(plan.data_dir / "there", cores.server, other))
+        again = stack.enter_context(RollwayServer(plan.data_dir / "again", cores.server))
         for name in names:
             for scene in SCENES[name](plan.smoke):
                 contestants = {}
-                for label, server in (("here", here), ("there", there)):
+                for label, server in (("here", here), ("there", there), ("again", again)):
                     scene.prepare(server)
                     contestants[label] = scene.measure(server)
                 samples = in_turns(plan, f"{name}, {scene.name}", contestants)
-                yield row_of(
-                    scene.bench, scene.name, scene.unit, samples["here"], limit=other.name, limits=samples["there"]
+                yield Compared(
+                    row_of(
+                        scene.bench,
+                        scene.name,
+                        scene.unit,
+                        samples["here"],
+                        limit=other.name,
+                        limits=samples["there"],
+                        goal=Goal("ratio", ">=", bound),
+                    ),
+                    row_of(
+                        scene.bench,
+                        f"{scene.name}, this revision again",
+                        scene.unit,
+                        samples["again"],
+                        limit=revision(),
+                        limits=samples["here"],
+                    ),
                 )
 
 
-def show(rows: list[Row], other: str) -> None:
+def interval_text(row: Row) -> str:
+    """The 95 % interval of a row's ratio."""
+    return report.MISSING if row.interval is None else "{:.2f}-{:.2f}".format(*row.interval)
+
+
+def show(compared: list[Compared], other: str) -> None:
     """The ratios, and CPU per request beside them, which other programs disturb less than rates."""
     table = Table(title=f"{revision()} against {other}", title_justify="left")
-    columns = ("what", "this", "other", "ratio", "CPU us/request", "other's", "CPU, server/load")
+    columns = (
+        *("what", "this", "other", "ratio", "95 %", "goal", "met", "control", "its 95 %"),
+        *("CPU us/request", "other's", "CPU, server/load"),
+    )
     for heading in columns:
         table.add_column(heading, justify="left" if heading == "what" else "right")
-    for row in rows:
+    for row, control in compared:
         cells = report.cells(row)
         table.add_row(
             row.name,
             cells[1],
-            cells[3],
-            cells[4],
+            *cells[3:5],
+            interval_text(row),
+            *cells[5:7],
+            report.figure(control.ratio),
+            interval_text(control),
             report.figure(row.extra.get("server_us_per_request")),
             report.figure(row.limit_extra.get("server_us_per_request")),
             cells[7],
         )
-    Console(width=max(140, Console().width)).print(table)
+    Console(width=max(160, Console().width)).print(table)
 
 
 def main(
     rev: Annotated[str, typer.Argument(help="The other revision: a commit, branch or tag.")],
     only: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(SCENES)}; repeatable.")] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds; the median counts.", min=1)] = 5,
-    seconds: Annotated[float, typer.Option(help="How long each is measured in a round.", min=0.01)] = 1.0,
+    rounds: Annotated[int, typer.Option(help="Rounds; below six there is no interval.", min=1)] = 15,
+    seconds: Annotated[float, typer.Option(help="How long each is measured in a round.", min=0.01)] = 0.5,
+    bound: Annotated[
+        float, typer.Option(help="The least ratio: a row whose whole interval is below it fails.")
+    ] = BOUND,
     smoke: Annotated[bool, typer.Option(help="One short round with little data: whether all of it runs.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write everything measured to this file.")] = None,
     data_dir: Annotated[Path, typer.Option(help="Where data lie meanwhile: the disk that is measured.")] = Path(),
@@ -179,19 +223,24 @@ def main(
         unknown = [name for name in names if name not in SCENES]
         if unknown:
             raise BenchError(f"There is nothing to compare called {unknown[0]}; there are {', '.join(SCENES)}.")
-        rows: list[Row] = []
+        compared: list[Compared] = []
         with (
             checked_out(rev) as other,
             work_directory(data_dir.resolve()) as directory,
             running_on(choose_cores().generator),
         ):
-            for row in compare(Plan(rounds, seconds, smoke, directory, say), names, other):
-                rows.append(row)
-                progress.print(f"{row.name}: {row.ratio or 0:.2f} times", highlight=False, soft_wrap=True)
-        show(rows, other.name)
+            for found in compare(Plan(rounds, seconds, smoke, directory, say), names, other, bound):
+                compared.append(found)
+                for row in found:
+                    text = f"{row.name}: {row.ratio or 0:.2f} times ({interval_text(row)})"
+                    progress.print(text, highlight=False, soft_wrap=True)
+        show(compared, other.name)
+        below = [row.name for row, _ in compared if row.met is False]
         if json is not None:
             about = {"revision": revision(), "other": other.name, "rounds": rounds, "seconds": seconds}
-            report.write_json(json, rows, description(), about)
+            report.write_json(json, [row for found in compared for row in found], description(), about)
+        if below and not smoke:
+            raise BenchError(f"Below {bound:g} of {other.name}: {'; '.join(below)}.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Measuring in turns: every round measures each contestant once, so that a busy machine disturbs all alike."""
+"""Measuring in turns: every round measures each contestant once, so that a busy machine disturbs all alike.
+
+Each round begins with another contestant: what one leaves behind (dirty pages, a warm cache) meets all of them.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,11 @@ def in_turns(plan: Plan, what: str, contestants: Mapping[str, Callable[[float], 
         BenchError: one of them failed; the message says which.
     """
     samples: dict[str, list[Sample]] = {name: [] for name in contestants}
+    turns = list(contestants.items())
     for number in range(plan.rounds):
         plan.say(f"{what}: round {number + 1} of {plan.rounds}")
-        for name, measure in contestants.items():
+        first = number % len(turns)
+        for name, measure in turns[first:] + turns[:first]:
             try:
                 if number == 0:
                     measure(min(WARM_UP_SECONDS, plan.seconds))

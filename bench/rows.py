@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -30,8 +31,23 @@ class Goal(NamedTuple):
     at: Literal[">=", "<="]
     bound: float
 
-    def is_met(self, measured: float) -> bool:
-        return measured >= self.bound if self.at == ">=" else measured <= self.bound
+    def is_met(self, interval: tuple[float, float]) -> bool:
+        """False when all of ``interval`` is on the wrong side of the bound. A single figure is its own two ends."""
+        lowest, highest = interval
+        return highest >= self.bound if self.at == ">=" else lowest <= self.bound
+
+
+def interval_of(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the median, whatever the distribution: two of the values. ``None`` for fewer than six.
+
+    The median lies outside of it only if nearly all values fell on one side of the median, which coin tosses do in fewer
+    than 5 % of cases (the sign test; W. R. Thompson, "On Confidence Ranges for the Median", 1936).
+    """
+    ordered = sorted(values)
+    tail, rank = 0.0, 0
+    while (tail := tail + math.comb(len(ordered), rank) / 2 ** len(ordered)) <= 0.025:
+        rank += 1
+    return None if rank == 0 else (ordered[rank - 1], ordered[-rank])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +75,29 @@ class Row:
     limit_extra: dict[str, float] = field(default_factory=dict)
 
     @property
+    def ratios(self) -> list[float]:
+        """Ours to the limit's, round by round."""
+        return [ours / theirs for ours, theirs in zip(self.rounds, self.limit_rounds, strict=False) if theirs]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the ratio; ``None`` for fewer than six rounds."""
+        return interval_of(self.ratios)
+
+    @property
     def met(self) -> bool | None:
-        """Whether the goal is met; ``None`` without a goal or a figure."""
-        measured = None if self.goal is None else self.ratio if self.goal.of == "ratio" else self.value
-        return None if self.goal is None or measured is None else self.goal.is_met(measured)
+        """Whether the goal is met; ``None`` without a goal or a figure. The 95 % interval counts where there is one."""
+        if self.goal is None:
+            return None
+        measured, rounds = (self.ratio, self.ratios) if self.goal.of == "ratio" else (self.value, self.rounds)
+        return None if measured is None else self.goal.is_met(interval_of(rounds) or (measured, measured))
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "met": self.met}
+        return {**asdict(self), "interval": self.interval, "met": self.met}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Row:
-        values = {name: value for name, value in document.items() if name != "met"}
+        values = {name: value for name, value in document.items() if name not in {"interval", "met"}}
         goal = values.get("goal")
         values["goal"] = None if goal is None else Goal(**goal) if isinstance(goal, dict) else Goal(*goal)
         values["rounds"] = tuple(values.get("rounds", ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from bench.compare import compile_in
 from bench.histogram import Histogram, histogram_of
 from bench.machine import choose_cores, running_on
 from bench.requests import batch_of_bytes
-from bench.rows import Goal, Row, Sample, row_of
+from bench.rows import Goal, Row, Sample, interval_of, row_of
 from rollway.records import parse_header
 from rollway.records.compiled import is_compiled
 
@@ -103,6 +104,31 @@ def test_the_table_is_markdown_of_one_width() -> None:
     assert "| 123,456 requests/s | nginx | 1.50 | 0.50 | ≥ 0.9 x | no | 100 % / 50 % |" in table[2]
 
 
+def test_a_goal_is_missed_when_the_whole_interval_of_the_ratio_is_beyond_it() -> None:
+    assert interval_of([0.5, 1.0, 2.0, 3.0, 4.0]) is None
+    assert interval_of([6.0, 1.0, 2.0, 3.0, 4.0, 5.0]) == (1.0, 6.0)
+    assert interval_of([float(number) for number in range(15)]) == (3.0, 11.0)
+
+    def row(*ratios: float) -> Row:
+        ours = [Sample(ratio) for ratio in ratios]
+        return row_of("b", "n", "ms", ours, limits=[Sample(1.0)] * len(ours), goal=Goal("ratio", ">=", 0.95))
+
+    assert row(*[0.9] * 11, *[1.0] * 4).met is True
+    assert row(*[0.9] * 12, *[1.0] * 3).met is False
+    assert row(0.9, 0.9, 1.0).met is False, "of few rounds the median counts"
+    assert Row.from_json(row(*[0.9] * 15).as_json()) == row(*[0.9] * 15)
+
+
+def test_the_share_of_samples_whose_interval_misses_the_median_is_below_a_twentieth() -> None:
+    draw = random.Random(11)
+    missed = 0
+    for _ in range(2000):
+        found = interval_of([draw.lognormvariate(0, 1) for _ in range(15)])
+        assert found is not None
+        missed += not found[0] <= 1 <= found[1]
+    assert 30 <= missed <= 100
+
+
 def test_a_percentile_is_near_what_was_counted_and_never_above_the_longest() -> None:
     histogram = histogram_of([number / 1000 for number in range(1, 1001)])
     assert histogram.percentile(50) == pytest.approx(0.5, rel=0.005)
@@ -144,6 +170,7 @@ def test_two_revisions_are_compared_and_the_work_tree_goes(tmp_path: Path) -> No
     rows, _, about = report.read_json([path])
     assert rows
     assert all(row.limit_value is not None and row.ratio is not None for row in rows)
+    assert [row.name.endswith(", this revision again") for row in rows] == [False, True] * (len(rows) // 2)
     assert about["other"].startswith("HEAD (")
     assert subprocess.run(["git", "worktree", "list"], cwd=ROOT, capture_output=True, check=True).stdout == trees
 
