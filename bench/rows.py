@@ -40,8 +40,8 @@ class Goal(NamedTuple):
 def interval_of(values: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of the median, whatever the distribution: two of the values. ``None`` for fewer than six.
 
-    The median lies outside of it only if nearly all values fell on one side of the median, which coin tosses do in fewer
-    than 5 % of cases (the sign test; W. R. Thompson, "On Confidence Ranges for the Median", 1936).
+    The median lies outside of it only if nearly all values fell on one side of the median, which coin tosses do in
+    fewer than 5 % of cases (the sign test; W. R. Thompson, "On Confidence Ranges for the Median", 1936).
     """
     ordered = sorted(values)
     tail, rank = 0.0, 0
