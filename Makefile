@@ -28,7 +28,7 @@ BENCH_DIR ?= bench-results
 # One more than there are cores, as some tests wait: for a kill, for Spark, for the disk.
 JOBS ?= $(shell expr $$(nproc) + 1)
 
-# How much more the long tests do than CI: cycles of kill -9, and how many times CI's simulated crashes.
+# How much more the long tests do than CI: cycles of kill -9, and how many times the simulated crashes of `make test`.
 KILL_CYCLES ?= 500
 CRASH_SCALE ?= 10
 HISTORY_SECONDS ?= 600
@@ -131,7 +131,7 @@ history-test: setup ## load, kill -9 and late requests, with and without clock s
 fuzz-http: setup ## hold every way to read a request against httptools, ten million streams (FUZZ_STREAMS=..., FUZZ_SEED=...)
 	FUZZ_STREAMS=$(FUZZ_STREAMS) FUZZ_SEED=$(FUZZ_SEED) $(PYTEST) -n $(JOBS) tests/differential
 
-crash-test: setup ## crash the log on a simulated disk, ten times as often as CI does (CRASH_SCALE=...)
+crash-test: setup ## crash the log on a simulated disk, ten times as often as `make test` does (CRASH_SCALE=...)
 	CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL) tests/crash
 
 failures-test: setup $(JAVA_STAMP) ## every fault that reviewers, attackers and newcomers ever found, against a real service
