@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 
@@ -19,9 +18,6 @@ settings.register_profile("rollway", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("rollway")
 set_quick_java(os.environ)
-# A process that has imported Spark and half the suite has a million objects that stay. To look at them again for every
-# few hundred new ones costs a tenth of the run. Tests of what is left behind collect themselves.
-gc.set_threshold(50_000, 20, 100)
 # A test run in the background of a shell ignores Ctrl-C, and hands that down to the programs that tests send it to.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
