@@ -77,7 +77,7 @@ class Row:
     @property
     def ratios(self) -> list[float]:
         """Ours to the limit's, round by round."""
-        return [ours / theirs for ours, theirs in zip(self.rounds, self.limit_rounds, strict=False) if theirs]
+        return _ratios(self.rounds, self.limit_rounds)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -132,7 +132,8 @@ def row_of(
     note: str = "",
 ) -> Row:
     """The row of samples that were taken in turns: the n-th of both belong to one round."""
-    ratios = [mine.value / theirs.value for mine, theirs in zip(ours, limits, strict=False) if theirs.value]
+    rounds, limit_rounds = tuple(sample.value for sample in ours), tuple(sample.value for sample in limits)
+    ratios = _ratios(rounds, limit_rounds)
     return Row(
         bench=bench,
         name=name,
@@ -146,12 +147,16 @@ def row_of(
         generator_cpu=median_of(ours, "generator_cpu"),
         limit_server_cpu=median_of(limits, "server_cpu"),
         limit_generator_cpu=median_of(limits, "generator_cpu"),
-        rounds=tuple(sample.value for sample in ours),
-        limit_rounds=tuple(sample.value for sample in limits),
+        rounds=rounds,
+        limit_rounds=limit_rounds,
         note=note,
         extra=_medians(ours),
         limit_extra=_medians(limits),
     )
+
+
+def _ratios(ours: Sequence[float], limits: Sequence[float]) -> list[float]:
+    return [mine / theirs for mine, theirs in zip(ours, limits, strict=False) if theirs]
 
 
 def _medians(samples: Sequence[Sample]) -> dict[str, float]:

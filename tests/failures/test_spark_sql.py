@@ -83,12 +83,17 @@ def test_every_statement_of_the_pages_runs(spark: SparkSession, server: Threaded
     orders, copy = new_topic(client, 1, "orders"), new_topic(client, 1, "copy")
     orders.send_values(0, "a", "b")
     counts = []
-    for block in blocks:
-        for statement in "\n".join(block.lines).replace("http://host:8080", server.url).split(";"):
-            if statement.strip():
-                rows = spark.sql(statement).collect()
-                counts += [rows[0][0] for _ in rows if "SELECT count" in statement]
-    copied = spark.sql(f"SELECT value FROM topics WITH (url '{server.url}', subscribe '{copy.name}')").collect()
-    spark.sql("DROP TABLE topics")
+    try:
+        for block in blocks:
+            for statement in "\n".join(block.lines).replace("http://host:8080", server.url).split(";"):
+                if statement.strip():
+                    rows = spark.sql(statement).collect()
+                    counts += [row[0] for row in rows if "SELECT count" in statement]
+        read = spark.sql(f"SELECT value FROM topics WITH (url '{server.url}', subscribe '{copy.name}')")
+        copied = [bytes(row.value) for row in read.collect()]
+    finally:
+        spark.sql("DROP TABLE IF EXISTS topics")
+        spark.catalog.dropTempView("orders")
+        spark.catalog.dropTempView("copy")
     assert counts == [2, 2]
-    assert [bytes(row.value) for row in copied] == [b"a", b"b", b"v"]
+    assert copied == [b"a", b"b", b"v"]
