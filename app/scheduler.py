@@ -125,8 +125,18 @@ class Scheduler:
 
     async def check_files(self) -> None:
         """Look whether another process cut, moved or removed the files of partitions that were appended to since the
-        last run, or the lock of the directory."""
-        await call_in(self._broker.pools.control, self._broker.manager.check_lock)
+        last run, or the lock of the directory.
+
+        Raises:
+            OSError: the lock cannot be looked after; partitions are looked at all the same. Where the whole directory
+                was moved or removed both are gone, and what is appended would be acknowledged on and on.
+        """
+        try:
+            await call_in(self._broker.pools.control, self._broker.manager.check_lock)
+        finally:
+            await self._check_written_files()
+
+    async def _check_written_files(self) -> None:
         for count, writer in enumerate(self._broker.writers(), start=1):
             log, end = writer.log, writer.log.written_end_offset
             if log.offline_reason is None and self._checked_ends.get(log) != end:

@@ -97,6 +97,14 @@ def is_deleted_directory_name(directory: str) -> bool:
     return match is not None and match["kind"] == "delete"
 
 
+def is_set_aside_directory_name(directory: str) -> bool:
+    """Whether a Kafka broker keeps a copy of a partition there that it does not serve: it moves the copy to another
+    disk (``future``), or does not know of it any more (``stray``).
+    """
+    match = _DELETE_DIRECTORY.fullmatch(directory)
+    return match is not None and match["kind"] in ("future", "stray")
+
+
 def offset_file_name(offset: int, suffix: str) -> str:
     """``offset`` in twenty digits, then ``suffix``."""
     return f"{offset:0{OFFSET_DIGITS}d}{suffix}"

@@ -32,6 +32,8 @@ from app.cli.timestamps import parse_timestamp
 from app.printable import escape_json, escape_unprintable
 
 FETCH_BYTES = 4 << 20
+# The most that one request may ask for. More are read with several.
+FETCH_RECORDS_MAX = 1_000_000
 TAIL_WAIT_MS = 20_000
 RECONNECT_SECONDS = 1.0
 
@@ -227,7 +229,7 @@ def _fetch_partition(
         if end is not None:
             params["end_offset"] = end
         if writer.remaining is not None:
-            params["max_records"] = writer.remaining
+            params["max_records"] = min(writer.remaining, FETCH_RECORDS_MAX)
         with session.stream(path, params, writer.accept) as response:
             # Before anything is printed: what answers must be the service.
             number_in(response, NEXT_OFFSET)
@@ -332,7 +334,7 @@ class _Follower:
     async def _poll(self, path: str, place: dict[str, str | int]) -> int:
         params = {**place, "topic_id": self.topic_id, "wait_ms": TAIL_WAIT_MS, "max_bytes": FETCH_BYTES}
         if self.writer.remaining is not None:
-            params["max_records"] = self.writer.remaining
+            params["max_records"] = min(self.writer.remaining, FETCH_RECORDS_MAX)
         try:
             response = await self.client.get(path, params=params, headers={"Accept": self.writer.accept})
         except httpx.HTTPError as error:

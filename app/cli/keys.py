@@ -87,7 +87,7 @@ def list_keys(
         from app.access.access_documents import describe_key
         from app.cli.offline_access import open_registry
 
-        with open_registry(data_dir) as registry:
+        with open_registry(data_dir, may_make=False) as registry:
             keys = [describe_key(key).model_dump() for key in registry.keys.values()]
     else:
         with open_session(server, api_key) as session:
@@ -129,7 +129,7 @@ def revoke_key(
         from app.cli.command_errors import CommandError
         from app.cli.offline_access import open_registry
 
-        with open_registry(data_dir) as registry:
+        with open_registry(data_dir, may_make=False) as registry:
             if registry.revoke_key(key_id) is None:
                 raise CommandError("There is no such key.")
     else:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 READ_BYTES = 1 << 18
 LINE_BYTES_MAX = 16 << 20
+# What the system takes as a timeout: a C int, 24 days.
+_POLL_MS_MAX = 2**31 - 1
 
 
 class LineTooLongError(ValueError):
@@ -55,7 +57,7 @@ class LineSource:
 
     def __init__(self, descriptor: int, *, linger_ms: int) -> None:
         self._descriptor = descriptor
-        self._linger_ms = linger_ms
+        self._linger_ms = min(linger_ms, _POLL_MS_MAX)
         # Not ``select``, which refuses a descriptor above 1023.
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)

@@ -18,14 +18,19 @@ _OWN = "rollway"
 
 
 @contextmanager
-def open_registry(data_dir: Path) -> Iterator[AccessRegistry]:
-    """The registry of a data directory, made when absent, held against every service meanwhile.
+def open_registry(data_dir: Path, *, may_make: bool = True) -> Iterator[AccessRegistry]:
+    """The registry of a data directory, held against every service meanwhile.
+
+    A directory that is absent is made, unless ``may_make`` is false: what only looks or takes away makes none.
 
     Raises:
-        CommandError: a service uses the directory, a file is damaged, or a change makes no sense.
+        CommandError: a service uses the directory, a file is damaged, a change makes no sense, or there is no data
+            directory and none may be made.
         OSError: the disk refused.
     """
     disk = LocalFileSystem()
+    if not may_make and not (data_dir / _OWN).is_dir():
+        raise CommandError(f"{data_dir} is no data directory: no service has used it, and no key was made in it.")
     for directory in (*reversed([path for path in data_dir.parents if not path.exists()]), data_dir):
         disk.make_directory(directory)
     for name in (_LOGS, _OWN):

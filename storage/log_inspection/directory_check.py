@@ -16,6 +16,7 @@ from storage.file_names import (
     RECOVERY_POINT_CHECKPOINT,
     PartitionName,
     is_deleted_directory_name,
+    is_set_aside_directory_name,
     parse_partition_directory_name,
 )
 from storage.file_system import FileSystem, LocalFileSystem
@@ -211,6 +212,10 @@ class _DirectoryCheck:
             name = parse_partition_directory_name(directory_name)
             if is_deleted_directory_name(directory_name):
                 self.findings.note(directory, "the partition was deleted, and its files will be")
+            elif is_set_aside_directory_name(directory_name):
+                self.findings.note(
+                    directory, "a Kafka broker has set this copy of a partition aside; it was not checked"
+                )
             elif name is None:
                 if directory_name not in _KNOWN_DIRECTORIES:
                     self.findings.note(directory, "this is not a partition, and a Kafka broker would refuse to start")

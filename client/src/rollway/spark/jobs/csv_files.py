@@ -48,12 +48,14 @@ def read_csv(
     options = {**options, **({"escape": form.quote} if form.quote and not _has(options, "escape") else {})}
     discovering = discovering_session(spark)
     found = discovering.read.format("csv").options(**options).load(paths)
-    columns = schema
-    if columns is None:
-        if not found.columns:
-            return _no_rows(spark, paths, options)
-        columns = found.schema
+    if schema is None and not found.columns:
+        return _no_rows(spark, paths, options)
+    given = options
     look, options = _looked(spark, discovering, paths, options, form, found.columns)
+    if options != given:
+        # Names, and types that were asked for, were found in pieces of lines: a name may go over several, too.
+        found = discovering.read.format("csv").options(**options).load(paths)
+    columns = found.schema if schema is None else schema
     _check_names(paths, columns.names, form)
     if schema is None:
         options = {**options, **_header_check(discovering, found, options, look)}
