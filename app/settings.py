@@ -229,7 +229,9 @@ class Settings(BaseSettings):
         32 * _KIB, "Largest request line with all headers.", low=1 * _KIB, high=1 * _MIB
     )
     request_header_count_max: int = _setting(100, "Most headers of a request.", low=8, high=10_000)
-    request_header_timeout_ms: int = _interval_ms(10_000, "Time for a request's headers to arrive.")
+    request_header_timeout_ms: int = _interval_ms(
+        10_000, "Time for a request's headers to arrive, or for a TLS handshake."
+    )
     request_body_bytes_per_second_min: int = _setting(
         1 * _KIB, "Slowest rate at which a body may arrive; 0: any.", low=0, high=_GIB
     )

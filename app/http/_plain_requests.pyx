@@ -23,7 +23,7 @@ from app.http._plain_heads cimport Head, Span, key_of, read_head, request_head
 
 from app.http.file_transfer import CORKED_BYTES_MIN, UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL
 from app.http.hot import HotAnswer
-from app.http.plain_requests import SLICED_BYTES_MIN, PlainRequests, common_lines
+from app.http.plain_requests import SLICED_BYTES_MIN, TURN_SECONDS as MAX_TURN_SECONDS, PlainRequests, common_lines
 from app.http.request_context import given_request_id
 from app.http.protocol import Stage, Waits
 from app.http.transfer_turns import LEAST_PIECE_BYTES, PIECE_BYTES, TURN_BYTES
@@ -69,6 +69,7 @@ cdef object IDLE = Stage.IDLE
 cdef object twin = PlainRequests.data_received
 cdef object begin = PlainRequests.connection_made
 cdef Py_ssize_t SLICED_MIN = SLICED_BYTES_MIN
+cdef double TURN_SECONDS = MAX_TURN_SECONDS
 cdef int64_t CORKED_MIN = CORKED_BYTES_MIN
 cdef int64_t TIMES_MAX = UNSENT_TIMES_MAX, TIMES_TOTAL = UNSENT_TIMES_TOTAL
 cdef int64_t LEAST_PIECE = LEAST_PIECE_BYTES
@@ -166,7 +167,7 @@ cdef class CompiledRequests:
         return True
 
     def data_received(self, data):
-        if self.ticket is not None:
+        if self.ticket is not None or self._stash:
             self._keep(data)
             return None
         if self.descriptor >= 0 and type(data) is bytes and self.may_answer():
@@ -192,7 +193,7 @@ cdef class CompiledRequests:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data), start = 0, body_at, end
         cdef Head head
         cdef bytes whole
-        cdef double began
+        cdef double began, until = 0
         while True:
             if not read_head(content + start, size - start, self.header_bytes_max, self.header_count_max, &head):
                 break
@@ -267,6 +268,11 @@ cdef class CompiledRequests:
                 return None
             if not self.may_answer():
                 break
+            if not until:
+                until = began + TURN_SECONDS
+            elif began > until:
+                self._give_way(data[start:])
+                return None
         return data[start:] if start else data
 
     cdef bytes with_rest(self, const char* begun, Py_ssize_t begun_bytes, Py_ssize_t size):

@@ -45,7 +45,7 @@ _NEW_SECRET: dict[int | str, dict[str, Any]] = {
         }
     }
 }
-_CHANGE = ("overloaded", "disk_full")
+_CHANGE = ("overloaded", "disk_full", "too_many_open_files")
 
 router = APIRouter(tags=["access"])
 
