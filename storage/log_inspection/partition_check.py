@@ -107,7 +107,7 @@ class PartitionCheck:
             on_batch=self._state.on_batch,
         )
         size_bytes = self._check_segments(walk)
-        self._note_all(walk.missing_indexes, "missing; an index is made anew from its log")
+        self._note_all(walk.missing_indexes, "missing; an index is rebuilt from its log")
         self._check_ends(walk)
         return PartitionReport(
             name=self._name,

@@ -126,7 +126,7 @@ class SegmentCheck:
             return self._walk.findings.damage
 
         def note(path: Path, message: str, position: int | None = None) -> None:
-            self._walk.findings.note(path, f"{message}; the next start makes this index anew", position)
+            self._walk.findings.note(path, f"{message}; the next start rebuilds this index", position)
 
         return note
 

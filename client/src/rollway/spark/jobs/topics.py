@@ -202,7 +202,7 @@ def resolve_range(
             raise JobError(
                 f"{address} ends before an offset that was asked for ({error}). Where a job goes on from an offset of "
                 "its own, the service has fewer records than it had, as after a restore from an older backup: begin "
-                "anew, an export in another folder."
+                "again, an export in another folder."
             ) from error
         raise JobError(
             f"Records of {address} that were to be read are gone ({error}); --on-data-loss skip goes on with what is "
