@@ -21,7 +21,7 @@ import typer
 
 from app.cli import standard_streams
 from app.cli.command_errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
-from app.printable import escape_json, escape_unprintable
+from rollway.printable import escape_json, escape_unprintable
 
 _PLACES = {
     "serve": "serve:serve_command",

@@ -12,7 +12,7 @@ from app.cli import options
 from app.cli.command_errors import CommandError
 from app.cli.record_text import text_or_base64
 from app.cli.rendering import print_json, say
-from app.printable import escape_unprintable
+from rollway.printable import escape_unprintable
 from rollway.records import RecordFormatError, decode_batch, split_batches
 from storage.file_names import (
     LEADER_EPOCH_CHECKPOINT,

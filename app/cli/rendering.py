@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from app.printable import escape_json, escape_unprintable
+from rollway.printable import escape_json, escape_unprintable
 
 PIPE_WIDTH = 10_000
 """Tables that go into a pipe are as wide as they need: nothing is cut or wrapped."""
