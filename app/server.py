@@ -71,7 +71,7 @@ def serve(settings: Settings) -> int:
         return _refuse(error)
     if not is_loopback(settings.host) and not settings.authentication:
         logger.warning(
-            "listening on %s: whoever reaches this address can read, write and delete everything, "
+            "listening on %s: every client that reaches this address can read, write and delete everything, "
             "as there is no authentication",
             settings.host,
         )

@@ -106,7 +106,7 @@ class Settings(BaseSettings):
     host: str = _setting("127.0.0.1", "Address to listen on; others than loopback need authentication, and TLS.")
     port: int = _setting(8080, "Port to listen on; 0 picks a free one.", low=0, high=65_535)
     insecure_no_authentication: bool = _setting(
-        False, "Allow an address that other machines reach, though nobody is asked who they are."
+        False, "Allow listening on a non-loopback address without authentication."
     )
     authentication: bool = _setting(
         False, "Ask every request who it comes from, and let it do what ACLs allow; health routes apart."
@@ -187,7 +187,7 @@ class Settings(BaseSettings):
     )
 
     start_position_check_interval_ms: int = _interval_ms(
-        600_000, "How often start positions that nobody asked for are forgotten."
+        600_000, "How often start positions without use are looked for and forgotten."
     )
 
     partition_count_max: int = _setting(
@@ -319,7 +319,7 @@ class Settings(BaseSettings):
 
     start_position_expiration_ms: int = _setting(
         7 * _DAY_MS,
-        "Time after which the start positions of a group are forgotten when nobody asks for them.",
+        "Time after which the start positions of a group are forgotten when they are not used.",
         low=1,
         high=10 * 365 * _DAY_MS,
     )
@@ -401,7 +401,7 @@ def access_problem(settings: Settings) -> str | None:
         return None
     if not settings.authentication:
         return (
-            f"host {settings.host} can be reached from other machines and nobody is asked who they are: turn on "
+            f"host {settings.host} can be reached from other machines without authentication: turn on "
             "authentication, listen on 127.0.0.1, or accept that with insecure_no_authentication"
         )
     if settings.tls_certificate is None and not settings.trusted_proxies:

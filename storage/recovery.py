@@ -198,7 +198,7 @@ class PartitionOpener:
         try:
             self._epochs.load()
         except CorruptCheckpointError as error:
-            self._note(f"the leader epochs are made anew: {error}")
+            self._note(f"the leader epochs are rebuilt: {error}")
             self._epochs.clear()
         self._epochs_known = self._epochs.latest is not None
 

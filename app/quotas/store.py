@@ -67,7 +67,7 @@ class QuotaStore:
 def _entity(entry: dict[str, Any]) -> QuotaEntity:
     names = entry["user"], entry["client_id"]
     if not all(name is None or isinstance(name, str) for name in names) or names == (None, None):
-        raise ValueError(f"{names!r} is nobody a quota could be for")
+        raise ValueError(f"{names!r} names neither a user nor a client of a quota")
     return QuotaEntity(*names)
 
 

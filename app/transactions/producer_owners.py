@@ -68,7 +68,7 @@ class ProducerOwners:
                 raise ValueError("blocks overlap")
         except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
             logger.error(
-                "%s is damaged: %s. Nobody can tell whose the producer ids given so far are: producers get others "
+                "%s is damaged: %s. The owners of the producer ids given so far are unknown: producers get new ones "
                 "from POST /v1/producers",
                 self._path,
                 error,
