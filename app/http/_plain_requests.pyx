@@ -238,31 +238,26 @@ cdef class CompiledRequests:
                 # A handler in Python answers.
                 self._message_number += 1
                 self._serve(target, request_head(content + start, &head), body, began)
-                start = end
-                if start == size:
-                    return None
-                if not self.may_answer():
+            else:
+                try:
+                    answer = quick(number, body)
+                except Exception as error:
+                    self._message_number += 1
+                    self.begin_exchange(target, request_head(content + start, &head), body, began, error)
+                    return None if end == size else data[end:]
+                if answer is None:
                     break
-                continue
-            try:
-                answer = quick(number, body)
-            except Exception as error:
+                if type(answer) is Ticket:
+                    self.wait_for(<Ticket>answer, target, content + start, &head, began)
+                    if end < size:
+                        self._keep(data[end:])
+                    return None
                 self._message_number += 1
-                self.begin_exchange(target, request_head(content + start, &head), body, began, error)
-                return None if end == size else data[end:]
-            if answer is None:
-                break
-            if type(answer) is Ticket:
-                self.wait_for(<Ticket>answer, target, content + start, &head, began)
-                if end < size:
-                    self._keep(data[end:])
-                return None
-            self._message_number += 1
-            self.tier.answered_count += 1
-            if not self.send_answer(target, content + start, &head, body, answer, began):
-                # What is left of it is on its way; who is behind it waits.
-                return None if end == size else data[end:]
-            self.note_answered(target, answer, began)
+                self.tier.answered_count += 1
+                if not self.send_answer(target, content + start, &head, body, answer, began):
+                    # What is left of it is on its way; who is behind it waits.
+                    return None if end == size else data[end:]
+                self.note_answered(target, answer, began)
             start = end
             if start == size:
                 return None
