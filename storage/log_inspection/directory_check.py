@@ -20,7 +20,7 @@ from storage.file_names import (
     parse_partition_directory_name,
 )
 from storage.file_system import FileSystem, LocalFileSystem
-from storage.log_inspection.findings import Finding, Findings, Severity
+from storage.log_inspection.findings import Finding, Findings, Severity, read_sound
 from storage.log_inspection.partition_check import DirectoryState, PartitionCheck, PartitionReport
 from storage.log_inspection.stored_files import (
     StoredFileError,
@@ -188,37 +188,17 @@ class _DirectoryCheck:
             self.findings.damage(path, "it names no node")
 
     def _read_checkpoint(self, file_name: str) -> dict[tuple[str, int], int]:
-        path = self._place.logs / file_name
-        try:
-            return read_checkpoint(read_small_file(self._file_system, path))
-        except FileNotFoundError:
-            return {}
-        except StoredFileError as error:
-            self.findings.damage(path, str(error), error.position)
-            return {}
+        return read_sound(self._file_system, self._place.logs / file_name, read_checkpoint, self.findings) or {}
 
     def _read_gaps(self) -> Mapping[tuple[str, int], Collection[tuple[int, int]]]:
         """As the first whole copy has them; the second may differ after a crash between the two."""
-        copies = []
-        for file_name in TRUNCATION_GAPS:
-            path = self._place.topics / file_name
-            try:
-                copies.append(read_truncation_gaps(read_small_file(self._file_system, path)))
-            except FileNotFoundError:
-                continue
-            except StoredFileError as error:
-                self.findings.damage(path, str(error), error.position)
-        return copies[0] if copies else {}
+        paths = [self._place.topics / file_name for file_name in TRUNCATION_GAPS]
+        copies = [read_sound(self._file_system, path, read_truncation_gaps, self.findings) for path in paths]
+        return next((copy for copy in copies if copy is not None), {})
 
     def _check_own_files(self) -> None:
         for file_name, read in _CHECKED_FILES.items():
-            path = self._place.topics / file_name
-            try:
-                read(read_small_file(self._file_system, path))
-            except FileNotFoundError:
-                continue
-            except StoredFileError as error:
-                self.findings.damage(path, str(error), error.position)
+            read_sound(self._file_system, self._place.topics / file_name, read, self.findings)
 
     def _check_partitions(self, state: DirectoryState, topic: str | None) -> dict[PartitionName, PartitionReport]:
         reports: dict[PartitionName, PartitionReport] = {}

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
+
+from storage.file_system import FileSystem
+from storage.log_inspection.stored_files import StoredFileError, read_small_file
 
 FINDINGS_PER_FILE_MAX = 20
+
+Content = TypeVar("Content")
 
 
 class Severity(StrEnum):
@@ -61,3 +68,16 @@ class Findings:
             if count > FINDINGS_PER_FILE_MAX
         )
         return (*self._findings, *cut)
+
+
+def read_sound(
+    file_system: FileSystem, path: Path, read: Callable[[bytes], Content], findings: Findings
+) -> Content | None:
+    """What ``read`` makes of a small file; ``None`` if it is missing, and if it is damaged, which is a finding."""
+    try:
+        return read(read_small_file(file_system, path))
+    except FileNotFoundError:
+        return None
+    except StoredFileError as error:
+        findings.damage(path, str(error), error.position)
+        return None

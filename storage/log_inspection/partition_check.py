@@ -18,7 +18,7 @@ from storage.file_names import (
     parse_offset_file_name,
 )
 from storage.file_system import FileSystem
-from storage.log_inspection.findings import Findings
+from storage.log_inspection.findings import Findings, read_sound
 from storage.log_inspection.segment_check import PartitionWalk, SegmentCheck, SegmentPlace
 from storage.log_inspection.stored_files import (
     ProducerEntry,
@@ -96,7 +96,8 @@ class PartitionCheck:
         self._sort_files()
         topic_id = self._check_metadata()
         epochs = self._read_epochs()
-        self._check_index_checkpoint()
+        index_checkpoint = self._directory / TRANSACTION_INDEX_CHECKPOINT
+        read_sound(self._file_system, index_checkpoint, read_index_checkpoint, self._findings)
         entries = self._read_producer_snapshots()
         walk = PartitionWalk(
             findings=self._findings,
@@ -196,22 +197,7 @@ class PartitionCheck:
 
     def _read_epochs(self) -> list[tuple[int, int]]:
         path = self._directory / LEADER_EPOCH_CHECKPOINT
-        try:
-            return read_epochs(read_small_file(self._file_system, path))
-        except FileNotFoundError:
-            return []
-        except StoredFileError as error:
-            self._findings.damage(path, str(error), error.position)
-            return []
-
-    def _check_index_checkpoint(self) -> None:
-        path = self._directory / TRANSACTION_INDEX_CHECKPOINT
-        try:
-            read_index_checkpoint(read_small_file(self._file_system, path))
-        except FileNotFoundError:
-            return
-        except StoredFileError as error:
-            self._findings.damage(path, str(error), error.position)
+        return read_sound(self._file_system, path, read_epochs, self._findings) or []
 
     def _read_producer_snapshots(self) -> dict[int, list[tuple[Path, ProducerEntry]]]:
         entries: dict[int, list[tuple[Path, ProducerEntry]]] = {}
