@@ -2,8 +2,9 @@
 """The way of plain requests over a connection, in C: from the received bytes to the answer in the kernel.
 
 It stands before ``PlainRequests.data_received``, its twin, and does what that would do for requests that came whole, whose
-heads are plain (``_plain_heads.pyx``), and whose target has a ``quick`` answer. Everything else it leaves to the twin as it
-came. Nothing is kept from one request to the next.
+heads are plain (``_plain_heads.pyx``), and whose target was resolved before. A target without a ``quick`` answer has a handler
+in Python, which is asked as the twin would ask it. Everything else is left to the twin as it came. Nothing is kept from one
+request to the next.
 
 Thread: the event loop's.
 """

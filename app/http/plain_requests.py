@@ -77,8 +77,8 @@ class PlainRequests(EdgeProtocol):
         self._ends = False
         # What a large body counts among those of all requests, until its answer.
         self._room: Hold | None = None
-        # What came while the client had not taken its answers, or while other connections had their turn; whether
-        # that is so much that nothing is read.
+        # What came while the client had not taken its answers, or while other connections had their turn. Above
+        # ``STASH_BYTES_MAX`` the connection reads no more.
         self._stash = b""
         self._is_stash_full = False
 

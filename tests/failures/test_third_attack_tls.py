@@ -72,7 +72,7 @@ def test_nothing_is_written_to_a_connection_that_is_lost(
     async def lose_and_send(cycle: EdgeCycle, message: Any) -> None:
         cycle.transport.abort()
         await send_pieces(cycle, message)
-        while cycle.transport.get_extra_info("socket") is not None:  # noqa: ASYNC110 - nobody is told of it
+        while cycle.transport.get_extra_info("socket") is not None:  # noqa: ASYNC110 - no event tells of it
             await asyncio.sleep(0)
         marks.append(taken_mark(cycle.transport, is_tls=True))
 
