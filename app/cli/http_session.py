@@ -133,6 +133,18 @@ def document_of(response: httpx.Response) -> Document:
     return document
 
 
+def members_of(document: Document, name: str) -> list[Document]:
+    """The objects that ``document`` lists.
+
+    Raises:
+        AnswerError: it lists none, or something else.
+    """
+    members = document[name]
+    if not isinstance(members, list) or not all(isinstance(member, Document) for member in members):
+        raise AnswerError(f"The answer has no list of objects as {name!r}; is this the address of a Rollway service?")
+    return members
+
+
 def number_in(response: httpx.Response, header: str) -> int:
     """The number in a header that every such answer of the service has.
 
@@ -149,7 +161,7 @@ def problem_error(response: httpx.Response) -> ServiceError:
     """The error a refusing answer stands for, whose body has been read."""
     try:
         problem = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         problem = None
     return error_of_problem(problem, response.status_code, response.reason_phrase)
 
@@ -237,8 +249,8 @@ class Session:
         cursor = ""
         while True:
             page = self.get(path, {**params, **({"start_after": cursor} if cursor else {})})
-            listed += page["data"]
-            cursor = page.get("next_cursor") or ""
+            listed += members_of(page, "data")
+            cursor = str(page.get("next_cursor") or "")
             if not cursor:
                 return listed
             if cursor in cursors:
@@ -276,7 +288,13 @@ class Session:
 
     def partition_numbers(self, topic: str) -> list[int]:
         """The topic's partitions. Raises as ``get``."""
-        return [int(entry["partition"]) for entry in self.get(topic_path(topic))["partitions"]]
+        members = members_of(self.get(topic_path(topic)), "partitions")
+        try:
+            return [int(member["partition"]) for member in members]
+        except (ValueError, TypeError):
+            raise AnswerError(
+                f"The answer has partitions of {topic} without a number; is this the address of a Rollway service?"
+            ) from None
 
 
 @contextmanager
