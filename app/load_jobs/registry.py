@@ -13,14 +13,14 @@ import heapq
 import itertools
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from app.attempt_names import AttemptName, parse_attempt
 from app.http.problems import Problem
 from app.load_jobs import refusals, state
-from app.load_jobs.progress import Attempt, Writers, is_row_count, written_by
+from app.load_jobs.progress import Attempt, is_row_count, loaded_by, rows_of
 from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob
 from app.load_jobs.store import Activity, JobLimits, JobStore, newest_first
 from app.pending_append import PendingAppend
@@ -200,23 +200,23 @@ class LoadJobs:
         activity = self._store.active.get(job.job_id)
         return job.task_count if activity is None or not job.is_open else activity.task_count
 
-    async def loaded(self, job: LoadJob) -> tuple[Sequence[Loaded], int, int]:
+    def loaded(self, job: LoadJob) -> tuple[Sequence[Loaded], int, int]:
         """What the job has written, by partition, and its rows and bytes in all: of every attempt while it is open."""
         activity = self._store.active.get(job.job_id)
         if not job.is_open or activity is None:
             return job.loaded, job.rows, job.size_bytes
-        _, loaded = await written_by(self._logs, self._writers(job, list(activity.attempts.values())))
+        loaded = self._loaded_by(job, activity.attempts.values())
         return loaded, sum(each.rows for each in loaded), sum(each.size_bytes for each in loaded)
 
-    def _writers(self, job: LoadJob, attempts: Sequence[Attempt]) -> Iterator[Writers]:
-        """Attempts with where they have written; idempotent ones with the partitions of the job's topics."""
-        nameless = [attempt for attempt in attempts if not attempt.name]
-        if nameless:
-            yield nameless, [name for topic in job.topics for name in _partitions_of_topic(self._logs, topic)]
-        for attempt in attempts:
-            transaction = self._transactions.attempts.find(attempt.name) if attempt.name else None
-            if transaction is not None:
-                yield [attempt], tuple(transaction.partitions)
+    def _loaded_by(self, job: LoadJob, attempts: Iterable[Attempt]) -> list[Loaded]:
+        return loaded_by(self._logs, [(attempt, self._partitions_of(job, attempt)) for attempt in attempts])
+
+    def _partitions_of(self, job: LoadJob, attempt: Attempt) -> Sequence[PartitionName]:
+        """Where an attempt has written; of an idempotent one the partitions of the job's topics."""
+        if attempt.name:
+            transaction = self._transactions.attempts.find(attempt.name)
+            return () if transaction is None else tuple(transaction.partitions)
+        return [name for topic in job.topics for name in _partitions_of_topic(self._logs, topic)]
 
     # Records on their way
 
@@ -394,11 +394,8 @@ class LoadJobs:
         refusals.check_one_of_each_task(chosen)
 
         async def decision() -> None:
-            rows, loaded = await written_by(self._logs, self._writers(job, chosen))
-            for winner in winners:
-                there = rows.get(winner.producer_id, 0)
-                if winner.rows is not None and not is_row_count(there, winner.rows):
-                    raise refusals.incomplete(job.job_id, winner.producer_id, winner.rows, there)
+            self._check_rows(job, chosen, winners)
+            loaded = self._loaded_by(job, chosen)
             ids = [attempt.producer_id for attempt in chosen]
             decided = state.commit(job, ids, loaded, activity.task_count, self._logs.now_ms())
             try:
@@ -415,6 +412,15 @@ class LoadJobs:
         finally:
             activity.is_deciding = activity.is_unknown
         self._begin_ending(self.find(job_id))
+
+    def _check_rows(self, job: LoadJob, chosen: Sequence[Attempt], winners: Sequence[Winner]) -> None:
+        for attempt, winner in zip(chosen, winners, strict=True):
+            if winner.rows is None:
+                continue
+            partitions = self._partitions_of(job, attempt)
+            there = sum(rows_of(self._logs, attempt, partition) for partition in partitions)
+            if not is_row_count(there, winner.rows):
+                raise refusals.incomplete(job.job_id, winner.producer_id, winner.rows, there)
 
     async def abort(self, job_id: str, wait_ms: int, reason: AbortReason = AbortReason.ASKED) -> LoadJob:
         """Let no record count, unless the job is committed: that stays so. When this returns every reader sees it.
