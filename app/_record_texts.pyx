@@ -23,6 +23,9 @@ cdef enum:
 
 cdef Py_ssize_t LONGEST = <Py_ssize_t>(<size_t>-1 >> 1)
 
+# 00, 01, ... 99: a division for two digits.
+cdef bytes pairs_of_digits = b"".join([b"%02d" % number for number in range(100)])
+cdef const char* PAIRS = PyBytes_AS_STRING(pairs_of_digits)
 cdef const uint8_t* HEX_DIGITS = b"0123456789abcdef"
 cdef const uint8_t* BASE64_DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
@@ -65,12 +68,13 @@ cdef class Text:
             left = 0 - left
             self.data[self.size] = c"-"
             self.size += 1
-        while True:
+        while left > 9:
+            first -= 2
+            memcpy(&digits[first], PAIRS + 2 * (left % 100), 2)
+            left //= 100
+        if left or first == NUMBER_BYTES_MAX:
             first -= 1
-            digits[first] = <uint8_t>(c"0" + left % 10)
-            left //= 10
-            if left == 0:
-                break
+            digits[first] = <uint8_t>(c"0" + left)
         memcpy(self.data + self.size, &digits[first], NUMBER_BYTES_MAX - first)
         self.size += NUMBER_BYTES_MAX - first
         return 0

@@ -11,7 +11,7 @@ from app.broker import Broker, ProduceOptions
 from app.enlisting import PartitionAppend, Submitted, submit_appends
 from app.http.problems import Problem
 from app.transactions.pool import PooledProducer
-from storage.errors import StorageError
+from storage.errors import StorageError, let_go_of_frames
 from storage.file_names import PartitionName
 from storage.partition_log import AppendResult
 
@@ -43,11 +43,14 @@ async def produce_atomically(
         submitted = await submit_appends(broker, appends, written, producer.name)
         results = await asyncio.gather(*(_outcome(broker, each, written) for each in submitted))
         is_committed = all(isinstance(result, AppendResult) for result in results)
-        if is_committed or any(isinstance(result, AppendResult) for result in results):
+        if is_committed:
             ended = await broker.transactions.end(
-                producer.name, producer.identity, commit=is_committed, wait_ms=options.timeout_ms
+                producer.name, producer.identity, commit=True, wait_ms=options.timeout_ms
             )
             producer.keep(ended.producer)
+        elif any(isinstance(result, AppendResult) for result in results):
+            # The answer is known: it does not wait for markers, which a full disk may hold up.
+            await broker.transactions.abort(producer.name, producer.identity)
         return AtomicOutcome(results, is_committed)
 
 
@@ -68,4 +71,6 @@ async def _outcome(
     try:
         return await broker.outcome_of(submitted, options)
     except (StorageError, Problem) as error:
+        # Kept beside other results. The frames hold the append, which holds the error and the log.
+        let_go_of_frames(error)
         return error

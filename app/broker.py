@@ -442,6 +442,7 @@ class Broker:
                     if writer is not None:
                         writer.retire(lambda: UnknownTopicOrPartitionError(f"topic {name} was deleted"))
                 self.sticky.forget(name)
+                self.transactions.hurry()
                 self.waiters.wake_gone([log.name for log in topic.partitions])
                 for log in topic.partitions:
                     self.produce_waiters.look(log.name)

@@ -154,7 +154,8 @@ def decoded_pieces(
             limits.meter.record_count += last - first
             limits.meter.header_count += 0 if columns.headers is None else len(columns.headers.names)
             content_bytes = columns.keys.size_bytes + columns.values.size_bytes
-            yield DecodedPiece(batch.header, columns.slice(first, last), content_bytes)
+            inside = columns if last - first == len(columns) else columns.slice(first, last)
+            yield DecodedPiece(batch.header, inside, content_bytes)
         if last < len(columns):
             return
 

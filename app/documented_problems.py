@@ -30,7 +30,7 @@ BODY = (
 )
 NAMED = ("unknown_topic_or_partition", "invalid_topic", "invalid_request")
 EPOCH = ("fenced_leader_epoch", "unknown_leader_epoch")
-WRITE = ("overloaded", "partition_offline", "append_outcome_unknown", "disk_full")
+WRITE = ("overloaded", "partition_offline", "append_outcome_unknown", "disk_full", "too_many_open_files")
 PRODUCE = (
     *BODY,
     *NAMED,
@@ -62,7 +62,7 @@ TRANSACTION = (
     "invalid_txn_state",
     "request_timed_out",
 )
-CONTROL = (*BODY, *NAMED, *WRITE, "invalid_config", "too_many_open_files", "policy_violation")
+CONTROL = (*BODY, *NAMED, *WRITE, "invalid_config", "policy_violation")
 READ = (*NAMED, "not_acceptable", "offset_out_of_range", "stored_data_corrupt", "overloaded", "record_too_large")
 MULTI_FETCH = (
     *BODY,

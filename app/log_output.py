@@ -12,7 +12,7 @@ import time
 from typing import Any, Literal
 
 from app.http import request_context
-from app.printable import escape_json, escape_unprintable
+from rollway.printable import escape_json, escape_unprintable
 
 LogFormat = Literal["text", "json"]
 

@@ -168,7 +168,9 @@ class Scheduler:
 
     async def delete_files(self) -> None:
         """Unlink files of deleted segments whose time has come (spec E7)."""
-        await call_in(self._broker.pools.control, self._broker.manager.delete_due_files)
+        if await call_in(self._broker.pools.control, self._broker.manager.delete_due_files):
+            # Space has come back: markers that wait for it are written now.
+            self._broker.transactions.hurry()
 
     async def transactions(self) -> None:
         """Abort transactions that are older than their timeout, forget idle transactional ids (spec E22)."""

@@ -25,6 +25,7 @@ from app.http.allowed_hosts import KnownHosts, rule_of
 from app.http.connections import protocol_class
 from app.http.protocol import EdgeProtocol
 from app.http.tls import TlsError, server_context
+from app.http.tls_gate import Handshakes, gate_of
 from app.main import create_app
 from app.partition_room import connections_within
 from app.settings import Settings, is_loopback
@@ -70,7 +71,7 @@ def serve(settings: Settings) -> int:
         return _refuse(error)
     if not is_loopback(settings.host) and not settings.authentication:
         logger.warning(
-            "listening on %s: whoever reaches this address can read, write and delete everything, "
+            "listening on %s: every client that reaches this address can read, write and delete everything, "
             "as there is no authentication",
             settings.host,
         )
@@ -146,9 +147,14 @@ class Server(uvicorn.Server):
         tls = server_context(settings)
         connections = protocol_class(settings, getattr(app.state, TIER, None))
         rule = None if issubclass(connections, EdgeProtocol) else rule_of(settings)
+        self._handshakes: Handshakes | None = None
+        accepted: type[asyncio.Protocol] = connections
+        if tls is not None and issubclass(connections, EdgeProtocol):
+            self._handshakes = Handshakes(connections, tls)
+            accepted, tls = gate_of(self._handshakes), None
         config = uvicorn.Config(
             app if rule is None else KnownHosts(app, rule),
-            http=connections,
+            http=accepted,
             loop="uvloop",
             ws="none",
             lifespan="on",
@@ -171,6 +177,12 @@ class Server(uvicorn.Server):
         if not self.should_exit:
             self._begin_shutdown()
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's; handshakes that are under way are not waited for."""
+        if self._handshakes is not None:
+            self._handshakes.stop()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

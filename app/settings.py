@@ -106,7 +106,7 @@ class Settings(BaseSettings):
     host: str = _setting("127.0.0.1", "Address to listen on; others than loopback need authentication, and TLS.")
     port: int = _setting(8080, "Port to listen on; 0 picks a free one.", low=0, high=65_535)
     insecure_no_authentication: bool = _setting(
-        False, "Allow an address that other machines reach, though nobody is asked who they are."
+        False, "Allow listening on a non-loopback address without authentication."
     )
     authentication: bool = _setting(
         False, "Ask every request who it comes from, and let it do what ACLs allow; health routes apart."
@@ -187,7 +187,7 @@ class Settings(BaseSettings):
     )
 
     start_position_check_interval_ms: int = _interval_ms(
-        600_000, "How often start positions that nobody asked for are forgotten."
+        600_000, "How often start positions without use are looked for and forgotten."
     )
 
     partition_count_max: int = _setting(
@@ -229,7 +229,9 @@ class Settings(BaseSettings):
         32 * _KIB, "Largest request line with all headers.", low=1 * _KIB, high=1 * _MIB
     )
     request_header_count_max: int = _setting(100, "Most headers of a request.", low=8, high=10_000)
-    request_header_timeout_ms: int = _interval_ms(10_000, "Time for a request's headers to arrive.")
+    request_header_timeout_ms: int = _interval_ms(
+        10_000, "Time for a request's headers to arrive, or for a TLS handshake."
+    )
     request_body_bytes_per_second_min: int = _setting(
         1 * _KIB, "Slowest rate at which a body may arrive; 0: any.", low=0, high=_GIB
     )
@@ -317,7 +319,7 @@ class Settings(BaseSettings):
 
     start_position_expiration_ms: int = _setting(
         7 * _DAY_MS,
-        "Time after which the start positions of a group are forgotten when nobody asks for them.",
+        "Time after which the start positions of a group are forgotten when they are not used.",
         low=1,
         high=10 * 365 * _DAY_MS,
     )
@@ -399,7 +401,7 @@ def access_problem(settings: Settings) -> str | None:
         return None
     if not settings.authentication:
         return (
-            f"host {settings.host} can be reached from other machines and nobody is asked who they are: turn on "
+            f"host {settings.host} can be reached from other machines without authentication: turn on "
             "authentication, listen on 127.0.0.1, or accept that with insecure_no_authentication"
         )
     if settings.tls_certificate is None and not settings.trusted_proxies:

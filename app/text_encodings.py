@@ -1,6 +1,22 @@
-"""What a text is encoded in that should be UTF-8 without a byte order mark and is not."""
+"""What is wrong with the encoding of a JSON text, which should be UTF-8 without a byte order mark."""
 
 from __future__ import annotations
+
+import re
+
+ESCAPE_BYTES = 6
+"""The length of an escape such as ``\\ud800``."""
+
+# A pair, half of one, or any other escape, so that the search goes on behind it.
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+
+
+def unpaired_surrogates(text: bytes | bytearray) -> list[int]:
+    """Where escapes such as ``\\ud800`` begin in a JSON text that are half of a surrogate pair; UTF-8 has no bytes for
+    them. Positions are in bytes."""
+    return [found.start() for found in _ESCAPES.finditer(text) if found[1]] if b"\\" in text else []
 
 
 def foreign_encoding(text: bytes | bytearray) -> str | None:

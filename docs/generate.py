@@ -1,6 +1,6 @@
 """Writes the parts of docs/reference that the code knows better; ``--check`` only compares.
 
-A page keeps what stands above the mark; everything below it is written anew.
+A page keeps what stands above the mark; everything below it is written again.
 """
 
 from __future__ import annotations

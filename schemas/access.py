@@ -164,7 +164,9 @@ class TokenDescription(Schema):
             examples=["b07a4d2c91e35f68"],
         ),
     ]
-    principal: Annotated[str, Field(description="Whoever made it; the token acts for them.", examples=["User:orders"])]
+    principal: Annotated[
+        str, Field(description="The principal that made it and that the token acts for.", examples=["User:orders"])
+    ]
     description: Description
     created_at: Created
     expires_at: Expires

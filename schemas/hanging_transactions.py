@@ -25,7 +25,7 @@ class OpenTransaction(Schema):
         ),
     ]
     hanging: Annotated[
-        bool, Field(description="Whether the coordinator does not know it: nobody will end it.", examples=[False])
+        bool, Field(description="Whether the coordinator does not know it, and so will not end it.", examples=[False])
     ]
 
 

@@ -27,7 +27,7 @@ _DriverId = Annotated[
     Field(
         min_length=1,
         max_length=DRIVER_ID_LENGTH_MAX,
-        description="An id of whoever decides it, a new one for each run, by which that finds it again when no task "
+        description="An id of the job's driver, a new one for each run, by which the driver finds the job when no task "
         "could say which job it wrote in. Begun again with the same id, an open job is the answer.",
         examples=["3f2b8c0e5d7a4f19"],
     ),
@@ -77,7 +77,7 @@ class JobSpecification(Schema):
     once: Annotated[
         bool,
         Field(
-            description="The application is made up for this one load and nobody uses its name again: nothing is kept "
+            description="The application is made up for this one load and its name is not used again: nothing is kept "
             "of it once the job is forgotten. Otherwise its version is refused for some time after that."
         ),
     ] = False
@@ -181,7 +181,7 @@ class JobDescription(Job):
 
     topics: Annotated[
         list[TopicName],
-        Field(description="Where it writes, as whoever began it said; empty when nothing was said."),
+        Field(description="The topics that its driver named when it began the job; empty if it named none."),
     ]
     partitions: Annotated[list[JobPartition], Field(description="What it has written, by partition.")]
 

@@ -33,7 +33,7 @@ class ProducerRequest(Schema):
 
     transactional_id: Annotated[
         TransactionalId | None,
-        Field(description="Name of the transactional producer; absent: a producer id that nobody had before."),
+        Field(description="Name of the transactional producer; absent: a producer id that was never given before."),
     ] = None
     transaction_timeout_ms: Annotated[
         int | None,

@@ -52,7 +52,7 @@ class QuotaLimits(Schema):
 class QuotaHolder(Schema):
     """A user, a client id, or a client id of a user."""
 
-    user: Annotated[User | None, Field(description="null: whoever the user is.")]
+    user: Annotated[User | None, Field(description="null: any user.")]
     client_id: Annotated[ClientId | None, Field(description="null: whatever the client id is.")]
 
 

@@ -74,7 +74,7 @@ class ConfigValue(Schema):
     value: Annotated[ConfigSetting, Field(description="The value in force.", examples=[-1])]
     source: Annotated[
         Literal["topic", "service", "default"],
-        Field(description="Who set it: this topic, the service's defaults, or nobody."),
+        Field(description="Where it is set: in this topic, in the service's defaults, or not at all."),
     ]
 
 

@@ -179,7 +179,7 @@ class TopicConfig(_WorkedOut):
         "compression.type",
         "producer",
         _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-        "How batches are stored: with the producer's codec, or with this one, for which the service compresses anew.",
+        "How batches are stored: with the producer's codec, or with this one, for which the service compresses again.",
     )
     compression_gzip_level: int = _option(
         "compression.gzip.level",

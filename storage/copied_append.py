@@ -28,7 +28,7 @@ class CopiedAppend:
 
         Raises:
             CorruptBatchError, UnexpectedAppendOffsetError: nothing was written.
-            DiskFullError: some of the batches may be written, none in part.
+            DiskFullError, TooManyOpenFilesError: some of the batches may be written, none in part.
             OSError: the disk failed.
         """
         batches = _checked(content)

@@ -297,9 +297,17 @@ class TooManyOpenFilesError(UnavailableError):
     kafka_code = 56
 
 
-def refused_by_system(what: str, error: OSError) -> UnavailableError:
+NO_DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+NO_ROOM_ERRNOS = DISK_FULL_ERRNOS | NO_DESCRIPTOR_ERRNOS
+"""The system refuses for want of room, on the disk or among open files; what is stored is not damaged."""
+NO_ROOM_ERRORS = (DiskFullError, TooManyOpenFilesError)
+"""The errors that callers receive for ``NO_ROOM_ERRNOS``."""
+
+
+def refused_by_system(what: str, error: OSError) -> DiskFullError | TooManyOpenFilesError:
     """What to raise when the system did not let ``what`` be done, from what it said."""
-    if error.errno in (errno.EMFILE, errno.ENFILE):
+    if error.errno in NO_DESCRIPTOR_ERRNOS:
         return TooManyOpenFilesError(f"{what}: {error.strerror}; raise the service's limit (ulimit -n, LimitNOFILE)")
     return DiskFullError(f"{what}: {error.strerror or error}")
 

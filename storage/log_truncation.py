@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from storage.errors import DiskFullError
+from storage.errors import NO_ROOM_ERRORS
 from storage.offsets import Offset
 from storage.segment import Segment
 from storage.truncation_gaps import TruncationGap
@@ -19,7 +19,7 @@ class LogTruncation:
     Thread: the partition's writer only, with no reader of a snapshot that shows what is cut.
 
     Raises (from everything):
-        DiskFullError: no room; the log is as before.
+        DiskFullError, TooManyOpenFilesError: no room; the log is as before.
         OSError: the disk failed, or the truncation is half done; the next start finishes it or undoes it.
     """
 
@@ -93,7 +93,7 @@ def _whole_or_offline() -> Iterator[None]:
     """A truncation that stops half way is no refusal: there is no way back, and the partition goes offline."""
     try:
         yield
-    except (OSError, DiskFullError) as error:
+    except (OSError, *NO_ROOM_ERRORS) as error:
         raise OSError(errno.EIO, f"a truncation is half done: {error}") from error
 
 

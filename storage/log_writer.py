@@ -11,6 +11,8 @@ from rollway.records import BatchHeader, ControlRecord, parse_header
 from storage.append_request import AppendRequest, AppendResult, marker_batch
 from storage.batch_validation import ValidBatch
 from storage.errors import (
+    NO_ROOM_ERRNOS,
+    NO_ROOM_ERRORS,
     CorruptionError,
     DiskFullError,
     ExpectedOffsetMismatchError,
@@ -18,6 +20,7 @@ from storage.errors import (
     RecordListTooLargeError,
     RefusedError,
     StorageError,
+    TooManyOpenFilesError,
 )
 from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset, Position, TimestampOffset
 from storage.producer_entry import ProducerBatch, add_sequence
@@ -25,9 +28,9 @@ from storage.producer_state import ProducerDraft, ProducerState
 from storage.repeated_requests import find_repeated
 from storage.segment import RELATIVE_OFFSET_MAX
 from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction
-from storage.written_log import DISK_FULL_ERRNOS, LogParts, WrittenLog, WrittenState
+from storage.written_log import LogParts, WrittenLog, WrittenState
 
-__all__ = ["DISK_FULL_ERRNOS", "AppendRequest", "AppendResult", "LogParts", "LogWriter", "WrittenState"]
+__all__ = ["AppendRequest", "AppendResult", "LogParts", "LogWriter", "WrittenState"]
 
 
 # As the tuples make themselves, without a function of theirs for each.
@@ -71,7 +74,7 @@ class LogWriter(WrittenLog):
     Thread: the partition's writer only.
 
     Raises (from everything that touches the disk):
-        DiskFullError: no room; the log is as before.
+        DiskFullError, TooManyOpenFilesError: no room; the log is as before.
         OSError: the disk failed otherwise; what reached it is unknown.
     """
 
@@ -82,7 +85,7 @@ class LogWriter(WrittenLog):
         if len(group) == 1 and group[0].batch_count == 1 and group[0].expected_offset is None and group[0].batches:
             try:
                 answer = self.append_alone(group[0].batches[0])
-            except DiskFullError as error:
+            except NO_ROOM_ERRORS as error:
                 return [error]
             if answer is not None:
                 return [answer]
@@ -159,7 +162,7 @@ class LogWriter(WrittenLog):
             answers.append(self._nothing())
             try:
                 self._prepare(place, request, waiting, answers)
-            except (DiskFullError, OSError) as failure:
+            except (*NO_ROOM_ERRORS, OSError) as failure:
                 error = self._room_error(failure)
                 # Those that wait for the same write did not reach the disk either.
                 for pending in waiting.requests:
@@ -170,7 +173,7 @@ class LogWriter(WrittenLog):
                 answers[place] = error
         try:
             self._write(waiting, answers)
-        except DiskFullError as error:
+        except NO_ROOM_ERRORS as error:
             for pending in waiting.requests:
                 answers[pending.place] = error
 
@@ -191,11 +194,13 @@ class LogWriter(WrittenLog):
         waiting.add(_Pending(0, (batch,), result), draft)
         self._write(waiting, [result])
 
-    def _room_error(self, failure: DiskFullError | OSError) -> DiskFullError:
-        """What callers are told when the disk is full; any other failure is raised on."""
-        if isinstance(failure, DiskFullError):
+    def _room_error(
+        self, failure: DiskFullError | TooManyOpenFilesError | OSError
+    ) -> DiskFullError | TooManyOpenFilesError:
+        """What callers are told when there is no room; any other failure is raised on."""
+        if not isinstance(failure, OSError):
             return failure
-        if failure.errno not in DISK_FULL_ERRNOS:
+        if failure.errno not in NO_ROOM_ERRNOS:
             raise failure
         return self.no_room(failure)
 
@@ -373,7 +378,7 @@ class LogWriter(WrittenLog):
         """Write the stamped batches that wait, answer their requests, and leave none waiting.
 
         Raises:
-            DiskFullError: there was no room, and the log is as before; they still wait.
+            DiskFullError, TooManyOpenFilesError: there was no room, and the log is as before; they still wait.
             OSError: the disk failed otherwise.
         """
         if not waiting.requests:
@@ -393,7 +398,7 @@ class LogWriter(WrittenLog):
         """Write stamped batches behind the last, all or none.
 
         Raises:
-            DiskFullError: there was no room, and the log is as before.
+            DiskFullError, TooManyOpenFilesError: there was no room, and the log is as before.
             OSError: the disk failed otherwise.
         """
         active = self.written.segments[-1]
@@ -408,9 +413,9 @@ class LogWriter(WrittenLog):
             self._undo_append(error, size_bytes, max_timestamp)
 
     def _undo_append(self, error: OSError, size_bytes: int, max_timestamp: TimestampOffset) -> NoReturn:
-        """Remove what an append left that met ``error``, if that was a full disk; tell of it in any case."""
+        """Remove what an append left that met ``error``, if there was no room; tell of it in any case."""
         self.room = None
-        if error.errno not in DISK_FULL_ERRNOS:
+        if error.errno not in NO_ROOM_ERRNOS:
             raise error
         try:
             self.written.active.undo_append(size_bytes, self.written.log_end.offset, max_timestamp)

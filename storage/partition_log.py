@@ -15,6 +15,7 @@ from storage.config import TopicConfig
 from storage.copied_append import CopiedAppend
 from storage.deleted_files import DeletedFiles
 from storage.errors import (
+    NO_ROOM_ERRNOS,
     OffsetOutOfRangeError,
     PartitionFailedError,
     PartitionOfflineError,
@@ -34,7 +35,7 @@ from storage.replica_set import restored_high_watermark
 from storage.retention import RetentionEntry, RetentionReason, find_reasons, plan_retention, retained_segments
 from storage.segment import Segment
 from storage.transactions import NOTHING_UNSTABLE, TransactionMarker
-from storage.written_log import DISK_FULL_ERRNOS, LogParts, WrittenState, place_of
+from storage.written_log import LogParts, WrittenState, place_of
 
 __all__ = ["AppendRequest", "AppendResult", "DeletedSegment", "PartitionLog", "TransactionMarker"]
 
@@ -221,7 +222,7 @@ class PartitionLog:
         Thread: the writer. Durable: no, see ``flush``.
 
         Raises:
-            DiskFullError: no room; the log is as before.
+            DiskFullError, TooManyOpenFilesError: no room; the log is as before.
             PartitionFailedError: as ``append``.
         """
         if self.offline_reason is not None or not self._writing.acquire(blocking=False):
@@ -255,7 +256,7 @@ class PartitionLog:
         Raises:
             CorruptBatchError: not whole batches with rising offsets. Nothing was written.
             UnexpectedAppendOffsetError: the first batch lies below the log end. Nothing was written.
-            DiskFullError, PartitionOfflineError, PartitionFailedError.
+            DiskFullError, TooManyOpenFilesError, PartitionOfflineError, PartitionFailedError.
         """
         with self._exclusive:
             self._check_online()
@@ -270,7 +271,7 @@ class PartitionLog:
         Publish afterwards. Thread: the writer.
 
         Raises:
-            DiskFullError, PartitionOfflineError, PartitionFailedError.
+            DiskFullError, TooManyOpenFilesError, PartitionOfflineError, PartitionFailedError.
         """
         with self._exclusive:
             self._check_online()
@@ -288,7 +289,7 @@ class PartitionLog:
         Thread: the writer. Publish afterwards.
 
         Raises:
-            DiskFullError, PartitionOfflineError, PartitionFailedError.
+            DiskFullError, TooManyOpenFilesError, PartitionOfflineError, PartitionFailedError.
         """
         with self._exclusive:
             self._check_online()
@@ -388,7 +389,7 @@ class PartitionLog:
         ``deleted_files``. Publish afterwards. Thread: the writer.
 
         Raises:
-            DiskFullError, PartitionOfflineError, PartitionFailedError.
+            DiskFullError, TooManyOpenFilesError, PartitionOfflineError, PartitionFailedError.
         """
         with self._exclusive:
             self._check_online()
@@ -421,7 +422,7 @@ class PartitionLog:
         Raises:
             OffsetOutOfRangeError: above the high watermark.
             PolicyViolationError: the topic is only compacted.
-            DiskFullError, PartitionOfflineError, PartitionFailedError.
+            DiskFullError, TooManyOpenFilesError, PartitionOfflineError, PartitionFailedError.
         """
         with self._exclusive:
             self._check_online()
@@ -450,7 +451,7 @@ class PartitionLog:
 
         Raises:
             ValueError: negative.
-            DiskFullError, PartitionOfflineError, PartitionFailedError.
+            DiskFullError, TooManyOpenFilesError, PartitionOfflineError, PartitionFailedError.
         """
         if offset < 0:
             raise ValueError(f"a log cannot be truncated to offset {offset}")
@@ -537,7 +538,7 @@ class PartitionLog:
         try:
             return work()
         except OSError as error:
-            if error.errno in DISK_FULL_ERRNOS:
+            if error.errno in NO_ROOM_ERRNOS:
                 raise self._writer.no_room(error) from error
             raise self._fail(error, doing) from error
 

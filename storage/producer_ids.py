@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from storage.checked_json import dump_checked, parse_checked
-from storage.errors import CorruptionError, DiskFullError
+from storage.errors import CorruptionError, refused_by_system
 from storage.file_system import FileSystem, read_file, write_file_atomically
 
 BLOCK_COUNT = 1_000
@@ -57,7 +57,7 @@ class ProducerIds:
 
         Raises:
             CorruptionError: the file cannot be read, or no ids are left; no id is given.
-            DiskFullError: the disk refused; no id is given.
+            DiskFullError, TooManyOpenFilesError: the disk refused; no id is given.
         """
         with self._lock:
             if self._next >= self._end:
@@ -71,7 +71,7 @@ class ProducerIds:
 
         Raises:
             CorruptionError: the file is damaged; no id is given.
-            DiskFullError: the disk refused; no id is given.
+            DiskFullError, TooManyOpenFilesError: the disk refused; no id is given.
         """
         with self._lock:
             return self._reserve()
@@ -86,7 +86,7 @@ class ProducerIds:
         try:
             write_file_atomically(self._file_system, self._path, content)
         except OSError as error:
-            raise DiskFullError(f"{self._path} could not be written: {error.strerror or error}") from error
+            raise refused_by_system(f"{self._path} could not be written", error) from error
         return first
 
     def _read(self) -> int:

@@ -17,7 +17,7 @@ from storage.checkpoint import CorruptCheckpointError
 from storage.clock import Clock
 from storage.config import ProducerLimits, TopicConfig
 from storage.directory_checkpoints import DirectoryCheckpoints
-from storage.errors import CorruptionError
+from storage.errors import DISK_FULL_ERRNOS, CorruptionError
 from storage.file_names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
@@ -43,7 +43,7 @@ from storage.topic_metadata import CorruptMetadataError, read_partition_metadata
 from storage.transaction_checkpoint import TransactionCheckpoint
 from storage.transaction_recovery import restore_producers
 from storage.truncation_gaps import TruncationGap
-from storage.written_log import DISK_FULL_ERRNOS, LogParts
+from storage.written_log import LogParts
 
 _logger = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class PartitionOpener:
         try:
             self._epochs.load()
         except CorruptCheckpointError as error:
-            self._note(f"the leader epochs are made anew: {error}")
+            self._note(f"the leader epochs are rebuilt: {error}")
             self._epochs.clear()
         self._epochs_known = self._epochs.latest is not None
 

@@ -66,7 +66,7 @@ class SegmentTransactions:
         try:
             index = self.index.get()
         except FileNotFoundError as error:
-            raise CorruptionError(f"{self.index.path} is gone: nobody can tell which transactions ended how") from error
+            raise CorruptionError(f"{self.index.path} is gone: how its transactions ended is unknown") from error
         return index.collect_aborted(fetch_offset, upper_bound)
 
     def checked_content(self, end: Offset) -> bytes:

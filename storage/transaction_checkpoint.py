@@ -59,7 +59,7 @@ class TransactionCheckpoint:
         try:
             self._contents = dict(read_checkpoint(self._file_system, self.path, _parse_entry))
         except CorruptCheckpointError as error:
-            _logger.warning("transaction indexes are made anew: %s", error)
+            _logger.warning("transaction indexes are rebuilt: %s", error)
             return False
         return True
 

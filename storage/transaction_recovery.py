@@ -76,6 +76,6 @@ def _is_sound(segment: Segment, end: Offset, checkpoint: TransactionCheckpoint) 
         if not checkpoint.agrees(segment.base_offset, segment.transactions.checked_content(end)):
             raise CorruptIndexError(f"{segment.transactions.index.path} is not what it was")
     except CorruptionError as error:
-        _logger.warning("a transaction index is made anew: %s", error)
+        _logger.warning("a transaction index is rebuilt: %s", error)
         return False
     return True

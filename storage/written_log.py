@@ -16,7 +16,14 @@ from storage.clock import Clock
 from storage.config import TopicConfig
 from storage.deleted_files import DeletedFiles
 from storage.directory_checkpoints import DirectoryCheckpoints
-from storage.errors import CorruptionError, DiskFullError
+from storage.errors import (
+    NO_DESCRIPTOR_ERRNOS,
+    NO_ROOM_ERRNOS,
+    CorruptionError,
+    DiskFullError,
+    TooManyOpenFilesError,
+    refused_by_system,
+)
 from storage.file_names import PartitionName
 from storage.file_system import FileSystem
 from storage.file_watch import FileWatch
@@ -31,8 +38,6 @@ from storage.segment_room import SegmentRoom
 from storage.transaction_checkpoint import TransactionCheckpoint
 from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction, UnstableTransactions
 from storage.writeback import Writeback
-
-DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 class WrittenState(NamedTuple):
@@ -121,7 +126,7 @@ class WrittenLog:
     Thread: the partition's writer only. ``written`` and ``durable_end`` may be read by any thread.
 
     Raises (from everything that touches the disk):
-        DiskFullError: no room; the log is as before.
+        DiskFullError, TooManyOpenFilesError: no room; the log is as before.
         OSError: the disk failed otherwise; what reached it is unknown.
     """
 
@@ -174,7 +179,7 @@ class WrittenLog:
             fresh = self.create_segment(base_offset)
             self._file_system.sync_directory(self.directory)
         except OSError as error:
-            if error.errno in DISK_FULL_ERRNOS:
+            if error.errno in NO_ROOM_ERRNOS:
                 raise self.no_room(error) from error
             raise
         log_end = LogOffsetMetadata(base_offset, base_offset, Position(0))
@@ -196,7 +201,7 @@ class WrittenLog:
                     active.base_offset, active.transactions.content(), self.written.base_offsets
                 )
             except OSError as error:
-                self.failed = error.errno not in DISK_FULL_ERRNOS
+                self.failed = error.errno not in NO_ROOM_ERRNOS
                 raise
 
     def advance_durable_end(self, log_end: LogOffsetMetadata) -> None:
@@ -297,8 +302,10 @@ class WrittenLog:
         if self.durable_end.offset > offset:
             self.durable_end = log_end
 
-    def no_room(self, error: OSError) -> DiskFullError:
-        """The error for callers when the disk is full or read-only."""
+    def no_room(self, error: OSError) -> DiskFullError | TooManyOpenFilesError:
+        """The error for callers when the disk is full or read-only, or no more files may be opened."""
+        if error.errno in NO_DESCRIPTOR_ERRNOS:
+            return refused_by_system(f"{self.name} takes no more", error)
         return DiskFullError(f"the disk of {self.name} takes no more: {error.strerror}")
 
     # Transactions

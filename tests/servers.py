@@ -19,6 +19,7 @@ import httpx
 from fastapi import FastAPI
 
 from app.hot.declarations import TIER
+from app.http.tls_gate import Handshakes, TlsGate
 from app.main import create_app
 from app.server import Server, bind
 from app.service import Service
@@ -75,7 +76,15 @@ class ThreadedServer:
     @property
     def connection_class(self) -> Any:
         """The class of its connections."""
-        return self._server.config.http
+        accepted: Any = self._server.config.http
+        return accepted.handshakes.connections if issubclass(accepted, TlsGate) else accepted
+
+    @property
+    def handshakes(self) -> Handshakes:
+        """The handshakes under way, of a server that speaks TLS."""
+        accepted: Any = self._server.config.http
+        handshakes: Handshakes = accepted.handshakes
+        return handshakes
 
     @property
     def connections(self) -> Any:

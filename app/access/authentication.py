@@ -137,7 +137,7 @@ class Authenticator:
         peer = _address(scope)
         if peer is None or peer.is_loopback or self._is_trusted(peer):
             return
-        raise Problem(403, "tls_required", "send a secret over TLS only; this one is now known to whoever listens")
+        raise Problem(403, "tls_required", "send a secret over TLS only; this one could be read on its way")
 
     def _is_trusted(self, peer: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         return any(peer in network for network in self._trusted_proxies)

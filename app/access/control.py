@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import ipaddress
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -19,11 +18,9 @@ from app.access.registry import AccessChangeError, AccessRegistry
 from app.http.problems import Problem, json_pointer
 from app.settings import Settings
 from storage.clock import Clock
-from storage.errors import DiskFullError
+from storage.errors import NO_ROOM_ERRNOS, refused_by_system
 
 Result = TypeVar("Result")
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 def jwt_verifier(settings: Settings, clock: Clock) -> JwtVerifier | None:
@@ -72,7 +69,7 @@ class AccessControl:
 
         Raises:
             Problem: 422, the change makes no sense; nothing was changed.
-            DiskFullError: nothing was changed.
+            DiskFullError, TooManyOpenFilesError: nothing was changed.
         """
         async with self._lock:
             try:
@@ -81,9 +78,9 @@ class AccessControl:
                 fault = {"pointer": json_pointer(error.place), "code": "invalid_value", "detail": str(error)}
                 raise Problem(422, "invalid_request", str(error), errors=[fault]) from None
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in NO_ROOM_ERRNOS:
                     raise
-                raise DiskFullError(f"the change could not be written down: {error.strerror}") from error
+                raise refused_by_system("the change could not be written down", error) from error
 
     def note(self, who: str, what: str) -> None:
         """An audit line about a change."""

@@ -117,7 +117,7 @@ async def check_needs(request: Request) -> None:
         return
     declared = declaration_of(request.scope["route"].endpoint)
     if declared is None:
-        raise Problem(403, "cluster_authorization_failed", "nobody may use this route", kafka_code=31)
+        raise Problem(403, "cluster_authorization_failed", "this route may not be used", kafka_code=31)
     for operation, kind in declared.checked:
         access.require(operation, _resource_of_path(request, kind))
 

@@ -16,12 +16,12 @@ from importlib.metadata import version
 from itertools import takewhile
 from typing import Annotated
 
-import msgspec
 import typer
 
 from app.cli import standard_streams
 from app.cli.command_errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
-from app.printable import escape_json, escape_unprintable
+from app.cli.json_text import json_text
+from rollway.printable import escape_unprintable
 
 _PLACES = {
     "serve": "serve:serve_command",
@@ -145,10 +145,7 @@ def _end_without_reader() -> int:
 
 def _fail(sentence: str, status: int, *, as_json: bool, problem: Mapping[str, object] | None = None) -> int:
     if as_json:
-        # Names of files may have bytes that are not UTF-8.
-        sentence = sentence.encode("utf-8", "backslashreplace").decode("utf-8")
-        document = {"error": sentence, "exit_status": status, "problem": problem}
-        typer.echo(escape_json(msgspec.json.encode(document).decode()), err=True)
+        typer.echo(json_text({"error": sentence, "exit_status": status, "problem": problem}), err=True)
     else:
         typer.echo(f"rollway: {escape_unprintable(sentence, keep_lines=True)}", err=True)
     return status

@@ -29,7 +29,7 @@ from app.cli.line_source import LineSplitter
 from app.cli.record_text import value_bytes
 from app.cli.rendering import note
 from app.cli.timestamps import parse_timestamp
-from app.printable import escape_json, escape_unprintable
+from rollway.printable import escape_json, escape_unprintable
 
 FETCH_BYTES = 4 << 20
 TAIL_WAIT_MS = 20_000

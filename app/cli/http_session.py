@@ -15,6 +15,7 @@ from urllib.parse import quote
 import httpx
 
 from app.cli.command_errors import AnswerError, CommandError, ServiceError, UnreachableError, UsageProblem
+from app.text_encodings import unpaired_surrogates
 from storage.file_names import topic_name_problem
 
 CONNECT_TIMEOUT_SECONDS = 5.0
@@ -122,7 +123,7 @@ def document_of(response: httpx.Response) -> Document:
         AnswerError: it is none.
     """
     try:
-        document = json.loads(response.content, object_hook=Document)
+        document = _parsed(response, object_hook=Document)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, Document):
@@ -145,6 +146,12 @@ def members_of(document: Document, name: str) -> list[Document]:
     return members
 
 
+def _parsed(response: httpx.Response, **options: Any) -> Any:
+    if unpaired_surrogates(response.content):
+        raise ValueError("an unpaired surrogate, which no command could print")
+    return json.loads(response.content.decode("utf-8"), **options)
+
+
 def number_in(response: httpx.Response, header: str) -> int:
     """The number in a header that every such answer of the service has.
 
@@ -160,7 +167,7 @@ def number_in(response: httpx.Response, header: str) -> int:
 def problem_error(response: httpx.Response) -> ServiceError:
     """The error a refusing answer stands for, whose body has been read."""
     try:
-        problem = response.json()
+        problem = _parsed(response)
     except (ValueError, RecursionError):
         problem = None
     return error_of_problem(problem, response.status_code, response.reason_phrase)

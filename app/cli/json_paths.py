@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from app.text_encodings import foreign_encoding
+from app.text_encodings import ESCAPE_BYTES, foreign_encoding, unpaired_surrogates
 
 if TYPE_CHECKING:
     import jsonpath
@@ -39,21 +39,35 @@ def parse_json(line: bytes) -> Any:
         # The one thing that is JSON and yet refused: a number of any size.
         return _parse_large_numbers(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordTextError(f"it is not JSON: {_foreign(line) or error}") from None
+        raise RecordTextError(f"it is not JSON: {_why_not(line, error)}") from None
 
 
-def _foreign(line: bytes) -> str | None:
-    foreign = foreign_encoding(line)
-    return f"it {foreign}" if foreign else None
+def _why_not(line: bytes, error: Exception) -> str:
+    if foreign := foreign_encoding(line):
+        return f"it {foreign}"
+    places = unpaired_surrogates(line)
+    if not places:
+        return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+    # The decoder calls such a line truncated, or its surrogate an escape that ends too early.
+    whole = bytearray(line)
+    for place in places:
+        whole[place : place + ESCAPE_BYTES] = rb"\ufffd"
+    try:
+        _decode_raw(whole)
+    except (msgspec.DecodeError, RecursionError) as other:
+        return str(other)
+    first = places[0]
+    column = len(line[:first].decode("utf-8", "replace")) + 1
+    return f"{line[first : first + ESCAPE_BYTES].decode()} at column {column} is an unpaired surrogate"
 
 
 def _parse_large_numbers(line: bytes) -> Any:
     try:
-        # It looks at everything but the size of numbers; the other decoder would pass lone surrogates.
+        # It looks at everything but the size of numbers and UTF-8; the other decoder would pass lone surrogates.
         _decode_raw(line)
-        return json.loads(line, parse_int=_int_or_float, parse_constant=_refuse_constant)
+        return json.loads(line.decode("utf-8"), parse_int=_int_or_float, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise RecordTextError(f"it is not JSON: {error}") from None
+        raise RecordTextError(f"it is not JSON: {_why_not(line, error)}") from None
 
 
 def _int_or_float(text: str) -> int | float:

@@ -66,7 +66,7 @@ def create_key(
     if as_json:
         print_json(made)
     else:
-        note(f"Key {made['key_id']} of {made['principal']}. Keep what follows: nobody can show it again.")
+        note(f"Key {made['key_id']} of {made['principal']}. Keep what follows: it cannot be shown again.")
         typer.echo(made["api_key"])
 
 

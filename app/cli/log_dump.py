@@ -12,7 +12,8 @@ from app.cli import options
 from app.cli.command_errors import CommandError
 from app.cli.record_text import text_or_base64
 from app.cli.rendering import print_json, say
-from app.printable import escape_unprintable
+from app.cli.standard_streams import STANDARD_OUTPUT
+from rollway.printable import escape_unprintable
 from rollway.records import RecordFormatError, decode_batch, split_batches
 from storage.file_names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -22,6 +23,7 @@ from storage.file_names import (
     PARTITION_METADATA,
     PRODUCER_SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_CHECKPOINT,
     TRANSACTION_INDEX_SUFFIX,
     OffsetFileName,
     parse_offset_file_name,
@@ -34,6 +36,7 @@ from storage.log_inspection import (
     read_checkpoint,
     read_control_record,
     read_epochs,
+    read_index_checkpoint,
     read_offset_entries,
     read_producer_snapshot,
     read_properties,
@@ -82,6 +85,8 @@ def dump_log(
         except BrokenPipeError:
             raise
         except OSError as error:
+            if error.filename == STANDARD_OUTPUT:
+                raise
             raise CommandError(f"{file} cannot be read: {error.strerror}.") from None
 
 
@@ -216,6 +221,9 @@ def _small_file_rows(path: Path, content: bytes) -> Iterator[Row]:
     elif path.name == LEADER_EPOCH_CHECKPOINT:
         for epoch, start_offset in read_epochs(content):
             yield {"epoch": epoch, "startOffset": start_offset}
+    elif path.name == TRANSACTION_INDEX_CHECKPOINT:
+        for base_offset, (size_bytes, crc) in read_index_checkpoint(content).items():
+            yield {"baseOffset": base_offset, "size": size_bytes, "crc": crc}
     elif path.name.endswith("-checkpoint"):
         for (topic, partition), offset in read_checkpoint(content).items():
             yield {"topic": topic, "partition": partition, "offset": offset}

@@ -11,7 +11,7 @@ import typer
 from app.cli import options
 from app.cli.command_errors import EXIT_FAILED, CommandError
 from app.cli.rendering import format_bytes, plural, print_json, print_table, progress_bar, say
-from app.printable import escape_unprintable
+from rollway.printable import escape_unprintable
 from storage.log_inspection import (
     DirectoryReport,
     Finding,

@@ -63,7 +63,7 @@ def delete_positions(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Forget where a group starts: the next time it is pinned anew.
+    """Forget where a group starts: it is pinned again the next time.
 
     \b
     Examples:

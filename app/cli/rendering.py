@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
-import msgspec
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -24,7 +23,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from app.printable import escape_json, escape_unprintable
+from app.cli.json_text import json_text
+from rollway.printable import escape_unprintable
 
 PIPE_WIDTH = 10_000
 """Tables that go into a pipe are as wide as they need: nothing is cut or wrapped."""
@@ -61,7 +61,7 @@ def note(sentence: str) -> None:
 
 def print_json(document: object) -> None:
     """Print one JSON document on one line."""
-    sys.stdout.buffer.write(escape_json(msgspec.json.encode(document).decode()).encode() + b"\n")
+    sys.stdout.buffer.write(json_text(document).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 

@@ -34,7 +34,7 @@ def create_token(
 ) -> None:
     """Make a token and print it: on stdout, once, never again.
 
-    It may do what is named here, as long as whoever makes it may.
+    It may do what is named here, as long as its maker may.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def create_token(
     if as_json:
         print_json(made)
     else:
-        note(f"Token {made['token_id']} of {made['principal']}. Keep what follows: nobody can show it again.")
+        note(f"Token {made['token_id']} of {made['principal']}. Keep what follows: it cannot be shown again.")
         typer.echo(made["token"])
 
 

@@ -219,7 +219,7 @@ def delete_topic(
       rollway topics delete flights --yes
     """
     if not yes:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise UsageProblem(f"Deleting {topic} with all its records needs --yes here.")
         typer.confirm(f"Delete topic {topic} with all its records?", abort=True, err=True)
     with open_session(server, api_key) as session:

@@ -23,7 +23,7 @@ from app.http._plain_heads cimport Head, Span, key_of, read_head, request_head
 
 from app.http.file_transfer import CORKED_BYTES_MIN, UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL
 from app.http.hot import HotAnswer
-from app.http.plain_requests import SLICED_BYTES_MIN, PlainRequests, common_lines
+from app.http.plain_requests import SLICED_BYTES_MIN, TURN_SECONDS as MAX_TURN_SECONDS, PlainRequests, common_lines
 from app.http.request_context import given_request_id
 from app.http.protocol import Stage, Waits
 from app.http.transfer_turns import LEAST_PIECE_BYTES, PIECE_BYTES, TURN_BYTES
@@ -69,6 +69,7 @@ cdef object IDLE = Stage.IDLE
 cdef object twin = PlainRequests.data_received
 cdef object begin = PlainRequests.connection_made
 cdef Py_ssize_t SLICED_MIN = SLICED_BYTES_MIN
+cdef double TURN_SECONDS = MAX_TURN_SECONDS
 cdef int64_t CORKED_MIN = CORKED_BYTES_MIN
 cdef int64_t TIMES_MAX = UNSENT_TIMES_MAX, TIMES_TOTAL = UNSENT_TIMES_TOTAL
 cdef int64_t LEAST_PIECE = LEAST_PIECE_BYTES
@@ -102,12 +103,18 @@ cdef class Ticket:
 
     cdef public object connection, answer, turn
     cdef readonly object body, config, options
-    cdef object target, head
+    cdef object target
+    # Its head, and what that says.
+    cdef bytes raw
+    cdef Head head
     cdef double began
 
     def __init__(self, turn, body, config, options):
         """``turn.end()``, of whatever it waits for, settles it before its time, or lets it wait for something else."""
         self.turn, self.body, self.config, self.options = turn, body, config, options
+
+    cdef object request_head(self):
+        return request_head(PyBytes_AS_STRING(self.raw), &self.head)
 
 
 cdef class CompiledRequests:
@@ -160,7 +167,7 @@ cdef class CompiledRequests:
         return True
 
     def data_received(self, data):
-        if self.ticket is not None:
+        if self.ticket is not None or self._stash:
             self._keep(data)
             return None
         if self.descriptor >= 0 and type(data) is bytes and self.may_answer():
@@ -186,7 +193,7 @@ cdef class CompiledRequests:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data), start = 0, body_at, end
         cdef Head head
         cdef bytes whole
-        cdef double began
+        cdef double began, until = 0
         while True:
             if not read_head(content + start, size - start, self.header_bytes_max, self.header_count_max, &head):
                 break
@@ -195,12 +202,12 @@ cdef class CompiledRequests:
             target = self.targets.get(key_of(content + start, &head))
             if target is None:
                 break
+            if head.content_length > <int64_t>target.body_bytes_max:
+                break
             quick = target.join
             if quick is None:
                 quick = target.quick
-            if quick is None or head.content_length > <int64_t>target.body_bytes_max:
-                break
-            if self.checks_access and target.is_guarded:
+            if quick is not None and self.checks_access and target.is_guarded:
                 try:
                     is_admitted = self.tier.admits(target, authorization_of(content + start, &head), self)
                 except Exception as error:
@@ -227,30 +234,40 @@ cdef class CompiledRequests:
             else:
                 body = memoryview(data)[body_at:end]
             began = now()
-            try:
-                answer = quick(number, body)
-            except Exception as error:
+            if quick is None:
+                # A handler in Python answers.
                 self._message_number += 1
-                self.begin_exchange(target, request_head(content + start, &head), body, began, error)
-                return None if end == size else data[end:]
-            if answer is None:
-                break
-            if type(answer) is Ticket:
-                self.wait_for(<Ticket>answer, target, request_head(content + start, &head), began)
-                if end < size:
-                    self._keep(data[end:])
-                return None
-            self._message_number += 1
-            self.tier.answered_count += 1
-            if not self.send_answer(target, content + start, &head, body, answer, began):
-                # What is left of it is on its way; who is behind it waits.
-                return None if end == size else data[end:]
-            self.note_answered(target, answer, began)
+                self._serve(target, request_head(content + start, &head), body, began)
+            else:
+                try:
+                    answer = quick(number, body)
+                except Exception as error:
+                    self._message_number += 1
+                    self.begin_exchange(target, request_head(content + start, &head), body, began, error)
+                    return None if end == size else data[end:]
+                if answer is None:
+                    break
+                if type(answer) is Ticket:
+                    self.wait_for(<Ticket>answer, target, content + start, &head, began)
+                    if end < size:
+                        self._keep(data[end:])
+                    return None
+                self._message_number += 1
+                self.tier.answered_count += 1
+                if not self.send_answer(target, content + start, &head, body, answer, began):
+                    # What is left of it is on its way; who is behind it waits.
+                    return None if end == size else data[end:]
+                self.note_answered(target, answer, began)
             start = end
             if start == size:
                 return None
             if not self.may_answer():
                 break
+            if not until:
+                until = began + TURN_SECONDS
+            elif began > until:
+                self._give_way(data[start:])
+                return None
         return data[start:] if start else data
 
     cdef bytes with_rest(self, const char* begun, Py_ssize_t begun_bytes, Py_ssize_t size):
@@ -285,8 +302,9 @@ cdef class CompiledRequests:
         request_id = given_request_id(head.request_id) or next(self.numbers)
         return self.tier.call_of(target, head, body, request_id, began)
 
-    cdef int wait_for(self, Ticket ticket, target, head, double began) except -1:
-        ticket.connection, ticket.target, ticket.head, ticket.began = self, target, head, began
+    cdef int wait_for(self, Ticket ticket, target, const char* data, Head* head, double began) except -1:
+        ticket.connection, ticket.target, ticket.began = self, target, began
+        ticket.raw, ticket.head = PyBytes_FromStringAndSize(data, head.size), head[0]
         self.ticket = ticket
         self._waits_for = NOTHING
         self._message_number += 1
@@ -294,19 +312,21 @@ cdef class CompiledRequests:
 
     def settle(self, Ticket ticket):
         """Answer the request that waits, and go on with what came meanwhile."""
+        cdef const char* head
         self.ticket = ticket.connection = None
         answer = ticket.answer
         if self._deaf:
             # Whoever sent it is gone.
             return
         if answer is None:
-            self._serve(ticket.target, ticket.head, ticket.body, ticket.began)
+            self._serve(ticket.target, ticket.request_head(), ticket.body, ticket.began)
         elif type(answer) is not HotAnswer:
-            self.begin_exchange(ticket.target, ticket.head, ticket.body, ticket.began, answer)
+            self.begin_exchange(ticket.target, ticket.request_head(), ticket.body, ticket.began, answer)
         else:
             self.tier.answered_count += 1
             self._waits_for = NEXT_REQUEST
-            if self.send_settled(ticket, answer):
+            head = PyBytes_AS_STRING(ticket.raw)
+            if self.send_answer(ticket.target, head, &ticket.head, ticket.body, answer, ticket.began):
                 self.note_answered(ticket.target, answer, ticket.began)
         if self._stash:
             self._look_at_stash()
@@ -347,13 +367,6 @@ cdef class CompiledRequests:
         if deadline < self._timer_at:
             self._look_at(deadline)
         return 0
-
-    cdef bint send_settled(self, Ticket ticket, answer) except -1:
-        """As ``send_answer``, for a request that has waited for the end of its turn."""
-        cdef Head head
-        cdef bytes raw = ticket.head.raw
-        read_head(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw), self.header_bytes_max, self.header_count_max, &head)
-        return self.send_answer(ticket.target, PyBytes_AS_STRING(raw), &head, ticket.body, answer, ticket.began)
 
     cdef bint send_answer(self, target, const char* data, Head* head, body, answer, double began) except -1:
         """Whether all of it is in the kernel, or in the transport; an exchange sends what is left."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from dataclasses import dataclass
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.protocols.utils import get_remote_addr
 
 from app.http.allowed_hosts import HostRule, rule_of
 from app.http.problems import Problem, internal_error
 from app.settings import Settings
+
+TURNED_AWAY_MAX = 64
+"""Most connections beyond the limits that are told so at a time. Further ones are closed without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +50,33 @@ class ConnectionLimits:
         )
 
 
+class Peers(Counter[str]):
+    """How many connections are open from each address."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turned_away: set[object] = set()
+        """Connections beyond the limits whose answer is on its way. They are not counted."""
+
+    def leave(self, address: str) -> None:
+        """Count one less; an address without connections is forgotten."""
+        self[address] -= 1
+        if not self[address]:
+            del self[address]
+
+
 class Refusal(Exception):  # noqa: N818 - a way out of the parser, caught beside it
     """Raised in a callback of the parser; it comes out as the context of the parser's own error."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
         self.problem = problem
+
+
+def address_of(transport: asyncio.Transport) -> str:
+    """The address of the peer, by which connections are counted; empty where there is none."""
+    peer = get_remote_addr(transport)
+    return peer[0] if peer else ""
 
 
 def check_framing(http_version: str, headers: list[tuple[bytes, bytes]]) -> int | None:

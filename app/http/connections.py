@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.http.connection_limits import ConnectionLimits
+from app.http.connection_limits import ConnectionLimits, Peers
 from app.http.hot import HotTier, plain_heads
 from app.http.plain_requests import PlainRequests
 from app.http.protocol import EdgeProtocol
@@ -49,7 +48,7 @@ def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[async
     limits = ConnectionLimits.of(settings)
     bound: dict[str, object] = {
         "limits": limits,
-        "peers": Counter(),
+        "peers": Peers(),
         "late_clients": Turns(LATE_CLIENTS_PER_TURN),
         "starts": Turns(STARTS_PER_TURN),
         "transfers": TransferTurns(),

@@ -233,7 +233,8 @@ class HotExchange:
             while transport.get_write_buffer_size() and not self.disconnected:
                 await (self._until_taken() if self._connection.flow.write_paused else asyncio.sleep(0))
         finally:
-            transport.set_write_buffer_limits()
+            if not transport.is_closing():
+                transport.set_write_buffer_limits()
         if self.disconnected or self.transfer_parts(answer):
             self._end(answer)
 

@@ -33,6 +33,9 @@ SLICED_BYTES_MIN = 8 * 1024
 STASH_BYTES_MAX = 64 * 1024
 """With more that waits to be looked at, nothing is read."""
 
+TURN_SECONDS = 0.002
+"""Requests that came together are answered for about this long. Then other connections have their turn."""
+
 
 def common_lines(default_headers: list[tuple[bytes, bytes]]) -> bytes:
     """The lines that every answer has."""
@@ -74,7 +77,8 @@ class PlainRequests(EdgeProtocol):
         self._ends = False
         # What a large body counts among those of all requests, until its answer.
         self._room: Hold | None = None
-        # What came while the client had not taken its answers; whether nothing is read because of it.
+        # What came while the client had not taken its answers, or while other connections had their turn; whether
+        # that is so much that nothing is read.
         self._stash = b""
         self._is_stash_full = False
 
@@ -112,6 +116,24 @@ class PlainRequests(EdgeProtocol):
             self._is_stash_full = True
             self.flow.pause_reading()
 
+    def _give_way(self, rest: bytes) -> None:
+        """Keep ``rest`` for a later turn of the loop, behind connections that gave way earlier."""
+        self._keep(rest)
+        self.loop.call_soon(self.starts.take, self.loop, self._take_turn)
+
+    def _take_turn(self) -> None:
+        """Go on with what was kept, unless the client has to take its answers first."""
+        if self._stash and not self._deaf and not self.flow.write_paused and self._is_between_requests():
+            self._look_at_stash()
+            self._end_if_all_is_said()
+
+    def _client_is_late(self) -> None:
+        if self._waits_for is _NEXT_REQUEST and self._stash and not self.flow.write_paused:
+            # The service is late, not the client.
+            self._expect(Waits.NEXT_REQUEST, 1000 * self.timeout_keep_alive)
+        else:
+            super()._client_is_late()
+
     def _look_at_stash(self) -> None:
         """Go on with what came meanwhile."""
         stash, self._stash = self._stash, b""
@@ -135,7 +157,7 @@ class PlainRequests(EdgeProtocol):
 
     def _take_plain(self, data: bytes) -> bytes:
         """Answer the plain requests at the beginning of ``data``; what is left is for httptools."""
-        start, size, limits = 0, len(data), self.limits
+        start, size, limits, until = 0, len(data), self.limits, perf_counter() + TURN_SECONDS
         while True:
             head = plain_heads.read(data, start, limits.header_bytes_max, limits.header_count_max)  # type: ignore[union-attr]
             if head is None or (limits.hosts is not None and not limits.hosts.allows(head.host)):
@@ -162,6 +184,9 @@ class PlainRequests(EdgeProtocol):
             start = end
             if self._deaf or self._ends or self.flow.write_paused or not self._is_between_requests():
                 break
+            if perf_counter() > until:
+                self._give_way(data[start:])
+                return b""
         return data[start:] if start else data
 
     def _begin_plain(self, target: ResolvedTarget, head: RequestHead, data: bytes, body_at: int) -> bool:

@@ -454,7 +454,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     (404, "credential_not_found", -1, False, "no", "There is no such key or token, or not for who asks."),
     (404, "job_not_found", -1, False, "no", "There is no such load job, or it was forgotten."),
     (404, "record_not_found", -1, False, "no", "The log has no record at this offset."),
-    (404, "transactional_id_not_found", 105, False, "no", "Nobody has initialised this transactional id."),
+    (404, "transactional_id_not_found", 105, False, "no", "This transactional id was not initialised."),
     (
         404,
         "fetch_session_not_found",

@@ -12,18 +12,20 @@ import asyncio
 import contextvars
 import enum
 import math
-from collections import Counter, deque
+from collections import deque
 from typing import Any, ClassVar
 
 import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.utils import get_remote_addr
 
 from app.http.connection_limits import (
+    TURNED_AWAY_MAX,
     ConnectionLimits,
+    Peers,
     Refusal,
+    address_of,
     answer_of,
     check_framing,
     check_names,
@@ -82,7 +84,7 @@ class EdgeProtocol(HttpToolsProtocol):
     """
 
     limits: ClassVar[ConnectionLimits]
-    peers: ClassVar[Counter[str]]
+    peers: ClassVar[Peers]
     late_clients: ClassVar[Turns]
     starts: ClassVar[Turns]
     transfers: ClassVar[TransferTurns]
@@ -105,12 +107,9 @@ class EdgeProtocol(HttpToolsProtocol):
         # Of the request that is being parsed.
         self._message_number = 0
         self._offers_upgrade = False
-        self._header_bytes = 0
-        self._header_count = 0
+        self._header_bytes = self._header_count = 0
         self._content_length: int | None = None
-        self._body_bytes = 0
-        self._framing_bytes = 0
-        self._body_bytes_at_check = 0
+        self._body_bytes = self._framing_bytes = self._body_bytes_at_check = 0
         self._close_timer: asyncio.TimerHandle | None = None
         self._waits_for = Waits.NOTHING
         self._waits_in_message = 0
@@ -137,8 +136,7 @@ class EdgeProtocol(HttpToolsProtocol):
         return self._wire
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        peer = get_remote_addr(transport)
-        address = peer[0] if peer else ""
+        address = address_of(transport)
         if len(self.connections) >= self.limits.connections_max:
             self._turn_away(transport, "the service has all the connections it takes")
         elif self.peers[address] >= self.limits.connections_per_address_max:
@@ -154,15 +152,17 @@ class EdgeProtocol(HttpToolsProtocol):
             self._expect(Waits.HEAD, self.limits.header_timeout_ms)
 
     def _turn_away(self, transport: asyncio.Transport, detail: str) -> None:
-        self.transport = transport
-        self.flow = FlowControl(transport)
+        self.transport, self.flow = transport, FlowControl(transport)
+        if len(self.peers.turned_away) >= TURNED_AWAY_MAX:
+            self.cut()
+            return
+        self.peers.turned_away.add(self)
         self._write_and_close(Problem(503, "overloaded", detail, retryable=True, retry_after_ms=1_000))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.peers.turned_away.discard(self)
         if self._counted_as is not None:
-            self.peers[self._counted_as] -= 1
-            if not self.peers[self._counted_as]:
-                del self.peers[self._counted_as]
+            self.peers.leave(self._counted_as)
             self._counted_as = None
         if self._wire is not None:
             self._wire.release()

@@ -201,6 +201,7 @@ class EdgeCycle(RequestResponseCycle):
 
     async def send(self, message: ASGISendEvent) -> None:
         """Send a part of the answer; a client that takes nothing for the stall timeout is cut off."""
+        self._see_whether_lost()
         if self.flow.write_paused and not self.disconnected:
             await self._wait_for_writing()
         kind: str = message["type"]
@@ -240,12 +241,19 @@ class EdgeCycle(RequestResponseCycle):
         body, more_body = memoryview(whole.get("body", b"")), whole.get("more_body", False)
         while len(body) > TLS_PIECE_BYTES and not self.disconnected:
             piece: Any = {**whole, "body": bytes(body[:TLS_PIECE_BYTES]), "more_body": True}
+            self._see_whether_lost()
             await super().send(piece)
             body = body[TLS_PIECE_BYTES:]
             if self.flow.write_paused and not self.disconnected:
                 await self._wait_for_writing()
         last: Any = {**whole, "body": bytes(body), "more_body": more_body}
+        self._see_whether_lost()
         await super().send(last)
+
+    def _see_whether_lost(self) -> None:
+        """Note a loss of which the connection is told some turns of the loop later. Whatever is written is lost."""
+        if self.transport.is_closing():
+            self.disconnected = True
 
     async def _wait_for_writing(self) -> None:
         """Return when the transport takes more; a client that takes no byte for the stall timeout is cut off."""
@@ -329,7 +337,8 @@ class EdgeCycle(RequestResponseCycle):
             while self.transport.get_write_buffer_size() and not self.disconnected:
                 await (self._wait_for_writing() if self.flow.write_paused else asyncio.sleep(0))
         finally:
-            self.transport.set_write_buffer_limits()
+            if not self.transport.is_closing():
+                self.transport.set_write_buffer_limits()
 
     def _give_up(self) -> None:
         self.disconnected = True

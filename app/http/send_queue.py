@@ -46,8 +46,11 @@ def taken_mark(transport: asyncio.WriteTransport, *, is_tls: bool) -> int:
     """Return a number that is larger than before when the client has taken bytes meanwhile, and nothing was written.
 
     Under TLS encrypted bytes wait in a transport below, whose buffer nobody can look at: the number counts what the
-    peer has acknowledged. Elsewhere it counts down what waits in the transport and in the kernel.
+    peer has acknowledged. Elsewhere it counts down what waits in the transport and in the kernel. The client
+    takes nothing more of a transport that closes; its socket may be gone.
     """
+    if transport.is_closing():
+        return -sys.maxsize
     if is_tls:
         acknowledged = acknowledged_bytes(transport)
         if acknowledged is not None:

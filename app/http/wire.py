@@ -35,7 +35,7 @@ class Wire:
             NotBareError: the connection speaks TLS.
         """
         if transport.get_extra_info("sslcontext") is not None:
-            raise NotBareError("the socket below TLS is nobody's to write to")
+            raise NotBareError("the socket below TLS must not be written to")
         return cls(transport.get_extra_info("socket").fileno())
 
     def _borrowed(self) -> socket.socket:

@@ -238,7 +238,7 @@ class JobStore:
 
 def _log_failure(done: asyncio.Task[Any]) -> None:
     if not done.cancelled() and done.exception() is not None:
-        logger.warning("%s failed, and nobody waits for it any more: %s", done.get_name(), done.exception())
+        logger.warning("%s failed, and no request waits for it any more: %s", done.get_name(), done.exception())
 
 
 def newest_first(job: LoadJob) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.quotas.limits import QUOTA_COUNT_MAX, QuotaEntity, QuotaKind, QuotaTable
 from storage.checked_json import dump_checked, parse_checked
-from storage.errors import CorruptionError, DiskFullError
+from storage.errors import CorruptionError, refused_by_system
 from storage.file_system import FileSystem, read_file, write_file_atomically
 
 FILE = "quotas"
@@ -48,7 +48,7 @@ class QuotaStore:
         """Write all quotas.
 
         Raises:
-            DiskFullError: the disk refused; the old quotas are there.
+            DiskFullError, TooManyOpenFilesError: the disk refused; the old quotas are there.
         """
         entries = [
             {
@@ -61,13 +61,13 @@ class QuotaStore:
         try:
             write_file_atomically(self._file_system, self.path, dump_checked({"version": _VERSION, "quotas": entries}))
         except OSError as error:
-            raise DiskFullError(f"{self.path} could not be written: {error.strerror or error}") from error
+            raise refused_by_system(f"{self.path} could not be written", error) from error
 
 
 def _entity(entry: dict[str, Any]) -> QuotaEntity:
     names = entry["user"], entry["client_id"]
     if not all(name is None or isinstance(name, str) for name in names) or names == (None, None):
-        raise ValueError(f"{names!r} is nobody a quota could be for")
+        raise ValueError(f"{names!r} names neither a user nor a client of a quota")
     return QuotaEntity(*names)
 
 

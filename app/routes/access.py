@@ -45,7 +45,7 @@ _NEW_SECRET: dict[int | str, dict[str, Any]] = {
         }
     }
 }
-_CHANGE = ("overloaded", "disk_full")
+_CHANGE = ("overloaded", "disk_full", "too_many_open_files")
 
 router = APIRouter(tags=["access"])
 
@@ -94,7 +94,7 @@ async def create_key(
 @router.get(KEYS, operation_id="listKeys", summary="List API keys", responses=problems("invalid_request"))
 @needs(Operation.DESCRIBE, ResourceKind.CLUSTER)
 async def list_keys(control: ControlOf) -> KeyList:
-    """All keys, the oldest first, without their secrets, which nobody has but their owners."""
+    """All keys, the oldest first, without their secrets, which the service does not keep."""
     keys = sorted(control.registry.keys.values(), key=lambda key: (key.created_ms, key.number))
     return KeyList(data=[describe_key(key) for key in keys])
 
@@ -266,7 +266,7 @@ async def revoke_token(token_id: TokenId, access: AccessOf, control: ControlOf) 
 
 def _require_issuer(access: Access) -> None:
     if not access.is_authenticated:
-        raise unauthenticated("a token acts for whoever makes it, and authentication is off")
+        raise unauthenticated("a token acts for its maker, and authentication is off")
     if access.is_token:
         detail = "a token makes no tokens; use the key that it was made with"
         raise Problem(403, "cluster_authorization_failed", detail, kafka_code=31)

@@ -93,9 +93,9 @@ async def begin_job(
     A version goes to the same topics each time: when that job names topics and they are not those of the request, it
     is refused (409), as what the request would write is not loaded.
 
-    Otherwise a new job begins, and whatever else its application has open is aborted: a load that died holds up nobody
-    once it is tried again. With a driver_id this is harmless to send again: an open job that this driver has begun is
-    the answer, not fenced.
+    Otherwise a new job begins, and whatever else its application has open is aborted: a load that died holds up no
+    reader once it is tried again. With a driver_id this is harmless to send again: an open job that this driver has
+    begun is the answer, not fenced.
     """
     access.require(Operation.WRITE, transactional_id_resource(body.application_id))
     begun = await broker.load_jobs.begin(
@@ -177,7 +177,7 @@ async def enlist_attempt(
     access: AccessOf,
     body: Annotated[AttemptSpecification, Depends(json_body(AttemptSpecification))],
 ) -> JobAttempt:
-    """A producer id that nobody had before, epoch 0: send transactional batches with it, sequences from 0 in each
+    """A producer id that was never given before, epoch 0: send transactional batches with it, sequences from 0 in each
     partition. In an idempotent job a task always has the same producer id, and its batches are not transactional.
 
     Enlisting again is harmless: attempts that do not win are aborted.

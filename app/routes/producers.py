@@ -48,7 +48,7 @@ async def initialise_producer(
     request: Annotated[ProducerRequest, Depends(json_body(ProducerRequest, optional=True))],
     timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
 ) -> Producer:
-    """Without a `transactional_id`: a producer id that nobody had before, for idempotent producing. With
+    """Without a `transactional_id`: a producer id that was never given before, for idempotent producing. With
     authentication it is the caller's: other principals cannot write under it.
 
     With one: the next epoch of its producer. Every earlier instance is shut out from then on (409 `producer_fenced`),

@@ -74,7 +74,9 @@ async def get_retention_plan(topic: TopicName, broker: BrokerOf) -> RetentionPla
     RETENTION_RUN,
     operation_id="runRetention",
     summary="Run retention now",
-    responses=problems(*NAMED, "overloaded", "partition_offline", "append_outcome_unknown", "disk_full"),
+    responses=problems(
+        *NAMED, "overloaded", "partition_offline", "append_outcome_unknown", "disk_full", "too_many_open_files"
+    ),
 )
 @needs(Operation.DELETE, ResourceKind.TOPIC)
 async def run_retention(request: Request, topic: TopicName, broker: BrokerOf) -> RetentionRun:

@@ -48,7 +48,7 @@ async def pin_start_positions(
 ) -> GroupPositions:
     """Pins what is not pinned yet and answers with what is pinned, for every partition that is asked for, and no other.
 
-    So whoever asks first decides, and everybody after that is told the same, also after a crash of the service:
+    So the first request decides, and every later one is given the same answer, also after a crash of the service:
     send it again when the answer was lost. A topic that is deleted takes its positions with it.
     """
     for topic in body.positions:
@@ -88,6 +88,6 @@ async def delete_start_positions(
         str | None, Query(max_length=TOPIC_NAME_LENGTH_MAX, description="Only those in this topic.")
     ] = None,
 ) -> GroupPositions:
-    """The next time it is pinned anew. A success also when there was nothing."""
+    """Forget these positions: the next request pins them again. A success also when there was nothing."""
     gone = await broker.start_positions.delete(group_id, topic)
     return _answer(group_id, {name: each for name, each in gone.items() if access.allows_describe(name)})

@@ -274,4 +274,4 @@ def _asked(group: PinnedGroup, wanted: Positions, topic_ids: dict[str, str]) -> 
 
 def _log_failure(done: asyncio.Task[Any]) -> None:
     if not done.cancelled() and done.exception() is not None:
-        logger.warning("%s failed, and nobody waits for it any more: %s", done.get_name(), done.exception())
+        logger.warning("%s failed, and no request waits for it any more: %s", done.get_name(), done.exception())

@@ -189,4 +189,4 @@ def _no_other_id() -> int:
 
 
 def _nobody(name: str) -> None:
-    raise AssertionError(f"nobody owns {name!r}")
+    raise AssertionError(f"{name!r} has no owner")

@@ -20,7 +20,7 @@ from app.transactions.duplicates import find_duplicates
 from app.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.transactions.logs import Logs
 from app.transactions.markers import RETRY_MS_MAX, MarkerWriter
-from app.transactions.pool import ProducerPool
+from app.transactions.pool import ProducerPool, UntilEnded, Wait
 from app.transactions.sessions import Enlistment, Session
 from app.transactions.state import ProducerIdentity, Transaction, TransactionState, TransactionTable
 from app.transactions.state_log import StateLog
@@ -28,6 +28,7 @@ from app.transactions.turns import Turns
 from rollway.records import BatchHeader
 from storage.errors import (
     ConcurrentTransactionsError,
+    DiskFullError,
     InvalidPidMappingError,
     InvalidTransactionTimeoutError,
     PartitionOfflineError,
@@ -66,7 +67,7 @@ class TransactionCoordinator:
         self._loading: asyncio.Task[None] | None = None
         self._failure: str | None = None
         self._stopping = False
-        self.pool = ProducerPool(self.initialise, self._is_current)
+        self.pool = ProducerPool(self.initialise, self._is_current, self._wait_of)
         """Producers for requests that are a transaction each."""
         self.attempts = Attempts(
             logs, self._limits, self._table, self._state_log, self._markers, self._turns, self._begin_ending
@@ -129,6 +130,15 @@ class TransactionCoordinator:
         transaction = self._table.find(transactional_id)
         return transaction is not None and transaction.producer == producer
 
+    def _wait_of(self, transactional_id: str) -> Wait:
+        transaction = self._table.find(transactional_id)
+        if transaction is None or not transaction.is_ending:
+            return Wait.NONE
+        session = self._sessions.get(transactional_id)
+        if session is not None and session.space_wanted is not None:
+            return Wait.SPACE
+        return Wait.SPACE if any(map(self._markers.waits_for_space, transaction.partitions)) else Wait.MARKERS
+
     def name_of(self, producer_id: int) -> str | None:
         """The transactional id that has this producer id now.
 
@@ -181,10 +191,17 @@ class TransactionCoordinator:
         """
         return ProducerIdentity(await self._logs.allocate_producer_id(principal), 0)
 
-    async def initialise(self, transactional_id: str, timeout_ms: int, wait_ms: int) -> ProducerIdentity:
+    async def initialise(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        wait_ms: int,
+        *,
+        until_ended: UntilEnded = asyncio.shield,
+    ) -> ProducerIdentity:
         """Give a transactional id to its producer's new instance, and shut the older ones out.
 
-        An open transaction of an older instance is aborted first; that may take up to ``wait_ms``.
+        An open transaction of an older instance is aborted first: ``until_ended`` waits for that, up to ``wait_ms``.
 
         Raises:
             InvalidTransactionTimeoutError: above what the service allows.
@@ -205,7 +222,7 @@ class TransactionCoordinator:
                     )
                     if isinstance(given, ProducerIdentity):
                         return given
-                    await asyncio.shield(given)
+                    await until_ended(given)
         except TimeoutError:
             raise ConcurrentTransactionsError(
                 f"the last transaction of {transactional_id!r} was not ended within {wait_ms} ms; that goes on"
@@ -227,6 +244,8 @@ class TransactionCoordinator:
             return await self._decide(session, state.fence(existing, self._logs.now_ms()))
         if existing is not None and existing.is_ending:
             assert session.ended is not None
+            if session.space_wanted is not None:
+                raise DiskFullError(session.space_wanted)
             if session.ended.done():
                 raise ConcurrentTransactionsError(f"the end of the last transaction of {transactional_id!r} waits")
             return session.ended
@@ -306,6 +325,8 @@ class TransactionCoordinator:
             elif log.offline_reason is not None:
                 # Its marker could not be written either: the transaction would never end.
                 refused[partition] = PartitionOfflineError(f"{log.name} takes no appends: {log.offline_reason}")
+            elif self._markers.waits_for_space(partition):
+                refused[partition] = DiskFullError(f"the disk of {log.name} has no space for the end of a transaction")
             else:
                 fresh.append(partition)
         if fresh:
@@ -354,6 +375,18 @@ class TransactionCoordinator:
         except EndsLaterError:
             detail = "the transaction is decided; the next start of the service ends it"
             raise Problem(503, "shutting_down", detail, retryable=True, applied="unknown") from None
+
+    async def abort(self, transactional_id: str, producer: ProducerIdentity) -> None:
+        """Abort, for a caller that does not go on with the producer. Durable: the decision, when this returns; the
+        markers follow.
+
+        Raises:
+            as ``end``, but for request_timed_out.
+        """
+        await self._check_ready()
+        await self._turns.in_turn(
+            transactional_id, lambda session: self._end(session, transactional_id, producer, commit=False)
+        )
 
     def _too_late(self, transactional_id: str, wait_ms: int) -> Problem:
         waits = self.waits_of(transactional_id)
@@ -424,10 +457,12 @@ class TransactionCoordinator:
                     break
                 except (StorageError, Problem) as error:
                     logger.warning("the end of a transaction of %r is not written down yet: %s", name, error)
+                    session.space_wanted = str(error) if isinstance(error, DiskFullError) else None
                     _set_done(ended, complete)
-                    await self._markers.pause(RETRY_MS_MAX)
+                await self._markers.pause(RETRY_MS_MAX)
             _set_done(ended, complete)
         finally:
+            session.space_wanted = None
             if not ended.done():
                 ended.set_exception(EndsLaterError("the service is stopping"))
                 # Nobody may be waiting for it.

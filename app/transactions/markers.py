@@ -11,10 +11,12 @@ from app.transactions.logs import Logs
 from app.transactions.state import Transaction
 from storage.errors import (
     CoordinatorFencedError,
+    DiskFullError,
     ProducerFencedError,
     ShuttingDownError,
     StorageError,
     UnknownTopicOrPartitionError,
+    let_go_of_frames,
 )
 from storage.file_names import PartitionName
 from storage.partition_log import AppendRequest, PartitionLog
@@ -34,6 +36,11 @@ class MarkerWriter:
         self._logs = logs
         self._hurry = asyncio.Event()
         self._stopping = False
+        self._waiting_for_space: dict[PartitionName, set[int]] = {}
+
+    def waits_for_space(self, name: PartitionName) -> bool:
+        """Return whether a marker for this partition waits until its disk has space."""
+        return name in self._waiting_for_space
 
     async def write(
         self, ending: Transaction, coordinator_epoch: int, waits: MutableMapping[PartitionName, str]
@@ -85,22 +92,37 @@ class MarkerWriter:
         self, name: PartitionName, marker: TransactionMarker, waits: MutableMapping[PartitionName, str]
     ) -> bool:
         delay_ms = RETRY_MS_MIN
-        while not self._stopping:
-            try:
-                await self._write_once(name, marker)
-            except ShuttingDownError:
-                return False
-            except (StorageError, Problem) as error:
-                # Full, offline or overloaded: the transaction is decided and waits for this partition alone.
-                if waits.get(name) != str(error):
-                    logger.warning("the marker of producer %d for %s waits: %s", marker.producer_id, name, error)
-                waits[name] = str(error)
+        try:
+            while not self._stopping:
+                try:
+                    await self._write_once(name, marker)
+                except ShuttingDownError:
+                    return False
+                except (StorageError, Problem) as error:
+                    # Full, offline or overloaded: the transaction is decided and waits for this partition alone.
+                    self._note_space(name, marker.producer_id, is_wanted=isinstance(error, DiskFullError))
+                    reason = str(error)
+                    # The topic may be deleted during the pause: the frames hold its log, and the log its files.
+                    let_go_of_frames(error)
+                else:
+                    waits.pop(name, None)
+                    return True
+                if waits.get(name) != reason:
+                    logger.warning("the marker of producer %d for %s waits: %s", marker.producer_id, name, reason)
+                waits[name] = reason
                 await self.pause(delay_ms)
                 delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
-            else:
-                waits.pop(name, None)
-                return True
-        return False
+            return False
+        finally:
+            self._note_space(name, marker.producer_id, is_wanted=False)
+
+    def _note_space(self, name: PartitionName, producer_id: int, *, is_wanted: bool) -> None:
+        if is_wanted:
+            self._waiting_for_space.setdefault(name, set()).add(producer_id)
+        elif name in self._waiting_for_space:
+            self._waiting_for_space[name].discard(producer_id)
+            if not self._waiting_for_space[name]:
+                del self._waiting_for_space[name]
 
     async def pause(self, delay_ms: int) -> None:
         """Wait between two attempts, or until told to hurry."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage.checked_json import dump_checked, parse_checked
-from storage.errors import DiskFullError
+from storage.errors import refused_by_system
 from storage.file_system import FileSystem, read_file, write_file_atomically
 from storage.producer_ids import BLOCK_COUNT, ProducerIds
 
@@ -68,7 +68,7 @@ class ProducerOwners:
                 raise ValueError("blocks overlap")
         except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
             logger.error(
-                "%s is damaged: %s. Nobody can tell whose the producer ids given so far are: producers get others "
+                "%s is damaged: %s. The owners of the producer ids given so far are unknown: producers get new ones "
                 "from POST /v1/producers",
                 self._path,
                 error,
@@ -92,7 +92,7 @@ class ProducerOwners:
         """Give an id that no producer had before to ``principal``; ``None`` where there is no authentication.
 
         Raises:
-            CorruptionError, DiskFullError: no id can be had.
+            CorruptionError, DiskFullError, TooManyOpenFilesError: no id can be had.
         """
         if principal is None:
             return self._ids.allocate()
@@ -117,7 +117,7 @@ class ProducerOwners:
         try:
             write_file_atomically(self._file_system, self._path, content)
         except OSError as error:
-            raise DiskFullError(f"{self._path} could not be written: {error.strerror or error}") from error
+            raise refused_by_system(f"{self._path} could not be written", error) from error
         self._blocks = tuple(blocks)
         return taken
 

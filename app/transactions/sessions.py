@@ -19,7 +19,7 @@ class Session:
     ``lock`` is held over every transition, from the decision until it is durable and noted.
     """
 
-    __slots__ = ("_drained", "closing", "ended", "in_flight", "lock", "users", "waits")
+    __slots__ = ("_drained", "closing", "ended", "in_flight", "lock", "space_wanted", "users", "waits")
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -30,6 +30,8 @@ class Session:
         """Of the transaction that is being ended: what it is once its markers are durable."""
         self.waits: dict[PartitionName, str] = {}
         """Partitions that have no marker yet, and why not."""
+        self.space_wanted: str | None = None
+        """Why the end cannot be noted yet although all markers are durable, if a disk is full."""
         self._drained: asyncio.Future[None] | None = None
 
     def enter(self) -> None:

@@ -76,6 +76,6 @@ class Turns:
 
 def _undo(done: asyncio.Task[Result], undo: Callable[[Result], None] | None) -> None:
     if not done.cancelled() and done.exception() is not None:
-        logger.warning("%s failed, and nobody waits for it any more: %s", done.get_name(), done.exception())
+        logger.warning("%s failed, and no request waits for it any more: %s", done.get_name(), done.exception())
     elif not done.cancelled() and undo is not None:
         undo(done.result())

@@ -24,6 +24,8 @@ from storage.log_inspection.partition_check import DirectoryState, PartitionChec
 from storage.log_inspection.stored_files import (
     StoredFileError,
     read_checkpoint,
+    read_log_starts,
+    read_next_producer_id,
     read_properties,
     read_small_file,
     read_truncation_gaps,
@@ -34,6 +36,10 @@ LOGS_DIRECTORY = "logs"
 OWN_DIRECTORY = "rollway"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 TRUNCATION_GAPS = ("truncation-gaps", "truncation-gaps-copy")
+_CHECKED_FILES: dict[str, Callable[[bytes], object]] = {
+    "log-start-offsets": read_log_starts,
+    "producer-ids": read_next_producer_id,
+}
 
 _KNOWN_DIRECTORIES = {"remote-log-index-cache", "lost+found"}
 
@@ -140,6 +146,7 @@ class _DirectoryCheck:
         log_starts = self._read_checkpoint(LOG_START_OFFSET_CHECKPOINT)
         high_watermarks = self._read_checkpoint(HIGH_WATERMARK_CHECKPOINT)
         self._read_checkpoint(CLEANER_CHECKPOINT)
+        self._check_own_files()
         topics = read_topic_files(self._file_system, self._place.topics, self.findings)
         state = DirectoryState(
             is_live=self.is_live,
@@ -201,6 +208,16 @@ class _DirectoryCheck:
             except StoredFileError as error:
                 self.findings.damage(path, str(error), error.position)
         return copies[0] if copies else {}
+
+    def _check_own_files(self) -> None:
+        for file_name, read in _CHECKED_FILES.items():
+            path = self._place.topics / file_name
+            try:
+                read(read_small_file(self._file_system, path))
+            except FileNotFoundError:
+                continue
+            except StoredFileError as error:
+                self.findings.damage(path, str(error), error.position)
 
     def _check_partitions(self, state: DirectoryState, topic: str | None) -> dict[PartitionName, PartitionReport]:
         reports: dict[PartitionName, PartitionReport] = {}

@@ -25,6 +25,7 @@ from storage.log_inspection.stored_files import (
     StoredFileError,
     is_zero,
     read_epochs,
+    read_index_checkpoint,
     read_producer_snapshot,
     read_properties,
     read_small_file,
@@ -95,6 +96,7 @@ class PartitionCheck:
         self._sort_files()
         topic_id = self._check_metadata()
         epochs = self._read_epochs()
+        self._check_index_checkpoint()
         entries = self._read_producer_snapshots()
         walk = PartitionWalk(
             findings=self._findings,
@@ -107,7 +109,7 @@ class PartitionCheck:
             on_batch=self._state.on_batch,
         )
         size_bytes = self._check_segments(walk)
-        self._note_all(walk.missing_indexes, "missing; an index is made anew from its log")
+        self._note_all(walk.missing_indexes, "missing; an index is rebuilt from its log")
         self._check_ends(walk)
         return PartitionReport(
             name=self._name,
@@ -201,6 +203,15 @@ class PartitionCheck:
         except StoredFileError as error:
             self._findings.damage(path, str(error), error.position)
             return []
+
+    def _check_index_checkpoint(self) -> None:
+        path = self._directory / TRANSACTION_INDEX_CHECKPOINT
+        try:
+            read_index_checkpoint(read_small_file(self._file_system, path))
+        except FileNotFoundError:
+            return
+        except StoredFileError as error:
+            self._findings.damage(path, str(error), error.position)
 
     def _read_producer_snapshots(self) -> dict[int, list[tuple[Path, ProducerEntry]]]:
         entries: dict[int, list[tuple[Path, ProducerEntry]]] = {}

@@ -126,7 +126,7 @@ class SegmentCheck:
             return self._walk.findings.damage
 
         def note(path: Path, message: str, position: int | None = None) -> None:
-            self._walk.findings.note(path, f"{message}; the next start makes this index anew", position)
+            self._walk.findings.note(path, f"{message}; the next start rebuilds this index", position)
 
         return note
 
@@ -203,6 +203,13 @@ class SegmentCheck:
                 f"{batch.producer_epoch}",
                 batch.position,
             )
+        if batch.producer_id < 0 <= batch.base_sequence:
+            # A broker and the service store it as the client sent it. The sequence means nothing.
+            self._walk.findings.note(
+                self._log_path,
+                f"the batch at offset {batch.base_offset} has sequence {batch.base_sequence} and no producer",
+                batch.position,
+            )
         for problem in self._header_problems(batch):
             self._walk.findings.damage(
                 self._log_path, f"batch at offset {batch.base_offset}: {problem}", batch.position
@@ -219,8 +226,6 @@ class SegmentCheck:
             yield f"it has {batch.codec_name}"
         if batch.is_control and batch.record_count > 1:
             yield f"it is a control batch of {batch.record_count} records"
-        if batch.producer_id < 0 <= batch.base_sequence:
-            yield f"it has sequence {batch.base_sequence} and no producer"
         if batch.producer_id >= 0 and batch.producer_epoch < 0 and batch.base_sequence < 0:
             yield f"producer {batch.producer_id} has epoch {batch.producer_epoch}"
         if batch.is_transactional and batch.producer_id < 0:

@@ -7,11 +7,12 @@ what cannot be read raises ``StoredFileError`` with the position, or ends the it
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import crc32c
 
@@ -35,6 +36,7 @@ SNAPSHOT_CRC_START = 6
 
 _PIECE_BYTES = 1 << 20
 _SMALL_FILE_BYTES_MAX = 64 << 20
+_NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class StoredFileError(Exception):
@@ -194,10 +196,15 @@ def read_offset_entries(file: File, size_bytes: int) -> Iterator[tuple[int, int,
 
 
 def read_time_entries(file: File, size_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (number, timestamp, relative offset) of a ``.timeindex``; stops as ``read_offset_entries`` does."""
+    """Yield (number, timestamp, relative offset) of a ``.timeindex``; stops as ``read_offset_entries`` does.
+
+    Twelve zeros that are the whole file are an entry: timestamp 0 at the segment's first offset.
+    """
     for number, (timestamp, relative_offset) in enumerate(_entries(file, size_bytes, TIME_ENTRY)):
-        if timestamp == 0 and relative_offset == 0 and (number or is_zero(file, TIME_ENTRY.size, size_bytes)):
-            return
+        if timestamp == 0 and relative_offset == 0:
+            is_tail = size_bytes >= 2 * TIME_ENTRY.size and is_zero(file, TIME_ENTRY.size, size_bytes)
+            if number or is_tail:
+                return
         yield number, timestamp, relative_offset
 
 
@@ -277,6 +284,25 @@ def read_epochs(content: bytes) -> list[tuple[int, int]]:
     return epochs
 
 
+def read_index_checkpoint(content: bytes) -> dict[int, tuple[int, int]]:
+    """(bytes, CRC-32C) of sealed ``.txnindex`` files by base offset, from a ``transaction-index-checkpoint``.
+
+    Raises:
+        StoredFileError: not the checkpoint format, or a number cannot be.
+    """
+    contents: dict[int, tuple[int, int]] = {}
+    for number, fields in _checkpoint_lines(content, 3):
+        if not all(_NUMBER.fullmatch(field) for field in fields):
+            raise StoredFileError(f"line {number} is not a base offset, a length and a CRC")
+        base_offset, size_bytes, crc = map(int, fields)
+        if max(base_offset, size_bytes) >= 1 << 63 or crc >= 1 << 32:
+            raise StoredFileError(f"line {number} has a number that is too large")
+        if base_offset in contents:
+            raise StoredFileError(f"line {number} repeats a base offset")
+        contents[base_offset] = (size_bytes, crc)
+    return contents
+
+
 def _checkpoint_lines(content: bytes, field_count: int) -> Iterator[tuple[int, list[str]]]:
     if not content:
         return
@@ -288,7 +314,7 @@ def _checkpoint_lines(content: bytes, field_count: int) -> Iterator[tuple[int, l
         lines.pop()
     if lines[:1] != ["0"]:
         raise StoredFileError(f"line 1 should be the version 0, not {lines[0][:40]!r}")
-    if len(lines) < 2 or not lines[1].isdecimal():
+    if len(lines) < 2 or not _NUMBER.fullmatch(lines[1]):
         raise StoredFileError("line 2 should be the number of entries")
     if len(lines) - 2 != int(lines[1]):
         raise StoredFileError(f"line 2 announces {lines[1]} entries, but {len(lines) - 2} follow")
@@ -329,22 +355,61 @@ def read_truncation_gaps(content: bytes) -> dict[tuple[str, int], set[tuple[int,
     Raises:
         StoredFileError: something else, or the checksum is wrong.
     """
+    gaps: dict[tuple[str, int], set[tuple[int, int]]] = {}
+    what = "list of truncation gaps"
     try:
-        stored = json.loads(content)
-        checksum = stored.pop("crc32c", None)
-        if stored.keys() != {"version", "truncation_gaps"} or stored["version"] != 1:
-            raise ValueError
-        gaps: dict[tuple[str, int], set[tuple[int, int]]] = {}
-        for topic, partition, start, end in stored["truncation_gaps"]:
+        for topic, partition, start, end in _checked_member(content, "truncation_gaps", what):
             if type(topic) is not str or any(type(number) is not int for number in (partition, start, end)):
                 raise ValueError
             gaps.setdefault((topic, partition), set()).add((start, end))
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        raise StoredFileError("it is no list of truncation gaps") from None
-    actual = crc32c.crc32c(json.dumps(stored, sort_keys=True, separators=(",", ":")).encode())
-    if checksum is not None and checksum != f"{actual:08x}":
-        raise StoredFileError("the checksum of the list of truncation gaps is wrong")
+    except (ValueError, TypeError):
+        raise StoredFileError(f"it is no {what}") from None
     return gaps
+
+
+def read_log_starts(content: bytes) -> dict[tuple[str, int], int]:
+    """Log start offsets by (topic, partition) from the service's own ``log-start-offsets``.
+
+    Raises:
+        StoredFileError: something else, or the checksum is wrong.
+    """
+    offsets: dict[tuple[str, int], int] = {}
+    what = "list of log start offsets"
+    try:
+        for topic, partition, offset in _checked_member(content, "log_start_offsets", what):
+            if type(topic) is not str or type(partition) is not int or type(offset) is not int or offset < 0:
+                raise ValueError
+            offsets[topic, partition] = offset
+    except (ValueError, TypeError):
+        raise StoredFileError(f"it is no {what}") from None
+    return offsets
+
+
+def read_next_producer_id(content: bytes) -> int:
+    """The first producer id that was not given, from the service's own ``producer-ids``.
+
+    Raises:
+        StoredFileError: something else, or the checksum is wrong.
+    """
+    what = "number of the next producer id"
+    number = _checked_member(content, "next_producer_id", what)
+    if type(number) is not int or not 0 <= number < 1 << 63:
+        raise StoredFileError(f"it is no {what}")
+    return number
+
+
+def _checked_member(content: bytes, name: str, what: str) -> Any:
+    try:
+        stored = json.loads(content)
+        checksum = stored.pop("crc32c", None)
+        if stored.keys() != {"version", name} or stored["version"] != 1:
+            raise ValueError
+        actual = crc32c.crc32c(json.dumps(stored, sort_keys=True, separators=(",", ":")).encode())
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise StoredFileError(f"it is no {what}") from None
+    if checksum is not None and checksum != f"{actual:08x}":
+        raise StoredFileError(f"the checksum of the {what} is wrong")
+    return stored[name]
 
 
 def read_small_file(file_system: FileSystem, path: Path) -> bytes:

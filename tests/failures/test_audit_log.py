@@ -15,7 +15,7 @@ from app import log_output
 from app.access.access import Access
 from app.cli.offline_access import open_registry
 from app.http import request_context
-from app.printable import escape_json, escape_unprintable
+from rollway.printable import escape_json, escape_unprintable
 from tests.access import bearer
 from tests.servers import ServerProcess, http_client
 

@@ -25,6 +25,7 @@ VALUE = "x" * 20_000
 CLIENTS = 3
 REFUSALS = 5
 REQUESTS_MAX = 2_000
+TRIES = 5
 
 Send = Callable[[httpx.Client, str, int], int]
 
@@ -77,7 +78,7 @@ def many_partitions(client: httpx.Client, topic: str, _: int) -> int:
 
 def atomic(client: httpx.Client, topic: str, _: int) -> int:
     parts = [{"topic": topic, "partition": number, "records": [{"value": VALUE}]} for number in (0, 1)]
-    answer = client.post("/v1/produce?atomic=true", json={"partitions": parts})
+    answer = client.post("/v1/produce?atomic=true&timeout_ms=500", json={"partitions": parts})
     return 507 if b"disk_full" in answer.content else answer.status_code
 
 
@@ -177,6 +178,9 @@ def left_open(disk: SmallDisk, send: Send | None, how: str) -> set[str]:
                 or {path.name for path in (disk.path / "data/logs").iterdir() if path.name.endswith("-delete")}
             ) and time.monotonic() < until:
                 client.get("/healthz")
+            if send is not None and how == "the topic" and not left:
+                client.put("/v1/topics/full", json={"partitions": 2, "config": CONFIG}).raise_for_status()
+                assert send(client, "full", -1) == 200
             return left
         finally:
             gc.enable()
@@ -188,13 +192,22 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield disk
 
 
-# A transaction whose markers wait for the disk keeps its logs until the next try: a known fault, not mended yet.
-WAITING = pytest.param(atomic, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("send", [None, *WAYS, WAITING])
+@pytest.mark.parametrize("send", [None, *WAYS])
 def test_a_topic_that_is_deleted_after_a_full_disk_is_closed_at_once(disk: SmallDisk, send: Send | None) -> None:
     assert left_open(disk, send, "the topic") == set()
+
+
+def test_a_full_disk_answers_atomic_requests_at_once_and_keeps_no_deleted_topic(disk: SmallDisk) -> None:
+    """It was: 503 after half a minute each, as the last transaction of a pooled producer waited for the disk."""
+    statuses: list[int] = []
+
+    def counted(client: httpx.Client, topic: str, number: int) -> int:
+        statuses.append(atomic(client, topic, number))
+        return statuses[-1]
+
+    assert left_open(disk, counted, "the topic") == set()
+    # 504: a commit was decided, and its marker has no room, which takes a segment that is just full.
+    assert set(statuses) - {504} == {200, 507}
 
 
 @pytest.mark.parametrize("send", [raw, documents, late])
@@ -206,11 +219,16 @@ def test_segments_that_are_deleted_after_a_full_disk_are_closed_at_once(disk: Sm
 def test_the_check_finds_errors_that_keep_their_frames(
     disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, send: Send
 ) -> None:
-    """Planted: how it was."""
+    """Planted: how it was. Some tries: the order of the clients decides which frames hold a log at its deletion."""
     for module in ("app.http.problems", "app.pending_append", "app.partition_writer"):
         monkeypatch.setattr(f"{module}.let_go_of_frames", lambda _: None)
-    assert left_open(disk, send, "the topic")
-    gc.collect()
+
+    def found() -> bool:
+        left = left_open(disk, send, "the topic")
+        gc.collect()
+        return bool(left)
+
+    assert any(found() for _ in range(TRIES))
 
 
 def test_all_that_led_to_an_error_lets_go_of_its_frames() -> None:

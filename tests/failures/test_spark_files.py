@@ -292,7 +292,7 @@ def test_numbers_that_are_asked_for_as_text_are_the_text_of_the_line(files: File
 
 def test_json_that_is_written_anew_is_said(files: Files) -> None:
     files.load('[{"a":1.10},\n{"a":2}]', "in.json", options={"multiLine": "true"})
-    assert files.said.sentences[0].startswith("Values are written anew from the columns")
+    assert files.said.sentences[0].startswith("Values are written from the columns")
     files.said.sentences.clear()
     files.load('{"a":1.10}\n', "in.json")
     assert files.said.sentences == []

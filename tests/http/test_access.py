@@ -103,7 +103,7 @@ def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
     ("environment", "part"),
     [
         ({"ROLLWAY_AUTHENTICATION": "true", "ROLLWAY_HOST": "0.0.0.0"}, "secrets would travel in the clear"),
-        ({"ROLLWAY_HOST": "0.0.0.0"}, "nobody is asked who they are"),
+        ({"ROLLWAY_HOST": "0.0.0.0"}, "can be reached from other machines without authentication"),
         ({"ROLLWAY_TLS_CERTIFICATE": "x.pem"}, "tls_key"),
         ({"ROLLWAY_TLS_CERTIFICATE": "x.pem", "ROLLWAY_TLS_KEY": "x.key"}, "x.pem"),
         ({"ROLLWAY_AUTHENTICATION": "true", "ROLLWAY_JWT_KEYS_FILE": "x.json"}, "jwt_issuer"),

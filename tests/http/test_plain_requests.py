@@ -148,6 +148,13 @@ def stored(server: ThreadedServer, topic: str) -> dict[int, bytes]:
             offset = answer["next_offset"]
 
 
+@pytest.fixture
+def no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy this machine is: behind a slow write batches are written one by one, by a thread."""
+    monkeypatch.setattr("app.partition_writer.STALL_SECONDS", math.inf)
+
+
+@pytest.mark.usefixtures("no_disk_is_slow")
 @pytest.mark.parametrize("topic", POLICIES)
 def test_batches_of_one_turn_are_one_write_and_each_has_its_own_answer(
     server: ThreadedServer, way: str, topic: str
@@ -168,6 +175,7 @@ def test_batches_of_one_turn_are_one_write_and_each_has_its_own_answer(
     assert sorted(records) == list(range(len(records)))
 
 
+@pytest.mark.usefixtures("no_disk_is_slow")
 @pytest.mark.parametrize("topic", POLICIES)
 def test_a_crowd_larger_than_one_write_takes_few(server: ThreadedServer, way: str, topic: str) -> None:
     count, each = 140, 3

@@ -12,12 +12,13 @@ from typing import NoReturn
 
 import pytest
 
-from rollway.client import AuthenticationError, RollwayClient
+from rollway.client import AuthenticationError, Job, RollwayClient
 from rollway.spark.jobs import cli
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place, parse_place
 from rollway.spark.jobs.submitting import LOGGING, SCRIPT, Submission, find_spark_submit
 from rollway.spark.jobs.topics import TopicAddress
+from rollway.spark.jobs.writing import aborted_unless_done
 from tests.servers import ServerProcess
 from tests.spark.orders import KEEP
 
@@ -259,6 +260,25 @@ def test_the_command_ends_with_the_exit_status_of_the_job(tmp_path: Path) -> Non
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert "\tat " not in done.stderr
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_an_interrupt_while_a_job_begins_leaves_none_open(client: RollwayClient, is_answered: bool) -> None:
+    """The service had begun it when the interrupt came: readers waited until it timed out."""
+    topic = f"interrupted-{is_answered}"
+    client.create_topic(topic, 1, KEEP)
+    asked: list[Job] = []
+
+    def begin() -> Job:
+        asked.append(client.begin_job(topic, 1, mode="transactional", timeout_ms=60_000, driver_id="a"))
+        if not is_answered and len(asked) == 1:
+            raise KeyboardInterrupt
+        return asked[-1]
+
+    with pytest.raises(KeyboardInterrupt), aborted_unless_done(client, begin):
+        raise KeyboardInterrupt
+    assert {job.job_id for job in asked} == {asked[0].job_id}
+    assert [job.state for job in client.list_jobs(topic)] == ["aborted"]
 
 
 @pytest.mark.parametrize(("job", "is_group"), [("load", False), ("export", True)])

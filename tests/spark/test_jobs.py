@@ -272,7 +272,7 @@ def test_export_notices_another_topic_of_the_same_name(
     path = tmp_path / "out/_rollway" / name / "checkpoint.json"
     text = path.read_text()
     path.write_text(text.replace(topic.topic_id, "another"))
-    with pytest.raises(JobError, match="was deleted and made anew"):
+    with pytest.raises(JobError, match="was deleted and made again"):
         export(spark, request)
 
 

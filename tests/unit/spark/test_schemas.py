@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from rollway.spark.errors import OptionError
-from rollway.spark.schemas import check_read_schema, check_write_schema, read_schema
+from rollway.spark.schemas import byte_headers_schema, check_read_schema, check_write_schema, read_schema
 
 KAFKAS = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int,"
@@ -39,6 +39,27 @@ def test_a_schema_may_name_some_columns_in_any_order() -> None:
     check_read_schema(columns(offset=LongType(), value=BinaryType()))
     check_read_schema(read_schema(include_headers=True))
     check_read_schema(StructType().add("value", BinaryType(), nullable=False))
+
+
+def headers_of(name: DataType, value: DataType) -> StructType:
+    return columns(value=BinaryType(), headers=ArrayType(StructType().add("key", name).add("value", value)))
+
+
+def test_names_of_headers_may_be_bytes() -> None:
+    """As text, a name that is not UTF-8 is not kept."""
+    schema = headers_of(BinaryType(), BinaryType())
+    check_read_schema(schema)
+    check_write_schema(schema, topic="t")
+    check_read_schema(byte_headers_schema())
+    assert byte_headers_schema().names == read_schema(include_headers=True).names
+
+
+@pytest.mark.parametrize("schema", [headers_of(LongType(), BinaryType()), headers_of(BinaryType(), StringType())])
+def test_headers_of_other_types_are_refused(schema: StructType) -> None:
+    with pytest.raises(OptionError, match="the schema has headers as array"):
+        check_read_schema(schema)
+    with pytest.raises(OptionError, match="column headers is array"):
+        check_write_schema(schema, topic="t")
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,6 @@ def _replace_batch(directory: KafkaDirectory, edit: Callable[[bytearray], None])
         (21, struct.pack(">h", 0x20), "control batch of 5 records"),
         (21, struct.pack(">h", 0x10), "transactional and has no producer"),
         (43, struct.pack(">q", 9), "producer 9 has epoch -1"),
-        (53, struct.pack(">i", 3), "sequence 3 and no producer"),
         (61, b"\x7f", "are broken"),
     ],
 )
@@ -134,6 +133,21 @@ def test_lies_behind_a_right_crc_are_found(
     assert any(sentence in each and str(log) in each and f"position {len(batch(0, 5))}" in each for each in found), (
         found
     )
+
+
+def test_a_sequence_without_a_producer_is_a_note(directory: KafkaDirectory) -> None:
+    """The service and brokers store such a batch as the client sent it."""
+
+    def edit(data: bytearray) -> None:
+        data[53:57] = struct.pack(">i", 3)
+
+    log = _replace_batch(directory, edit)
+    report = verify_directory(directory.path)
+    assert damage(report) == []
+    found = [each for each in notes(report) if "sequence 3 and no producer" in each]
+    assert len(found) == 1
+    assert str(log) in found[0]
+    assert f"position {len(batch(0, 5))}" in found[0]
 
 
 def test_headers_only_decodes_nothing(directory: KafkaDirectory) -> None:

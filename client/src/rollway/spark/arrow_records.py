@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns, TimestampType
 
@@ -33,6 +33,8 @@ _PLAIN_TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestampType": pa.int32(),
 }
+
+_NAME_TYPES = {StringType: pa.string(), BinaryType: pa.binary()}
 
 
 class ArrowRecords:
@@ -106,7 +108,7 @@ def _arrow_field(field: StructField) -> pa.Field:
     assert isinstance(header, StructType)
     pair = pa.struct(
         [
-            pa.field("key", pa.string(), nullable=header["key"].nullable),
+            pa.field("key", _NAME_TYPES[type(header["key"].dataType)], nullable=header["key"].nullable),
             pa.field("value", pa.binary(), nullable=header["value"].nullable),
         ]
     )
@@ -153,6 +155,6 @@ def _headers_array(headers: HeaderColumns | None, count: int, kind: pa.DataType)
     places = np.zeros(count + 1, dtype=np.int32)
     np.cumsum(headers.counts, out=places[1:])
     pair = kind.value_type
-    names = _text_array(headers.names)
+    names = _text_array(headers.names) if pa.types.is_string(pair[0].type) else _binary_array(headers.names)
     pairs = pa.StructArray.from_arrays([names, _binary_array(headers.values)], fields=list(pair))
     return pa.Array.from_buffers(kind, count, [_validity(headers.counts == 0), pa.py_buffer(places)], children=[pairs])

@@ -19,7 +19,7 @@ from rollway.spark.options import WriteOptions
 from rollway.spark.schemas import check_write_schema
 
 WARNING = (
-    "a UDF that sends is at least once at best: Spark leaves it out where nobody looks at its result, as count() does, "
+    "a UDF that sends is at least once at best: Spark leaves it out where its result is not used, as in count(), "
     "and runs it again for every action and every task that is tried again. Use df.write.format('rollway') or bulk_load"
 )
 

@@ -19,6 +19,8 @@ from pyspark.sql.types import (
 from rollway.spark.errors import OptionError
 
 _HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
+_BYTE_HEADERS = ArrayType(StructType().add("key", BinaryType()).add("value", BinaryType()))
+"""Names that are not UTF-8 stay what they are."""
 
 _PLAIN = (
     StructType()
@@ -47,6 +49,11 @@ def read_schema(*, include_headers: bool) -> StructType:
     return StructType((_WITH_HEADERS if include_headers else _PLAIN).fields)
 
 
+def byte_headers_schema() -> StructType:
+    """All columns of a read, with the names of headers as bytes."""
+    return StructType([*_PLAIN.fields, *StructType().add("headers", _BYTE_HEADERS).fields])
+
+
 def check_read_schema(schema: StructType) -> None:
     """Refuse a schema that is given for a read and is not made of columns of the read schema, in any order.
 
@@ -58,7 +65,7 @@ def check_read_schema(schema: StructType) -> None:
             names = ", ".join(_WITH_HEADERS.names)
             raise OptionError(f"a read has no column {field.name}; {_nearest(field.name)}its columns are {names}")
         wanted = _WITH_HEADERS[field.name].dataType
-        if not _is_same(field.dataType, wanted):
+        if not _is_same(field.dataType, wanted) and not (field.name == "headers" and _has_byte_names(field.dataType)):
             raise OptionError(
                 f"the schema has {field.name} as {field.dataType.simpleString()}, but a read gives it as "
                 f"{wanted.simpleString()}; cast it in the query"
@@ -89,7 +96,8 @@ def check_write_schema(schema: StructType, *, topic: str | None) -> None:
             wanted = " or ".join(kind().simpleString() for kind in allowed)
             raise OptionError(f"column {name} is {given.simpleString()}, but must be {wanted}; cast it")
     headers = types.get("headers")
-    if headers is not None and not isinstance(headers, NullType) and not _is_same(headers, _HEADERS):
+    is_fit = headers is None or isinstance(headers, NullType) or _is_same(headers, _HEADERS) or _has_byte_names(headers)
+    if headers is not None and not is_fit:
         raise OptionError(f"column headers is {headers.simpleString()}, but must be {_HEADERS.simpleString()}")
 
 
@@ -97,6 +105,10 @@ def _nearest(name: str) -> str:
     lowered = {each.lower(): each for each in _WITH_HEADERS.names}
     found = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
     return f"did you mean {lowered[found[0]]}? " if found else ""
+
+
+def _has_byte_names(given: DataType) -> bool:
+    return _is_same(given, _BYTE_HEADERS)
 
 
 def _is_same(given: DataType, wanted: DataType) -> bool:

@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rollway.client import AuthenticationError, RollwayError
+from rollway.printable import escape_unprintable
 from rollway.spark.errors import OptionError
 from rollway.spark.jobs import job_options as options
 from rollway.spark.jobs.compare_job import CompareRequest, compare
@@ -32,7 +33,7 @@ from rollway.spark.jobs.errors import (
     JobError,
     JobUsageError,
 )
-from rollway.spark.jobs.explaining import explain, leave_errors_to_us
+from rollway.spark.jobs.explaining import escape_warnings, explain, leave_errors_to_us
 from rollway.spark.jobs.export_job import ExportRequest, export
 from rollway.spark.jobs.expressions import RecordExpressions
 from rollway.spark.jobs.file_sources import FileSource
@@ -139,6 +140,7 @@ def _carry_out(
         address = ["--url", str(context.params["url"])]
         submit(run.submission, [name, *address, *arguments_of_job(run.arguments, name)])
     leave_errors_to_us()
+    escape_warnings()
     spark = SparkSession.builder.appName(f"rollway-spark {context.info_name}").getOrCreate()
     report = job(spark, request, progress=ConsoleProgress(), dry_run=dry_run)
     typer.echo(json.dumps(report.document()) if as_json else report.text())
@@ -497,7 +499,7 @@ def run(arguments: Sequence[str], *, is_beside_driver: bool) -> int:
 
 def _fail(sentence: str, status: int, *, as_json: bool) -> int:
     document = json.dumps({"error": sentence, "exit_status": status})
-    typer.echo(document if as_json else f"rollway-spark: {sentence}", err=True)
+    typer.echo(document if as_json else escape_unprintable(f"rollway-spark: {sentence}"), err=True)
     return status
 
 

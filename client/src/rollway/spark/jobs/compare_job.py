@@ -20,6 +20,9 @@ from rollway.spark.jobs.reports import JobReport, counted
 from rollway.spark.jobs.topics import TopicAddress, TopicRange, open_client, read_range, resolve_range
 
 PARTS = ("key", "value", "headers", "timestamp")
+
+# Names as bytes: as text, two that are not UTF-8 would be equal.
+_HEADERS = "array<struct<key:binary,value:binary>>"
 SHOWN_CHARACTERS_MAX = 200
 
 
@@ -157,7 +160,7 @@ class _Difference:
 def _topic_side(spark: SparkSession, address: TopicAddress, request: CompareRequest) -> _Side:
     with open_client(address) as client:
         wanted = resolve_range(client, address, request.start, request.end)
-    rows = read_range(spark, wanted, headers="headers" in request.compared)
+    rows = read_range(spark, wanted, headers="headers" in request.compared, has_byte_names=True)
     name = (
         address.topic
         if address.topic != getattr(request.right, "topic", "") or address is request.right
@@ -182,7 +185,7 @@ def _comparable(rows: DataFrame, request: CompareRequest, kept: tuple[str, ...])
     parts = [
         F.unix_millis("timestamp").alias("timestamp")
         if name == "timestamp"
-        else F.coalesce(F.col("headers"), F.array().cast(rows.schema["headers"].dataType)).alias("headers")
+        else F.coalesce(F.col("headers").cast(_HEADERS), F.array().cast(_HEADERS)).alias("headers")
         if name == "headers"
         else F.col(name)
         for name in request.compared

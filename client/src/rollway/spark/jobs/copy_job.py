@@ -86,7 +86,8 @@ def copy(
         with open_client(request.source) as client:
             topic = client.describe_topic(request.source.topic)
             wanted = resolve_range(client, request.source, request.start, request.end, request.on_data_loss)
-        rows = read_range(spark, wanted, headers=True)
+        # Kafka's sink takes text alone.
+        rows = read_range(spark, wanted, headers=True, has_byte_names=request.target.format != "kafka")
     columns = ["key", "value", "headers", "timestamp", *(["partition"] if request.keep_partitions else [])]
     chosen = rows.select(*columns)
     if request.target.format == "kafka":

@@ -45,7 +45,7 @@ def read_csv(
         PySparkException: there are no such files.
     """
     form = CsvForm.of(options)
-    options = {**options, **({"escape": form.quote} if form.quote and not _has(options, "escape") else {})}
+    options = {**_escapes(options, form), **options}
     discovering = discovering_session(spark)
     found = discovering.read.format("csv").options(**options).load(paths)
     columns = schema
@@ -74,8 +74,18 @@ def read_csv(
     return rows.withColumn(LINE_REASON, F.coalesce(*reasons)) if reasons else rows
 
 
+def _escapes(options: Mapping[str, str], form: CsvForm) -> dict[str, str]:
+    """Options with which a doubled quote is one quote, and no other character escapes anything."""
+    if not form.quote or form.escape != form.quote:
+        return {}
+    # If escape and quote are one character, Spark takes NUL as the escape of it, and drops NUL from quoted fields.
+    wanted = {"escape": form.quote, "charToEscapeQuoteEscaping": form.quote}
+    return {name: value for name, value in wanted.items() if not _has(options, name)}
+
+
 def _has(options: Mapping[str, str], *names: str) -> bool:
-    return any(name.lower() in names for name in options)
+    wanted = {name.lower() for name in names}
+    return any(name.lower() in wanted for name in options)
 
 
 def _is_on(options: Mapping[str, str], wanted: str) -> bool:

@@ -51,22 +51,26 @@ class CsvForm:
         """Whether a line break is not one byte: such files cannot be cut at lines."""
         return self.encoding.lower().startswith(_UNSPLITTABLE)
 
-    def patterns(self) -> tuple[str, str]:
-        """Patterns of Java for lines that end within quotes, and for those with blanks behind a quoted field.
+    def patterns(self) -> tuple[str, str, str]:
+        """Patterns of Java for lines that end within quotes, for those with blanks behind a quoted field, and for those
+        with CR in one.
 
         Possessive, so that a long line needs no stack.
         """
         quote, separator = (f"\\Q{each}\\E" for each in (self.quote, self.separator))
         if self.escape in ("", self.quote):
             inner = f"(?:(?!{quote}).|{quote}{quote})*+"
+            before_cr = f"(?:(?!{quote}|\\r).|{quote}{quote})*+"
         else:
             escape = f"\\Q{self.escape}\\E"
             inner = f"(?:(?!{quote}|{escape}).|{escape}.)*+"
+            before_cr = f"(?:(?!{quote}|{escape}|\\r).|{escape}.)*+"
         rest = f"(?:(?!{separator}).)*+"
         field = f"(?:{quote}{inner}{quote}{rest}|(?!{quote}){rest})"
         return (
             f"(?s)^(?:{field}{separator})*+{quote}{inner}$",
             f"(?s)^(?:{field}{separator})*?{quote}{inner}{quote}[ \\t]+(?:{separator}|$)",
+            f"(?s)^(?:{field}{separator})*?{quote}{before_cr}\\r",
         )
 
 
@@ -122,8 +126,10 @@ def look_at(
     quotes = _count(F.col("line"), form.quote)
     is_open = is_padded = F.lit(False)
     if form.quote:
-        open_field, padded_field = form.patterns()
-        is_open = (quotes > 0) & F.col("line").rlike(open_field)
+        open_field, padded_field, broken_field = form.patterns()
+        # Spark ends a line at CR too, unless it is told what ends one.
+        is_broken = F.col("line").contains("\r") & F.col("line").rlike(broken_field)
+        is_open = (quotes > 0) & (F.col("line").rlike(open_field) | is_broken)
         is_padded = (quotes > 0) & F.col("line").rlike(padded_field)
     per_file = placed.groupBy("path").agg(
         F.count_if(is_open).alias("open"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Any
 
 from pyspark.logger import PySparkLogger
 
+from rollway.printable import escape_unprintable
 from rollway.spark.jobs.expressions import first_sentence
 
 # The last line of a Python traceback, as workers send it through the JVM.
@@ -18,6 +20,22 @@ def leave_errors_to_us() -> None:
     """Keep PySpark in this process from writing each error of a query, as JSON with Java's stack, to stderr."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+class _PrintableFormatter(logging.Formatter):
+    """A message is one line of printable text; a traceback keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return escape_unprintable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        return escape_unprintable(super().formatException(ei), keep_lines=True)
+
+
+def escape_warnings() -> None:
+    """Show the library's warnings escaped where no handler of logging was set up: they name topics and options."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_PrintableFormatter())
 
 
 def explain(error: Exception) -> str:

@@ -105,8 +105,9 @@ def export(
     folder = CheckpointFolder(files, request.destination, request.source.topic)
     if dry_run:
         return _export(spark, request, files, folder, progress, dry_run=True)
-    folder.lock.acquire(take_over=request.take_over)
     try:
+        # In here: an interrupt may come when the lock is there already. That of another run is left alone.
+        folder.lock.acquire(take_over=request.take_over)
         return _export(spark, request, files, folder, progress, dry_run=False)
     finally:
         # A folder that cannot be reached any more, or a JVM that was ended first, has been said before.

@@ -26,6 +26,8 @@ _WHITE_SPACE = " \t\r\n"
 # needs no stack.
 _NUMBERS = r'\G((?:[^"\d-]++|-(?!\d)|"(?:[^"\\]++|\\.)*+")*+)(-?\d[-+.\deE]*+)'
 
+_STRICT = {"allowsinglequotes": "false"}
+
 _OF_OTHERS = frozenset({"encoding", "charset", "wholetext", "mode", "columnnameofcorruptrecord"})
 
 
@@ -73,7 +75,7 @@ def read_json_lines(
             return spark.range(0).select()
     line = F.col("value").alias(LINE)
     if columns is None:
-        reason = F.coalesce(_not_utf_8(), _no_object()).alias(LINE_REASON)
+        reason = F.coalesce(_not_utf_8(), _no_object(options)).alias(LINE_REASON)
         return lines.select(line, reason, *map(column, folders))
     own = [each for each in columns if each.name not in (corrupt, *folders)]
     fields = [*own, StructField(corrupt, StringType())]
@@ -93,7 +95,7 @@ def read_json_lines(
     reason = F.coalesce(
         _not_utf_8(),
         F.when(bad_line.isNotNull(), F.lit(DOES_NOT_FIT)),
-        _no_object(),
+        _no_object(options),
         *([] if misspelt is None else [misspelt]),
     )
     chosen = [F.col(_PARSED)[str(place)] for place in range(len(own))]
@@ -129,9 +131,12 @@ def _not_utf_8() -> Column:
     return F.when(~F.is_valid_utf8("value"), F.lit(NOT_UTF_8))
 
 
-def _no_object() -> Column:
-    """Within brackets what stands behind an object is an error, or another element."""
-    elements = F.from_json(F.concat(F.lit("["), "value", F.lit("]")), "array<struct<_: int>>", {"mode": "PERMISSIVE"})
+def _no_object(options: Mapping[str, str]) -> Column:
+    """Within brackets what stands behind an object is an error, or another element. Text in single quotes is none of
+    JSON, unless ``options`` allow it."""
+    allowed = {name.lower(): value for name, value in options.items() if name.lower().startswith("allow")}
+    parsing = {"mode": "PERMISSIVE", **_STRICT, **allowed}
+    elements = F.from_json(F.concat(F.lit("["), "value", F.lit("]")), "array<struct<_: int>>", parsing)
     is_one = F.ltrim("value", F.lit(_WHITE_SPACE)).startswith("{") & (F.size(elements) == 1)
     return F.when(~F.coalesce(is_one, F.lit(False)), F.lit(NO_OBJECT))
 

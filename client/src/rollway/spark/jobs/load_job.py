@@ -23,7 +23,7 @@ from rollway.spark.jobs.writing import COMMITTED_STATES, LoadIdentity, Written, 
 
 SAMPLE_ROWS = 3
 REWRITTEN = (
-    "Values are written anew from the columns: JSON over several lines, or in another encoding, is not kept as it "
+    "Values are written from the columns: JSON over several lines, or in another encoding, is not kept as it "
     "stands in the file."
 )
 
@@ -153,7 +153,7 @@ def _find_topic(client: RollwayClient, request: LoadRequest) -> Topic | None:
         )
     if not topic.config and request.checks_age:
         raise JobError(
-            f"The settings of {request.target} may not be seen with this key (DESCRIBE_CONFIGS), so nobody can tell "
+            f"The settings of {request.target} may not be seen with this key (DESCRIBE_CONFIGS), so it is unknown "
             "whether it keeps rows as old as these: --allow-expired loads them all the same."
         )
     check_settings(request.target, topic, request.topic_config)

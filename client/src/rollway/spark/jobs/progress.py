@@ -10,6 +10,8 @@ from typing import Any, Protocol, TextIO
 
 from pyspark.sql import SparkSession
 
+from rollway.printable import escape_unprintable
+
 TERMINAL_SECONDS = 0.5
 LINES_SECONDS = 10.0
 
@@ -46,8 +48,8 @@ class ConsoleProgress:
         self._interval_seconds = interval_seconds or (TERMINAL_SECONDS if self._is_terminal else LINES_SECONDS)
 
     def say(self, sentence: str) -> None:
-        """One line."""
-        self._stream.write(f"{sentence}\n")
+        """One line, with unprintable characters escaped."""
+        self._stream.write(f"{escape_unprintable(sentence)}\n")
         self._stream.flush()
 
     @contextmanager
@@ -71,7 +73,7 @@ class ConsoleProgress:
                 text = look()
             except Exception as error:  # noqa: BLE001 - how far it is must not end the job
                 text = f"how far it is cannot be told ({type(error).__name__})"
-            line = f"{step}: {text}" if text else step
+            line = escape_unprintable(f"{step}: {text}" if text else step)
             self._stream.write(f"\r{line}\x1b[K" if self._is_terminal else f"{line}\n")
             self._stream.flush()
 

@@ -212,7 +212,7 @@ class _Run:
         columns = ["key", "value", "headers"]
         columns += ["timestamp"] if request.timestamps == "keep" else []
         columns += ["partition"] if request.keep_partitions else []
-        records = read_range(self._spark, wanted, headers=True).select(*columns)
+        records = read_range(self._spark, wanted, headers=True, has_byte_names=True).select(*columns)
         identity = self._positions.step_identity(number)
         done = write_records(records, request.target, self._target, identity, self._progress)
         if done.is_repeated:

@@ -55,8 +55,8 @@ class ReplayPositions:
             raise JobError(
                 f"The replay {self.identity.application_id} {self.identity.version}, of which "
                 f"{_steps_are(max(done) + 1)} written, was begun with another --from, --until, --timestamps or "
-                "--by-key, with another topic, or too long ago: it goes on as it was begun, or anew with another "
-                "--version."
+                "--by-key, with another topic, or too long ago: it goes on as it was begun, or begins again with "
+                "another --version."
             )
         return max(done) + 1, ends
 

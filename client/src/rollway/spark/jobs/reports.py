@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rollway.printable import escape_unprintable
 from rollway.spark.jobs.errors import EXIT_DIFFERENT, EXIT_DONE
 
 Outcome = Literal["done", "already_done", "nothing_to_do", "equal", "different", "dry_run"]
@@ -46,8 +47,8 @@ class JobReport:
         }
 
     def text(self) -> str:
-        """For people: the summary, then what belongs to it."""
-        return "\n".join([self.summary, *(f"  {line}" for line in self.lines)])
+        """For people: the summary, then what belongs to it. Each is one line, with unprintable characters escaped."""
+        return "\n".join(escape_unprintable(line) for line in (self.summary, *(f"  {line}" for line in self.lines)))
 
 
 def format_bytes(count: float) -> str:

@@ -29,11 +29,12 @@ class Termination:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        """Take every error that comes after the signal for its consequence: who was interrupted may raise another."""
         if self._before is not None:
             signal.signal(signal.SIGTERM, self._before)
         if self.was_asked:
             logging.disable(logging.NOTSET)
-        return isinstance(error, Terminated)
+        return self.was_asked
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
         if self.was_asked:

@@ -21,6 +21,7 @@ from rollway.spark.jobs.expressions import first_sentence
 from rollway.spark.jobs.places import Place
 from rollway.spark.options import ReadOptions
 from rollway.spark.positions import to_document
+from rollway.spark.schemas import byte_headers_schema
 
 ISOLATION = "read_committed"
 KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13"
@@ -202,7 +203,7 @@ def resolve_range(
             raise JobError(
                 f"{address} ends before an offset that was asked for ({error}). Where a job goes on from an offset of "
                 "its own, the service has fewer records than it had, as after a restore from an older backup: begin "
-                "anew, an export in another folder."
+                "again, an export in another folder."
             ) from error
         raise JobError(
             f"Records of {address} that were to be read are gone ({error}); --on-data-loss skip goes on with what is "
@@ -239,14 +240,18 @@ def _bound_of(side: Literal["start", "end"], place: Place, number: int) -> dict[
     return {f"{side}_offset": place.offsets[number]} if number in place.offsets else {}
 
 
-def read_range(spark: SparkSession, wanted: TopicRange, *, headers: bool = False) -> DataFrame:
+def read_range(
+    spark: SparkSession, wanted: TopicRange, *, headers: bool = False, has_byte_names: bool = False
+) -> DataFrame:
     """The records of the range: one Spark partition of each topic partition that has some, in the order of offsets.
+
+    With ``has_byte_names`` the names of headers are bytes: as text, what is not UTF-8 in them would be replaced.
 
     Partitions without offsets in the range are not looked at, unless none has any.
     """
     topic = wanted.address.topic
     numbers = sorted(each for each, end in wanted.ends.items() if wanted.starts[each] < end) or sorted(wanted.starts)
-    rows = (
+    reader = (
         spark.read.format("rollway")
         .option("failOnDataLoss", str(wanted.on_data_loss == "fail").lower())
         .options(**wanted.address.all_options())
@@ -255,8 +260,8 @@ def read_range(spark: SparkSession, wanted: TopicRange, *, headers: bool = False
         .option("startingOffsets", _offsets(wanted, wanted.starts, numbers))
         .option("endingOffsets", _offsets(wanted, wanted.ends, numbers))
         .option("includeHeaders", str(headers).lower())
-        .load()
     )
+    rows = (reader.schema(byte_headers_schema()) if headers and has_byte_names else reader).load()
     if wanted.from_ms is not None:
         rows = rows.where(F.unix_millis("timestamp") >= wanted.from_ms)
     if wanted.until_ms is not None:

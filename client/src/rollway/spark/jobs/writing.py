@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from urllib.parse import quote
 
@@ -110,7 +111,8 @@ def write_records(
     started = time.monotonic()
     topics = (target.topic,) if beside is None else (target.topic, beside)
     application = identity.application_id or f"rollway-spark-{uuid.uuid4().hex}"
-    job = client.begin_job(
+    begin = partial(
+        client.begin_job,
         application,
         identity.version or 0,
         mode="transactional",
@@ -119,29 +121,24 @@ def write_records(
         driver_id=uuid.uuid4().hex,
         once=identity.application_id is None,
     )
-    if job.state in COMMITTED_STATES:
-        check_loaded_into(client, job, target.topic, beside)
-        return Written(rows=0, seconds=time.monotonic() - started, job_id=job.job_id, is_repeated=True)
-
-    def how_far() -> str:
-        now = client.find_job(job.job_id)
-        facts = [f"{counted(now.rows, 'record')}, {format_bytes(now.size_bytes)}, {now.rows_per_second:,} a second"]
-        return ", ".join([each for each in (tasks_done(rows.sparkSession), *facts) if each])
-
-    writer = rows.write.format("rollway").options(**target.all_options())
-    if beside is None:
-        # The option would win over the column.
-        writer = writer.option("topic", target.topic)
-    writer = writer.option("jobId", job.job_id).mode("append")
     # Outermost: a job that is interrupted is aborted before anything is asked of the JVM again.
-    with active_session(rows.sparkSession):
-        try:
-            with _kept_open(client, job), progress.during(f"writing to {target}", how_far):
-                writer.save()
-        except BaseException:
-            with suppress(RollwayError):
-                client.abort_job(job.job_id)
-            raise
+    with active_session(rows.sparkSession), aborted_unless_done(client, begin) as job:
+        if job.state in COMMITTED_STATES:
+            check_loaded_into(client, job, target.topic, beside)
+            return Written(rows=0, seconds=time.monotonic() - started, job_id=job.job_id, is_repeated=True)
+
+        def how_far() -> str:
+            now = client.find_job(job.job_id)
+            facts = [f"{counted(now.rows, 'record')}, {format_bytes(now.size_bytes)}, {now.rows_per_second:,} a second"]
+            return ", ".join([each for each in (tasks_done(rows.sparkSession), *facts) if each])
+
+        writer = rows.write.format("rollway").options(**target.all_options())
+        if beside is None:
+            # The option would win over the column.
+            writer = writer.option("topic", target.topic)
+        writer = writer.option("jobId", job.job_id).mode("append")
+        with _kept_open(client, job), progress.during(f"writing to {target}", how_far):
+            writer.save()
     done = client.find_job(job.job_id)
     own = [each for each in done.partitions if each.topic == target.topic]
     return Written(
@@ -151,6 +148,26 @@ def write_records(
         job_id=job.job_id,
         partitions={each.partition: each.rows for each in own},
     )
+
+
+@contextmanager
+def aborted_unless_done(client: RollwayClient, begin: Callable[[], Job]) -> Iterator[Job]:
+    """Begin a job, and abort it if the block ends with an error: readers wait for a job that is left open.
+
+    An interrupt may come while the answer to ``begin`` is on its way. Asked again, for the same driver, the service
+    gives the job that it has begun.
+    """
+    job: Job | None = None
+    try:
+        job = begin()
+        yield job
+    except BaseException as error:
+        with suppress(RollwayError):
+            if job is None and isinstance(error, KeyboardInterrupt):
+                job = begin()
+            if job is not None and job.state not in COMMITTED_STATES:
+                client.abort_job(job.job_id)
+        raise
 
 
 @contextmanager

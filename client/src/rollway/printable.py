@@ -1,7 +1,7 @@
-"""Text of others on a line of its own: in logs, and on terminals.
+"""Text that comes from outside, on a line of its own: in logs, and on terminals.
 
-A line separator would begin a line that the service never wrote, an escape sequence would move the cursor of whoever
-reads the log, and a bidirectional override would show the text in another order than it has.
+A line separator would begin a line that this program never wrote. An escape sequence would move the cursor of the
+reader's terminal. A bidirectional override would show the text in another order than it has.
 """
 
 from __future__ import annotations
