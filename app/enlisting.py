@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ from storage.errors import InvalidPidMappingError, InvalidRecordError, InvalidTx
 from storage.file_names import PartitionName
 from storage.partition_log import AppendResult, PartitionLog
 from storage.topic_registry import refuse_internal
+
+_APPENDS_PER_TURN = 32
+"""Appends that begin in one turn of the loop: a small one to an idle writer is written there."""
 
 
 def transactional_id_of(broker: Broker, batches: Sequence[ValidBatch], named: str | None) -> str | None:
@@ -93,6 +97,8 @@ async def submit_appends(
                 outcomes[place] = error
     try:
         for place, append in enumerate(appends):
+            if place % _APPENDS_PER_TURN == _APPENDS_PER_TURN - 1:
+                await asyncio.sleep(0)
             if outcomes[place] is None:
                 outcomes[place] = _submit(broker, append, options, enlistment if place in wanted else None)
     finally:

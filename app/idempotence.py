@@ -7,7 +7,6 @@ batches answer a retry (spec E19). What is remembered of it is in the producer s
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +14,16 @@ from hashlib import blake2b
 
 from app.broker import Broker, ProduceOptions
 from app.http.problems import Problem, problem_for
-from app.partitioning import StickyPartitioner, rows_by_partition
+from app.partitioning import StickyPartitioner
 from app.pools import INLINE_BYTES_MAX, call_in
-from app.producing import ProduceOutcome, ProduceResultDocument, batches_of, produce
+from app.producing import (
+    ProduceOutcome,
+    ProduceResultDocument,
+    all_in_turns,
+    batches_of,
+    produce,
+    spread_records,
+)
 from app.stored_records import holds_same_records
 from app.translate import TIME_ABSENT, Encoding, ParsedRecords, parse_record_lines, parse_record_list
 from app.work_rooms import RequestWork
@@ -184,7 +190,7 @@ async def produce_keyed_to_topic(
     """
     topic = broker.topic(name)
     producer_id = key.stamp_for(name).producer_id
-    spread = rows_by_partition(parsed, name, len(topic.partitions), (), _ByRequestKey(producer_id))
+    spread = await spread_records(broker, name, parsed, (), _ByRequestKey(producer_id))
     stamp = key.stamp_for(name, spread)
     async with broker.turns.of_key(producer_id):
         for log in topic.partitions:
@@ -193,7 +199,7 @@ async def produce_keyed_to_topic(
                 # Found before anything is written: other records, or the topic has got more partitions since.
                 raise key_reused(log.name.partition)
         each = functools.partial(_produce_rows, broker, name, parsed, timed, options, stamp)
-        return await asyncio.gather(*(each(number, rows) for number, rows in spread.items()))
+        return await all_in_turns(each(number, rows) for number, rows in spread.items())
 
 
 async def _produce_rows(

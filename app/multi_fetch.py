@@ -164,7 +164,8 @@ async def _resolve(broker: Broker, access: Access, partitions: Sequence[FetchPar
         answer = PartitionAnswer(asked)
         try:
             name = finder.name_of(asked)
-            refusal = access.refusal(Operation.READ, topic_resource(name))
+            asked_as = None if asked.topic is not None else f"the topic with the id {asked.topic_id}"
+            refusal = access.refusal(Operation.READ, topic_resource(name), asked_as)
             if refusal is None:
                 answer.log = finder.log_of(name, asked)
             else:

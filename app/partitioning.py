@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Sequence
 
 from app.translate import ParsedRecords
@@ -13,20 +14,22 @@ STICKY_BYTES = 16 * 1024
 
 
 class StickyPartitioner:
-    """Where the keyless records of each topic go now."""
+    """Where the keyless records of each topic go now. Thread: any."""
 
     def __init__(self, source: random.Random | None = None) -> None:
+        self._lock = threading.Lock()
         self._random = source or random.Random()  # noqa: S311 - spreads load, keeps no secret
         self._current: dict[str, tuple[int, int]] = {}
 
     def take(self, topic: str, partitions: Sequence[int], size_bytes: int) -> int:
         """The partition for ``size_bytes`` of keyless records: one of ``partitions``, another after enough bytes."""
-        number, used_bytes = self._current.get(topic, (-1, 0))
-        if number not in partitions or used_bytes >= STICKY_BYTES:
-            others = [other for other in partitions if other != number] or list(partitions)
-            number, used_bytes = self._random.choice(others), 0
-        self._current[topic] = (number, used_bytes + size_bytes)
-        return number
+        with self._lock:
+            number, used_bytes = self._current.get(topic, (-1, 0))
+            if number not in partitions or used_bytes >= STICKY_BYTES:
+                others = [other for other in partitions if other != number] or list(partitions)
+                number, used_bytes = self._random.choice(others), 0
+            self._current[topic] = (number, used_bytes + size_bytes)
+            return number
 
     def forget(self, topic: str) -> None:
         """The topic was deleted."""
@@ -38,7 +41,7 @@ def rows_by_partition(
 ) -> dict[int, list[int]]:
     """The rows of ``parsed`` for each partition, in their order; a partition named may not exist.
 
-    All keyless rows of one request go to one of the ``online`` partitions.
+    All keyless rows of one request go to one of the ``online`` partitions. Thread: any, if ``sticky`` takes any.
     """
     if not len(parsed):
         return {}

@@ -6,6 +6,7 @@ waited for, so that a partition that fails or is slow holds up no other; parts o
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ _HIDES_LOG_START = frozenset({2, 3, 6, 10, 17, 18, 29, 53, 56})
 """Kafka codes whose failures do not tell where the log begins (spec A7; 29 and 53 tell nothing at all)."""
 
 _RECORD_ERRORS_MAX = 100
+
+_PARTS_PER_TURN = 8
+"""Parts that are made ready in one turn of the loop: each may be 64 KiB, or 2,000 records."""
 
 TRANSACTION_ABORTED = "transaction_aborted"
 """The code of parts that nothing is wrong with, when another was refused."""
@@ -156,6 +160,8 @@ async def produce_parts(
     outcomes = [PartOutcome(part) for part in request.parts]
     appends: dict[int, PartitionAppend] = {}
     for place, outcome in enumerate(outcomes):
+        if place % _PARTS_PER_TURN == _PARTS_PER_TURN - 1:
+            await asyncio.sleep(0)
         try:
             append = await _prepared(broker, access, request, outcome)
             if keyed is not None:
@@ -202,6 +208,8 @@ async def produce_parts_atomically(
     outcomes = [PartOutcome(part) for part in request.parts]
     appends: dict[int, PartitionAppend] = {}
     for place, outcome in enumerate(outcomes):
+        if place % _PARTS_PER_TURN == _PARTS_PER_TURN - 1:
+            await asyncio.sleep(0)
         try:
             append = await _prepared(broker, access, request, outcome)
             if any(batch.header.producer_id >= 0 for batch in append.batches):

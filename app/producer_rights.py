@@ -17,7 +17,6 @@ from app.access.operations import CLUSTER, Operation, transactional_id_resource
 from app.attempt_names import is_attempt
 from app.broker import Broker
 from app.enlisting import transactional_id_of
-from app.http.problems import Problem
 from schemas.names import INTERNAL_ID_PREFIX
 from storage.batch_validation import ValidBatch
 from storage.errors import InvalidPidMappingError
@@ -71,7 +70,7 @@ def check_producer(broker: Broker, access: Access, producer_id: int) -> None:
         return
     name = broker.transactions.name_of(producer_id) or broker.load_jobs.application_of(producer_id)
     if name is not None and (is_attempt(name) or not name.startswith(INTERNAL_ID_PREFIX)):
-        _require_write(access, name, f"producer {producer_id}")
+        _require_write(access, name, f"as producer {producer_id}")
     elif not access.allows(Operation.CLUSTER_ACTION, CLUSTER):
         raise InvalidPidMappingError(
             f"producer {producer_id} was not given to {access.principal}: POST /v1/producers gives ids"
@@ -80,11 +79,6 @@ def check_producer(broker: Broker, access: Access, producer_id: int) -> None:
 
 def _require_write(access: Access, name: str, shown: str | None = None) -> None:
     """Ask for the transactional id; who may not even see it is told what the request said, not whose that is."""
-    resource = transactional_id_resource(name)
-    refusal = access.refusal(Operation.WRITE, resource)
-    if refusal is None:
-        return
-    if shown is not None and not access.allows(Operation.DESCRIBE, resource):
-        detail = f"{access.principal} may not {Operation.WRITE} as {shown}"
-        raise Problem(refusal.status, refusal.code, detail, kafka_code=refusal.kafka_code)
-    raise refusal
+    refusal = access.refusal(Operation.WRITE, transactional_id_resource(name), shown)
+    if refusal is not None:
+        raise refusal

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,7 +15,7 @@ from app.broker import Broker, ProduceOptions
 from app.enlisting import submit_append
 from app.http import request_context
 from app.http.problems import Problem, problem_for
-from app.partitioning import rows_by_partition
+from app.partitioning import StickyPartitioner, rows_by_partition
 from app.pending_append import PendingAppend
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.record_batches import compresses, plain_batches, validated_batches
@@ -26,7 +27,13 @@ from storage.offsets import NO_TIMESTAMP
 from storage.partition_log import AppendResult, PartitionLog
 
 _PREPARED_AT_ONCE = 4
-"""Partitions of one request whose records are encoded at the same time, in threads that others want, too."""
+"""Groups of partitions of one request that are encoded at the same time, in threads that others want, too."""
+PARTITIONS_PER_TURN = 32
+"""Partitions of one request that are begun in one turn of the loop: each takes up to 100 microseconds."""
+_INLINE_RECORDS_MAX = 2_000
+"""More records than this leave the loop for a thread, however small they are."""
+
+Result = TypeVar("Result")
 
 
 class ProduceResultDocument(msgspec.Struct, gc=False):
@@ -130,6 +137,12 @@ async def plain_batches_of(
     return make() if len(body) <= INLINE_BYTES_MAX else await call_in(broker.pools.read, make)
 
 
+def _are_quick(parsed: ParsedRecords, rows: Sequence[int] | None = None) -> bool:
+    """Whether all these records, or these rows, are so few and small that the loop itself may work on them."""
+    chosen = range(len(parsed)) if rows is None else rows
+    return len(chosen) <= _INLINE_RECORDS_MAX and parsed.size_of(chosen) <= INLINE_BYTES_MAX
+
+
 async def batches_of(
     broker: Broker,
     log: PartitionLog,
@@ -149,8 +162,7 @@ async def batches_of(
     if rows is None:
         parsed.check_partition(log.name.partition)
     make = functools.partial(validated_batches, parsed, log.config, broker.now_ms(), rows, together=together)
-    size_bytes = sum(map(len, filter(None, parsed.values)))
-    is_quick = size_bytes <= INLINE_BYTES_MAX and not compresses(log.config)
+    is_quick = _are_quick(parsed, rows) and not compresses(log.config)
     return make() if is_quick else await call_in(broker.pools.read, make)
 
 
@@ -188,19 +200,21 @@ async def produce_to_topic(
     """
     topic = broker.topic(name)
     online = [log.name.partition for log in topic.partitions if log.offline_reason is None]
-    spread = rows_by_partition(parsed, name, len(topic.partitions), online, broker.sticky)
+    spread = await spread_records(broker, name, parsed, online, broker.sticky)
+    # Compressing takes its time: no partition waits for another's.
+    parts = _parts(spread, 1 if any(compresses(log.config) for log in topic.partitions[:1]) else PARTITIONS_PER_TURN)
     slots = asyncio.Semaphore(_PREPARED_AT_ONCE)
     outcomes: dict[int, _Begun | ProduceOutcome] = {}
     async with asyncio.TaskGroup() as group:
-        encoding = [
-            group.create_task(_encode(broker, name, number, parsed, rows, slots)) for number, rows in spread.items()
-        ]
+        encoding = [group.create_task(_encode(broker, name, part, parsed, slots)) for part in parts]
         for ready in asyncio.as_completed(encoding):
-            encoded = await ready
-            # Here and not in the task: what the quotas say belongs to the request.
-            outcomes[encoded.partition] = (
-                encoded if isinstance(encoded, ProduceOutcome) else _begin(broker, encoded, options)
-            )
+            for encoded in await ready:
+                # Here and not in the task: what the quotas say belongs to the request.
+                outcomes[encoded.partition] = (
+                    encoded if isinstance(encoded, ProduceOutcome) else _begin(broker, encoded, options)
+                )
+            # Another group may be ready as well: others have their turn before it.
+            await asyncio.sleep(0)
     begun = [outcomes[number] for number in spread]
     if options.acks == "0":
         broker.metrics.dropped_appends.inc(sum(isinstance(outcome, ProduceOutcome) for outcome in begun))
@@ -208,7 +222,53 @@ async def produce_to_topic(
             outcome if isinstance(outcome, ProduceOutcome) else ProduceOutcome(outcome.log.name.partition, None, None)
             for outcome in begun
         ]
-    return await asyncio.gather(*(_end(broker, outcome, options) for outcome in begun))
+    return await all_in_turns(_end(broker, outcome, options) for outcome in begun)
+
+
+async def spread_records(
+    broker: Broker, name: str, parsed: ParsedRecords, online: Sequence[int], sticky: StickyPartitioner
+) -> dict[int, list[int]]:
+    """The rows of ``parsed`` for each partition of the topic, in a thread when there is much to hash.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic.
+    """
+    count = len(broker.topic(name).partitions)
+    spread = functools.partial(rows_by_partition, parsed, name, count, online, sticky)
+    return spread() if _are_quick(parsed) else await call_in(broker.pools.read, spread)
+
+
+async def all_in_turns(work: Iterable[Awaitable[Result]]) -> list[Result]:
+    """What all of these give, in order. They begin a few at a time, with a turn of the loop for others in between."""
+    tasks: list[asyncio.Future[Result]] = []
+    try:
+        for each in work:
+            tasks.append(asyncio.ensure_future(each))
+            if len(tasks) % PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        raise
+    return await asyncio.gather(*tasks)
+
+
+_Part = list[tuple[int, list[int]]]
+"""Some partitions of a request with their rows."""
+
+
+def _parts(spread: dict[int, list[int]], count_max: int) -> Iterator[_Part]:
+    """All partitions in groups of at most ``count_max`` with few records, or of one."""
+    part: _Part = []
+    record_count = 0
+    for number, rows in spread.items():
+        if part and (len(part) == count_max or record_count + len(rows) > _INLINE_RECORDS_MAX):
+            yield part
+            part, record_count = [], 0
+        part.append((number, rows))
+        record_count += len(rows)
+    if part:
+        yield part
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,15 +288,43 @@ class _Begun:
 
 
 async def _encode(
-    broker: Broker, name: str, number: int, parsed: ParsedRecords, rows: list[int], slots: asyncio.Semaphore
-) -> _Encoded | ProduceOutcome:
-    try:
-        log = broker.partition(name, number)
-        async with slots:
-            batches = await batches_of(broker, log, parsed, None if len(rows) == len(parsed) else rows)
-    except (StorageError, Problem) as error:
-        return ProduceOutcome(number, None, problem_for(error))
-    return _Encoded(log, batches)
+    broker: Broker, name: str, part: _Part, parsed: ParsedRecords, slots: asyncio.Semaphore
+) -> list[_Encoded | ProduceOutcome]:
+    """The batches of some partitions, made in a thread when they are large; of each its batches or why not."""
+    encoded: list[_Encoded | ProduceOutcome] = []
+    async with slots:
+        logs: list[tuple[PartitionLog, list[int] | None]] = []
+        for number, rows in part:
+            try:
+                log = broker.partition(name, number)
+            except StorageError as error:
+                encoded.append(ProduceOutcome(number, None, problem_for(error)))
+            else:
+                logs.append((log, None if len(rows) == len(parsed) else rows))
+        make = functools.partial(_encode_each, logs, parsed, broker.now_ms())
+        all_rows = list(itertools.chain.from_iterable(rows for _, rows in part))
+        is_quick = _are_quick(parsed, all_rows) and not any(compresses(log.config) for log, _ in logs)
+        made = make() if is_quick else await call_in(broker.pools.read, make)
+    for (log, _), batches in zip(logs, made, strict=True):
+        if isinstance(batches, Exception):
+            encoded.append(ProduceOutcome(log.name.partition, None, problem_for(batches)))
+        else:
+            encoded.append(_Encoded(log, batches))
+    return encoded
+
+
+def _encode_each(
+    logs: Sequence[tuple[PartitionLog, list[int] | None]], parsed: ParsedRecords, now_ms: int
+) -> list[list[ValidBatch] | StorageError | Problem]:
+    made: list[list[ValidBatch] | StorageError | Problem] = []
+    for log, rows in logs:
+        try:
+            if rows is None:
+                parsed.check_partition(log.name.partition)
+            made.append(validated_batches(parsed, log.config, now_ms, rows))
+        except (StorageError, Problem) as error:
+            made.append(error)
+    return made
 
 
 def _begin(broker: Broker, encoded: _Encoded, options: ProduceOptions) -> _Begun | ProduceOutcome:

@@ -22,9 +22,14 @@ from starlette.types import Receive, Scope, Send
 
 from app.broker import Broker, ProduceOptions
 from app.http.problems import Problem, problem_for
-from app.partitioning import rows_by_partition
 from app.pools import INLINE_BYTES_MAX, call_in
-from app.producing import ProduceFailureDocument, batches_of, plain_batches_of, result_document
+from app.producing import (
+    ProduceFailureDocument,
+    batches_of,
+    plain_batches_of,
+    result_document,
+    spread_records,
+)
 from app.translate import Encoding, ParsedRecords, encode_document, parse_record_lines
 from storage.batch_validation import ValidBatch
 from storage.errors import ShuttingDownError, StorageError, let_go_of_frames
@@ -243,7 +248,7 @@ class RecordStream:
                 await self._submit(log, batches)
                 return
         parsed = await self._parse(block, self._broker.now_ms())
-        for number, rows in self._spread(parsed).items():
+        for number, rows in (await self._spread(parsed)).items():
             log = self._broker.partition(self._topic, number)
             await self._submit(log, await batches_of(self._broker, log, parsed, rows, together=False))
 
@@ -276,14 +281,14 @@ class RecordStream:
             outcome = asyncio.ensure_future(self._broker.outcome_of(pending, self._options))
             self._in_flight.append(_InFlight(log, outcome))
 
-    def _spread(self, parsed: ParsedRecords) -> dict[int, list[int] | None]:
+    async def _spread(self, parsed: ParsedRecords) -> dict[int, list[int] | None]:
         if not len(parsed):
             return {}
         if self._partition is not None:
             return {self._partition: None}
         partitions = self._broker.topic(self._topic).partitions
         online = [log.name.partition for log in partitions if log.offline_reason is None]
-        return {**rows_by_partition(parsed, self._topic, len(partitions), online, self._broker.sticky)}
+        return {**await spread_records(self._broker, self._topic, parsed, online, self._broker.sticky)}
 
     @property
     def _in_flight_max(self) -> int:

@@ -130,7 +130,12 @@ def read_model(model: type[Model], body: bytes | bytearray) -> Model:
 
 
 def faults_of_model(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
-    """The faults pydantic found in what was to be a ``model``, in our terms: the first of them."""
+    """The faults pydantic found in what was to be a ``model``, in our terms: the first of them.
+
+    All are made to have the first, so that of very many none is shown.
+    """
+    if (count := error.error_count()) > _FAULTS_READ_MAX:
+        return [Fault("", "invalid_value", f"{count} faults are too many to list; send fewer entries at a time")]
     faults = []
     for found in error.errors(include_url=False, include_input=False)[:_FAULTS_SHOWN_MAX]:
         code = _PYDANTIC_CODES.get(
@@ -226,6 +231,8 @@ def _pointer(steps: Iterable[str | int]) -> str:
 
 _ENCODER = msgspec.json.Encoder()
 _ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+# As many take some 100 ms.
+_FAULTS_READ_MAX = 30_000
 _TRUNCATED = "Input data was truncated"
 _PYDANTIC_CODES = {
     "missing": "missing",

@@ -110,8 +110,17 @@ class ParsedRecords:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all keys and values."""
-        return sum(map(len, filter(None, self.keys))) + sum(map(len, filter(None, self.values)))
+        """Bytes of all keys, values and headers, with a character of a header's name for a byte."""
+        return self.size_of(range(len(self)))
+
+    def size_of(self, rows: Sequence[int]) -> int:
+        """As ``size_bytes``, of these rows alone."""
+        size = 0
+        for column in (self.keys, self.values):
+            size += sum(len(column[row] or b"") for row in rows)
+        if self.headers is not None:
+            size += sum(len(name) + len(value or b"") for row in rows for name, value in self.headers[row])
+        return size
 
     def check_partition(self, number: int) -> None:
         """Records that name a partition name this one, which the request is for.

@@ -89,10 +89,11 @@ class Access:
         """Whether it may see that there is this topic."""
         return self.allows(Operation.DESCRIBE, topic_resource(topic))
 
-    def refusal(self, operation: Operation, resource: Resource) -> Problem | None:
+    def refusal(self, operation: Operation, resource: Resource, asked_as: str | None = None) -> Problem | None:
         """``None`` when it may, else the 403 with Kafka's code: 29 topic, 30 group, 31 cluster, 53 transactional id.
 
-        The same whether the resource exists or not (spec A2, D3).
+        The same whether the resource exists or not (spec A2, D3). ``asked_as`` is what the request calls it, where that
+        is not its name: ``the topic with the id ...``. Who may not DESCRIBE the resource is not told its name.
         """
         if self.allows(operation, resource):
             if audit.isEnabledFor(logging.DEBUG):
@@ -100,9 +101,12 @@ class Access:
             return None
         self._refused.setdefault((operation, resource.kind), {})[shown_name(resource.name)] = None
         code, kafka_code = _REFUSALS[resource.kind]
-        what = (
-            "the cluster" if resource.kind is ResourceKind.CLUSTER else f"{resource.kind} {shown_name(resource.name)!r}"
-        )
+        if resource.kind is ResourceKind.CLUSTER:
+            what = "the cluster"
+        elif asked_as is not None and not self.allows(Operation.DESCRIBE, resource):
+            what = asked_as
+        else:
+            what = f"{resource.kind} {shown_name(resource.name)!r}"
         return Problem(403, code, f"{self.principal} may not {operation} {what}", kafka_code=kafka_code)
 
     def write_audit(self) -> None:
@@ -116,13 +120,13 @@ class Access:
             more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
             audit.info("denied %s on %s%s to %s", operation, ", ".join(listed), more, self.principal)
 
-    def require(self, operation: Operation, resource: Resource) -> None:
-        """Return when it may.
+    def require(self, operation: Operation, resource: Resource, asked_as: str | None = None) -> None:
+        """Return when it may; ``asked_as`` as in ``refusal``.
 
         Raises:
             Problem: 403; for a topic that it may not even describe, the 404 of a topic that does not exist.
         """
-        refusal = self.refusal(operation, resource)
+        refusal = self.refusal(operation, resource, asked_as)
         if refusal is None:
             return
         self.write_audit()

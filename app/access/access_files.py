@@ -19,10 +19,15 @@ from storage.file_names import TEMPORARY_SUFFIX
 from storage.file_system import FileSystem, read_file, write_file_atomically
 
 _VERSION = 1
-_FILE_BYTES_MAX = 32 * 1024 * 1024
+FILE_BYTES_MAX = 32 * 1024 * 1024
+"""A longer file is not read, and so never written: the service would not start again."""
 _KEYS, _TOKENS, _ACLS = "keys", "tokens", "acls"
 
 Entry = TypeVar("Entry")
+
+
+class FullError(Exception):
+    """A file would be longer than ``FILE_BYTES_MAX``. It was not written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +63,19 @@ class AccessFiles:
         )
 
     def save_keys(self, keys: Iterable[Key]) -> None:
-        """Replace the keys. Durable: on return."""
+        """Replace the keys. Durable: on return.
+
+        Raises:
+            FullError, OSError: the old ones are there.
+        """
         self._write(_KEYS, [_credential_document(key) for key in keys])
 
     def save_tokens(self, tokens: Iterable[Token]) -> None:
-        """Replace the tokens. Durable: on return."""
-        documents = [
-            {
-                **_credential_document(token),
-                "issuer_key": token.issuer_key,
-                "grants": [
-                    {"operation": grant.operation.value, **_pattern_document(grant.pattern)} for grant in token.grants
-                ],
-            }
-            for token in tokens
-        ]
-        self._write(_TOKENS, documents)
+        """Replace the tokens. Durable: on return. Raises as ``save_keys``."""
+        self._write(_TOKENS, [_token_document(token) for token in tokens])
 
     def save_acls(self, acls: Iterable[Acl]) -> None:
-        """Replace the ACLs. Durable: on return."""
+        """Replace the ACLs. Durable: on return. Raises as ``save_keys``."""
         documents = [
             {
                 "principal": acl.principal,
@@ -92,10 +91,12 @@ class AccessFiles:
         return self.directory / f"{name}.json"
 
     def _write(self, name: str, entries: list[dict[str, Any]]) -> None:
+        content = dump_checked({"version": _VERSION, name: entries})
+        if len(content) > FILE_BYTES_MAX:
+            raise FullError(f"{self._path_of(name)} would have {len(content)} bytes")
         if not self._file_system.is_directory(self.directory):
             self._file_system.make_directory(self.directory)
             self._file_system.sync_directory(self.directory.parent)
-        content = dump_checked({"version": _VERSION, name: entries})
         write_file_atomically(self._file_system, self._path_of(name), content)
 
     def _read(self, name: str, parse: Callable[[dict[str, Any]], Entry]) -> list[Entry]:
@@ -106,7 +107,7 @@ class AccessFiles:
         if not self._file_system.exists(path):
             return []
         try:
-            content = parse_checked(read_file(self._file_system, path, _FILE_BYTES_MAX), frozenset({"version", name}))
+            content = parse_checked(read_file(self._file_system, path, FILE_BYTES_MAX), frozenset({"version", name}))
             if content["version"] != _VERSION:
                 raise ValueError(f"version {content['version']!r} is not {_VERSION}")
             return [parse(entry) for entry in content[name]]
@@ -114,6 +115,19 @@ class AccessFiles:
             raise CorruptionError(
                 f"{path} is damaged: {error}. Restore it from a backup, or move it away to start without its {name}"
             ) from error
+
+
+def size_of_tokens(tokens: Iterable[Token]) -> int:
+    """The bytes that these tokens take in their file, about."""
+    return len(dump_checked({_TOKENS: [_token_document(token) for token in tokens]}))
+
+
+def _token_document(token: Token) -> dict[str, Any]:
+    return {
+        **_credential_document(token),
+        "issuer_key": token.issuer_key,
+        "grants": [{"operation": grant.operation.value, **_pattern_document(grant.pattern)} for grant in token.grants],
+    }
 
 
 def _pattern_document(pattern: Pattern) -> dict[str, str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from app.access.access import ANONYMOUS
-from app.access.access_files import AccessFiles
+from app.access.access_files import FILE_BYTES_MAX, AccessFiles, FullError, size_of_tokens
 from app.access.acls import Acl, Acls
 from app.access.credentials import (
     KEY_PREFIX,
@@ -37,6 +38,9 @@ ACCESS_DIRECTORY = "access"
 KEYS_MAX = 10_000
 TOKENS_MAX = 10_000
 ACLS_MAX = 10_000
+TOKENS_OF_ONE_MAX = 1_000
+TOKENS_OF_ONE_BYTES_MAX = 4 * 1024 * 1024
+"""What the tokens of one principal take in their file, at most: whoever may make tokens leaves room for others."""
 GRANTS_MAX = 100
 TOKEN_LIFETIME_MS_MAX = 366 * 86_400_000
 DESCRIPTION_LENGTH_MAX = 200
@@ -127,7 +131,8 @@ class AccessRegistry:
         return token.issuer_key is None or self.is_key_good(token.issuer_key)
 
     def _set_keys(self, keys: dict[str, Key]) -> None:
-        self._files.save_keys(keys.values())
+        with _room_for("keys"):
+            self._files.save_keys(keys.values())
         self.keys = keys
 
     # Tokens
@@ -144,7 +149,8 @@ class AccessRegistry:
         """Make a token for some of what ``principal`` may do; the second value is the whole token.
 
         Raises:
-            AccessChangeError: it would be wider than its issuer, live too long, or there are too many.
+            AccessChangeError: it would be wider than its issuer, live too long, or there are too many: of this
+                principal, or of all.
             OSError: the disk refused.
         """
         self._check_times(description, expires_ms)
@@ -171,8 +177,19 @@ class AccessRegistry:
         token = Token(
             new_number(), principal, hash_secret(secret), now_ms, expires_ms, description, issuer_key, tuple(grants)
         )
+        self._check_share(token, alive.values())
         self._set_tokens({**alive, token.number: token})
         return token, written(TOKEN_PREFIX, token.number, secret)
+
+    def _check_share(self, made: Token, alive: Iterable[Token]) -> None:
+        own = [made, *(token for token in alive if token.principal == made.principal)]
+        if len(own) > TOKENS_OF_ONE_MAX:
+            raise AccessChangeError(f"{made.principal} has {TOKENS_OF_ONE_MAX} tokens already; revoke some")
+        if size_of_tokens(own) > TOKENS_OF_ONE_BYTES_MAX:
+            raise AccessChangeError(
+                f"the tokens of {made.principal} would take more than {TOKENS_OF_ONE_BYTES_MAX} bytes; revoke some, or "
+                "name fewer resources: a prefix does the work of many"
+            )
 
     def revoke_token(self, number: str) -> Token | None:
         """Forget a token; ``None`` when there is none.
@@ -186,7 +203,8 @@ class AccessRegistry:
         return token
 
     def _set_tokens(self, tokens: dict[str, Token]) -> None:
-        self._files.save_tokens(tokens.values())
+        with _room_for("tokens"):
+            self._files.save_tokens(tokens.values())
         self.tokens = tokens
 
     # ACLs
@@ -224,7 +242,8 @@ class AccessRegistry:
         return removed
 
     def _set_acls(self, acls: frozenset[Acl]) -> None:
-        self._files.save_acls(acls)
+        with _room_for("ACLs"):
+            self._files.save_acls(acls)
         self.acls = Acls(acls, self.acls.super_users)
 
     def _check_times(self, description: str, expires_ms: int | None) -> None:
@@ -234,6 +253,17 @@ class AccessRegistry:
             )
         if expires_ms is not None and expires_ms <= self.now_ms():
             raise AccessChangeError("it would have expired already", "expires_at")
+
+
+@contextmanager
+def _room_for(what: str) -> Iterator[None]:
+    """Say of a file that would be too long that there is too much in it."""
+    try:
+        yield
+    except FullError:
+        raise AccessChangeError(
+            f"all {what} together would be longer than the {FILE_BYTES_MAX} bytes that a start reads; remove some"
+        ) from None
 
 
 def check_acl(acl: Acl) -> None:

@@ -134,6 +134,18 @@ def document_of(response: httpx.Response) -> Document:
     return document
 
 
+def members_of(document: Document, name: str) -> list[Document]:
+    """The objects that ``document`` lists.
+
+    Raises:
+        AnswerError: it lists none, or something else.
+    """
+    members = document[name]
+    if not isinstance(members, list) or not all(isinstance(member, Document) for member in members):
+        raise AnswerError(f"The answer has no list of objects as {name!r}; is this the address of a Rollway service?")
+    return members
+
+
 def _parsed(response: httpx.Response, **options: Any) -> Any:
     if unpaired_surrogates(response.content):
         raise ValueError("an unpaired surrogate, which no command could print")
@@ -244,8 +256,8 @@ class Session:
         cursor = ""
         while True:
             page = self.get(path, {**params, **({"start_after": cursor} if cursor else {})})
-            listed += page["data"]
-            cursor = page.get("next_cursor") or ""
+            listed += members_of(page, "data")
+            cursor = str(page.get("next_cursor") or "")
             if not cursor:
                 return listed
             if cursor in cursors:
@@ -283,7 +295,13 @@ class Session:
 
     def partition_numbers(self, topic: str) -> list[int]:
         """The topic's partitions. Raises as ``get``."""
-        return [int(entry["partition"]) for entry in self.get(topic_path(topic))["partitions"]]
+        members = members_of(self.get(topic_path(topic)), "partitions")
+        try:
+            return [int(member["partition"]) for member in members]
+        except (ValueError, TypeError):
+            raise AnswerError(
+                f"The answer has partitions of {topic} without a number; is this the address of a Rollway service?"
+            ) from None
 
 
 @contextmanager

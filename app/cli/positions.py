@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 import typer
 
 from app.cli import options
+from app.cli.command_errors import AnswerError
 from app.cli.http_session import open_session
 from app.cli.rendering import plural, print_json, print_table, say
 
@@ -21,11 +22,14 @@ def _path(group_id: str) -> str:
 
 
 def _rows(document: dict[str, Any]) -> list[tuple[str, int, int]]:
-    return [
-        (topic, int(partition), offset)
-        for topic, offsets in document["positions"].items()
-        for partition, offset in offsets.items()
-    ]
+    try:
+        return [
+            (topic, int(partition), offset)
+            for topic, offsets in document["positions"].items()
+            for partition, offset in offsets.items()
+        ]
+    except (ValueError, AttributeError):
+        raise AnswerError("The answer's positions are none; is this the address of a Rollway service?") from None
 
 
 @commands.command("show")

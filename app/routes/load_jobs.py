@@ -60,7 +60,7 @@ def _job(broker: Broker, access: Access, operation: Operation, job_id: str) -> L
         Problem: job_not_found, or 403.
     """
     job = broker.load_jobs.find(job_id)
-    access.require(operation, transactional_id_resource(job.application_id))
+    access.require(operation, transactional_id_resource(job.application_id), f"load job {job_id!r}")
     return job
 
 

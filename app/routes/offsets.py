@@ -8,12 +8,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.needs import AccessOf, asks, needs
 from app.access.operations import Operation, ResourceKind
-from app.answers import combined_problem, request_body
+from app.answers import combined_problem, json_answer, request_body
 from app.dependencies import BrokerOf, CurrentLeaderEpoch, IsolationParameter, LogOf, json_body
 from app.documented_problems import BODY, EPOCH, NAMED, problems
 from app.http.problems import instance_of
 from app.offset_lookup import find_offset, find_offsets
 from app.paths import OFFSETS, PARTITION_OFFSETS
+from app.translate import encode_document
 from schemas.offsets import OffsetAnswer, OffsetQueries, OffsetResults, TimeOrPlaceParameter
 
 router = APIRouter(tags=["offsets"])
@@ -44,6 +45,7 @@ async def get_offset(
     OFFSETS,
     operation_id="findOffsets",
     summary="Find many offsets by time",
+    response_model=OffsetResults,
     responses={
         207: {"model": OffsetResults, "description": "Some questions have no answer; each has a result or an error."},
         **problems(*BODY, *NAMED, *EPOCH, "offset_not_available", "stored_data_corrupt"),
@@ -55,16 +57,14 @@ async def get_offset(
 @asks(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def find_many_offsets(
     request: Request,
-    response: Response,
     broker: BrokerOf,
     access: AccessOf,
     questions: Annotated[OffsetQueries, Depends(json_body(OffsetQueries))],
-) -> OffsetResults:
+) -> Response:
     """One answer for each question, in their order. When all fail, the first error is the answer."""
     results, failures = await find_offsets(
         broker, access, questions.queries, instance_of(request.scope), questions.isolation
     )
     if None not in failures:
-        raise combined_problem(failures, [result.model_dump() for result in results])
-    response.status_code = 207 if any(failures) else 200
-    return OffsetResults(results=results)
+        raise combined_problem(failures, results)
+    return json_answer(encode_document({"results": results}), status=207 if any(failures) else 200)

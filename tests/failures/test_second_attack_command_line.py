@@ -63,6 +63,8 @@ def answering(content_type: str, body: bytes) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
+            # What is left unread at the end resets the connection, which may take the answer with it.
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self.send_response(200)
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))

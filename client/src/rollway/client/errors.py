@@ -117,12 +117,16 @@ class OffsetOutOfRangeError(ProblemError):
     @property
     def log_start_offset(self) -> int:
         """The first readable offset; -1 where the service does not say it."""
-        return int(self.problem.get("log_start_offset", -1))
+        return self._offset("log_start_offset")
 
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record gets; -1 where the service does not say it."""
-        return int(self.problem.get("log_end_offset", -1))
+        return self._offset("log_end_offset")
+
+    def _offset(self, name: str) -> int:
+        value = self.problem.get(name)
+        return value if type(value) is int else -1
 
 
 _BY_CODE: dict[str, type[ProblemError]] = {

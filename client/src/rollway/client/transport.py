@@ -31,7 +31,7 @@ from urllib3.exceptions import (
 from rollway.client.errors import InvalidAnswerError, ProblemError, RollwayError, ServiceUnavailableError, problem_error
 from rollway.client.settings import ClientSettings
 from rollway.client.silence import Silence
-from rollway.client.whole_answers import WholeAnswers, check_length
+from rollway.client.whole_answers import WholeAnswers, check_head
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -189,12 +189,12 @@ class Transport:
             body=body,  # type: ignore[arg-type]  # memoryviews are sent as bytes are
             headers=sent,
             redirect=False,
+            preload_content=False,
             timeout=urllib3.Timeout(
                 connect=settings.connect_timeout_ms / 1_000, read=(settings.read_timeout_ms + wait_ms) / 1_000
             ),
         )
-        content = response.data
-        check_length(response)
+        content = _content_of(response)
         throttle_ms = _number(response.headers.get("Throttle-Time-Ms"))
         if throttle_ms:
             self._muted_until = self._clock() + min(throttle_ms, WAIT_MS_MAX) / 1_000
@@ -218,6 +218,22 @@ class Transport:
             "retry_after_ms": None if seconds is None else seconds * 1_000,
         }
         return problem_error(url, status, problem)
+
+
+def _content_of(response: urllib3.BaseHTTPResponse) -> bytes:
+    """All of an answer's content; its connection is kept, or closed when there is no knowing what else comes.
+
+    Raises:
+        HTTPError: it is cut, or cannot be had.
+    """
+    try:
+        check_head(response)
+        return response.data
+    except BaseException:
+        response.close()
+        raise
+    finally:
+        response.release_conn()
 
 
 def _number(text: str | None) -> int | None:

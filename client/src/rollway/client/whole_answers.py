@@ -7,6 +7,7 @@ with a shorter number in a header, or without records; here it is an error like 
 from __future__ import annotations
 
 import http.client
+import re
 from typing import Any
 
 import urllib3
@@ -14,19 +15,41 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ProtocolError
 
+HEAD_LINES_MAX = 1_000
+"""Lines of an answer's head and of the interim ones before it; Python's client takes 100 headers in each."""
 _WITHOUT_CONTENT = frozenset({204, 304})
+_LENGTH = re.compile(r"[0-9]{1,19}", re.ASCII)
+LENGTH_MAX = 2**32 - 1
+"""A longer answer than any of the service is none of it. Memory for it is asked for at once."""
 
 
-def check_length(response: urllib3.BaseHTTPResponse) -> None:
-    """Refuse an answer that ends where the connection does: nobody knows whether that is its end.
+def check_head(response: urllib3.BaseHTTPResponse) -> None:
+    """Refuse an answer whose end only the connection tells, as nobody knows whether that is its end; and one whose
+    content cannot be had. Call it before the content is read.
 
     Raises:
-        ProtocolError: it says no length and does not come in chunks.
+        ProtocolError: it comes neither in chunks nor with one length, or is encoded in a way nobody asked for.
     """
     headers = response.headers
-    has_end = "Content-Length" in headers or "Transfer-Encoding" in headers
-    if not has_end and response.status not in _WITHOUT_CONTENT:
-        raise ProtocolError("the answer does not say where it ends")
+    transfer_coding = headers.get("Transfer-Encoding")
+    if transfer_coding is not None:
+        # Any other than this alone, also before it, leaves the chunks in the content, or ends with the connection.
+        if transfer_coding.strip().lower() != "chunked":
+            raise ProtocolError(f"the answer has the transfer coding {_shown(transfer_coding)}")
+    elif response.status not in _WITHOUT_CONTENT:
+        lengths = {each.strip() for each in headers.get("Content-Length", "").split(",")}
+        length = lengths.pop()
+        if lengths or _LENGTH.fullmatch(length) is None:
+            raise ProtocolError("the answer does not say where it ends")
+        if int(length) > LENGTH_MAX:
+            raise ProtocolError(f"the answer has {length} bytes, which is more than any of the service")
+    content_coding = headers.get("Content-Encoding", "identity").strip().lower()
+    if content_coding != "identity" and content_coding not in urllib3.HTTPResponse.CONTENT_DECODERS:
+        raise ProtocolError(f"the answer has the content coding {_shown(content_coding)}, which was not asked for")
+
+
+def _shown(text: str) -> str:
+    return ascii(text[:60])
 
 
 class _WholeLines:
@@ -34,8 +57,13 @@ class _WholeLines:
 
     def __init__(self, file: Any) -> None:
         self._file = file
+        self._left = HEAD_LINES_MAX
 
     def readline(self, limit: int = -1) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            # Python's client takes as many 100 Continue as come.
+            raise http.client.HTTPException("the answer's head does not end")
         line: bytes = self._file.readline(limit)
         if not line.endswith(b"\n") and len(line) != limit:
             raise http.client.RemoteDisconnected("the connection broke before the answer" if not line else _CUT)

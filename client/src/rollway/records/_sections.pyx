@@ -15,7 +15,7 @@ Thread: any. Large sections are read and written without the interpreter's lock.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_New
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 import numpy as np
@@ -656,3 +656,43 @@ def write_lists(list timestamps not None, list keys not None, list values not No
         memcpy(target, block.data, block.size)
         target += block.size
     return section
+
+
+# Hashing
+
+
+cdef uint32_t murmur2_of(const uint8_t* data, int64_t size) noexcept nogil:
+    """See ``partitioner.murmur2``."""
+    cdef uint32_t digest = 0x9747B28Cu ^ <uint32_t>size
+    cdef uint32_t word
+    while size >= 4:
+        word = data[0] | (<uint32_t>data[1] << 8) | (<uint32_t>data[2] << 16) | (<uint32_t>data[3] << 24)
+        word *= 0x5BD1E995u
+        digest = (digest * 0x5BD1E995u) ^ ((word ^ (word >> 24)) * 0x5BD1E995u)
+        data += 4
+        size -= 4
+    if size > 0:
+        if size == 3:
+            digest ^= <uint32_t>data[2] << 16
+        if size >= 2:
+            digest ^= <uint32_t>data[1] << 8
+        digest = (digest ^ data[0]) * 0x5BD1E995u
+    digest = (digest ^ (digest >> 13)) * 0x5BD1E995u
+    return digest ^ (digest >> 15)
+
+
+def hash_strings(column):
+    """The murmur2 hash of each byte string of a column, a null's being that of no bytes; see ``partitioner``."""
+    cdef Strings strings = Strings(column)
+    cdef Content content
+    cdef Py_ssize_t place
+    cdef bint is_sound = True
+    array = np.empty(strings.count, dtype=np.uint32)
+    cdef uint32_t[::1] digests = array
+    with nogil:
+        for place in range(strings.count):
+            if not strings.take(place, &content):
+                is_sound = False
+                break
+            digests[place] = murmur2_of(content.data, content.size if content.size > 0 else 0)
+    return array if is_sound else None

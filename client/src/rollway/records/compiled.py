@@ -1,4 +1,4 @@
-"""Sections of records in C, where the package was installed with a compiler; otherwise in Python, with the same result.
+"""Sections of records and hashes of keys in C, where the package was installed with a compiler; otherwise in Python.
 
 Bytes, answers and errors are those of the ways in Python, which are also who says what is wrong with bytes that are.
 ``ROLLWAY_PURE_PYTHON=1`` in the environment does without the compiled way.
@@ -14,7 +14,7 @@ from typing import Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from rollway.records.columns import RecordColumns
+from rollway.records.columns import BinaryColumn, RecordColumns
 
 PURE_PYTHON_VARIABLE = "ROLLWAY_PURE_PYTHON"
 
@@ -47,6 +47,9 @@ class CompiledSections(Protocol):
         header_blocks: list[bytes] | None,
     ) -> bytes | None:
         """The same, of lists; ``OverflowError`` for a timestamp that is no int64."""
+
+    def hash_strings(self, column: BinaryColumn) -> npt.NDArray[np.uint32] | None:
+        """The murmur2 hash of each byte string, a null's being that of no bytes."""
 
 
 def load(name: str) -> ModuleType | None:
