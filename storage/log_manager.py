@@ -460,7 +460,8 @@ class LogManager:
         """Write the recovery points and the log start offsets of all partitions (spec E25)."""
         logs = self._logs()
         self._checkpoints.write_recovery_points({log.name: log.recovery_point for log in logs})
-        snapshots = {log.name: log.snapshot for log in logs}
+        # Where a damaged log begins now is no start that somebody chose: its first segments may be lost, and come back.
+        snapshots = {log.name: log.snapshot for log in logs if not log.damage}
         self._checkpoints.raise_log_starts(
             {name: snapshot.log_start_offset for name, snapshot in snapshots.items()},
             {name: snapshot.base_offsets[0] for name, snapshot in snapshots.items()},
