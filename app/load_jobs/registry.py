@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import heapq
 import itertools
 import logging
 import secrets
@@ -24,6 +23,7 @@ from app.load_jobs.progress import Attempt, is_row_count, loaded_by, rows_of
 from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob
 from app.load_jobs.store import Activity, JobLimits, JobStore, newest_first
 from app.pending_append import PendingAppend
+from app.piecewise import smallest
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.logs import Logs
 from storage.batch_validation import ValidBatch
@@ -165,12 +165,14 @@ class LoadJobs:
             raise refusals.not_found(job_id)
         return job
 
-    def page(self, is_shown: Callable[[LoadJob], bool], after: tuple[int, str] | None, limit: int) -> list[LoadJob]:
+    async def page(
+        self, is_shown: Callable[[LoadJob], bool], after: tuple[int, str] | None, limit: int
+    ) -> list[LoadJob]:
         """The first ``limit`` jobs that are shown, the newest first, behind the one begun at a time with an id."""
-        shown = filter(is_shown, self._store.table)
+        jobs: Iterable[LoadJob] = self._store.table
         if after is not None:
-            shown = (job for job in shown if newest_first(job) > (-after[0], after[1]))  # type: ignore[assignment]
-        return heapq.nsmallest(limit, shown, key=newest_first)
+            jobs = (job for job in jobs if newest_first(job) > (-after[0], after[1]))
+        return await smallest(jobs, limit, newest_first, is_shown)
 
     def open_count(self) -> int:
         """Jobs that are not over."""

@@ -142,7 +142,7 @@ async def list_jobs(
         return is_wanted and access.allows(Operation.DESCRIBE, transactional_id_resource(job.application_id))
 
     begun_ms, _, job_id = start_after.partition(".")
-    page = broker.load_jobs.page(is_shown, (int(begun_ms), job_id) if start_after else None, limit + 1)
+    page = await broker.load_jobs.page(is_shown, (int(begun_ms), job_id) if start_after else None, limit + 1)
     has_more = len(page) > limit
     data: list[Job] = [summarise_job(broker, job) for job in page[:limit]]
     cursor = f"{data[-1].begin_timestamp}.{data[-1].job_id}" if has_more else None

@@ -14,13 +14,14 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 from app.attempt_names import is_attempt
 from app.http.problems import Problem
+from app.piecewise import pieces, smallest
 from app.transactions import state
 from app.transactions.attempts import Attempts
 from app.transactions.duplicates import find_duplicates
 from app.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.transactions.logs import Logs
 from app.transactions.markers import RETRY_MS_MAX, MarkerWriter
-from app.transactions.pool import ProducerPool
+from app.transactions.pool import ProducerPool, is_pooled
 from app.transactions.sessions import Enlistment, Session
 from app.transactions.state import ProducerIdentity, Transaction, TransactionState, TransactionTable
 from app.transactions.state_log import StateLog
@@ -42,6 +43,10 @@ from storage.partition_log import AppendResult
 logger = logging.getLogger(__name__)
 
 _WAITS_SHOWN_MAX = 100
+EXPIRED_COUNT = 5_000
+"""Transactional ids that are forgotten before timeouts are looked at again."""
+WRITTEN_COUNT = 64
+"""Transactions that are written again in one turn of the loop."""
 
 
 class EndsLaterError(ShuttingDownError):
@@ -95,6 +100,21 @@ class TransactionCoordinator:
             self._table.restore(transaction)
             if transaction.is_ending:
                 self._begin_ending(transaction.transactional_id)
+            elif transaction.is_ongoing and is_pooled(transaction.transactional_id):
+                name = transaction.transactional_id
+                self._turns.spawn(self._abort_left(name), f"aborting what {name!r} left")
+
+    async def _abort_left(self, name: str) -> None:
+        """Abort a transaction of the process before, which was its producer: readers need not wait for its timeout."""
+        try:
+            await self._turns.in_turn(name, functools.partial(self._fence, name))
+        except (StorageError, Problem) as error:
+            logger.warning("the transaction of %r is left to its timeout: %s", name, error)
+
+    async def _fence(self, name: str, session: Session) -> None:
+        transaction = self._table.find(name)
+        if transaction is not None and transaction.is_ongoing:
+            await self._decide(session, state.fence(transaction, self._logs.now_ms()))
 
     async def close(self) -> None:
         """Take nothing more and finish what runs; what waits for a partition is ended by the next start."""
@@ -148,7 +168,7 @@ class TransactionCoordinator:
         session = self._sessions.get(transactional_id)
         return {} if session is None else dict(session.waits)
 
-    def page(
+    async def page(
         self,
         states: frozenset[TransactionState],
         start_after: str,
@@ -156,11 +176,16 @@ class TransactionCoordinator:
         is_shown: Callable[[str], bool] = lambda _: True,
     ) -> list[Transaction]:
         """The first ``limit`` ids in one of these states after ``start_after``, sorted, of those that are shown."""
-        return self._table.page(states, start_after, limit, is_shown)
+
+        def is_wanted(transaction: Transaction) -> bool:
+            name = transaction.transactional_id
+            return transaction.state in states and name > start_after and is_shown(name)
+
+        return await smallest(self._table, limit, lambda transaction: transaction.transactional_id, is_wanted)
 
     def open_count(self) -> int:
         """Transactions that readers of committed records wait for."""
-        return sum(1 for transaction in self._table if transaction.is_open)
+        return self._table.open_count
 
     def id_count(self) -> int:
         """Transactional ids that are known."""
@@ -440,15 +465,16 @@ class TransactionCoordinator:
         """Abort every transaction that is older than its timeout, and fence its producer; how many those were."""
         count = 0
         failure: StorageError | Problem | None = None
-        for transaction in self._table:
-            name = transaction.transactional_id
-            if not self._table.is_timed_out(transaction) or is_attempt(name):
-                continue
-            try:
-                count += await self._turns.in_turn(name, functools.partial(self._abort_timed_out, name))
-            except (StorageError, Problem) as error:
-                # One that cannot be aborted now keeps no other open.
-                failure = error
+        async for piece in pieces(self._table):
+            for transaction in filter(self._table.is_timed_out, piece):
+                name = transaction.transactional_id
+                if is_attempt(name):
+                    continue
+                try:
+                    count += await self._turns.in_turn(name, functools.partial(self._abort_timed_out, name))
+                except (StorageError, Problem) as error:
+                    # One that cannot be aborted now keeps no other open.
+                    failure = error
         if failure is not None:
             raise failure
         return count
@@ -461,20 +487,23 @@ class TransactionCoordinator:
         await self._decide(session, state.fence(transaction, self._logs.now_ms()))
         return True
 
-    async def expire(self) -> int:
-        """Forget transactional ids that were idle for too long; how many those were."""
+    async def expire(self, count_max: int = EXPIRED_COUNT) -> int:
+        """Forget transactional ids that were idle for too long; how many those were, ``count_max`` at the most."""
         count = 0
-        for transaction in self._table:
-            name = transaction.transactional_id
-            if self._table.is_expired(transaction, self._limits.expiration_ms) and not is_attempt(name):
-                count += await self._turns.in_turn(name, lambda _, name=name: self._expire(name))  # type: ignore[misc]
+        async for piece in pieces(self._table):
+            for transaction in piece:
+                name = transaction.transactional_id
+                if count == count_max:
+                    return count
+                if self._table.is_expired(transaction, self._limits.expiration_ms) and not is_attempt(name):
+                    count += await self._turns.in_turn(name, functools.partial(self._expire, name))
         return count
 
-    async def _expire(self, name: str) -> bool:
+    async def _expire(self, name: str, _: Session) -> bool:
         transaction = self._table.find(name)
         if transaction is None or not self._table.is_expired(transaction, self._limits.expiration_ms):
             return False
-        await self._state_log.forget(name)
+        await self._state_log.note_forgotten([name])
         self._table.remove(name)
         return True
 
@@ -487,7 +516,8 @@ class TransactionCoordinator:
 
     async def _live(self) -> AsyncGenerator[Sequence[Transaction], None]:
         # Sessions too: an id that is being written down for the first time is not in the table yet.
-        for name in dict.fromkeys((*(each.transactional_id for each in self._table), *self._sessions)):
+        names = dict.fromkeys((*(each.transactional_id for each in self._table), *self._sessions))
+        for count, name in enumerate(names, start=1):
             session = self._turns.enter(name)
             try:
                 async with session.lock:
@@ -496,6 +526,8 @@ class TransactionCoordinator:
                         yield [current]
             finally:
                 self._turns.leave(name, session)
+            if count % WRITTEN_COUNT == 0:
+                await asyncio.sleep(0)
 
     def hurry(self) -> None:
         """Try again now where markers wait for a partition."""
@@ -506,7 +538,9 @@ class TransactionCoordinator:
         if self._loading is None or not self._loading.done() or self._failure is not None or self._stopping:
             return
         await self.abort_timed_out()
-        await self.expire()
+        while await self.expire() == EXPIRED_COUNT:
+            # All ids may become old at the same time, and no reader shall wait for that.
+            await self.abort_timed_out()
         await self.shorten_log()
 
 
