@@ -9,15 +9,15 @@ from app.load_jobs.state import LoadJob
 from schemas.load_jobs import Job, JobDescription, JobPartition
 
 
-def summarise_job(broker: Broker, job: LoadJob) -> Job:
+async def summarise_job(broker: Broker, job: LoadJob) -> Job:
     """The job without its partitions."""
-    _, rows, size_bytes = broker.load_jobs.loaded(job)
+    _, rows, size_bytes = await broker.load_jobs.loaded(job)
     return Job.model_construct(**_members(broker, job, rows, size_bytes))
 
 
-def describe_job(broker: Broker, job: LoadJob) -> JobDescription:
+async def describe_job(broker: Broker, job: LoadJob) -> JobDescription:
     """The job with what it has written to each partition."""
-    loaded, rows, size_bytes = broker.load_jobs.loaded(job)
+    loaded, rows, size_bytes = await broker.load_jobs.loaded(job)
     return JobDescription.model_construct(
         **_members(broker, job, rows, size_bytes),
         topics=list(job.topics),

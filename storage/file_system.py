@@ -39,6 +39,10 @@ _KEEP_SIZE = 1
 _BEGIN_WRITING = 2
 
 
+class NotDurableError(OSError):
+    """A change can be seen, but the disk refused to make it durable: the next start may find it or not."""
+
+
 class Lock(Protocol):
     """A held lock on a file."""
 
@@ -183,7 +187,12 @@ def read_file(file_system: FileSystem, path: Path, size_max: int) -> bytes:
 
 
 def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -> None:
-    """Replace ``path`` so that after a crash it has the old content or the new one, and durably the new on return."""
+    """Replace ``path`` so that after a crash it has the old content or the new one, and durably the new on return.
+
+    Raises:
+        NotDurableError: it has the new content, which the next start may find or not.
+        OSError: it has the old content.
+    """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     if file_system.exists(temporary):
         file_system.unlink(temporary)
@@ -200,7 +209,10 @@ def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -
     finally:
         file.close()
     file_system.rename(temporary, path)
-    file_system.sync_directory(path.parent)
+    try:
+        file_system.sync_directory(path.parent)
+    except OSError as error:
+        raise NotDurableError(error.errno, error.strerror, error.filename) from error
 
 
 def write_new_file(file_system: FileSystem, path: Path, content: bytes) -> None:

@@ -21,13 +21,13 @@ from storage.errors import (
     InvalidTopicError,
     ShuttingDownError,
     TopicExistsError,
+    UnavailableError,
     UnknownTopicOrPartitionError,
     refused_by_system,
 )
 from storage.file_names import (
     CLEAN_SHUTDOWN_MARKER,
     PARTITION_COUNT_MAX,
-    PartitionName,
     topic_name_problem,
 )
 from storage.file_system import FileSystem, LocalFileSystem, write_file_atomically
@@ -38,6 +38,7 @@ from storage.producer_ids import ProducerIds
 from storage.recovery import PartitionRecovery
 from storage.recovery_progress import RecoveryMeter
 from storage.retention import check_policy
+from storage.topic_deletions import TopicDeletions
 from storage.topic_directories import TopicDirectories
 from storage.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
 from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, known_producer_id_max, refuse_internal
@@ -85,12 +86,12 @@ class LogManager:
         self._registry = TopicRegistry(file_system, own)
         self._changing = threading.RLock()
         self._closed = False
-        self._deleting: dict[str, tuple[TopicRecord, Topic]] = {}
         self._directories = TopicDirectories(file_system, clock, self.logs_directory)
         self._ballast = Ballast(file_system, own / BALLAST, ballast_bytes)
         self._checkpoints = DirectoryCheckpoints(
             file_system, self.logs_directory, own / LOG_START_OFFSETS, self._ballast
         )
+        self._deletions = TopicDeletions(self._registry, self._directories, self._checkpoints, self._ballast)
         self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints, producer_limits)
         # Not a method of this object: a manager that is let go must not wait for the collector of cycles.
         known_max = functools.partial(known_producer_id_max, self._topics)
@@ -272,7 +273,7 @@ class LogManager:
             if existing is not None:
                 return self._same_or_refuse(existing, partition_count, wanted), False
             self._refuse_colliding_name(name)
-            self._continue_deletion(name)
+            self._deletions.go_on(name)
             record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.CREATING)
             self._directories.refuse_existing(record.partition_names())
             try:
@@ -399,54 +400,28 @@ class LogManager:
     def delete_topic(self, name: str) -> Topic:
         """Delete a topic, durably: its directories are renamed now and unlinked after ``file.delete.delay.ms``.
 
+        A rename that the disk refuses is made up for by ``delete_due_files``, or by the next start.
+
         Raises:
             UnknownTopicOrPartitionError: there is none.
-            DiskFullError, TooManyOpenFilesError: the system refused; the topic is there or goes with the next start.
+            DiskFullError, TooManyOpenFilesError: the system refused; see ``TopicDeletions.decide``.
             InvalidTopicError: the topic is internal.
         """
         refuse_internal(name)
         with self._changing:
             self._check_open()
-            self._continue_deletion(name)
             topic = self.topic(name)
-            record = TopicRecord(
-                name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.DELETING
-            )
-            try:
-                self._ballast.run(lambda: self._registry.save(record))
-                for log in topic.partitions:
-                    log.take_offline("the topic was deleted")
-                del self._topics[name]
-                self._deleting[name] = (record, topic)
-                self._finish_deletion(record, topic)
-                del self._deleting[name]
-            except OSError as error:
-                raise refused_by_system(f"topic {name} could not be deleted", error) from error
+            record = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
+            self._deletions.decide(record, topic)
+            del self._topics[name]
+            self._finish_deletion(record, topic)
             return topic
 
-    def _continue_deletion(self, name: str) -> None:
-        """Finish a deletion that the disk refused half way, before the name is used again.
-
-        Raises:
-            DiskFullError, TooManyOpenFilesError: the system refuses still.
-        """
-        if name not in self._deleting:
-            return
-        try:
-            self._finish_deletion(*self._deleting[name])
-        except OSError as error:
-            raise refused_by_system(f"topic {name} is not deleted yet", error) from error
-        del self._deleting[name]
-
     def _finish_deletion(self, record: TopicRecord, topic: Topic | None = None) -> None:
-        def moved(name: PartitionName, doomed: Path) -> None:
-            if topic is not None:
-                topic.partitions[name.partition].moved_to(doomed)
-
-        delay_ms = self._config(record).file_delete_delay_ms
-        self._ballast.run(lambda: self._directories.give_up(record.partition_names(), delay_ms, moved))
-        self._checkpoints.forget(record.partition_names())
-        self._ballast.run(lambda: self._registry.remove(record))
+        try:
+            self._deletions.carry_out(record, self._config(record).file_delete_delay_ms, topic)
+        except UnavailableError as error:
+            _logger.warning("%s; that goes on", error)
 
     def _topic(self, record: TopicRecord, config: TopicConfig, partitions: tuple[PartitionLog, ...]) -> Topic:
         return Topic(record.name, record.topic_id, partitions, config, record.overrides, self.service_defaults)
@@ -460,7 +435,8 @@ class LogManager:
         """Write the recovery points and the log start offsets of all partitions (spec E25)."""
         logs = self._logs()
         self._checkpoints.write_recovery_points({log.name: log.recovery_point for log in logs})
-        snapshots = {log.name: log.snapshot for log in logs}
+        # Where a damaged log begins now is no start that somebody chose: its first segments may be lost, and come back.
+        snapshots = {log.name: log.snapshot for log in logs if not log.damage}
         self._checkpoints.raise_log_starts(
             {name: snapshot.log_start_offset for name, snapshot in snapshots.items()},
             {name: snapshot.base_offsets[0] for name, snapshot in snapshots.items()},
@@ -492,11 +468,13 @@ class LogManager:
         """Unlink deleted segments and topics whose delay has passed; return how many files and directories went.
 
         Raises:
-            OSError: the disk refused; the rest waits for the next call.
+            OSError, DiskFullError, TooManyOpenFilesError: the system refused; the rest waits for the next call.
         """
         count = sum(log.deleted_files.unlink_due() for log in self._logs())
         count += self._directories.remove_due()
         self._ballast.restore()
+        with self._changing:
+            self._deletions.go_on_with_all()
         return count
 
     # The end

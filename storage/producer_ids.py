@@ -87,6 +87,8 @@ class ProducerIds:
             write_file_atomically(self._file_system, self._path, content)
         except OSError as error:
             raise refused_by_system(f"{self._path} could not be written", error) from error
+        # Should the file be lost under the running service: no log need have these ids.
+        self._first = end
         return first
 
     def _read(self) -> int:

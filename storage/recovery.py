@@ -268,7 +268,7 @@ class PartitionOpener:
         return segments[keep_from:]
 
     def _check_first(self, first: Segment, expected_start: Offset) -> None:
-        if first.base_offset > expected_start:
+        if first.base_offset > expected_start and not self._is_noted(expected_start, first.base_offset):
             self._report_damage(expected_start, first.base_offset, "their segment files are missing")
 
     def _remove(self, segments: list[Segment], why: str) -> None:
@@ -353,13 +353,13 @@ class PartitionOpener:
 
         A gap may come of a truncation inside a batch, which is written down (spec E21), or of compaction (spec D13).
         """
-        if end == following or (self._config.compacts and end < following):
-            return True
-        gap = TruncationGap(end, following)
-        if gap in self._checkpoints.gaps.of(self._name):
-            self._found_gaps.append(gap)
-            return True
-        return False
+        return end == following or (self._config.compacts and end < following) or self._is_noted(end, following)
+
+    def _is_noted(self, start: Offset, end: Offset) -> bool:
+        """Whether a truncation, or somebody who accepted a loss, has written down that no records are there."""
+        found = self._checkpoints.gaps.of(self._name) & {TruncationGap(start, end)}
+        self._found_gaps += found
+        return bool(found)
 
     def _why_missing(self) -> str:
         gaps = self._checkpoints.gaps

@@ -29,6 +29,9 @@ from storage.segment import RELATIVE_OFFSET_MAX, Segment
 
 _BATCH_BYTES_MAX = 256 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
+_ZEROS = bytes(_PIECE_BYTES)
+ZEROS_BYTES_MAX = 64 * 1024 * 1024
+"""More than is written between two fsyncs, as a rule: data behind so many zeros is none that a crash tore."""
 _MAGIC_AT = 16
 _MAGIC = 2
 _HIGH_BYTES = 4
@@ -359,10 +362,15 @@ def leads_to(file_system: FileSystem, segment: Segment, offset: Offset) -> bool:
 
 
 def written_bytes(file: File, position: int, length: int) -> int:
-    """How many of ``length`` bytes from ``position`` on there are up to the last that is not zero."""
-    for end in range(position + length, position, -_PIECE_BYTES):
-        start = max(position, end - _PIECE_BYTES)
-        written = file.read(start, end - start).rstrip(b"\0")
-        if written:
-            return start + len(written) - position
-    return 0
+    """How many of ``length`` bytes from ``position`` on there are up to the last that is not zero.
+
+    It is not looked for behind ``ZEROS_BYTES_MAX`` of nothing but zeros: a preallocated file has gigabytes of them.
+    """
+    end = position
+    for start in range(position, position + length, _PIECE_BYTES):
+        if start - end >= ZEROS_BYTES_MAX:
+            break
+        piece = file.read(start, min(_PIECE_BYTES, position + length - start))
+        if piece != _ZEROS[: len(piece)]:
+            end = start + len(piece.rstrip(b"\0"))
+    return end - position

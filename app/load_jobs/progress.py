@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Iterable
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from app.load_jobs.state import Loaded
 from app.pending_append import PendingAppend
+from app.piecewise import pieces
 from app.transactions.logs import Logs
 from storage.batch_validation import ValidBatch
 from storage.errors import UnknownTopicOrPartitionError
 from storage.file_names import PartitionName
 from storage.partition_log import AppendResult
-from storage.producer_entry import SEQUENCE_COUNT
+from storage.producer_entry import SEQUENCE_COUNT, ProducerEntry
+
+_ATTEMPTS_AT_A_TIME = 16
 
 
 @dataclass(slots=True)
@@ -51,16 +58,35 @@ def rows_of(logs: Logs, attempt: Attempt, partition: PartitionName) -> int:
     appended: so the answer is right up to multiples of ``SEQUENCE_COUNT``, and right as long as the service was not
     restarted behind that many records.
     """
-    try:
-        entry = logs.partition(*partition).producers.find(attempt.producer_id)
-    except UnknownTopicOrPartitionError:
-        return 0
-    if entry is None:
-        return 0
+    return sum(
+        _rows(entry, partition, known) for known, entry in _entries(logs, partition, {attempt.producer_id: attempt})
+    )
+
+
+def _rows(entry: ProducerEntry, partition: PartitionName, attempt: Attempt) -> int:
     rows = entry.last_sequence + 1
     # The nearest to what was seen, not the first above it: less is in the log when some of that was cut off.
     rounds = (attempt.rows.get(partition, 0) - rows + SEQUENCE_COUNT // 2) // SEQUENCE_COUNT
     return rows + max(0, rounds) * SEQUENCE_COUNT
+
+
+def _entries(
+    logs: Logs, partition: PartitionName, attempts: Mapping[int, Attempt]
+) -> Iterator[tuple[Attempt, ProducerEntry]]:
+    """Which of these attempts, by producer id, have written to a partition, and what the log knows of each."""
+    try:
+        producers = logs.partition(*partition).producers
+    except UnknownTopicOrPartitionError:
+        return
+    if len(producers) < len(attempts):
+        for producer_id, entry in producers.entries.items():
+            if producer_id in attempts:
+                yield attempts[producer_id], entry
+        return
+    for attempt in attempts.values():
+        found = producers.find(attempt.producer_id)
+        if found is not None:
+            yield attempt, found
 
 
 def is_row_count(there: int, expected: int) -> bool:
@@ -73,12 +99,50 @@ def is_row_count(there: int, expected: int) -> bool:
     return (there - expected) % SEQUENCE_COUNT == 0
 
 
-def loaded_by(logs: Logs, attempts: Iterable[tuple[Attempt, Iterable[PartitionName]]]) -> list[Loaded]:
-    """What these attempts have written to these partitions, by partition, sorted."""
-    rows: dict[PartitionName, int] = {}
-    sizes: dict[PartitionName, int] = {}
-    for attempt, partitions in attempts:
-        for partition in partitions:
-            rows[partition] = rows.get(partition, 0) + rows_of(logs, attempt, partition)
-            sizes[partition] = sizes.get(partition, 0) + attempt.sizes.get(partition, 0)
-    return [Loaded(partition, rows[partition], sizes[partition]) for partition in sorted(rows) if rows[partition]]
+class Progress(NamedTuple):
+    """What some attempts have written: by partition, sorted, and the rows of each by its producer id."""
+
+    loaded: list[Loaded]
+    rows: Mapping[int, int]
+
+
+async def progress_of(
+    logs: Logs,
+    attempts: Iterable[Attempt],
+    partitions_of: Callable[[Attempt], Collection[PartitionName]] | None,
+    topics: Iterable[str] = (),
+) -> Progress:
+    """What these attempts have written, as they are now: to what ``partitions_of`` says of each, or without it to all
+    partitions of ``topics``.
+
+    Others run meanwhile: of twenty thousand attempts each may have written to a thousand partitions.
+    """
+    known = {attempt.producer_id: attempt for attempt in attempts}
+    writers: dict[PartitionName, dict[int, Attempt]] = {}
+    if partitions_of is None:
+        writers = dict.fromkeys(itertools.chain.from_iterable(_partitions(logs, topic) for topic in topics), known)
+    else:
+        async for piece in pieces(known.values(), _ATTEMPTS_AT_A_TIME):
+            for attempt in piece:
+                for partition in partitions_of(attempt):
+                    writers.setdefault(partition, {})[attempt.producer_id] = attempt
+    loaded: list[Loaded] = []
+    rows_of_attempts: Counter[int] = Counter()
+    async for some in pieces(sorted(writers)):
+        for partition in some:
+            rows = size_bytes = 0
+            async for written in pieces(_entries(logs, partition, writers[partition])):
+                for attempt, entry in written:
+                    own = _rows(entry, partition, attempt)
+                    rows += own
+                    rows_of_attempts[attempt.producer_id] += own
+                    size_bytes += attempt.sizes.get(partition, 0)
+            if rows:
+                loaded.append(Loaded(partition, rows, size_bytes))
+    return Progress(loaded, rows_of_attempts)
+
+
+def _partitions(logs: Logs, topic: str) -> Iterator[PartitionName]:
+    with contextlib.suppress(UnknownTopicOrPartitionError):
+        for number in itertools.count():
+            yield logs.partition(topic, number).name

@@ -13,7 +13,7 @@ over: nobody has to write that one is forgotten.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.load_jobs.state import AbortReason, Forgotten, JobMode, JobState, JobTable, Loaded, LoadJob
@@ -68,17 +68,15 @@ def application_change(application_id: str, forgotten: Forgotten | None) -> Chan
     return f"application/{application_id}".encode(), value
 
 
-def all_changes(table: JobTable) -> list[Change]:
-    """Every record that counts."""
-    return [
-        *(job_change(job) for job in table),
-        *(
-            task_change(job_id, task, producer_id)
-            for job_id, tasks in table.tasks.items()
-            for task, producer_id in tasks.items()
-        ),
-        *(application_change(name, forgotten) for name, forgotten in table.forgotten.items()),
-    ]
+def all_changes(table: JobTable) -> Iterator[Change]:
+    """Every record that counts, each made when it is asked for."""
+    for job in table:
+        yield job_change(job)
+    for job_id, tasks in table.tasks.items():
+        for task, producer_id in tasks.items():
+            yield task_change(job_id, task, producer_id)
+    for name, forgotten in table.forgotten.items():
+        yield application_change(name, forgotten)
 
 
 def read_table(known: Mapping[bytes, bytes]) -> JobTable:

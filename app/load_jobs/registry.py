@@ -7,23 +7,21 @@ application runs one after the other; the log is written by one at a time.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-import heapq
-import itertools
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from app.attempt_names import AttemptName, parse_attempt
 from app.http.problems import Problem
 from app.load_jobs import refusals, state
-from app.load_jobs.progress import Attempt, is_row_count, loaded_by, rows_of
+from app.load_jobs.progress import Attempt, Progress, is_row_count, progress_of
 from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob
 from app.load_jobs.store import Activity, JobLimits, JobStore, newest_first
 from app.pending_append import PendingAppend
+from app.piecewise import smallest
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.logs import Logs
 from storage.batch_validation import ValidBatch
@@ -34,7 +32,6 @@ from storage.errors import (
     ProducerFencedError,
     ShuttingDownError,
     StorageError,
-    UnknownTopicOrPartitionError,
 )
 from storage.file_names import PartitionName
 
@@ -165,12 +162,14 @@ class LoadJobs:
             raise refusals.not_found(job_id)
         return job
 
-    def page(self, is_shown: Callable[[LoadJob], bool], after: tuple[int, str] | None, limit: int) -> list[LoadJob]:
+    async def page(
+        self, is_shown: Callable[[LoadJob], bool], after: tuple[int, str] | None, limit: int
+    ) -> list[LoadJob]:
         """The first ``limit`` jobs that are shown, the newest first, behind the one begun at a time with an id."""
-        shown = filter(is_shown, self._store.table)
+        jobs: Iterable[LoadJob] = self._store.table
         if after is not None:
-            shown = (job for job in shown if newest_first(job) > (-after[0], after[1]))  # type: ignore[assignment]
-        return heapq.nsmallest(limit, shown, key=newest_first)
+            jobs = (job for job in jobs if newest_first(job) > (-after[0], after[1]))
+        return await smallest(jobs, limit, newest_first, is_shown)
 
     def open_count(self) -> int:
         """Jobs that are not over."""
@@ -200,23 +199,21 @@ class LoadJobs:
         activity = self._store.active.get(job.job_id)
         return job.task_count if activity is None or not job.is_open else activity.task_count
 
-    def loaded(self, job: LoadJob) -> tuple[Sequence[Loaded], int, int]:
+    async def loaded(self, job: LoadJob) -> tuple[Sequence[Loaded], int, int]:
         """What the job has written, by partition, and its rows and bytes in all: of every attempt while it is open."""
         activity = self._store.active.get(job.job_id)
         if not job.is_open or activity is None:
             return job.loaded, job.rows, job.size_bytes
-        loaded = self._loaded_by(job, activity.attempts.values())
+        loaded, _ = await self._progress_of(job, activity.attempts.values())
         return loaded, sum(each.rows for each in loaded), sum(each.size_bytes for each in loaded)
 
-    def _loaded_by(self, job: LoadJob, attempts: Iterable[Attempt]) -> list[Loaded]:
-        return loaded_by(self._logs, [(attempt, self._partitions_of(job, attempt)) for attempt in attempts])
+    async def _progress_of(self, job: LoadJob, attempts: Iterable[Attempt]) -> Progress:
+        partitions_of = None if job.mode is JobMode.IDEMPOTENT else self._partitions_of
+        return await progress_of(self._logs, attempts, partitions_of, job.topics)
 
-    def _partitions_of(self, job: LoadJob, attempt: Attempt) -> Sequence[PartitionName]:
-        """Where an attempt has written; of an idempotent one the partitions of the job's topics."""
-        if attempt.name:
-            transaction = self._transactions.attempts.find(attempt.name)
-            return () if transaction is None else tuple(transaction.partitions)
-        return [name for topic in job.topics for name in _partitions_of_topic(self._logs, topic)]
+    def _partitions_of(self, attempt: Attempt) -> Collection[PartitionName]:
+        transaction = self._transactions.attempts.find(attempt.name)
+        return () if transaction is None else transaction.partitions
 
     # Records on their way
 
@@ -394,8 +391,11 @@ class LoadJobs:
         refusals.check_one_of_each_task(chosen)
 
         async def decision() -> None:
-            self._check_rows(job, chosen, winners)
-            loaded = self._loaded_by(job, chosen)
+            loaded, rows = await self._progress_of(job, chosen)
+            for producer_id, expected in winners:
+                there = rows.get(producer_id, 0)
+                if expected is not None and not is_row_count(there, expected):
+                    raise refusals.incomplete(job_id, producer_id, expected, there)
             ids = [attempt.producer_id for attempt in chosen]
             decided = state.commit(job, ids, loaded, activity.task_count, self._logs.now_ms())
             try:
@@ -412,15 +412,6 @@ class LoadJobs:
         finally:
             activity.is_deciding = activity.is_unknown
         self._begin_ending(self.find(job_id))
-
-    def _check_rows(self, job: LoadJob, chosen: Sequence[Attempt], winners: Sequence[Winner]) -> None:
-        for attempt, winner in zip(chosen, winners, strict=True):
-            if winner.rows is None:
-                continue
-            partitions = self._partitions_of(job, attempt)
-            there = sum(rows_of(self._logs, attempt, partition) for partition in partitions)
-            if not is_row_count(there, winner.rows):
-                raise refusals.incomplete(job.job_id, winner.producer_id, winner.rows, there)
 
     async def abort(self, job_id: str, wait_ms: int, reason: AbortReason = AbortReason.ASKED) -> LoadJob:
         """Let no record count, unless the job is committed: that stays so. When this returns every reader sees it.
@@ -541,9 +532,3 @@ def _attempt_of(attempts: Mapping[int, Attempt], place: int, winner: Winner) -> 
     if found is None:
         raise refusals.unknown_winner(place, winner.producer_id)
     return found
-
-
-def _partitions_of_topic(logs: Logs, topic: str) -> Iterator[PartitionName]:
-    with contextlib.suppress(UnknownTopicOrPartitionError):
-        for number in itertools.count():
-            yield logs.partition(topic, number).name

@@ -21,6 +21,7 @@ from app.load_jobs.records import (
     task_change,
 )
 from app.load_jobs.state import Forgotten, JobState, JobTable, LoadJob
+from app.piecewise import pieces
 from app.transactions.keyed_log import Change, KeyedLog
 from app.transactions.logs import Logs
 from storage.clock import Ages
@@ -143,11 +144,12 @@ class JobStore:
         """Forget jobs that are over and old, or more than are kept."""
         over = sorted((job for job in self.table if job.is_over), key=newest_first)
         kept_of: dict[str, int] = {}
-        for place, job in enumerate(over):
-            kept = kept_of[job.application_id] = kept_of.get(job.application_id, 0) + 1
-            is_old = self._over.age_ms(job.job_id) >= self.limits.expiration_ms
-            if is_old or place >= self.limits.count_max or kept > _VERSIONS_KEPT_MAX:
-                await self.in_turn(job.application_id, functools.partial(self._forget, job))
+        async for piece in pieces(enumerate(over)):
+            for place, job in piece:
+                kept = kept_of[job.application_id] = kept_of.get(job.application_id, 0) + 1
+                is_old = self._over.age_ms(job.job_id) >= self.limits.expiration_ms
+                if is_old or place >= self.limits.count_max or kept > _VERSIONS_KEPT_MAX:
+                    await self.in_turn(job.application_id, functools.partial(self._forget, job))
         for name, forgotten in self.table.forgotten_while(
             lambda name: self._forgotten.age_ms(name) >= self.limits.expiration_ms
         ):
@@ -176,7 +178,9 @@ class JobStore:
 
     async def _live(self) -> AsyncGenerator[Sequence[Change], None]:
         async with self._writing:
-            yield all_changes(self.table)
+            # Nothing changes the table meanwhile: who does has written it down first.
+            async for piece in pieces(all_changes(self.table)):
+                yield piece
 
     # Turns
 

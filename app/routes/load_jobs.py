@@ -110,7 +110,7 @@ async def begin_job(
         once=body.once,
     )
     response.status_code = 201 if begun.is_new else 200
-    return describe_job(broker, begun.job)
+    return await describe_job(broker, begun.job)
 
 
 @router.get(
@@ -142,9 +142,9 @@ async def list_jobs(
         return is_wanted and access.allows(Operation.DESCRIBE, transactional_id_resource(job.application_id))
 
     begun_ms, _, job_id = start_after.partition(".")
-    page = broker.load_jobs.page(is_shown, (int(begun_ms), job_id) if start_after else None, limit + 1)
+    page = await broker.load_jobs.page(is_shown, (int(begun_ms), job_id) if start_after else None, limit + 1)
     has_more = len(page) > limit
-    data: list[Job] = [summarise_job(broker, job) for job in page[:limit]]
+    data: list[Job] = [await summarise_job(broker, job) for job in page[:limit]]
     cursor = f"{data[-1].begin_timestamp}.{data[-1].job_id}" if has_more else None
     return JobPage(data=data, has_more=has_more, next_cursor=cursor)
 
@@ -158,7 +158,7 @@ async def list_jobs(
 @asks(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
 async def get_job(job_id: _JobId, broker: BrokerOf, access: AccessOf) -> JobDescription:
     """The job's state, and its progress: rows, bytes and rates, and what it has written to each partition."""
-    return describe_job(broker, _job(broker, access, Operation.DESCRIBE, job_id))
+    return await describe_job(broker, _job(broker, access, Operation.DESCRIBE, job_id))
 
 
 @router.post(
@@ -216,7 +216,7 @@ async def commit_job(
     """
     _job(broker, access, Operation.WRITE, job_id)
     winners = [Winner(each.producer_id, each.rows) for each in body.winners]
-    return describe_job(broker, await broker.load_jobs.commit(job_id, winners, timeout_ms))
+    return await describe_job(broker, await broker.load_jobs.commit(job_id, winners, timeout_ms))
 
 
 @router.post(
@@ -235,4 +235,4 @@ async def abort_job(
     A commit is never undone: aborting a committed job changes nothing and answers with that job.
     """
     _job(broker, access, Operation.WRITE, job_id)
-    return describe_job(broker, await broker.load_jobs.abort(job_id, timeout_ms))
+    return await describe_job(broker, await broker.load_jobs.abort(job_id, timeout_ms))

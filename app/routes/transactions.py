@@ -110,7 +110,7 @@ async def list_transactions(
 
     Only those that the caller may describe.
     """
-    page = broker.transactions.page(
+    page = await broker.transactions.page(
         STATES_OF[state],
         start_after,
         limit + 1,

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from app.http.problems import Problem
+from app.piecewise import pieces
 from app.start_positions import state
 from app.start_positions.records import TOPIC, group_change, read_table
 from app.start_positions.state import PinnedGroup, Positions, PositionTable
@@ -246,17 +247,21 @@ class StartPositions:
         await self._apart(self._expire(), "forgetting old start positions")
 
     async def _expire(self) -> None:
-        for group_id, _ in self._table:
-            async with self._writing:
-                is_old = self._asked.age_ms(group_id) >= self._limits.expiration_ms
-                if is_old and self._table.find(group_id) is not None:
-                    await self._write(group_id, None)
+        async for piece in pieces(self._table):
+            for group_id in [name for name, _ in piece if self._is_old(name)]:
+                async with self._writing:
+                    if self._is_old(group_id) and self._table.find(group_id) is not None:
+                        await self._write(group_id, None)
         if self._log.record_count > max(SHORTEN_ABOVE_COUNT, SHORTEN_ABOVE_RATIO * len(self._table)):
             await self._log.shorten(self._live())
 
     async def _live(self) -> AsyncGenerator[Sequence[Change], None]:
         async with self._writing:
-            yield [group_change(group_id, group) for group_id, group in self._table]
+            async for piece in pieces(self._table):
+                yield [group_change(group_id, group) for group_id, group in piece]
+
+    def _is_old(self, group_id: str) -> bool:
+        return self._asked.age_ms(group_id) >= self._limits.expiration_ms
 
 
 def _asked(group: PinnedGroup, wanted: Positions, topic_ids: dict[str, str]) -> Positions | None:

@@ -14,13 +14,14 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 from app.attempt_names import is_attempt
 from app.http.problems import Problem
+from app.piecewise import pieces, smallest
 from app.transactions import state
 from app.transactions.attempts import Attempts
-from app.transactions.duplicates import find_duplicates
+from app.transactions.enlister import Enlister
 from app.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.transactions.logs import Logs
 from app.transactions.markers import RETRY_MS_MAX, MarkerWriter
-from app.transactions.pool import ProducerPool, UntilEnded, Wait
+from app.transactions.pool import ProducerPool, UntilEnded, Wait, is_pooled
 from app.transactions.sessions import Enlistment, Session
 from app.transactions.state import ProducerIdentity, Transaction, TransactionState, TransactionTable
 from app.transactions.state_log import StateLog
@@ -32,17 +33,19 @@ from storage.errors import (
     InvalidPidMappingError,
     InvalidTransactionTimeoutError,
     PartitionOfflineError,
-    RefusedError,
     ShuttingDownError,
     StorageError,
 )
 from storage.file_names import PartitionName
 from storage.offsets import NO_TIMESTAMP
-from storage.partition_log import AppendResult
 
 logger = logging.getLogger(__name__)
 
 _WAITS_SHOWN_MAX = 100
+EXPIRED_COUNT = 5_000
+"""Transactional ids that are forgotten before timeouts are looked at again."""
+WRITTEN_COUNT = 64
+"""Transactions that are written again in one turn of the loop."""
 
 
 class EndsLaterError(ShuttingDownError):
@@ -73,6 +76,9 @@ class TransactionCoordinator:
             logs, self._limits, self._table, self._state_log, self._markers, self._turns, self._begin_ending
         )
         """Transactions that are ended together by somebody else, and never by their own timeout."""
+        self._enlister = Enlister(
+            logs, self._limits, self._table, self._state_log, self._markers, self.attempts.check_open
+        )
 
     # The life of it
 
@@ -96,6 +102,21 @@ class TransactionCoordinator:
             self._table.restore(transaction)
             if transaction.is_ending:
                 self._begin_ending(transaction.transactional_id)
+            elif transaction.is_ongoing and is_pooled(transaction.transactional_id):
+                name = transaction.transactional_id
+                self._turns.spawn(self._abort_left(name), f"aborting what {name!r} left")
+
+    async def _abort_left(self, name: str) -> None:
+        """Abort a transaction of the process before, which was its producer: readers need not wait for its timeout."""
+        try:
+            await self._turns.in_turn(name, functools.partial(self._fence, name))
+        except (StorageError, Problem) as error:
+            logger.warning("the transaction of %r is left to its timeout: %s", name, error)
+
+    async def _fence(self, name: str, session: Session) -> None:
+        transaction = self._table.find(name)
+        if transaction is not None and transaction.is_ongoing:
+            await self._decide(session, state.fence(transaction, self._logs.now_ms()))
 
     async def close(self) -> None:
         """Take nothing more and finish what runs; what waits for a partition is ended by the next start."""
@@ -158,7 +179,7 @@ class TransactionCoordinator:
         session = self._sessions.get(transactional_id)
         return {} if session is None else dict(session.waits)
 
-    def page(
+    async def page(
         self,
         states: frozenset[TransactionState],
         start_after: str,
@@ -166,11 +187,16 @@ class TransactionCoordinator:
         is_shown: Callable[[str], bool] = lambda _: True,
     ) -> list[Transaction]:
         """The first ``limit`` ids in one of these states after ``start_after``, sorted, of those that are shown."""
-        return self._table.page(states, start_after, limit, is_shown)
+
+        def is_wanted(transaction: Transaction) -> bool:
+            name = transaction.transactional_id
+            return transaction.state in states and name > start_after and is_shown(name)
+
+        return await smallest(self._table, limit, lambda transaction: transaction.transactional_id, is_wanted)
 
     def open_count(self) -> int:
         """Transactions that readers of committed records wait for."""
-        return sum(1 for transaction in self._table if transaction.is_open)
+        return self._table.open_count
 
     def id_count(self) -> int:
         """Transactional ids that are known."""
@@ -291,55 +317,8 @@ class TransactionCoordinator:
                 return Enlistment(session, {}, {})
         # The enlistment of a client that has gone away while it waited is given back.
         return await self._turns.in_turn(
-            name, lambda session: self._enlist(session, name, producer, appends), undo=Enlistment.release
+            name, lambda session: self._enlister.enlist(session, name, producer, appends), undo=Enlistment.release
         )
-
-    async def _enlist(
-        self,
-        session: Session,
-        name: str,
-        producer: ProducerIdentity,
-        appends: Mapping[PartitionName, Sequence[BatchHeader]],
-    ) -> Enlistment:
-        transaction = self._table.find(name)
-        if transaction is None:
-            raise InvalidPidMappingError(f"producer {producer.producer_id} belongs to no transactional id")
-        # Before anything else: the producer must be the one, and the transaction must take records.
-        self.attempts.check_open(name)
-        state.enlist(transaction, producer, (), self._logs.now_ms())
-        present = transaction.partitions
-        duplicates: dict[PartitionName, list[AppendResult]] = {}
-        refused: dict[PartitionName, StorageError] = {}
-        fresh = []
-        for partition in appends:
-            if partition in present:
-                continue
-            try:
-                log = self._logs.partition(*partition)
-                known = await find_duplicates(self._logs, log, appends[partition])
-            except RefusedError as error:
-                refused[partition] = error
-                continue
-            if known is not None:
-                duplicates[partition] = known
-            elif log.offline_reason is not None:
-                # Its marker could not be written either: the transaction would never end.
-                refused[partition] = PartitionOfflineError(f"{log.name} takes no appends: {log.offline_reason}")
-            elif self._markers.waits_for_space(partition):
-                refused[partition] = DiskFullError(f"the disk of {log.name} has no space for the end of a transaction")
-            else:
-                fresh.append(partition)
-        if fresh:
-            enlisted = state.enlist(transaction, producer, fresh, self._logs.now_ms())
-            if len(enlisted.partitions) > self._limits.partition_count_max:
-                raise Problem(
-                    422,
-                    "too_many_partitions",
-                    f"a transaction writes to at most {self._limits.partition_count_max} partitions",
-                )
-            await self._state_log.write(enlisted)
-            self._table.put(enlisted)
-        return Enlistment(session, duplicates, refused)
 
     # Ending
 
@@ -475,15 +454,16 @@ class TransactionCoordinator:
         """Abort every transaction that is older than its timeout, and fence its producer; how many those were."""
         count = 0
         failure: StorageError | Problem | None = None
-        for transaction in self._table:
-            name = transaction.transactional_id
-            if not self._table.is_timed_out(transaction) or is_attempt(name):
-                continue
-            try:
-                count += await self._turns.in_turn(name, functools.partial(self._abort_timed_out, name))
-            except (StorageError, Problem) as error:
-                # One that cannot be aborted now keeps no other open.
-                failure = error
+        async for piece in pieces(self._table):
+            for transaction in filter(self._table.is_timed_out, piece):
+                name = transaction.transactional_id
+                if is_attempt(name):
+                    continue
+                try:
+                    count += await self._turns.in_turn(name, functools.partial(self._abort_timed_out, name))
+                except (StorageError, Problem) as error:
+                    # One that cannot be aborted now keeps no other open.
+                    failure = error
         if failure is not None:
             raise failure
         return count
@@ -496,20 +476,23 @@ class TransactionCoordinator:
         await self._decide(session, state.fence(transaction, self._logs.now_ms()))
         return True
 
-    async def expire(self) -> int:
-        """Forget transactional ids that were idle for too long; how many those were."""
+    async def expire(self, count_max: int = EXPIRED_COUNT) -> int:
+        """Forget transactional ids that were idle for too long; how many those were, ``count_max`` at the most."""
         count = 0
-        for transaction in self._table:
-            name = transaction.transactional_id
-            if self._table.is_expired(transaction, self._limits.expiration_ms) and not is_attempt(name):
-                count += await self._turns.in_turn(name, lambda _, name=name: self._expire(name))  # type: ignore[misc]
+        async for piece in pieces(self._table):
+            for transaction in piece:
+                name = transaction.transactional_id
+                if count == count_max:
+                    return count
+                if self._table.is_expired(transaction, self._limits.expiration_ms) and not is_attempt(name):
+                    count += await self._turns.in_turn(name, functools.partial(self._expire, name))
         return count
 
-    async def _expire(self, name: str) -> bool:
+    async def _expire(self, name: str, _: Session) -> bool:
         transaction = self._table.find(name)
         if transaction is None or not self._table.is_expired(transaction, self._limits.expiration_ms):
             return False
-        await self._state_log.forget(name)
+        await self._state_log.note_forgotten([name])
         self._table.remove(name)
         return True
 
@@ -522,7 +505,8 @@ class TransactionCoordinator:
 
     async def _live(self) -> AsyncGenerator[Sequence[Transaction], None]:
         # Sessions too: an id that is being written down for the first time is not in the table yet.
-        for name in dict.fromkeys((*(each.transactional_id for each in self._table), *self._sessions)):
+        names = dict.fromkeys((*(each.transactional_id for each in self._table), *self._sessions))
+        for count, name in enumerate(names, start=1):
             session = self._turns.enter(name)
             try:
                 async with session.lock:
@@ -531,6 +515,8 @@ class TransactionCoordinator:
                         yield [current]
             finally:
                 self._turns.leave(name, session)
+            if count % WRITTEN_COUNT == 0:
+                await asyncio.sleep(0)
 
     def hurry(self) -> None:
         """Try again now where markers wait for a partition."""
@@ -541,7 +527,9 @@ class TransactionCoordinator:
         if self._loading is None or not self._loading.done() or self._failure is not None or self._stopping:
             return
         await self.abort_timed_out()
-        await self.expire()
+        while await self.expire() == EXPIRED_COUNT:
+            # All ids may become old at the same time, and no reader shall wait for that.
+            await self.abort_timed_out()
         await self.shorten_log()
 
 

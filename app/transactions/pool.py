@@ -18,6 +18,7 @@ PRODUCER_COUNT_MAX = 64
 """Requests that are carried out at a time; others wait their turn."""
 
 _NAME = "__rollway_atomic_{}"
+_PREFIX = _NAME.format("")
 
 UntilEnded = Callable[[asyncio.Future[Transaction]], Awaitable[object]]
 """Waits until a transaction that is being ended has ended."""
@@ -34,6 +35,11 @@ class Initialise(Protocol):
 
 
 IsCurrent = Callable[[str, ProducerIdentity], bool]
+
+
+def is_pooled(transactional_id: str) -> bool:
+    """Whether this id is that of a pool's producer, in this process or in one before."""
+    return transactional_id.startswith(_PREFIX)
 
 
 class Wait(enum.IntEnum):

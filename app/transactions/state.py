@@ -17,7 +17,6 @@ looks like the end that came last.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -293,6 +292,8 @@ class TransactionTable:
     """Every transactional id that is known, found by its name and by its producer id; and how old each is."""
 
     def __init__(self, clock: ProtectedClock) -> None:
+        self.open_count = 0
+        """Transactions that readers of committed records wait for."""
         self._by_name: dict[str, Transaction] = {}
         self._names: dict[int, str] = {}
         self._begun: Ages[str] = Ages(clock)
@@ -329,6 +330,7 @@ class TransactionTable:
         before = self._by_name.get(transaction.transactional_id)
         if before is not None and before.producer_id != transaction.producer_id:
             self._names.pop(before.producer_id, None)
+        self.open_count += transaction.is_open - (before is not None and before.is_open)
         self._by_name[transaction.transactional_id] = transaction
         self._names[transaction.producer_id] = transaction.transactional_id
         return before
@@ -347,19 +349,5 @@ class TransactionTable:
         self._updated.forget(transactional_id)
         gone = self._by_name.pop(transactional_id, None)
         if gone is not None:
+            self.open_count -= gone.is_open
             self._names.pop(gone.producer_id, None)
-
-    def page(
-        self,
-        states: frozenset[TransactionState],
-        start_after: str,
-        limit: int,
-        is_shown: Callable[[str], bool] = lambda _: True,
-    ) -> list[Transaction]:
-        """The first ``limit`` in one of these states whose ids come after ``start_after``, sorted by id."""
-        found = [
-            transaction
-            for name, transaction in self._by_name.items()
-            if transaction.state in states and name > start_after and is_shown(name)
-        ]
-        return heapq.nsmallest(limit, found, key=lambda transaction: transaction.transactional_id)

@@ -60,16 +60,8 @@ class StateLog:
         """As ``write``, but durable only with the next that is: for what a restart finds out again."""
         await (await self._log.append([_change(transaction)])).written
 
-    async def forget(self, transactional_id: str) -> None:
-        """Write down that an id is not known any more. Durable: on return.
-
-        Raises:
-            as ``write``.
-        """
-        await (await self._log.append([(encode_key(transactional_id), None)])).fsynced
-
     async def note_forgotten(self, transactional_ids: Sequence[str]) -> None:
-        """As ``forget``, for several, but durable only with the next that is.
+        """Write down that ids are not known any more; as ``note``: a start may find them once more.
 
         Raises:
             as ``write``.

@@ -196,7 +196,7 @@ class Machine:
             assert sorted(committed_values(snapshot)) == sorted(expected)
         for job in self.jobs:
             if job.state == "open":
-                _, rows, _ = self.broker.load_jobs.loaded(self.broker.load_jobs.find(job.job_id))
+                _, rows, _ = await self.broker.load_jobs.loaded(self.broker.load_jobs.find(job.job_id))
                 assert rows == sum(len(attempt.values) for attempt in job.attempts)
 
 

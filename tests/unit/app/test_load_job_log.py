@@ -205,4 +205,4 @@ def test_records_of_tasks_count_while_their_job_goes_on() -> None:
     changes.append(application_change("other", Forgotten(1, 2)))
     table = read_table({key: value for key, value in changes if value is not None})
     assert table.tasks == {"open": {3: 4_000}, "ending": {3: 4_000}}
-    assert table.record_count == len(all_changes(table)) == 6
+    assert table.record_count == len(list(all_changes(table))) == 6

@@ -302,18 +302,22 @@ def test_what_cannot_happen_is_refused():
         state.complete(ongoing(), NOW)
 
 
-def test_the_table_finds_by_name_and_by_producer_and_pages():
+def test_the_table_finds_by_name_and_by_producer_and_counts_open_ones():
     table = TransactionTable(ProtectedClock(ManualClock()))
     for number, name in enumerate(("c", "a", "b")):
         table.put(Transaction(name, number, 0, 1))
     table.put(Transaction("a", 9, 0, 1, TransactionState.ONGOING))
     assert table.find_name(1) is None
     assert table.find_name(9) == "a"
-    everything = frozenset(TransactionState)
-    assert [found.transactional_id for found in table.page(everything, "", 2)] == ["a", "b"]
-    assert [found.transactional_id for found in table.page(everything, "b", 2)] == ["c"]
-    assert [found.transactional_id for found in table.page(frozenset({TransactionState.ONGOING}), "", 9)] == ["a"]
+    assert table.open_count == 1
+    table.put(Transaction("a", 9, 1, 1, TransactionState.PREPARE_ABORT))
+    assert table.open_count == 1
+    table.put(Transaction("b", 2, 0, 1, TransactionState.ONGOING))
+    assert table.open_count == 2
+    table.put(Transaction("b", 2, 1, 1, TransactionState.COMPLETE_COMMIT))
+    assert table.open_count == 1
     table.remove("a")
+    assert table.open_count == 0
     table.remove("a")
     assert table.find("a") is None
     assert table.find_name(9) is None
