@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import OrderedDict
 
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from tests.quick_java import set_quick_java
 
@@ -25,18 +27,46 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SPARK = ("tests/spark/", "tests/failures/test_spark_")
 ONE_BY_ONE = ("tests/bench/", "tests/crash/", "tests/differential/", "tests/docs/", "tests/histories/")
 """Long tests that share nothing: the processes that are done with their files take them one by one."""
+FIRST = (
+    "tests/spark/",
+    "tests/http/test_openapi.py",
+    "tests/http/test_demo.py",
+    "tests/histories/test_service.py",
+    "tests/histories/test_clock_steps.py",
+    "tests/model/test_log_model.py",
+    "tests/spark_faults/",
+    "tests/crash/test_disk_errors.py",
+    "tests/http/test_kill.py",
+    "tests/differential/",
+)
+"""What takes longest in one piece. At the end one process alone would be busy with it for half a minute."""
 
 
 class FilesAndLongTests(LoadScopeScheduling):
     """A file's tests go to one process, where they share its server; all of Spark's do, since Spark starts slowly.
 
-    What has most tests is dealt out first, so that single tests fill the end.
+    What takes longest is dealt out first, and then what has most tests, so that short single tests fill the end.
     """
+
+    is_ordered = False
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(SPARK):
             return SPARK[0]
         return nodeid if nodeid.startswith(ONE_BY_ONE) else nodeid.partition("::")[0]
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if not self.is_ordered:
+            # All of it is there, by the number of tests, and nothing of it was dealt out.
+            self.workqueue = OrderedDict(sorted(self.workqueue.items(), key=lambda unit: place_of(unit[0])))
+            self.is_ordered = True
+        super()._assign_work_unit(node)
+
+
+def place_of(scope: str) -> int:
+    """When a part of the tests is dealt out: among the first, in their order, or behind them."""
+    places = [place for place, prefix in enumerate(FIRST) if scope.startswith(prefix)]
+    return places[0] if places else len(FIRST)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -25,7 +25,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from storage.clock import Clock, ManualClock
 from tests.crash.simulated_nodes import Choice, DirectoryNode, FileNode, NameChange, Node
@@ -355,15 +355,16 @@ class SimulatedDisk:
             self.touch(directory)
         self._state.pending_names.append(NameChange(node, changes))
 
-    def _get(self, path: Path) -> Node:
+    def _get(self, path: Path, names: Sequence[str] | None = None) -> Node:
+        """What ``path`` leads to, or the first ``names`` of it."""
         self.check_alive()
-        node: Node | None = self._state.root
-        for name in path.parts[1:]:
-            if not isinstance(node, DirectoryNode):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
-            node = node.entries.get(name)
-            if node is None:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        node: Any = self._state.root
+        try:
+            for name in path.parts[1:] if names is None else names:
+                node = node.entries[name]
+        except (KeyError, AttributeError) as error:  # a file has no entries
+            number = errno.ENOENT if isinstance(error, KeyError) else errno.ENOTDIR
+            raise OSError(number, os.strerror(number), str(path)) from None
         return node
 
     def find(self, path: Path) -> Node | None:
@@ -373,14 +374,15 @@ class SimulatedDisk:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _directory(self, path: Path) -> DirectoryNode:
-        node = self._get(path)
+    def _directory(self, path: Path, names: Sequence[str] | None = None) -> DirectoryNode:
+        node = self._get(path, names)
         if not isinstance(node, DirectoryNode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         return node
 
     def _parent(self, path: Path) -> tuple[DirectoryNode, str]:
-        return self._directory(path.parent), path.name
+        _, *names, name = path.parts
+        return self._directory(path, names), name
 
     # Crashes
 
@@ -495,35 +497,35 @@ class SimulatedDisk:
 
     def fingerprint(self) -> bytes:
         """32 bytes that are the same for two disks only if no program and no crash can tell them apart."""
-        found = hashlib.blake2b(digest_size=32)
+        contents = hashlib.blake2b(digest_size=32)
+        facts: list[object] = []
         numbers: dict[int, int] = {}
 
         def number_of(node: Node | None) -> int:
             return -1 if node is None else numbers.setdefault(id(node), len(numbers))
 
-        def add(*facts: object) -> None:
-            found.update(repr(facts).encode())
-
         def walk(node: Node) -> None:
+            nonlocal facts
             is_known = id(node) in numbers
-            add(number_of(node))
+            facts.append(number_of(node))
             if is_known:
                 return
             if isinstance(node, FileNode):
-                add(node.size, len(node.durable), node.modified_ms, node.lengths, sorted(node.pending.items()))
-                found.update(memoryview(node.buffer)[: node.size])
-                found.update(node.durable)
+                facts += [node.size, len(node.durable), node.modified_ms, node.lengths, sorted(node.pending.items())]
+                contents.update(memoryview(node.buffer)[: node.size])
+                contents.update(node.durable)
                 return
-            add(node.modified_ms, len(node.entries), len(node.durable))
+            facts += [node.modified_ms, len(node.entries), len(node.durable)]
             for names in (node.entries, node.durable):
                 for name, entry in sorted(names.items()):
-                    add(name)
+                    facts.append(name)
                     walk(entry)
 
         walk(self._state.root)
         for change in self._state.pending_names:
-            add(number_of(change.node), [(number_of(d), name, number_of(node)) for d, name, node in change.changes])
-        return found.digest()
+            changes = [(number_of(d), name, number_of(node)) for d, name, node in change.changes]
+            facts += [number_of(change.node), changes]
+        return hashlib.blake2b(contents.digest() + repr(facts).encode(), digest_size=32).digest()
 
     def damage(self, path: Path, content: bytes | None) -> None:
         """Replace a file's bytes behind everybody's back, on the disk too; ``None`` removes it."""
