@@ -53,6 +53,7 @@ ODD_NAME = {"base64": base64.b64encode(b"\xff\xfe").decode()}
         ("epoch-minus-1", {}, 87),
         ("timestamp-minus-5", {}, 32),
         ("header-name-not-utf8", {}, 0),
+        ("producer-0-first-batch", {}, 0),
     ],
 )
 def test_odd_batches(client: httpx.Client, topic: str, name: str, config: dict[str, str], code: int) -> None:
