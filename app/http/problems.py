@@ -433,7 +433,14 @@ class ProblemMiddleware:
 # For the reference
 
 _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
-    (400, "malformed_request", -1, False, "no", "The request is not HTTP as this service reads it."),
+    (
+        400,
+        "malformed_request",
+        -1,
+        False,
+        "no",
+        "The request is not HTTP as this service reads it, or its target no UTF-8.",
+    ),
     (400, "incomplete_producer", -1, False, "no", "Of the headers of an idempotent producer, some are missing."),
     (400, "malformed_body", -1, False, "no", "The body is not what its media type or encoding says."),
     (401, "unauthenticated", -1, False, "no", "The request says not who it comes from, or not so that it is believed."),
