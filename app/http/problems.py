@@ -168,9 +168,11 @@ _ANSWERS: dict[type[StorageError], _Answer] = {
     storage_errors.PartitionOfflineError: _Answer(503, _RETRY_AFTER_DISK_MS),
     storage_errors.DiskFullError: _Answer(507, _RETRY_AFTER_DISK_MS),
     storage_errors.TooManyOpenFilesError: _Answer(503, _RETRY_AFTER_DISK_MS),
+    storage_errors.DiskFailedError: _Answer(503, _RETRY_AFTER_DISK_MS),
     storage_errors.DirectoryLockedError: _Answer(503, _RETRY_AFTER_DISK_MS),
     storage_errors.ShuttingDownError: _Answer(503, _RETRY_AFTER_SHUTDOWN_MS),
     storage_errors.PartitionFailedError: _Answer(503),
+    storage_errors.ChangeOutcomeUnknownError: _Answer(503),
     storage_errors.CorruptionError: _Answer(500),
 }
 
