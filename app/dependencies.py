@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from app.broker import Broker
 from app.http.body import read_body
 from app.http.negotiation import content_type
+from app.http.percent_encoding import wrong_bytes_of_path, wrong_bytes_of_query
 from app.http.problems import Problem
 from app.json_values import refuse_too_many
 from app.paths import API, QUOTAS
@@ -187,6 +188,31 @@ async def log_of(topic: TopicName, partition: PartitionNumber, broker: BrokerOf)
 
 LogOf = Annotated[PartitionLog, Depends(log_of)]
 OffsetInPath = Annotated[OffsetParameter, Path(description="Offset of the record.", examples=[42])]
+
+
+async def only_utf8(request: Request) -> None:
+    """Refuse a path or a query with percent-encoded bytes that are not UTF-8.
+
+    All of them are read as U+FFFD, so that ``%FE`` and ``%FF`` would be one name. Topics have a code of their own.
+
+    Raises:
+        Problem: 400.
+    """
+    scope = request.scope
+    wrong = [
+        *(part for part in wrong_bytes_of_path(scope["route"].path, scope.get("raw_path", b"")) if part[0] != "topic"),
+        *wrong_bytes_of_query(scope["query_string"]),
+    ]
+    if wrong:
+        faults = [
+            {
+                "pointer": name,
+                "code": "invalid_value",
+                "detail": f"the byte %{byte:02X} is not UTF-8; percent-encode the text's UTF-8, %C3%A9 for \u00e9",
+            }
+            for name, byte in wrong[:_FAULTS_SHOWN_MAX]
+        ]
+        raise Problem(400, "malformed_request", "{pointer}: {detail}".format_map(faults[0]), errors=faults)
 
 
 async def only_known_parameters(request: Request) -> None:

@@ -31,6 +31,7 @@ BODY = (
 NAMED = ("unknown_topic_or_partition", "invalid_topic", "invalid_request")
 EPOCH = ("fenced_leader_epoch", "unknown_leader_epoch")
 WRITE = ("overloaded", "partition_offline", "append_outcome_unknown", "disk_full", "too_many_open_files")
+CHANGE = ("disk_full", "too_many_open_files", "disk_failed", "change_outcome_unknown")
 PRODUCE = (
     *BODY,
     *NAMED,
@@ -54,7 +55,7 @@ PRODUCE = (
     "idempotency_key_reused",
     "request_timed_out",
 )
-PRODUCER = (*BODY, *WRITE, "concurrent_transactions", "stored_data_corrupt")
+PRODUCER = (*BODY, *WRITE, "disk_failed", "concurrent_transactions", "stored_data_corrupt")
 TRANSACTION = (
     *PRODUCER,
     "invalid_producer_id_mapping",
@@ -62,7 +63,7 @@ TRANSACTION = (
     "invalid_txn_state",
     "request_timed_out",
 )
-CONTROL = (*BODY, *NAMED, *WRITE, "invalid_config", "policy_violation")
+CONTROL = (*BODY, *NAMED, *WRITE, "disk_failed", "change_outcome_unknown", "invalid_config", "policy_violation")
 READ = (*NAMED, "not_acceptable", "offset_out_of_range", "stored_data_corrupt", "overloaded", "record_too_large")
 MULTI_FETCH = (
     *BODY,

@@ -11,7 +11,7 @@ from fastapi import Depends, FastAPI
 from app.access.authentication import Authentication
 from app.access.needs import check_needs, open_paths
 from app.compression import AnswerCompression
-from app.dependencies import only_known_parameters, within_request_quota
+from app.dependencies import only_known_parameters, only_utf8, within_request_quota
 from app.hot.declarations import TIER
 from app.hot.tier import Tier
 from app.http import problems
@@ -112,7 +112,12 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(check_needs), Depends(within_request_quota), Depends(only_known_parameters)],
+        dependencies=[
+            Depends(only_utf8),
+            Depends(check_needs),
+            Depends(within_request_quota),
+            Depends(only_known_parameters),
+        ],
         lifespan=lifespan,
     )
     app.state.service = service

@@ -30,6 +30,7 @@ StorageError
 │   ├── PartitionOfflineError        56
 │   ├── DiskFullError                56
 │   ├── TooManyOpenFilesError        56
+│   ├── DiskFailedError              56
 │   ├── NotEnoughReplicasError       19
 │   ├── ConcurrentTransactionsError  51
 │   ├── UnknownLeaderEpochError      75
@@ -37,6 +38,7 @@ StorageError
 │   ├── DirectoryLockedError         -
 │   └── ShuttingDownError            -
 ├── PartitionFailedError     56  outcome unknown
+├── ChangeOutcomeUnknownError 56 in force, and perhaps not after a restart
 ├── NotEnoughReplicasAfterAppendError 20  written, but not by enough copies
 └── CorruptionError          2   stored bytes are damaged
 
@@ -297,6 +299,13 @@ class TooManyOpenFilesError(UnavailableError):
     kafka_code = 56
 
 
+class DiskFailedError(UnavailableError):
+    """The disk refused a change with an error, such as EIO. The change was not made; what is stored is not touched."""
+
+    code = "disk_failed"
+    kafka_code = 56
+
+
 NO_DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 NO_ROOM_ERRNOS = DISK_FULL_ERRNOS | NO_DESCRIPTOR_ERRNOS
@@ -305,11 +314,20 @@ NO_ROOM_ERRORS = (DiskFullError, TooManyOpenFilesError)
 """The errors that callers receive for ``NO_ROOM_ERRNOS``."""
 
 
-def refused_by_system(what: str, error: OSError) -> DiskFullError | TooManyOpenFilesError:
-    """What to raise when the system did not let ``what`` be done, from what it said."""
+def too_many_open_files(what: str, error: OSError) -> TooManyOpenFilesError:
+    """Return what to raise when ``what`` needs a file that may not be opened."""
+    return TooManyOpenFilesError(f"{what}: {error.strerror}; raise the service's limit (ulimit -n, LimitNOFILE)")
+
+
+def refused_by_system(what: str, error: OSError) -> DiskFullError | TooManyOpenFilesError | DiskFailedError:
+    """Return what to raise when the system did not let ``what`` be done, by its errno: ``what`` has not happened.
+
+    Example: ENOSPC is a full disk, EMFILE too many open files, EIO and all others a disk that failed.
+    """
     if error.errno in NO_DESCRIPTOR_ERRNOS:
-        return TooManyOpenFilesError(f"{what}: {error.strerror}; raise the service's limit (ulimit -n, LimitNOFILE)")
-    return DiskFullError(f"{what}: {error.strerror or error}")
+        return too_many_open_files(what, error)
+    kind = DiskFullError if error.errno in DISK_FULL_ERRNOS else DiskFailedError
+    return kind(f"{what}: {error.strerror or error}")
 
 
 class NotEnoughReplicasError(UnavailableError):
@@ -359,6 +377,20 @@ class PartitionFailedError(StorageError):
     kafka_code = 56
     retryable = True
     applied = "unknown"
+
+
+class ChangeOutcomeUnknownError(StorageError):
+    """The disk failed behind a change: the service goes by it, and the next start may find it or not."""
+
+    code = "change_outcome_unknown"
+    kafka_code = 56
+    retryable = True
+    applied = "unknown"
+
+
+def outcome_unknown(what: str, error: OSError) -> ChangeOutcomeUnknownError:
+    """Return what to raise when the disk did not make ``what`` durable, or did not let it be taken back."""
+    return ChangeOutcomeUnknownError(f"{what}: {error.strerror or error}; the next start may find the change or not")
 
 
 class NotEnoughReplicasAfterAppendError(StorageError):

@@ -23,6 +23,7 @@ from storage.errors import (
     TopicExistsError,
     UnavailableError,
     UnknownTopicOrPartitionError,
+    outcome_unknown,
     refused_by_system,
 )
 from storage.file_names import (
@@ -244,7 +245,8 @@ class LogManager:
             InvalidTopicError: the name or the number of partitions is not allowed, or the topic is internal.
             InvalidConfigError: unknown or impossible settings.
             TopicExistsError: it exists, but differs.
-            DiskFullError, TooManyOpenFilesError: the system refused; the topic does not exist.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused; the topic does not exist.
+            ChangeOutcomeUnknownError: it does not exist, and the next start may find it all the same.
         """
         problem = topic_name_problem(name)
         if problem is not None:
@@ -257,7 +259,7 @@ class LogManager:
 
         Raises:
             TopicExistsError: a directory of that name belongs to no topic.
-            DiskFullError, TooManyOpenFilesError: the system refused; the topic does not exist.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError, ChangeOutcomeUnknownError: as ``create_topic``.
         """
         existing = self._topics.get(name)
         return self._ensure(name, partition_count, config)[0] if existing is None else existing
@@ -276,13 +278,16 @@ class LogManager:
             self._deletions.go_on(name)
             record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.CREATING)
             self._directories.refuse_existing(record.partition_names())
+            untouched = self._registry.last_written
             try:
                 topic = self._create(record)
             except OSError as error:
                 # The files of partitions that were made are open as long as the frames are there.
                 error.__traceback__ = None
-                self._undo_creation(record)
-                raise refused_by_system(f"topic {name} could not be created", error) from error
+                what = f"topic {name} could not be created"
+                if self._registry.last_written is not untouched and not self._undo_creation(record):
+                    raise outcome_unknown(what, error) from error
+                raise refused_by_system(what, error) from error
             self._topics[name] = topic
             return topic, True
 
@@ -315,8 +320,11 @@ class LogManager:
         self._registry.save(ready)
         return self._topic(ready, config, partitions)
 
-    def _undo_creation(self, record: TopicRecord) -> None:
-        """Remove what a failed creation left. The next start finishes or removes what stays even so."""
+    def _undo_creation(self, record: TopicRecord) -> bool:
+        """Remove what a failed creation left; false if some of it stays for now.
+
+        That is removed before the name is used again, or with the files that are due; the next start may find it.
+        """
 
         def undo() -> None:
             self._directories.remove(record.partition_names())
@@ -326,6 +334,9 @@ class LogManager:
             self._ballast.run(undo)
         except OSError as error:
             _logger.warning("topic %s: what its failed creation left stays for now: %s", record.name, error)
+            self._deletions.remove_later(record)
+            return False
+        return True
 
     def alter_topic(
         self,
@@ -341,7 +352,8 @@ class LogManager:
         Raises:
             UnknownTopicOrPartitionError, InvalidConfigError.
             InvalidTopicError: fewer partitions than now, or too many, or the topic is internal.
-            DiskFullError, TooManyOpenFilesError: the system refused; the topic is as before.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused; the topic is as before.
+            ChangeOutcomeUnknownError: the topic is as its file says now, and the next start may find it otherwise.
         """
         refuse_internal(name)
         with self._changing:
@@ -364,15 +376,20 @@ class LogManager:
             before = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
             record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
             self._directories.refuse_existing(record.partition_names()[len(topic.partitions) :])
+            altered, untouched = None, self._registry.last_written
             try:
                 partitions = topic.partitions + self._add_partitions(record, before.partition_count)
+                altered = self._topic(record, self._config(record), partitions)
                 # Other settings are the way out of a full disk.
                 self._ballast.run(lambda: self._registry.save(record))
             except OSError as error:
                 error.__traceback__ = None
-                self._undo_alteration(before, record)
-                raise refused_by_system(f"topic {name} could not be altered", error) from error
-            altered = self._topic(record, self._config(record), partitions)
+                what = f"topic {name} could not be altered"
+                if self._registry.last_written is untouched or self._undo_alteration(before, record):
+                    raise refused_by_system(what, error) from error
+                if self._registry.last_written is record and altered is not None:
+                    self._topics[name] = altered
+                raise outcome_unknown(what, error) from error
             self._topics[name] = altered
             return altered
 
@@ -387,7 +404,9 @@ class LogManager:
         self._factory.sync_created(added)
         return partitions
 
-    def _undo_alteration(self, before: TopicRecord, record: TopicRecord) -> None:
+    def _undo_alteration(self, before: TopicRecord, record: TopicRecord) -> bool:
+        """Take an alteration back whose file may be written; false if the next start may find some of it."""
+
         def undo() -> None:
             self._registry.save(before)
             self._directories.remove(record.partition_names()[before.partition_count :])
@@ -396,6 +415,8 @@ class LogManager:
             self._ballast.run(undo)
         except OSError as error:
             _logger.warning("topic %s: what its failed alteration left stays for now: %s", before.name, error)
+            return False
+        return True
 
     def delete_topic(self, name: str) -> Topic:
         """Delete a topic, durably: its directories are renamed now and unlinked after ``file.delete.delay.ms``.
@@ -404,7 +425,7 @@ class LogManager:
 
         Raises:
             UnknownTopicOrPartitionError: there is none.
-            DiskFullError, TooManyOpenFilesError: the system refused; see ``TopicDeletions.decide``.
+            UnavailableError, ChangeOutcomeUnknownError: the system refused; see ``TopicDeletions.decide``.
             InvalidTopicError: the topic is internal.
         """
         refuse_internal(name)
@@ -468,7 +489,7 @@ class LogManager:
         """Unlink deleted segments and topics whose delay has passed; return how many files and directories went.
 
         Raises:
-            OSError, DiskFullError, TooManyOpenFilesError: the system refused; the rest waits for the next call.
+            OSError, UnavailableError: the system refused; the rest waits for the next call.
         """
         count = sum(log.deleted_files.unlink_due() for log in self._logs())
         count += self._directories.remove_due()

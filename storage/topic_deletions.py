@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from storage.ballast import Ballast
 from storage.directory_checkpoints import DirectoryCheckpoints
-from storage.errors import UnavailableError, refused_by_system
+from storage.errors import UnavailableError, outcome_unknown, refused_by_system
 from storage.file_names import PartitionName
 from storage.file_system import NotDurableError
 from storage.topic_directories import TopicDirectories
@@ -42,25 +42,33 @@ class TopicDeletions:
         """Write down that the topic is deleted, whose file says ``record`` so far. Durable: on return.
 
         Raises:
-            DiskFullError, TooManyOpenFilesError: the system refused. The topic is there; it is offline if its file may
-                say otherwise, as the next start would delete what is acknowledged from now on.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused. The topic is there.
+            ChangeOutcomeUnknownError: its file may say that it is deleted. It is there, and offline, as the next start
+                would delete what is acknowledged from now on.
         """
         deleted = record.with_state(TopicState.DELETING)
         try:
             self._ballast.run(lambda: self._registry.save(deleted))
         except OSError as error:
-            if isinstance(error, NotDurableError):
-                self._take_back(record, topic)
-            raise refused_by_system(f"topic {record.name} could not be deleted", error) from error
+            what = f"topic {record.name} could not be deleted"
+            if isinstance(error, NotDurableError) and not self._take_back(record, topic):
+                raise outcome_unknown(what, error) from error
+            raise refused_by_system(what, error) from error
         for log in topic.partitions:
             log.take_offline("the topic was deleted")
 
-    def _take_back(self, record: TopicRecord, topic: Topic) -> None:
+    def _take_back(self, record: TopicRecord, topic: Topic) -> bool:
         try:
             self._ballast.run(lambda: self._registry.save(record))
         except OSError as error:
             for log in topic.partitions:
                 log.take_offline(f"deleting the topic failed, and the next start may finish it: {error}")
+            return False
+        return True
+
+    def remove_later(self, record: TopicRecord) -> None:
+        """Remove what the failed creation of a topic has left, by ``go_on``. Nobody has written to it."""
+        self._halves[record.name] = _Deletion(record, 0, None)
 
     def carry_out(self, record: TopicRecord, delay_ms: int, topic: Topic | None = None) -> None:
         """Give up the directories of a topic whose deletion is decided, and forget it.
@@ -68,7 +76,7 @@ class TopicDeletions:
         What the system refuses is gone on with by ``go_on``, or by the next start.
 
         Raises:
-            DiskFullError, TooManyOpenFilesError: the system refused; some of it may be done.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused; some of it may be done.
         """
         self._halves[record.name] = _Deletion(record, delay_ms, topic)
         self.go_on(record.name)

@@ -11,7 +11,7 @@ from storage.checked_json import dump_checked, parse_checked
 from storage.config import TopicConfig
 from storage.errors import CorruptionError, InvalidConfigError, InvalidTopicError
 from storage.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX, PartitionName, topic_name_problem
-from storage.file_system import FileSystem, read_file, write_file_atomically
+from storage.file_system import FileSystem, NotDurableError, read_file, write_file_atomically
 from storage.partition_log import PartitionLog
 from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
 from storage.topic_metadata import is_topic_id
@@ -87,6 +87,8 @@ class TopicRegistry:
     def __init__(self, file_system: FileSystem, directory: Path) -> None:
         self.directory = directory
         self._file_system = file_system
+        self.last_written: TopicRecord | None = None
+        """The last record that is in its file, durably or not."""
 
     def path_of(self, record: TopicRecord) -> Path:
         return self.directory / f"{record.topic_id}{_SUFFIX}"
@@ -110,7 +112,12 @@ class TopicRegistry:
         return [records[name] for name in sorted(records)]
 
     def save(self, record: TopicRecord) -> None:
-        """Write the topic's file in one step. Durable: on return."""
+        """Write the topic's file in one step. Durable: on return.
+
+        Raises:
+            NotDurableError: the file says it, and the next start may find it or not.
+            OSError: the file is as before.
+        """
         content = {
             "version": _VERSION,
             "name": record.name,
@@ -120,7 +127,12 @@ class TopicRegistry:
             "config": dict(record.overrides),
             "state": record.state.value,
         }
-        write_file_atomically(self._file_system, self.path_of(record), dump_checked(content))
+        try:
+            write_file_atomically(self._file_system, self.path_of(record), dump_checked(content))
+        except NotDurableError:
+            self.last_written = record
+            raise
+        self.last_written = record
 
     def remove(self, record: TopicRecord) -> None:
         """Remove the topic's file. Durable: on return."""

@@ -22,7 +22,7 @@ from storage.errors import (
     CorruptionError,
     DiskFullError,
     TooManyOpenFilesError,
-    refused_by_system,
+    too_many_open_files,
 )
 from storage.file_names import PartitionName
 from storage.file_system import FileSystem
@@ -305,7 +305,7 @@ class WrittenLog:
     def no_room(self, error: OSError) -> DiskFullError | TooManyOpenFilesError:
         """The error for callers when the disk is full or read-only, or no more files may be opened."""
         if error.errno in NO_DESCRIPTOR_ERRNOS:
-            return refused_by_system(f"{self.name} takes no more", error)
+            return too_many_open_files(f"{self.name} takes no more", error)
         return DiskFullError(f"the disk of {self.name} takes no more: {error.strerror}")
 
     # Transactions

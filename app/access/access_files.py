@@ -66,6 +66,7 @@ class AccessFiles:
         """Replace the keys. Durable: on return.
 
         Raises:
+            NotDurableError: the new ones are there, and the next start may find them or not.
             FullError, OSError: the old ones are there.
         """
         self._write(_KEYS, [_credential_document(key) for key in keys])

@@ -18,7 +18,8 @@ from app.access.registry import AccessChangeError, AccessRegistry
 from app.http.problems import Problem, json_pointer
 from app.settings import Settings
 from storage.clock import Clock
-from storage.errors import NO_ROOM_ERRNOS, refused_by_system
+from storage.errors import outcome_unknown, refused_by_system
+from storage.file_system import NotDurableError
 
 Result = TypeVar("Result")
 
@@ -69,7 +70,8 @@ class AccessControl:
 
         Raises:
             Problem: 422, the change makes no sense; nothing was changed.
-            DiskFullError, TooManyOpenFilesError: nothing was changed.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: nothing was changed.
+            ChangeOutcomeUnknownError: it is in force, and the next start may find it or not.
         """
         async with self._lock:
             try:
@@ -77,9 +79,9 @@ class AccessControl:
             except AccessChangeError as error:
                 fault = {"pointer": json_pointer(error.place), "code": "invalid_value", "detail": str(error)}
                 raise Problem(422, "invalid_request", str(error), errors=[fault]) from None
+            except NotDurableError as error:
+                raise outcome_unknown("the change is in force, but not durable", error) from error
             except OSError as error:
-                if error.errno not in NO_ROOM_ERRNOS:
-                    raise
                 raise refused_by_system("the change could not be written down", error) from error
 
     def note(self, who: str, what: str) -> None:

@@ -32,7 +32,7 @@ from app.access.operations import (
     implied_by,
 )
 from schemas.names import KEY_PRINCIPAL
-from storage.file_system import FileSystem
+from storage.file_system import FileSystem, NotDurableError
 
 ACCESS_DIRECTORY = "access"
 KEYS_MAX = 10_000
@@ -131,8 +131,10 @@ class AccessRegistry:
         return token.issuer_key is None or self.is_key_good(token.issuer_key)
 
     def _set_keys(self, keys: dict[str, Key]) -> None:
-        with _room_for("keys"):
+        with _written("keys", lambda: self._put_keys(keys)):
             self._files.save_keys(keys.values())
+
+    def _put_keys(self, keys: dict[str, Key]) -> None:
         self.keys = keys
 
     # Tokens
@@ -203,8 +205,10 @@ class AccessRegistry:
         return token
 
     def _set_tokens(self, tokens: dict[str, Token]) -> None:
-        with _room_for("tokens"):
+        with _written("tokens", lambda: self._put_tokens(tokens)):
             self._files.save_tokens(tokens.values())
+
+    def _put_tokens(self, tokens: dict[str, Token]) -> None:
         self.tokens = tokens
 
     # ACLs
@@ -242,8 +246,10 @@ class AccessRegistry:
         return removed
 
     def _set_acls(self, acls: frozenset[Acl]) -> None:
-        with _room_for("ACLs"):
+        with _written("ACLs", lambda: self._put_acls(acls)):
             self._files.save_acls(acls)
+
+    def _put_acls(self, acls: frozenset[Acl]) -> None:
         self.acls = Acls(acls, self.acls.super_users)
 
     def _check_times(self, description: str, expires_ms: int | None) -> None:
@@ -256,14 +262,24 @@ class AccessRegistry:
 
 
 @contextmanager
-def _room_for(what: str) -> Iterator[None]:
-    """Say of a file that would be too long that there is too much in it."""
+def _written(what: str, put: Callable[[], None]) -> Iterator[None]:
+    """Put in force what is written meanwhile, as soon as its file has it; also if that may not be durable.
+
+    Raises:
+        AccessChangeError: a file would be too long.
+        NotDurableError: the change is in force, and the next start may find it or not.
+        OSError: the disk refused; nothing was changed.
+    """
     try:
         yield
     except FullError:
         raise AccessChangeError(
             f"all {what} together would be longer than the {FILE_BYTES_MAX} bytes that a start reads; remove some"
         ) from None
+    except NotDurableError:
+        put()
+        raise
+    put()
 
 
 def check_acl(acl: Acl) -> None:

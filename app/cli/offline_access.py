@@ -11,7 +11,7 @@ from app.cli.command_errors import CommandError
 from storage.clock import SystemClock
 from storage.errors import StorageError
 from storage.file_names import LOCK
-from storage.file_system import LocalFileSystem
+from storage.file_system import LocalFileSystem, NotDurableError
 
 _LOGS = "logs"
 _OWN = "rollway"
@@ -44,6 +44,11 @@ def open_registry(data_dir: Path, *, may_make: bool = True) -> Iterator[AccessRe
         ) from None
     try:
         yield AccessRegistry.open(data_dir / _OWN, disk, SystemClock().now_ms)
+    except NotDurableError as error:
+        raise CommandError(
+            f"The change is made, but the disk did not make it durable ({error.strerror}): look whether it is there "
+            "after the next start."
+        ) from None
     except (AccessChangeError, StorageError) as error:
         raise CommandError(f"{str(error).rstrip('.')}.") from None
     finally:

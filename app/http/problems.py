@@ -168,9 +168,11 @@ _ANSWERS: dict[type[StorageError], _Answer] = {
     storage_errors.PartitionOfflineError: _Answer(503, _RETRY_AFTER_DISK_MS),
     storage_errors.DiskFullError: _Answer(507, _RETRY_AFTER_DISK_MS),
     storage_errors.TooManyOpenFilesError: _Answer(503, _RETRY_AFTER_DISK_MS),
+    storage_errors.DiskFailedError: _Answer(503, _RETRY_AFTER_DISK_MS),
     storage_errors.DirectoryLockedError: _Answer(503, _RETRY_AFTER_DISK_MS),
     storage_errors.ShuttingDownError: _Answer(503, _RETRY_AFTER_SHUTDOWN_MS),
     storage_errors.PartitionFailedError: _Answer(503),
+    storage_errors.ChangeOutcomeUnknownError: _Answer(503),
     storage_errors.CorruptionError: _Answer(500),
 }
 
@@ -433,7 +435,14 @@ class ProblemMiddleware:
 # For the reference
 
 _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
-    (400, "malformed_request", -1, False, "no", "The request is not HTTP as this service reads it."),
+    (
+        400,
+        "malformed_request",
+        -1,
+        False,
+        "no",
+        "The request is not HTTP as this service reads it, or its target no UTF-8.",
+    ),
     (400, "incomplete_producer", -1, False, "no", "Of the headers of an idempotent producer, some are missing."),
     (400, "malformed_body", -1, False, "no", "The body is not what its media type or encoding says."),
     (401, "unauthenticated", -1, False, "no", "The request says not who it comes from, or not so that it is believed."),

@@ -10,6 +10,7 @@ from app.pools import Pools, call_in
 from app.quotas.limits import QUOTA_COUNT_MAX, Limits, QuotaEntity
 from app.quotas.store import QuotaStore
 from app.quotas.throttling import Quotas
+from storage.errors import ChangeOutcomeUnknownError
 
 
 class QuotaControl:
@@ -26,11 +27,16 @@ class QuotaControl:
 
         Raises:
             Problem: 422, there are too many quotas.
-            DiskFullError: the disk refused; the quota is as before.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the disk refused; the quota is as before.
+            ChangeOutcomeUnknownError: it is in force, and the next start may find it or not.
         """
         async with self._changing:
             table = self._quotas.table.with_limits(entity, limits)
             if len(table) > QUOTA_COUNT_MAX:
                 raise Problem(422, "quota_limit_reached", f"there are {QUOTA_COUNT_MAX} quotas already", kafka_code=44)
-            await call_in(self._pools.control, functools.partial(self._store.save, table))
+            try:
+                await call_in(self._pools.control, functools.partial(self._store.save, table))
+            except ChangeOutcomeUnknownError:
+                self._quotas.table = table
+                raise
             self._quotas.table = table

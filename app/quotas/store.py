@@ -7,8 +7,8 @@ from typing import Any
 
 from app.quotas.limits import QUOTA_COUNT_MAX, QuotaEntity, QuotaKind, QuotaTable
 from storage.checked_json import dump_checked, parse_checked
-from storage.errors import CorruptionError, refused_by_system
-from storage.file_system import FileSystem, read_file, write_file_atomically
+from storage.errors import CorruptionError, outcome_unknown, refused_by_system
+from storage.file_system import FileSystem, NotDurableError, read_file, write_file_atomically
 
 FILE = "quotas"
 _VERSION = 1
@@ -48,7 +48,8 @@ class QuotaStore:
         """Write all quotas.
 
         Raises:
-            DiskFullError, TooManyOpenFilesError: the disk refused; the old quotas are there.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the disk refused; the old quotas are there.
+            ChangeOutcomeUnknownError: the new ones are there, and the next start may find them or not.
         """
         entries = [
             {
@@ -60,6 +61,8 @@ class QuotaStore:
         ]
         try:
             write_file_atomically(self._file_system, self.path, dump_checked({"version": _VERSION, "quotas": entries}))
+        except NotDurableError as error:
+            raise outcome_unknown("the quotas are in force, but not durable", error) from error
         except OSError as error:
             raise refused_by_system(f"{self.path} could not be written", error) from error
 

@@ -18,7 +18,7 @@ from app.access.needs import AccessOf, asks, needs, needs_authentication
 from app.access.operations import CLUSTER, Operation, ResourceKind
 from app.answers import request_body
 from app.dependencies import ServiceOf, json_body
-from app.documented_problems import BODY, problems
+from app.documented_problems import BODY, CHANGE, problems
 from app.http.problems import Problem
 from app.paths import ACLS, KEY, KEYS, TOKEN, TOKENS
 from schemas.access import (
@@ -45,7 +45,7 @@ _NEW_SECRET: dict[int | str, dict[str, Any]] = {
         }
     }
 }
-_CHANGE = ("overloaded", "disk_full", "too_many_open_files")
+_CHANGE = ("overloaded", *CHANGE)
 
 router = APIRouter(tags=["access"])
 

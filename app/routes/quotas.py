@@ -11,7 +11,7 @@ from app.access.operations import Operation, ResourceKind
 from app.answers import request_body
 from app.broker import Broker
 from app.dependencies import BrokerOf, json_body
-from app.documented_problems import BODY, problems
+from app.documented_problems import BODY, CHANGE, problems
 from app.http.problems import Problem
 from app.paths import QUOTAS
 from app.quotas.limits import QuotaEntity, QuotaKind
@@ -58,7 +58,7 @@ def _shown(broker: Broker) -> list[Quota]:
     QUOTAS,
     operation_id="setQuota",
     summary="Set a quota",
-    responses=problems(*BODY, "quota_limit_reached", "disk_full", "too_many_open_files"),
+    responses=problems(*BODY, "quota_limit_reached", *CHANGE),
     openapi_extra=request_body(QuotaLimits, example={"producer_byte_rate": 1048576, "consumer_byte_rate": 2097152}),
 )
 @needs(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
@@ -84,7 +84,7 @@ async def set_quota(
     status_code=204,
     response_description="There is no such quota any more.",
     response_class=Response,
-    responses=problems("disk_full", "too_many_open_files"),
+    responses=problems(*CHANGE),
 )
 @needs(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
 async def delete_quota(broker: BrokerOf, user: _User = None, client_id: _ClientId = None) -> Response:

@@ -11,7 +11,7 @@ from app.access.needs import AccessOf, asks, needs
 from app.access.operations import Operation, ResourceKind, topic_resource
 from app.answers import describe_partition, describe_segment, describe_topic, request_body
 from app.dependencies import BrokerOf, LogOf, TopicName, json_body
-from app.documented_problems import CONTROL, NAMED, problems
+from app.documented_problems import CHANGE, CONTROL, NAMED, problems
 from app.paths import PARTITION, PARTITIONS, SEGMENTS, TOPIC, TOPICS
 from schemas.base import WholeNumber
 from schemas.names import TOPIC_NAME_LENGTH_MAX
@@ -139,7 +139,7 @@ async def alter_topic(
     summary="Delete a topic",
     status_code=204,
     response_description="The topic is gone.",
-    responses=problems(*NAMED, "overloaded", "disk_full", "too_many_open_files", "partition_offline"),
+    responses=problems(*NAMED, "overloaded", *CHANGE, "partition_offline"),
 )
 @needs(Operation.DELETE, ResourceKind.TOPIC)
 async def delete_topic(topic: TopicName, broker: BrokerOf) -> Response:

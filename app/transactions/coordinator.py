@@ -18,6 +18,7 @@ from app.piecewise import pieces, smallest
 from app.transactions import state
 from app.transactions.attempts import Attempts
 from app.transactions.enlister import Enlister
+from app.transactions.left_open import LeftOpen
 from app.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.transactions.logs import Logs
 from app.transactions.markers import RETRY_MS_MAX, MarkerWriter
@@ -70,7 +71,8 @@ class TransactionCoordinator:
         self._loading: asyncio.Task[None] | None = None
         self._failure: str | None = None
         self._stopping = False
-        self.pool = ProducerPool(self.initialise, self._is_current, self._wait_of)
+        self._left_open = LeftOpen(self, self._turns, logs.now_ms, self._pause)
+        self.pool = ProducerPool(self.initialise, self._is_current, self._wait_of, self._left_open.abort)
         """Producers for requests that are a transaction each."""
         self.attempts = Attempts(
             logs, self._limits, self._table, self._state_log, self._markers, self._turns, self._begin_ending
@@ -103,20 +105,14 @@ class TransactionCoordinator:
             if transaction.is_ending:
                 self._begin_ending(transaction.transactional_id)
             elif transaction.is_ongoing and is_pooled(transaction.transactional_id):
-                name = transaction.transactional_id
-                self._turns.spawn(self._abort_left(name), f"aborting what {name!r} left")
+                # The process before was its producer: readers need not wait for its timeout.
+                self._left_open.abort(transaction.transactional_id, transaction.producer)
 
-    async def _abort_left(self, name: str) -> None:
-        """Abort a transaction of the process before, which was its producer: readers need not wait for its timeout."""
-        try:
-            await self._turns.in_turn(name, functools.partial(self._fence, name))
-        except (StorageError, Problem) as error:
-            logger.warning("the transaction of %r is left to its timeout: %s", name, error)
-
-    async def _fence(self, name: str, session: Session) -> None:
-        transaction = self._table.find(name)
-        if transaction is not None and transaction.is_ongoing:
-            await self._decide(session, state.fence(transaction, self._logs.now_ms()))
+    async def _pause(self, delay_ms: int) -> bool:
+        """Wait before another try, or until told to hurry; false when the service stops."""
+        if not self._stopping:
+            await self._markers.pause(delay_ms)
+        return not self._stopping
 
     async def close(self) -> None:
         """Take nothing more and finish what runs; what waits for a partition is ended by the next start."""
@@ -267,7 +263,7 @@ class TransactionCoordinator:
                 retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
             )
         if existing is not None and existing.is_ongoing:
-            return await self._decide(session, state.fence(existing, self._logs.now_ms()))
+            return await self.decide(session, state.fence(existing, self._logs.now_ms()))
         if existing is not None and existing.is_ending:
             assert session.ended is not None
             if session.space_wanted is not None:
@@ -391,7 +387,7 @@ class TransactionCoordinator:
         fresh_id = await self._logs.allocate_producer_id() if transaction.needs_producer_id else state.NO_PRODUCER_ID
         decided = state.end(transaction, producer, commit=commit, now_ms=self._logs.now_ms(), allocate=lambda: fresh_id)
         if decided is not transaction and decided.is_ending:
-            return await self._decide(session, decided)
+            return await self.decide(session, decided)
         if decided is not transaction:
             await self._state_log.write(decided)
             self._table.put(decided)
@@ -400,7 +396,7 @@ class TransactionCoordinator:
         assert session.ended is not None
         return session.ended
 
-    async def _decide(self, session: Session, decided: Transaction) -> asyncio.Future[Transaction]:
+    async def decide(self, session: Session, decided: Transaction) -> asyncio.Future[Transaction]:
         """Make a decision durable and begin to carry it out; done when readers see it. Holds the session's lock."""
         session.closing = True
         try:
@@ -473,7 +469,7 @@ class TransactionCoordinator:
         if transaction is None or not self._table.is_timed_out(transaction):
             return False
         logger.warning("the transaction of %r is aborted: it is older than %d ms", name, transaction.timeout_ms)
-        await self._decide(session, state.fence(transaction, self._logs.now_ms()))
+        await self.decide(session, state.fence(transaction, self._logs.now_ms()))
         return True
 
     async def expire(self, count_max: int = EXPIRED_COUNT) -> int:

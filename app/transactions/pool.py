@@ -82,19 +82,24 @@ class ProducerPool:
         initialise: Initialise,
         is_current: IsCurrent,
         wait_of: Callable[[str], Wait] = lambda _: Wait.NONE,
+        abort_left: Callable[[str, ProducerIdentity], None] = lambda *_: None,
         count_max: int = PRODUCER_COUNT_MAX,
     ) -> None:
-        """``is_current`` tells whether a producer's name is still known, and its own."""
+        """``is_current`` tells whether a producer's name is still known, and its own.
+
+        ``abort_left`` aborts what a producer that was not kept has left open. It must not wait.
+        """
         self._initialise = initialise
         self._is_current = is_current
         self._wait_of = wait_of
+        self._abort_left = abort_left
         self._turns = asyncio.Semaphore(count_max)
         self._names = [_NAME.format(number) for number in reversed(range(count_max))]
         self._idle: list[PooledProducer] = []
 
     @contextlib.asynccontextmanager
     async def producer(self, timeout_ms: int, wait_ms: int) -> AsyncIterator[PooledProducer]:
-        """A producer without a transaction; unless it is kept, whatever it leaves open is aborted later.
+        """A producer without a transaction; unless it is kept, whatever it leaves open is aborted behind it.
 
         Raises:
             DiskFullError: the end of the last transaction waits for space on a disk.
@@ -114,6 +119,8 @@ class ProducerPool:
                     self._idle.append(producer)
                 else:
                     self._names.append(name)
+                    if producer is not None:
+                        self._abort_left(name, producer.identity)
 
     async def _made(self, name: str, timeout_ms: int, wait_ms: int) -> PooledProducer:
         until_ended = partial(self._until_ended, name)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from storage.checked_json import dump_checked, parse_checked
 from storage.errors import refused_by_system
-from storage.file_system import FileSystem, read_file, write_file_atomically
+from storage.file_system import FileSystem, NotDurableError, read_file, write_file_atomically
 from storage.producer_ids import BLOCK_COUNT, ProducerIds
 
 logger = logging.getLogger(__name__)
@@ -117,6 +117,9 @@ class ProducerOwners:
         try:
             write_file_atomically(self._file_system, self._path, content)
         except OSError as error:
+            if isinstance(error, NotDurableError):
+                # The file has the block, though nobody gets its ids.
+                self._blocks = tuple(blocks)
             raise refused_by_system(f"{self._path} could not be written", error) from error
         self._blocks = tuple(blocks)
         return taken

@@ -14,7 +14,7 @@ from storage.batch_validation import validate_batches
 from storage.clock import ManualClock
 from storage.errors import (
     CorruptionError,
-    DiskFullError,
+    DiskFailedError,
     PartitionOfflineError,
     TooManyOpenFilesError,
     TopicExistsError,
@@ -66,7 +66,7 @@ def test_a_name_is_not_used_again_before_its_deletion_is_finished(tmp_path: Path
     append(manager.create_topic("t", 1)[0].partitions[0], clock, b"old")
     disk.refuses = lambda path: path.name == "t-0"
     manager.delete_topic("t")
-    with pytest.raises(DiskFullError):
+    with pytest.raises(DiskFailedError):
         manager.create_topic("t", 1)
     disk.refuses = lambda _: False
     topic, created = manager.create_topic("t", 1)
@@ -100,7 +100,7 @@ def test_a_refused_alteration_does_not_come_back(tmp_path: Path) -> None:
     manager = LogManager.open(tmp_path / "data", file_system=disk, clock=clock)
     manager.create_topic("t", 1)
     disk.refuses = lambda path: path.name == "t-2"
-    with pytest.raises(DiskFullError):
+    with pytest.raises(DiskFailedError):
         manager.alter_topic("t", config={"retention.ms": 1000}, partition_count=3)
     disk.refuses = lambda _: False
     assert manager.close()

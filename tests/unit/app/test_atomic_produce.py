@@ -121,7 +121,9 @@ def test_a_pool_whose_names_all_wait_for_space_refuses_at_once() -> None:
 
     async def scenario(*waits: Wait) -> str:
         left = list(waits)
-        pool = ProducerPool(initialise, lambda *_: False, lambda _: left.pop(0) if len(left) > 1 else left[0], 2)
+        pool = ProducerPool(
+            initialise, lambda *_: False, lambda _: left.pop(0) if len(left) > 1 else left[0], count_max=2
+        )
         async with asyncio.timeout(5), pool.producer(1_000, 1_000) as producer:
             return producer.name
 
@@ -139,7 +141,7 @@ def test_an_idle_producer_whose_last_end_is_not_noted_yet_waits_while_another_is
         return ProducerIdentity(1, 0)
 
     async def scenario() -> list[str]:
-        pool = ProducerPool(initialise, lambda *_: True, waits.__getitem__, 2)
+        pool = ProducerPool(initialise, lambda *_: True, waits.__getitem__, count_max=2)
         used = []
         for wait in (Wait.NONE, Wait.SPACE, Wait.NONE, Wait.MARKERS):
             waits["__rollway_atomic_0"] = wait
