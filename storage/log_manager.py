@@ -37,6 +37,7 @@ from storage.partition_log import PartitionLog
 from storage.producer_ids import ProducerIds
 from storage.recovery import PartitionRecovery
 from storage.recovery_progress import RecoveryMeter
+from storage.refused_changes import RefusedChanges
 from storage.retention import check_policy
 from storage.topic_deletions import TopicDeletions
 from storage.topic_directories import TopicDirectories
@@ -91,7 +92,10 @@ class LogManager:
         self._checkpoints = DirectoryCheckpoints(
             file_system, self.logs_directory, own / LOG_START_OFFSETS, self._ballast
         )
-        self._deletions = TopicDeletions(self._registry, self._directories, self._checkpoints, self._ballast)
+        self._refused = RefusedChanges(self._registry, self._directories, self._ballast)
+        self._deletions = TopicDeletions(
+            self._registry, self._directories, self._checkpoints, self._ballast, self._refused
+        )
         self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints, producer_limits)
         # Not a method of this object: a manager that is let go must not wait for the collector of cycles.
         known_max = functools.partial(known_producer_id_max, self._topics)
@@ -273,7 +277,7 @@ class LogManager:
             if existing is not None:
                 return self._same_or_refuse(existing, partition_count, wanted), False
             self._refuse_colliding_name(name)
-            self._deletions.go_on(name)
+            self._refused.go_on(name)
             record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.CREATING)
             self._directories.refuse_existing(record.partition_names())
             try:
@@ -281,7 +285,7 @@ class LogManager:
             except OSError as error:
                 # The files of partitions that were made are open as long as the frames are there.
                 error.__traceback__ = None
-                self._undo_creation(record)
+                self._refused.undo_creation(record, error)
                 raise refused_by_system(f"topic {name} could not be created", error) from error
             self._topics[name] = topic
             return topic, True
@@ -315,18 +319,6 @@ class LogManager:
         self._registry.save(ready)
         return self._topic(ready, config, partitions)
 
-    def _undo_creation(self, record: TopicRecord) -> None:
-        """Remove what a failed creation left. The next start finishes or removes what stays even so."""
-
-        def undo() -> None:
-            self._directories.remove(record.partition_names())
-            self._registry.remove(record)
-
-        try:
-            self._ballast.run(undo)
-        except OSError as error:
-            _logger.warning("topic %s: what its failed creation left stays for now: %s", record.name, error)
-
     def alter_topic(
         self,
         name: str,
@@ -347,6 +339,7 @@ class LogManager:
         with self._changing:
             self._check_open()
             topic = self.topic(name)
+            self._refused.go_on(name)
             overrides = dict(topic.overrides)
             for key, value in (config or {}).items():
                 if value is None:
@@ -370,7 +363,7 @@ class LogManager:
                 self._ballast.run(lambda: self._registry.save(record))
             except OSError as error:
                 error.__traceback__ = None
-                self._undo_alteration(before, record)
+                self._refused.undo_growth(before, record, error)
                 raise refused_by_system(f"topic {name} could not be altered", error) from error
             altered = self._topic(record, self._config(record), partitions)
             self._topics[name] = altered
@@ -387,16 +380,6 @@ class LogManager:
         self._factory.sync_created(added)
         return partitions
 
-    def _undo_alteration(self, before: TopicRecord, record: TopicRecord) -> None:
-        def undo() -> None:
-            self._registry.save(before)
-            self._directories.remove(record.partition_names()[before.partition_count :])
-
-        try:
-            self._ballast.run(undo)
-        except OSError as error:
-            _logger.warning("topic %s: what its failed alteration left stays for now: %s", before.name, error)
-
     def delete_topic(self, name: str) -> Topic:
         """Delete a topic, durably: its directories are renamed now and unlinked after ``file.delete.delay.ms``.
 
@@ -411,6 +394,7 @@ class LogManager:
         with self._changing:
             self._check_open()
             topic = self.topic(name)
+            self._refused.go_on(name)
             record = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
             self._deletions.decide(record, topic)
             del self._topics[name]
@@ -474,7 +458,7 @@ class LogManager:
         count += self._directories.remove_due()
         self._ballast.restore()
         with self._changing:
-            self._deletions.go_on_with_all()
+            self._refused.go_on_with_all()
         return count
 
     # The end
