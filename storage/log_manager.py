@@ -452,13 +452,24 @@ class LogManager:
         """Unlink deleted segments and topics whose delay has passed; return how many files and directories went.
 
         Raises:
-            OSError, DiskFullError, TooManyOpenFilesError: the system refused; the rest waits for the next call.
+            OSError, DiskFullError, TooManyOpenFilesError: the system refused some, which wait for the next call.
         """
-        count = sum(log.deleted_files.unlink_due() for log in self._logs())
-        count += self._directories.remove_due()
+        count = 0
+        failure: OSError | UnavailableError | None = None
+        # One that stays for now keeps no other: they free the space that it may want.
+        for work in (*(log.deleted_files.unlink_due for log in self._logs()), self._directories.remove_due):
+            try:
+                count += work()
+            except OSError as error:
+                failure = error
         self._ballast.restore()
-        with self._changing:
-            self._refused.go_on_with_all()
+        try:
+            with self._changing:
+                self._refused.go_on_with_all()
+        except UnavailableError as error:
+            failure = error
+        if failure is not None:
+            raise failure
         return count
 
     # The end
