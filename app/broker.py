@@ -421,12 +421,10 @@ class Broker:
         """
         async with self._control, self._held(self.topic(name)):
             alter = functools.partial(self.room.alter_topic, name, config=config, partition_count=partition_count)
-            try:
-                return await call_in(self.pools.control, alter)
-            finally:
-                # Also of a change that is in force, and perhaps not durable.
-                for log in (topic := self.topic(name)).partitions:
-                    log.update_config(topic.config)
+            altered = await call_in(self.pools.control, alter)
+            for log in altered.partitions:
+                log.update_config(altered.config)
+            return altered
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic: appends that wait are refused, fetches that wait answer.

@@ -47,23 +47,34 @@ class DeletedFiles:
         """Unlink what is due; return how many files went. A file that is gone already is no error.
 
         Raises:
-            OSError: the disk refused; the rest waits for the next call.
+            OSError: the disk refused some; those wait for the next call.
         """
         if not self._waiting:
             return 0
-        count = 0
+        count, failure = 0, None
         with self._lock:
             now_ms = self._clock.elapsed_ms()
             for waiting in [entry for entry in self._waiting if entry.due_ms <= now_ms]:
-                segment = waiting.segment()
-                if segment is not None:
-                    segment.hold_open()
-                del segment
-                for path in waiting.paths:
-                    if self._file_system.exists(path):
-                        self._file_system.unlink(path)
-                        count += 1
-                self._waiting = tuple(entry for entry in self._waiting if entry is not waiting)
+                try:
+                    count += self._unlink(waiting)
+                except OSError as error:
+                    failure = error
+                else:
+                    self._waiting = tuple(entry for entry in self._waiting if entry is not waiting)
+        if failure is not None:
+            raise failure
+        return count
+
+    def _unlink(self, waiting: _Waiting) -> int:
+        segment = waiting.segment()
+        if segment is not None:
+            segment.hold_open()
+        del segment
+        count = 0
+        for path in waiting.paths:
+            if self._file_system.exists(path):
+                self._file_system.unlink(path)
+                count += 1
         return count
 
 
@@ -88,20 +99,35 @@ class DeletedDirectories:
         """Remove what is due; return how many directories went.
 
         Raises:
-            OSError: the disk refused; the rest waits for the next call.
+            OSError: the disk refused some; those wait for the next call.
         """
+        count, failure = 0, None
         with self._lock:
             now_ms = self._clock.elapsed_ms()
-            due = [entry for entry in self._waiting if entry[0] <= now_ms]
-            for entry in due:
-                if self._file_system.is_directory(entry[1]):
-                    remove_directory(self._file_system, entry[1])
-                self._waiting.remove(entry)
-            return len(due)
+            for entry in [entry for entry in self._waiting if entry[0] <= now_ms]:
+                try:
+                    if self._file_system.is_directory(entry[1]):
+                        remove_directory(self._file_system, entry[1])
+                except OSError as error:
+                    failure = error
+                else:
+                    self._waiting.remove(entry)
+                    count += 1
+        if failure is not None:
+            raise failure
+        return count
 
 
 def remove_directory(file_system: FileSystem, directory: Path) -> None:
-    """Remove a directory of files."""
+    """Remove a directory and what is in it, or a link to one and what is in that. Links within are not followed.
+
+    Raises:
+        OSError: the disk refused; some of it may be gone.
+    """
     for name in file_system.list_directory(directory):
-        file_system.unlink(directory / name)
+        path = directory / name
+        try:
+            file_system.unlink(path)
+        except IsADirectoryError:
+            remove_directory(file_system, path)
     file_system.remove_directory(directory)

@@ -38,7 +38,7 @@ StorageError
 │   ├── DirectoryLockedError         -
 │   └── ShuttingDownError            -
 ├── PartitionFailedError     56  outcome unknown
-├── ChangeOutcomeUnknownError 56 in force, and perhaps not after a restart
+├── ChangeOutcomeUnknownError 56 the next start may find it or not
 ├── NotEnoughReplicasAfterAppendError 20  written, but not by enough copies
 └── CorruptionError          2   stored bytes are damaged
 
@@ -380,7 +380,7 @@ class PartitionFailedError(StorageError):
 
 
 class ChangeOutcomeUnknownError(StorageError):
-    """The disk failed behind a change: the service goes by it, and the next start may find it or not."""
+    """The disk failed behind a change, or did not let it be taken back: the next start may find it or not."""
 
     code = "change_outcome_unknown"
     kafka_code = 56

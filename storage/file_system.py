@@ -142,7 +142,7 @@ class FileSystem(Protocol):
     def unlink(self, path: Path) -> None: ...
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory."""
+        """Remove an empty directory, or a link to a directory."""
         ...
 
     def sync_directory(self, path: Path) -> None:
@@ -489,7 +489,10 @@ class LocalFileSystem:
 
     def remove_directory(self, path: Path) -> None:
         self._may_write()
-        path.rmdir()
+        if path.is_symlink():
+            path.unlink()
+        else:
+            path.rmdir()
 
     def sync_directory(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

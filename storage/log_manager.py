@@ -38,6 +38,7 @@ from storage.partition_log import PartitionLog
 from storage.producer_ids import ProducerIds
 from storage.recovery import PartitionRecovery
 from storage.recovery_progress import RecoveryMeter
+from storage.refused_changes import RefusedChanges
 from storage.retention import check_policy
 from storage.topic_deletions import TopicDeletions
 from storage.topic_directories import TopicDirectories
@@ -92,7 +93,10 @@ class LogManager:
         self._checkpoints = DirectoryCheckpoints(
             file_system, self.logs_directory, own / LOG_START_OFFSETS, self._ballast
         )
-        self._deletions = TopicDeletions(self._registry, self._directories, self._checkpoints, self._ballast)
+        self._refused = RefusedChanges(self._registry, self._directories, self._ballast)
+        self._deletions = TopicDeletions(
+            self._registry, self._directories, self._checkpoints, self._ballast, self._refused
+        )
         self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints, producer_limits)
         # Not a method of this object: a manager that is let go must not wait for the collector of cycles.
         known_max = functools.partial(known_producer_id_max, self._topics)
@@ -275,7 +279,7 @@ class LogManager:
             if existing is not None:
                 return self._same_or_refuse(existing, partition_count, wanted), False
             self._refuse_colliding_name(name)
-            self._deletions.go_on(name)
+            self._refused.go_on(name)
             record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.CREATING)
             self._directories.refuse_existing(record.partition_names())
             untouched = self._registry.last_written
@@ -285,7 +289,8 @@ class LogManager:
                 # The files of partitions that were made are open as long as the frames are there.
                 error.__traceback__ = None
                 what = f"topic {name} could not be created"
-                if self._registry.last_written is not untouched and not self._undo_creation(record):
+                is_written = self._registry.last_written is not untouched
+                if is_written and not self._refused.undo_creation(record, error):
                     raise outcome_unknown(what, error) from error
                 raise refused_by_system(what, error) from error
             self._topics[name] = topic
@@ -320,24 +325,6 @@ class LogManager:
         self._registry.save(ready)
         return self._topic(ready, config, partitions)
 
-    def _undo_creation(self, record: TopicRecord) -> bool:
-        """Remove what a failed creation left; false if some of it stays for now.
-
-        That is removed before the name is used again, or with the files that are due; the next start may find it.
-        """
-
-        def undo() -> None:
-            self._directories.remove(record.partition_names())
-            self._registry.remove(record)
-
-        try:
-            self._ballast.run(undo)
-        except OSError as error:
-            _logger.warning("topic %s: what its failed creation left stays for now: %s", record.name, error)
-            self._deletions.remove_later(record)
-            return False
-        return True
-
     def alter_topic(
         self,
         name: str,
@@ -353,12 +340,13 @@ class LogManager:
             UnknownTopicOrPartitionError, InvalidConfigError.
             InvalidTopicError: fewer partitions than now, or too many, or the topic is internal.
             DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused; the topic is as before.
-            ChangeOutcomeUnknownError: the topic is as its file says now, and the next start may find it otherwise.
+            ChangeOutcomeUnknownError: the topic is as before, and the next start may find it altered all the same.
         """
         refuse_internal(name)
         with self._changing:
             self._check_open()
             topic = self.topic(name)
+            self._refused.go_on(name)
             overrides = dict(topic.overrides)
             for key, value in (config or {}).items():
                 if value is None:
@@ -376,20 +364,19 @@ class LogManager:
             before = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
             record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
             self._directories.refuse_existing(record.partition_names()[len(topic.partitions) :])
-            altered, untouched = None, self._registry.last_written
+            untouched = self._registry.last_written
             try:
                 partitions = topic.partitions + self._add_partitions(record, before.partition_count)
-                altered = self._topic(record, self._config(record), partitions)
                 # Other settings are the way out of a full disk.
                 self._ballast.run(lambda: self._registry.save(record))
             except OSError as error:
                 error.__traceback__ = None
                 what = f"topic {name} could not be altered"
-                if self._registry.last_written is untouched or self._undo_alteration(before, record):
-                    raise refused_by_system(what, error) from error
-                if self._registry.last_written is record and altered is not None:
-                    self._topics[name] = altered
-                raise outcome_unknown(what, error) from error
+                is_written = self._registry.last_written is not untouched
+                if is_written and not self._refused.undo_growth(before, record, error):
+                    raise outcome_unknown(what, error) from error
+                raise refused_by_system(what, error) from error
+            altered = self._topic(record, self._config(record), partitions)
             self._topics[name] = altered
             return altered
 
@@ -403,20 +390,6 @@ class LogManager:
         partitions = tuple(self._factory.create(record, name, config) for name in added)
         self._factory.sync_created(added)
         return partitions
-
-    def _undo_alteration(self, before: TopicRecord, record: TopicRecord) -> bool:
-        """Take an alteration back whose file may be written; false if the next start may find some of it."""
-
-        def undo() -> None:
-            self._registry.save(before)
-            self._directories.remove(record.partition_names()[before.partition_count :])
-
-        try:
-            self._ballast.run(undo)
-        except OSError as error:
-            _logger.warning("topic %s: what its failed alteration left stays for now: %s", before.name, error)
-            return False
-        return True
 
     def delete_topic(self, name: str) -> Topic:
         """Delete a topic, durably: its directories are renamed now and unlinked after ``file.delete.delay.ms``.
@@ -432,6 +405,7 @@ class LogManager:
         with self._changing:
             self._check_open()
             topic = self.topic(name)
+            self._refused.go_on(name)
             record = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
             self._deletions.decide(record, topic)
             del self._topics[name]
@@ -489,13 +463,24 @@ class LogManager:
         """Unlink deleted segments and topics whose delay has passed; return how many files and directories went.
 
         Raises:
-            OSError, UnavailableError: the system refused; the rest waits for the next call.
+            OSError, UnavailableError: the system refused some, which wait for the next call.
         """
-        count = sum(log.deleted_files.unlink_due() for log in self._logs())
-        count += self._directories.remove_due()
+        count = 0
+        failure: OSError | UnavailableError | None = None
+        # One that stays for now keeps no other: they free the space that it may want.
+        for work in (*(log.deleted_files.unlink_due for log in self._logs()), self._directories.remove_due):
+            try:
+                count += work()
+            except OSError as error:
+                failure = error
         self._ballast.restore()
-        with self._changing:
-            self._deletions.go_on_with_all()
+        try:
+            with self._changing:
+                self._refused.go_on_with_all()
+        except UnavailableError as error:
+            failure = error
+        if failure is not None:
+            raise failure
         return count
 
     # The end

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import NamedTuple
 
 from storage.ballast import Ballast
 from storage.directory_checkpoints import DirectoryCheckpoints
-from storage.errors import UnavailableError, outcome_unknown, refused_by_system
+from storage.errors import outcome_unknown, refused_by_system
 from storage.file_names import PartitionName
 from storage.file_system import NotDurableError
+from storage.refused_changes import RefusedChanges
 from storage.topic_directories import TopicDirectories
 from storage.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState
-
-
-class _Deletion(NamedTuple):
-    """A deletion that the system refused half way. ``topic`` is ``None`` for one that a start found."""
-
-    record: TopicRecord
-    delay_ms: int
-    topic: Topic | None
 
 
 class TopicDeletions:
@@ -31,12 +24,13 @@ class TopicDeletions:
         directories: TopicDirectories,
         checkpoints: DirectoryCheckpoints,
         ballast: Ballast,
+        refused: RefusedChanges,
     ) -> None:
         self._registry = registry
         self._directories = directories
         self._checkpoints = checkpoints
         self._ballast = ballast
-        self._halves: dict[str, _Deletion] = {}
+        self._refused = refused
 
     def decide(self, record: TopicRecord, topic: Topic) -> None:
         """Write down that the topic is deleted, whose file says ``record`` so far. Durable: on return.
@@ -66,42 +60,16 @@ class TopicDeletions:
             return False
         return True
 
-    def remove_later(self, record: TopicRecord) -> None:
-        """Remove what the failed creation of a topic has left, by ``go_on``. Nobody has written to it."""
-        self._halves[record.name] = _Deletion(record, 0, None)
-
     def carry_out(self, record: TopicRecord, delay_ms: int, topic: Topic | None = None) -> None:
         """Give up the directories of a topic whose deletion is decided, and forget it.
 
-        What the system refuses is gone on with by ``go_on``, or by the next start.
+        What the system refuses is gone on with by ``RefusedChanges``, or by the next start.
 
         Raises:
             DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused; some of it may be done.
         """
-        self._halves[record.name] = _Deletion(record, delay_ms, topic)
-        self.go_on(record.name)
-
-    def go_on(self, name: str) -> None:
-        """Finish a deletion that was refused half way; before its name is used again. Raises as ``carry_out``."""
-        half = self._halves.get(name)
-        if half is None:
-            return
-        try:
-            self._finish(*half)
-        except OSError as error:
-            raise refused_by_system(f"topic {name} is not deleted yet", error) from error
-        del self._halves[name]
-
-    def go_on_with_all(self) -> None:
-        """Finish all that were refused half way. Raises as ``carry_out``, once all were tried."""
-        failure: UnavailableError | None = None
-        for name in tuple(self._halves):
-            try:
-                self.go_on(name)
-            except UnavailableError as error:
-                failure = error
-        if failure is not None:
-            raise failure
+        work = functools.partial(self._finish, record, delay_ms, topic)
+        self._refused.finish(record.name, "is not deleted yet", work)
 
     def _finish(self, record: TopicRecord, delay_ms: int, topic: Topic | None) -> None:
         def moved(name: PartitionName, doomed: Path) -> None:

@@ -100,6 +100,6 @@ class TopicDirectories:
         """Remove given-up directories whose delay has passed; return how many went.
 
         Raises:
-            OSError: the disk refused; the rest waits for the next call.
+            OSError: the disk refused some; those wait for the next call.
         """
         return self._deleted.remove_due()

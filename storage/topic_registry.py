@@ -111,6 +111,10 @@ class TopicRegistry:
                 records[record.name] = record
         return [records[name] for name in sorted(records)]
 
+    def has(self, record: TopicRecord) -> bool:
+        """Whether the topic's file is there."""
+        return self._file_system.exists(self.path_of(record))
+
     def save(self, record: TopicRecord) -> None:
         """Write the topic's file in one step. Durable: on return.
 

@@ -1,7 +1,8 @@
 """Changes of topics, quotas, keys and ACLs that the disk refuses: what the answer says is what the files say.
 
 When the last fsync of a directory fails, the new file is in place and may survive or not: ``applied`` is ``unknown``,
-and the service goes by that file. When the file was not replaced, nothing was changed, and EIO is no full disk.
+and the service goes by that file, or takes it back as soon as the disk allows that (topics). When the file was not
+replaced, nothing was changed, and EIO is no full disk.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def test_a_change_that_is_not_durable_is_unknown_and_in_force(
 
 
 @pytest.mark.parametrize("undo_fails_at", ["rename", "sync", ""])
-def test_a_topic_is_as_its_file_says_after_a_change_that_is_not_durable(
+def test_a_topics_change_that_is_not_durable_is_taken_back(
     server: ThreadedServer, client: httpx.Client, topic: str, disk: FailingDisk, undo_fails_at: str
 ) -> None:
     name = topic.rsplit("/", 1)[1]
@@ -135,18 +136,26 @@ def test_a_topic_is_as_its_file_says_after_a_change_that_is_not_durable(
             syncs += 1
         return (syncs == 1 and operation == "sync") or (syncs >= 1 and operation == undo_fails_at)
 
+    def stored() -> object:
+        (record,) = [each for each in TopicRegistry(LocalFileSystem(), own).load() if each.name == name]
+        return record.overrides.get("retention.ms")
+
+    before = client.get(topic).json()["config"]["retention.ms"]
     disk.refuses = refuses
     answer = client.patch(topic, json={"config": {"retention.ms": 12_345}})
     if undo_fails_at:
         expect(answer, "change_outcome_unknown", "unknown")
     else:
         expect(answer, "disk_failed", "no")
-    (record,) = [each for each in TopicRegistry(LocalFileSystem(), own).load() if each.name == name]
-    stored = record.overrides.get("retention.ms")
-    assert stored == (12_345 if undo_fails_at == "rename" else None)
-    shown = client.get(topic).json()["config"]["retention.ms"]
-    assert (shown["value"] == 12_345) == (stored is not None)
-    assert (server.service.broker.partition(name, 0).config.retention_ms == 12_345) == (stored is not None)
+    # What a start would find now, and what is in force until then.
+    assert stored() == (12_345 if undo_fails_at == "rename" else None)
+    assert client.get(topic).json()["config"]["retention.ms"] == before
+    assert server.service.broker.partition(name, 0).config.retention_ms != 12_345
+    disk.refuses = lambda operation, path: False
+    server.service.broker.manager.delete_due_files()
+    assert stored() is None
+    assert client.patch(topic, json={"config": {"retention.ms": 12_345}}).status_code == 200
+    assert stored() == 12_345
 
 
 @pytest.mark.parametrize("operation", ["rename", "sync"])
