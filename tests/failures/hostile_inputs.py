@@ -263,7 +263,8 @@ def watch(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> LoopWork:
 def store(client: httpx.Client, bomb: Bomb) -> str:
     """The partition's path, with the batches of ``bomb`` in it."""
     path = f"/v1/topics/bomb-{bomb.name}"
-    client.put(path, json={"config": {"flush.policy": "interval"}}).raise_for_status()
+    # The records are of 1970, and a busy machine is not through with them at the first check of retention.
+    client.put(path, json={"config": {"flush.policy": "interval", "retention.ms": -1}}).raise_for_status()
     for batch in bomb.batches():
         client.post(f"{path}/partitions/0/records", content=batch, headers={"Content-Type": RAW}).raise_for_status()
     return f"{path}/partitions/0"

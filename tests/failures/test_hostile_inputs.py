@@ -32,7 +32,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedServer]
 @pytest.fixture(scope="module")
 def client(server: ThreadedServer) -> Iterator[httpx.Client]:
     with http_client(server.url) as client:
-        client.put("/v1/topics/bodies", json={"config": {"flush.policy": "interval"}}).raise_for_status()
+        config = {"flush.policy": "interval", "retention.ms": -1}
+        client.put("/v1/topics/bodies", json={"config": config}).raise_for_status()
         yield client
 
 
@@ -200,7 +201,7 @@ def test_look_ups_by_time_read_a_batch_a_piece_at_a_time(
 ) -> None:
     """A neighbour: `POST /v1/offsets` and fetches by time, also of the last record of a batch of many pieces."""
     path = "/v1/topics/by-time/partitions/0/records"
-    client.put("/v1/topics/by-time", json={}).raise_for_status()
+    client.put("/v1/topics/by-time", json={"config": {"retention.ms": -1}}).raise_for_status()
     records = [Record(place, 1_000 + place, None, None) for place in range(150_000)]
     batch = encode_batch(columns_from_records(records), codec=Codec.GZIP)
     client.post(path, content=batch, headers={"Content-Type": hostile_inputs.RAW}).raise_for_status()
