@@ -36,12 +36,12 @@ async def _differences(stand: Stand, seeds: range) -> list[tuple[int, Stream, di
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_way_answers_alike(part: int) -> None:
     async def run() -> None:
-        stand = Stand(asyncio.get_running_loop())
         count = STREAMS // PARTS
         start = SEED + part * count
-        for first in range(start, start + count, 1000):
-            different = await _differences(stand, range(first, min(first + 1000, start + count)))
-            assert not different, different[0]
+        with Stand(asyncio.get_running_loop()) as stand:
+            for first in range(start, start + count, 1000):
+                different = await _differences(stand, range(first, min(first + 1000, start + count)))
+                assert not different, different[0]
         # Most of what can be plain was: nothing here would differ if every request went to httptools.
         assert stand.tier.answered_count > count / 4
 
@@ -96,12 +96,12 @@ class _DefectiveParser:
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defective_parser_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        stand = Stand(asyncio.get_running_loop())
-        del stand.ways["compiled"]
         monkeypatch.setattr(plain_requests, "plain_heads", _DefectiveParser(DEFECTS[name]))
-        for seed in range(0, 20_000, 100):
-            if await _differences(stand, range(seed, seed + 100)):
-                return
+        with Stand(asyncio.get_running_loop()) as stand:
+            del stand.ways["compiled"]
+            for seed in range(0, 20_000, 100):
+                if await _differences(stand, range(seed, seed + 100)):
+                    return
         pytest.fail("it was not found in 20,000 streams")
 
     asyncio.run(run())

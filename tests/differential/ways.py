@@ -11,7 +11,7 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self, cast
 
 import uvicorn
 from uvicorn.server import ServerState
@@ -235,12 +235,21 @@ class Stand:
             self.ways["compiled"] = bound
             members = {name: getattr(bound, name) for name in _BOUND}
             self.ways["Python"] = type("BoundPlainRequests", (connections.PlainRequests,), members)
+        # One pair of sockets for all: what a connection leaves in it is read before the next one begins.
+        self._near, self._far = socket.socketpair()
+        self._near.setblocking(False)
+        self._far.setblocking(False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._near.close()
+        self._far.close()
 
     async def run(self, way: str, pieces: Sequence[bytes], *, ends: bool) -> Answered:
         """Feed ``pieces``, let the loop come to rest after each, and then end the client's side if it ``ends``."""
-        near, far = socket.socketpair()
-        near.setblocking(False)
-        transport = _Transport(near)
+        transport = _Transport(self._near)
         connection = self.ways[way](self._config, self._state, {}, _loop=self._loop)
         connection.connection_made(transport)
         received = bytearray()
@@ -250,24 +259,21 @@ class Stand:
                     break
                 connection.data_received(piece)
                 await self._rest()
-                _drain(far, received)
             is_closed = transport.is_closing()
             if ends and not is_closed:
                 keeps_open = connection.eof_received()
                 await self._rest()
                 is_closed = not keeps_open or transport.is_closing()
-                _drain(far, received)
+            _drain(self._far, received)
             return Answered(*_parse(bytes(received)), is_closed or connection._deaf)
         finally:
             connection.connection_lost(None)
             await self._rest()
-            near.close()
-            far.close()
+            _drain(self._far, bytearray())
 
     async def _rest(self) -> None:
         """Return once nothing is left to do but what a timer does."""
         ready = self._loop._ready  # type: ignore[attr-defined]
-        await asyncio.sleep(0)
         while ready:  # noqa: ASYNC110 - what is awaited is that nothing is left to do
             await asyncio.sleep(0)
 
@@ -276,7 +282,6 @@ _BOUND = ("limits", "peers", "late_clients", "starts", "transfers", "hot")
 
 
 def _drain(far: socket.socket, received: bytearray) -> None:
-    far.setblocking(False)
     try:
         while piece := far.recv(262144):
             received += piece

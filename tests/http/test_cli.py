@@ -187,12 +187,13 @@ def test_a_record_the_service_refuses_is_named_by_its_line(rollway: Rollway, top
 
 
 def test_requests_fit_into_the_topics_segments(rollway: Rollway, tmp_path: Path) -> None:
-    for segment_bytes, batch_bytes, length in [(100_000, 1_048_588, 500), (20_000, 200, 3), (1_000, 1_000_000, 700)]:
+    cases = [(100_000, 1_048_588, 500, 1500), (20_000, 200, 3, 1500), (1_000, 1_000_000, 700, 300)]
+    for segment_bytes, batch_bytes, length, line_count in cases:
         name = f"small-{segment_bytes}"
         config = [f"--config=segment.bytes={segment_bytes}", f"--config=max.message.bytes={batch_bytes}"]
         rollway("topics", "create", name, *config)
-        rollway("produce", name, write_lines(tmp_path / "lines", ["x" * length] * 1500))
-        assert len(lines(rollway("fetch", name))) == 1500
+        rollway("produce", name, write_lines(tmp_path / "lines", ["x" * length] * line_count))
+        assert len(lines(rollway("fetch", name))) == line_count
 
 
 def test_produce_to_a_partition_that_does_not_exist(rollway: Rollway, topic: str, tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.python._constants.orchestrator import make_constants_value_source
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_headers_conformance,
@@ -214,8 +217,13 @@ def as_it_is(context: schemathesis.SerializationContext, value: Any) -> bytes:
 
 # What OpenAPI leaves to HTTP itself, and what only says how an answer is sent.
 OF_HTTP = {"connection", "content-encoding", "content-length", "content-type", "date", "transfer-encoding", "vary"}
-SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 CHECKS = (status_code_conformance, content_type_conformance, response_schema_conformance, response_headers_conformance)
+
+
+@pytest.fixture(scope="module")
+def documented() -> schemathesis.BaseSchema:
+    """What the document says, to make requests of."""
+    return schemathesis.openapi.from_dict(DOCUMENT)
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +242,23 @@ def explored(server: ThreadedServer) -> str:
     return server.url
 
 
-@SCHEMA.parametrize()
+@pytest.mark.parametrize("name", sorted(ROUTES))
+def test_generated_requests_are_answered_as_documented(
+    name: str, documented: schemathesis.BaseSchema, explored: str, session: requests.Session
+) -> None:
+    """What ``documented.parametrize()`` does while tests are collected, which every process does for all of them."""
+    method, path = name.split()
+    feedback = FeedbackSources(constants_value_source=make_constants_value_source(documented))
+    run = build_operation_test(
+        config=documented.config,
+        operation=documented[path][method],
+        test_func=_explore,
+        given_kwargs={},
+        feedback=feedback,
+    )
+    run(explored=explored, session=session)
+
+
 @settings(
     max_examples=40,
     deadline=None,
@@ -243,9 +267,7 @@ def explored(server: ThreadedServer) -> str:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_generated_requests_are_answered_as_documented(
-    case: schemathesis.Case, explored: str, session: requests.Session
-) -> None:
+def _explore(case: schemathesis.Case, explored: str, session: requests.Session) -> None:
     if case.query and "wait_ms" in case.query:
         case.query = {**case.query, "wait_ms": 0}
     if isinstance(case.body, dict) and isinstance(case.body.get("partitions"), int):
