@@ -104,7 +104,6 @@ class Broker:
                 partition_count_max=settings.transaction_partition_count_max,
             ),
         )
-
         self.load_jobs = LoadJobs(
             self,
             self.transactions,
@@ -113,6 +112,7 @@ class Broker:
                 expiration_ms=settings.load_job_expiration_ms,
                 count_max=settings.load_job_count_max,
                 attempt_count_max=settings.load_job_attempt_count_max,
+                lists_bytes_max=settings.load_job_lists_bytes_max,
             ),
         )
         self.start_positions = StartPositions(
