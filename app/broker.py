@@ -42,6 +42,7 @@ from app.topic_ids import TopicIds
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.limits import TransactionLimits
 from app.transactions.producer_owners import ProducerOwners
+from app.unanswered import count_when_written
 from app.work_rooms import WorkRooms
 from storage.batch_validation import ValidBatch, validate_batches
 from storage.errors import InvalidTxnStateError, PolicyViolationError, StorageError, UnknownTopicOrPartitionError
@@ -104,7 +105,6 @@ class Broker:
                 partition_count_max=settings.transaction_partition_count_max,
             ),
         )
-
         self.load_jobs = LoadJobs(
             self,
             self.transactions,
@@ -113,6 +113,7 @@ class Broker:
                 expiration_ms=settings.load_job_expiration_ms,
                 count_max=settings.load_job_count_max,
                 attempt_count_max=settings.load_job_attempt_count_max,
+                lists_bytes_max=settings.load_job_lists_bytes_max,
             ),
         )
         self.start_positions = StartPositions(
@@ -232,7 +233,7 @@ class Broker:
         # Also what the log refuses later counts: it came over the wire (spec A3).
         request_context.throttle(self.quotas.charge(QuotaKind.PRODUCE, Client.of_request(), size_bytes))
         if options.acks == "0":
-            pending.written.add_done_callback(self.count_dropped)
+            count_when_written(self, pending, is_dropped=True)
         return pending
 
     async def outcome_of(self, pending: PendingAppend, options: ProduceOptions) -> AppendResult:
@@ -247,13 +248,14 @@ class Broker:
             async with asyncio.timeout_at(ends_at):
                 result = await (pending.fsynced if pending.wants_fsync else pending.written)
         except TimeoutError:
+            count_when_written(self, pending)
             raise timed_out(options, pending.result) from None
+        self.count_produced(result, pending.size_bytes)
         if options.lacks_copies(pending.log, result):
             outcomes: list[Outcome] = [result]
             await self._wait_for_copies((pending,), outcomes, options, ends_at)
             if isinstance(outcomes[0], Exception):
                 raise outcomes[0]
-        self.count_produced(result.record_count, pending.size_bytes)
         return result
 
     async def outcomes_of(self, pendings: Sequence[PendingAppend], options: ProduceOptions) -> list[Outcome]:
@@ -270,16 +272,17 @@ class Broker:
                     with contextlib.suppress(StorageError):
                         await (pending.fsynced if pending.wants_fsync else pending.written)
         outcomes = [self._answered(pending, options) for pending in pendings]
-        await self._wait_for_copies(pendings, outcomes, options, ends_at)
         for pending, outcome in zip(pendings, outcomes, strict=True):
             if not isinstance(outcome, Exception):
-                self.count_produced(outcome.record_count, pending.size_bytes)
+                self.count_produced(outcome, pending.size_bytes)
+        await self._wait_for_copies(pendings, outcomes, options, ends_at)
         return outcomes
 
     def _answered(self, pending: PendingAppend, options: ProduceOptions) -> Outcome:
         """What the writer has answered by now."""
         future = pending.fsynced if pending.wants_fsync else pending.written
         if not future.done() or future.cancelled():
+            count_when_written(self, pending)
             return timed_out(options, pending.result)
         error = future.exception()
         if error is None:
@@ -313,15 +316,11 @@ class Broker:
             return UnknownTopicOrPartitionError(f"topic {log.name.topic!r} was deleted")
         return None
 
-    def count_produced(self, record_count: int, size_bytes: int) -> None:
-        """Count an append that was acknowledged."""
-        self.metrics.produced_records.inc(record_count)
-        self.metrics.produced_bytes.inc(size_bytes)
-
-    def count_dropped(self, written: asyncio.Future[AppendResult]) -> None:
-        """Count an append that nobody waits for, if it failed."""
-        if written.cancelled() or written.exception() is not None:
-            self.metrics.dropped_appends.inc()
+    def count_produced(self, result: AppendResult, size_bytes: int) -> None:
+        """Count what was appended; a duplicate was appended before."""
+        if not result.duplicate:
+            self.metrics.produced_records.inc(result.record_count)
+            self.metrics.produced_bytes.inc(size_bytes)
 
     def writer_of(self, log: PartitionLog) -> PartitionWriter:
         """The partition's writer, made when first needed."""

@@ -33,9 +33,13 @@ class Metrics:
         self.registry = CollectorRegistry(auto_describe=True)
         self.requests = RouteCounts(_SECONDS)
         self.count_request = self.requests.count
-        self.produced_records = PlainCounter("rollway_produced_records_total", "Appended records.")
+        self.produced_records = PlainCounter(
+            "rollway_produced_records_total", "Appended records, without repeated ones."
+        )
         self.produced_bytes = PlainCounter("rollway_produced_bytes_total", "Appended bytes of record batches.")
-        self.fetched_bytes = PlainCounters("rollway_fetched_bytes_total", "Bytes of answers with records.", "format")
+        self.fetched_bytes = PlainCounters(
+            "rollway_fetched_bytes_total", "Bytes of bodies with records, before compression.", "format"
+        )
         self.group_requests = PlainHistogram(
             "rollway_group_requests", "Appends that were written together.", _GROUP_REQUESTS
         )

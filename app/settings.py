@@ -313,6 +313,12 @@ class Settings(BaseSettings):
     load_job_count_max: int = _setting(
         10_000, "Most load jobs that are open, and most that are remembered after their end.", low=1, high=1_000_000
     )
+    load_job_lists_bytes_max: int = _setting(
+        64 * 1024 * 1024,
+        "Most memory for the lists of topics and partitions of open load jobs, and again for those of ended ones.",
+        low=4 * 1024 * 1024,
+        high=2**40,
+    )
     load_job_attempt_count_max: int = _setting(
         20_000, "Most attempts of all tasks of one load job.", low=1, high=50_000
     )

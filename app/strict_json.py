@@ -70,9 +70,19 @@ def decode(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
+        refuse_duplicates_first(body)
         raise invalid([fault_of(error, decoder.type)]) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(reason_of(error, body)) from None
+
+
+def refuse_duplicates_first(body: bytes | bytearray, prefix: str = "") -> None:
+    """As ``refuse_duplicates``, for a ``body`` that has another fault: that is perhaps in the member to be taken out.
+
+    Longer bodies than ``_LOOKED_THROUGH_BYTES_MAX`` are not looked through for it.
+    """
+    if len(body) <= _LOOKED_THROUGH_BYTES_MAX:
+        refuse_duplicates(body, prefix)
 
 
 def check(body: bytes | bytearray) -> None:
@@ -216,7 +226,7 @@ def _find_duplicate(document: Any) -> Fault | None:
     while waiting:
         value, steps = waiting.pop()
         if isinstance(value, _Duplicated):
-            return Fault(_pointer([*steps, value.name]), "duplicate_field", "this field occurs twice in one object")
+            return Fault(_pointer([*steps, value.name]), "duplicate_field", _DUPLICATE)
         if isinstance(value, dict):
             waiting += [(member, (*steps, name)) for name, member in value.items() if isinstance(member, dict | list)]
         elif isinstance(value, list):
@@ -233,6 +243,8 @@ _ENCODER = msgspec.json.Encoder()
 _ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 # As many take some 100 ms.
 _FAULTS_READ_MAX = 30_000
+_LOOKED_THROUGH_BYTES_MAX = 1024 * 1024
+_DUPLICATE = "this name occurs more than once in one object, and may occur once; leave one of them"
 _TRUNCATED = "Input data was truncated"
 _PYDANTIC_CODES = {
     "missing": "missing",

@@ -28,6 +28,7 @@ from app.strict_json import (
     quote_count,
     reason_of,
     refuse_duplicates,
+    refuse_duplicates_first,
 )
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
 from rollway.records.columns import ByteArray, name_from_bytes
@@ -192,7 +193,9 @@ def parse_record_lines(
                 msgspec.json.decode(line)
             records.append(decoder.decode(line))
     except msgspec.ValidationError as error:
-        raise invalid([fault_of(error, decoder.type).below(f"/{first_line + len(records)}")]) from None
+        place = f"/{first_line + len(records)}"
+        refuse_duplicates_first(line, place)
+        raise invalid([fault_of(error, decoder.type).below(place)]) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(reason_of(error, line, "the line"), f"/{first_line + len(records)}") from None
 

@@ -22,7 +22,14 @@ PRODUCER_COUNT_MAX = 100_000
 """Producers remembered per partition; the longest idle ones are forgotten first."""
 
 _HINTS_MAX = 20
+_SHOWN_LENGTH_MAX = 52
 _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,20}\s*", re.ASCII)
+
+
+def _shown(value: object) -> str:
+    """A value as an error shows it: the whole of one that may be a slip, the beginning of a long one."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_LENGTH_MAX else f"{text[:_SHOWN_LENGTH_MAX]}..."
 
 
 def _integer(low: int, high: int) -> Callable[[object], int]:
@@ -30,10 +37,10 @@ def _integer(low: int, high: int) -> Callable[[object], int]:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError(f"must be a whole number from {low} to {high}")
         if isinstance(value, str) and _NUMBER.fullmatch(value) is None:
-            raise ValueError(f"must be a whole number from {low} to {high}, not {value[:50]!r}")
+            raise ValueError(f"must be a whole number from {low} to {high}, not {_shown(value)}")
         number = int(value)
         if not low <= number <= high:
-            raise ValueError(f"must be from {low} to {high}, not {number}")
+            raise ValueError(f"must be from {low} to {high}, not {_shown(number)}")
         return number
 
     return parse
@@ -49,7 +56,7 @@ def _gzip_level(value: object) -> int:
 def _one_of(*choices: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if not isinstance(value, str) or value not in choices:
-            raise ValueError(f"must be one of {', '.join(choices)}, not {value!r}")
+            raise ValueError(f"must be one of {', '.join(choices)}, not {_shown(value)}")
         return value
 
     return parse
@@ -60,13 +67,13 @@ def _boolean(value: object) -> bool:
         return value
     if value in ("true", "false"):
         return value == "true"
-    raise ValueError(f"must be true or false, not {value!r}")
+    raise ValueError(f"must be true or false, not {_shown(value)}")
 
 
 def _cleanup_policy(value: object) -> str:
     names = [name.strip() for name in value.split(",")] if isinstance(value, str) else []
     if not names or len(set(names)) != len(names) or not set(names) <= {"delete", "compact"}:
-        raise ValueError(f"must be delete, compact or delete,compact, not {value!r}")
+        raise ValueError(f"must be delete, compact or delete,compact, not {_shown(value)}")
     return ",".join(sorted(names, reverse=True))
 
 

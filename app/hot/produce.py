@@ -25,6 +25,7 @@ from app.producing import ProduceResultDocument, produce, result_document
 from app.quotas.limits import QuotaKind
 from app.record_batches import needs_codec
 from app.translate import encode_document
+from app.unanswered import count_when_written
 from rollway.records import RecordFormatError
 from rollway.records.compiled import load
 from storage.batch_validation import ValidBatch, find_plain_batch, validate_batches
@@ -90,7 +91,7 @@ def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
 
 
 def _plain_answer(broker: Broker, log: PartitionLog, size_bytes: int, result: AppendResult) -> HotAnswer:
-    broker.count_produced(result.record_count, size_bytes)
+    broker.count_produced(result, size_bytes)
     base_offset, last_offset, record_count, log_append_time, log_start_offset, _ = result
     numbers = (log.name.partition, base_offset, last_offset, record_count, log_append_time, log_start_offset)
     document = _RESULT % (*numbers, log.recovery_point)
@@ -104,6 +105,7 @@ def _wait_for_fsync(broker: Broker, pending: PendingAppend, options: ProduceOpti
         return _plain_answer(broker, pending.log, pending.size_bytes, pending.outcome())
 
     def expired() -> HotAnswer:
+        count_when_written(broker, pending)
         raise timed_out(options, pending.result)
 
     return HotWait(pending.call_when_fsynced, answer, max(0, options.timeout_ms - waited_ms), expired)
@@ -208,7 +210,9 @@ def append_batches(
         request.throttle_ms = broker.quotas.charge(QuotaKind.PRODUCE, request.client, size_bytes)
     if options.acks == "0":
         if pending.result is None:
-            pending.written.add_done_callback(broker.count_dropped)
+            count_when_written(broker, pending, is_dropped=True)
+        else:
+            broker.count_produced(pending.result, pending.size_bytes)
         return _ACCEPTED
     if pending.error is not None:
         raise pending.error
@@ -218,7 +222,7 @@ def append_batches(
 
 
 def _answer(broker: Broker, pending: PendingAppend, result: AppendResult, request: HotRequest) -> HotAnswer:
-    broker.count_produced(result.record_count, pending.size_bytes)
+    broker.count_produced(result, pending.size_bytes)
     return _answer_with(result_document(pending.log, result, request.throttle_ms))
 
 
@@ -237,6 +241,7 @@ def _wait(broker: Broker, pending: PendingAppend, request: HotRequest, options: 
         return _answer(broker, pending, result, request)
 
     def expired() -> HotAnswer:
+        count_when_written(broker, pending)
         raise timed_out(options, pending.result)
 
     subscribe = pending.call_when_fsynced if pending.wants_fsync else pending.written.add_done_callback

@@ -6,6 +6,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _ANY_NAME = "name"
+_HEAD = "rollway.head"
 
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
@@ -33,6 +34,11 @@ def template_below(scope: Scope, method: str) -> str | None:
     return f"{path}/{{{path.rpartition('/')[2].removesuffix('s')}}}"
 
 
+def sends_body(scope: Scope) -> bool:
+    """Whether the answer's body is sent; not of HEAD, also where GET answers it."""
+    return scope["method"] != "HEAD" and not scope.get(_HEAD, False)
+
+
 class HeadOfGet:
     """ASGI middleware: HEAD on a path that has GET but no HEAD of its own is GET's answer without its body.
 
@@ -53,7 +59,7 @@ class HeadOfGet:
         async def send_without_body(message: Message) -> None:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
-        asked = {**scope, "method": "GET"}
+        asked = {**scope, "method": "GET", _HEAD: True}
         try:
             await self._app(asked, receive, send_without_body)
         finally:

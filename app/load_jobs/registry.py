@@ -18,8 +18,8 @@ from app.attempt_names import AttemptName, parse_attempt
 from app.http.problems import Problem
 from app.load_jobs import refusals, state
 from app.load_jobs.progress import Attempt, Progress, is_row_count, progress_of
-from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob
-from app.load_jobs.store import Activity, JobLimits, JobStore, newest_first
+from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob, newest_first
+from app.load_jobs.store import Activity, JobLimits, JobStore
 from app.pending_append import PendingAppend
 from app.piecewise import smallest
 from app.transactions.coordinator import TransactionCoordinator
@@ -300,7 +300,8 @@ class LoadJobs:
         if len(self._store.active) >= self._limits.count_max:
             raise refusals.overloaded(f"there are {len(self._store.active)} load jobs open")
         doomed = [job for job in others if job.is_open]
-        await self._abort_all(doomed, AbortReason.FENCED, made)
+        with self._store.room_for_lists(made):
+            await self._abort_all(doomed, AbortReason.FENCED, made)
         self._store.activity_of(made)
         return BegunJob(made, True), [job.job_id for job in doomed]
 

@@ -12,6 +12,8 @@ one. Either is final, whatever happens to the process.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -21,6 +23,11 @@ from storage.file_names import PartitionName
 
 LOADED_COUNT_MAX = 5_000
 """Partitions whose rows are kept one by one: a job's record must fit into a batch."""
+
+
+_NAME_BYTES = 60
+_LOADED_BYTES = 256
+"""About what Python takes for a name of a topic beside its text, and for what was loaded into a partition."""
 
 
 class JobState(StrEnum):
@@ -83,6 +90,14 @@ class LoadJob:
     """Of whoever decides it, in words of its own: it finds its jobs by this."""
     once: bool = False
     """Nobody begins this version again, so that nothing is kept of it once it is forgotten."""
+
+    @property
+    def lists_bytes(self) -> int:
+        """About what its lists of topics and of partitions hold in memory.
+
+        Example: 10 topics with names of 20 ASCII characters hold 10 * (20 + 60) = 800 bytes.
+        """
+        return sum(_NAME_BYTES + len(name.encode()) for name in self.topics) + _LOADED_BYTES * len(self.loaded)
 
     @property
     def is_open(self) -> bool:
@@ -149,6 +164,16 @@ def _check_open(job: LoadJob) -> None:
         raise AssertionError(f"job {job.job_id} is {job.state}: it is decided")
 
 
+def without_lists(job: LoadJob) -> LoadJob:
+    """Return what is kept of a job that is over, for want of memory: how it ended and what it wrote in all."""
+    return replace(job, topics=(), loaded=())
+
+
+def newest_first(job: LoadJob) -> tuple[int, str]:
+    """The order in which jobs are listed."""
+    return -job.begun_ms, job.job_id
+
+
 class Forgotten(NamedTuple):
     """What is left of an application's jobs that were forgotten: the highest version that was committed, and when the
     last of them was forgotten."""
@@ -163,6 +188,13 @@ class JobTable:
     def __init__(self) -> None:
         self._jobs: dict[str, LoadJob] = {}
         self._of_application: dict[str, dict[str, None]] = {}
+        self.open_lists_bytes = 0
+        """What the lists of jobs hold that are not over."""
+        self.over_lists_bytes = 0
+        """What the lists of jobs hold that are over."""
+        self._over: dict[str, None] = {}
+        self._over_newest_first: list[tuple[int, str]] = []
+        self._over_of_application: Counter[str] = Counter()
         self.forgotten: dict[str, Forgotten] = {}
         """By application, the one that was put last at the end; see ``keep_forgotten``."""
         self.tasks: dict[str, dict[int, int]] = {}
@@ -187,8 +219,62 @@ class JobTable:
         """The application's jobs, oldest first."""
         return [self._jobs[job_id] for job_id in self._of_application.get(application_id, ())]
 
+    @property
+    def over_count(self) -> int:
+        """Jobs that are over."""
+        return len(self._over)
+
+    def over_while(self, is_old: Callable[[str], bool]) -> list[LoadJob]:
+        """The jobs that ended first, up to the first that is not old: as quick as there are few, however many stay."""
+        return [self._jobs[job_id] for job_id in itertools.takewhile(is_old, self._over)]
+
+    def over_beyond(self, count_max: int) -> list[LoadJob]:
+        """The jobs that are over, but for the ``count_max`` newest."""
+        return [self._jobs[job_id] for _, job_id in self._over_newest_first[count_max:]]
+
+    def over_beyond_of_each(self, count_max: int) -> list[LoadJob]:
+        """The jobs that are over, but for the ``count_max`` newest of each application."""
+        crowded = [name for name, count in self._over_of_application.items() if count > count_max]
+        return [
+            job
+            for name in crowded
+            for job in sorted((job for job in self.of_application(name) if job.is_over), key=newest_first)[count_max:]
+        ]
+
+    def sort_over(self) -> None:
+        """Put the jobs that are over in the order of their ends: a start reads them in any order."""
+        self._over = dict.fromkeys(sorted(self._over, key=lambda job_id: self._jobs[job_id].updated_ms))
+
+    def lists_to_drop(self, coming: Iterable[LoadJob], bytes_max: int) -> list[LoadJob]:
+        """The jobs without their lists that ended first, so that all lists of jobs that are over hold at most
+        ``bytes_max`` when these have come; each list of a job that comes is kept."""
+        held_bytes = self.over_lists_bytes + sum(job.lists_bytes for job in coming if job.is_over)
+        dropped = []
+        for job_id in self._over:
+            if held_bytes <= bytes_max:
+                break
+            lists_bytes = self._jobs[job_id].lists_bytes
+            if lists_bytes:
+                held_bytes -= lists_bytes
+                dropped.append(without_lists(self._jobs[job_id]))
+        return dropped
+
+    def _count(self, job: LoadJob, sign: int) -> None:
+        if job.is_over:
+            self.over_lists_bytes += sign * job.lists_bytes
+        else:
+            self.open_lists_bytes += sign * job.lists_bytes
+
     def put(self, job: LoadJob) -> None:
         """Take note of a transition, or of a new job."""
+        before = self._jobs.get(job.job_id)
+        if before is not None:
+            self._count(before, -1)
+        self._count(job, 1)
+        if job.is_over and job.job_id not in self._over:
+            self._over[job.job_id] = None
+            insort(self._over_newest_first, newest_first(job))
+            self._over_of_application[job.application_id] += 1
         self._jobs[job.job_id] = job
         self._of_application.setdefault(job.application_id, {})[job.job_id] = None
 
@@ -212,6 +298,12 @@ class JobTable:
         gone = self._jobs.pop(job_id, None)
         self.tasks.pop(job_id, None)
         if gone is not None:
+            self._count(gone, -1)
+            if self._over.pop(job_id, 0) is None:
+                del self._over_newest_first[bisect_left(self._over_newest_first, newest_first(gone))]
+                self._over_of_application[gone.application_id] -= 1
+                if not self._over_of_application[gone.application_id]:
+                    del self._over_of_application[gone.application_id]
             others = self._of_application[gone.application_id]
             del others[job_id]
             if not others:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
+from app.load_jobs import refusals
 from app.load_jobs.progress import Attempt
 from app.load_jobs.records import (
     TOPIC,
@@ -43,6 +45,9 @@ class JobLimits(NamedTuple):
     expiration_ms: int = 604_800_000
     count_max: int = 10_000
     attempt_count_max: int = 20_000
+    lists_bytes_max: int = 64 * 1024 * 1024
+    """What lists of topics and partitions may hold in memory: those of open jobs, and again those of jobs that are
+    over."""
 
 
 @dataclass(slots=True)
@@ -88,6 +93,7 @@ class JobStore:
         self._begun: Ages[str] = Ages(logs.protected_clock)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._writing = asyncio.Lock()
+        self._coming_lists_bytes = 0
 
     async def load(self) -> None:
         """Read what was known at the last stop.
@@ -96,6 +102,7 @@ class JobStore:
             CorruptionError: the log is damaged.
         """
         self.table = read_table(await self.log.load())
+        self.table.sort_over()
         for job in self.table:
             if job.is_over:
                 self._over.restore(job.job_id, job.updated_ms)
@@ -113,18 +120,45 @@ class JobStore:
             PartitionFailedError: nobody knows whether it was.
         """
         async with self._writing:
-            pending = await self.log.append(changes)
-            await (pending.fsynced if durable else pending.written)
+            await self._append(changes, durable=durable)
+
+    async def _append(self, changes: Sequence[Change], *, durable: bool) -> None:
+        pending = await self.log.append(changes)
+        await (pending.fsynced if durable else pending.written)
 
     async def write_jobs(self, jobs: Sequence[LoadJob], *, durable: bool = True) -> None:
-        """Write jobs down as they are now, and take note of that. Raises as ``write``."""
-        await self.write([job_change(job) for job in jobs], durable=durable)
+        """Write jobs down as they are now, and take note of that. Raises as ``write``.
+
+        With those that are over come others that ended before them, without their lists, if there is no room for all.
+        """
+        async with self._writing:
+            jobs = [*jobs, *self.table.lists_to_drop(jobs, self.limits.lists_bytes_max)]
+            await self._append([job_change(job) for job in jobs], durable=durable)
+        known_over = [job.job_id for job in jobs if (known := self.table.find(job.job_id)) and known.is_over]
         for job in jobs:
             if self.table.find(job.job_id) is None:
                 self._begun.note(job.job_id)
             self.table.put(job)
-            if job.is_over:
+            if job.is_over and job.job_id not in known_over:
                 self._over.note(job.job_id)
+
+    @contextlib.contextmanager
+    def room_for_lists(self, made: LoadJob) -> Iterator[None]:
+        """Keep room for the lists of a job until it is in the table, or is not begun.
+
+        Raises:
+            Problem: overloaded.
+        """
+        wanted_bytes = self.table.open_lists_bytes + self._coming_lists_bytes + made.lists_bytes
+        if made.topics and wanted_bytes > self.limits.lists_bytes_max:
+            raise refusals.overloaded(
+                f"the lists of topics of open load jobs would hold more than {self.limits.lists_bytes_max} bytes"
+            )
+        self._coming_lists_bytes += made.lists_bytes
+        try:
+            yield
+        finally:
+            self._coming_lists_bytes -= made.lists_bytes
 
     async def write_task(self, job_id: str, task: int, producer_id: int) -> None:
         """Give a task of an idempotent job its producer. Raises as ``write``."""
@@ -142,14 +176,17 @@ class JobStore:
 
     async def _expire(self) -> None:
         """Forget jobs that are over and old, or more than are kept."""
-        over = sorted((job for job in self.table if job.is_over), key=newest_first)
-        kept_of: dict[str, int] = {}
-        async for piece in pieces(enumerate(over)):
-            for place, job in piece:
-                kept = kept_of[job.application_id] = kept_of.get(job.application_id, 0) + 1
-                is_old = self._over.age_ms(job.job_id) >= self.limits.expiration_ms
-                if is_old or place >= self.limits.count_max or kept > _VERSIONS_KEPT_MAX:
-                    await self.in_turn(job.application_id, functools.partial(self._forget, job))
+        doomed = {
+            job.job_id: job
+            for job in (
+                *self.table.over_while(lambda job_id: self._over.age_ms(job_id) >= self.limits.expiration_ms),
+                *self.table.over_beyond(self.limits.count_max),
+                *self.table.over_beyond_of_each(_VERSIONS_KEPT_MAX),
+            )
+        }
+        async for piece in pieces(doomed.values()):
+            for job in piece:
+                await self.in_turn(job.application_id, functools.partial(self._forget, job))
         for name, forgotten in self.table.forgotten_while(
             lambda name: self._forgotten.age_ms(name) >= self.limits.expiration_ms
         ):
@@ -243,8 +280,3 @@ class JobStore:
 def _log_failure(done: asyncio.Task[Any]) -> None:
     if not done.cancelled() and done.exception() is not None:
         logger.warning("%s failed, and no request waits for it any more: %s", done.get_name(), done.exception())
-
-
-def newest_first(job: LoadJob) -> tuple[int, str]:
-    """The order in which jobs are listed."""
-    return -job.begun_ms, job.job_id

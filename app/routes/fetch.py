@@ -26,6 +26,7 @@ from app.hot.fetch import fetch_batches
 from app.hot.fetch_json import fetch_json
 from app.http import request_context
 from app.http.byte_budget import NO_HOLD, Hold
+from app.http.methods import sends_body
 from app.http.negotiation import accept
 from app.http.parking import until
 from app.http.problems import Problem
@@ -329,7 +330,7 @@ async def fetch_records(
 
             fetched, hold = await broker.rooms.decode(attempt)
         with hold.released_on_error():
-            size_bytes = fetched.read.size_bytes if request.method != "HEAD" else 0
+            size_bytes = fetched.read.size_bytes if sends_body(request.scope) else 0
             throttle_ms = quotas.charge_fetch(client, size_bytes)
             if throttle_ms:
                 request_context.throttle(throttle_ms)
@@ -465,11 +466,12 @@ def _respond(
         hold.release()
         return Response(status_code=304, headers=headers)
     if media_type == RECORD_BATCHES:
+        form, size_bytes = "raw", sum(piece.size_bytes for piece in prepared.slices)
         response: Response = SliceResponse(prepared.slices, headers, media_type)
-        count("raw", sum(piece.size_bytes for piece in prepared.slices))
     else:
+        form, size_bytes = {NDJSON: "ndjson", MESSAGE_SET: "message_set"}.get(media_type, "json"), len(prepared.content)
         response = HeldResponse(prepared.content, headers, media_type, hold)
-        count({NDJSON: "ndjson", MESSAGE_SET: "message_set"}.get(media_type, "json"), len(prepared.content))
+    count(form, size_bytes if sends_body(request.scope) else 0)
     return response
 
 

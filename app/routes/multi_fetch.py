@@ -185,8 +185,9 @@ async def _respond_frames(_: Request, broker: Broker, many: ManyFetch, __: Encod
     framed = await broker.read(functools.partial(frame, many.context.news(many.answers)))
     session_id = many.context.sent(framed.answers)
     headers = {**_ALWAYS, "Fetch-Session-Id": str(session_id), "Throttle-Time-Ms": str(throttle_ms), **framed.headers}
-    broker.fetching.count_fetched("frames", sum(answer.size_bytes for answer in framed.answers))
-    return SliceResponse(framed.parts, headers, FRAMES, _status(framed.answers))
+    response = SliceResponse(framed.parts, headers, FRAMES, _status(framed.answers))
+    broker.fetching.count_fetched("frames", response.size_bytes)
+    return response
 
 
 def _charge(broker: Broker, many: ManyFetch) -> int:

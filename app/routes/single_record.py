@@ -17,6 +17,7 @@ from app.fetch_headers import IMMUTABLE, NO_STORE, is_durable
 from app.fetch_range import ISOLATIONS, read_record, read_value
 from app.http import request_context
 from app.http.byte_budget import Hold
+from app.http.methods import sends_body
 from app.http.problems import Problem
 from app.paths import RECORD, RECORD_VALUE
 from app.quotas.limits import QuotaKind
@@ -107,7 +108,7 @@ async def get_record(
     if not isinstance(response, HeldResponse):
         hold.release()
         return response
-    _charge(broker, len(response.body))
+    _charge(request, broker, "json", len(response.body))
     return response
 
 
@@ -174,7 +175,7 @@ async def get_record_value(
     if not isinstance(response, HeldResponse):
         hold.release()
         return response
-    _charge(broker, len(response.body))
+    _charge(request, broker, "value", len(response.body))
     return response
 
 
@@ -207,9 +208,11 @@ def _value_response(
     return HeldResponse(value, headers, media_type, hold, 200 if part is None else 206)
 
 
-def _charge(broker: Broker, size_bytes: int) -> None:
+def _charge(request: Request, broker: Broker, form: str, size_bytes: int) -> None:
     """Count an answer that cannot be empty: who breaks the quota with it waits before the next."""
-    request_context.throttle(broker.quotas.charge(QuotaKind.FETCH, Client.of_request(), size_bytes))
+    if sends_body(request.scope):
+        broker.fetching.count_fetched(form, size_bytes)
+        request_context.throttle(broker.quotas.charge(QuotaKind.FETCH, Client.of_request(), size_bytes))
 
 
 def _no_record(offset: int) -> Problem:
