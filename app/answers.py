@@ -22,13 +22,13 @@ from storage.retention import RetentionEntry
 from storage.topic_registry import Topic
 
 
-def describe_topic(topic: Topic, *, with_config: bool = True) -> TopicDescription:
-    """The topic as the interface shows it, with or without its settings."""
+def describe_topic(topic: Topic, partitions: Sequence[PartitionLog], *, with_config: bool = True) -> TopicDescription:
+    """The topic as the interface shows it, with these of its partitions, and with or without its settings."""
     return TopicDescription(
         name=topic.name,
         topic_id=topic.topic_id,
         internal=topic.is_internal,
-        partitions=[describe_partition(log) for log in topic.partitions],
+        partitions=[describe_partition(log) for log in partitions],
         config={
             name: ConfigValue.model_construct(value=topic.config.value_of(name), source=topic.config_source(name))
             for name in (TopicConfig.options() if with_config else ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from app.broker import Broker, ProduceOptions
 from app.enlisting import PartitionAppend, Submitted, submit_appends
 from app.http.problems import Problem
+from app.pending_append import PendingAppend
 from app.transactions.pool import PooledProducer
 from storage.errors import StorageError, let_go_of_frames
 from storage.file_names import PartitionName
@@ -41,7 +41,7 @@ async def produce_atomically(
         # The commit waits for an fsync of every partition; nothing is won by waiting for it twice.
         written = dataclasses.replace(options, acks="1", durability="written")
         submitted = await submit_appends(broker, appends, written, producer.name)
-        results = await asyncio.gather(*(_outcome(broker, each, written) for each in submitted))
+        results = await _outcomes(broker, submitted, written)
         is_committed = all(isinstance(result, AppendResult) for result in results)
         if is_committed:
             ended = await broker.transactions.end(
@@ -63,14 +63,14 @@ def _stamp(producer: PooledProducer, appends: Sequence[PartitionAppend]) -> None
             batch.set_transactional()
 
 
-async def _outcome(
-    broker: Broker, submitted: Submitted, options: ProduceOptions
-) -> AppendResult | StorageError | Problem:
-    if isinstance(submitted, AppendResult | StorageError | Problem):
-        return submitted
-    try:
-        return await broker.outcome_of(submitted, options)
-    except (StorageError, Problem) as error:
-        # Kept beside other results. The frames hold the append, which holds the error and the log.
-        let_go_of_frames(error)
-        return error
+async def _outcomes(
+    broker: Broker, submitted: Sequence[Submitted], options: ProduceOptions
+) -> list[AppendResult | StorageError | Problem]:
+    pendings = [each for each in submitted if isinstance(each, PendingAppend)]
+    reached = iter(await broker.outcomes_of(pendings, options))
+    outcomes = [next(reached) if isinstance(each, PendingAppend) else each for each in submitted]
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            # Kept beside other results. The frames hold the append, which holds the error and the log.
+            let_go_of_frames(outcome)
+    return outcomes

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -27,6 +26,7 @@ from app.partition_room import PartitionRoom
 from app.partition_writer import MailboxLimits, PartitionWriter
 from app.partitioning import StickyPartitioner
 from app.pending_append import PendingAppend
+from app.piecewise import PIECE_COUNT, all_in_turns, pieces
 from app.pools import INLINE_BYTES_MAX, Pools, call_in
 from app.produce_waiters import Outcome, ProduceWaiters, timed_out
 from app.produce_waiters import ProduceOptions as ProduceOptions
@@ -137,14 +137,6 @@ class Broker:
         """The id of the topic of this name, another one after it was deleted and made anew; ``None``: there is none."""
         topic = self.manager.topics.get(name)
         return None if topic is None else topic.topic_id
-
-    def topics(
-        self, prefix: str, start_after: str, limit: int, is_visible: Callable[[str], bool] = lambda _: True
-    ) -> list[Topic]:
-        """The first ``limit`` visible topics by name that begin with ``prefix`` and come after ``start_after``."""
-        topics = self.manager.topics
-        names = sorted(name for name in topics if name.startswith(prefix) and name > start_after)
-        return [topics[name] for name in itertools.islice(filter(is_visible, names), limit)]
 
     def partition(self, topic: str, number: int) -> PartitionLog:
         """The partition of this name.
@@ -421,8 +413,9 @@ class Broker:
         async with self._control, self._held(self.topic(name)):
             alter = functools.partial(self.room.alter_topic, name, config=config, partition_count=partition_count)
             altered = await call_in(self.pools.control, alter)
-            for log in altered.partitions:
-                log.update_config(altered.config)
+            async for logs in pieces(altered.partitions):
+                for log in logs:
+                    log.update_config(altered.config)
             return altered
 
     async def delete_topic(self, name: str) -> None:
@@ -435,21 +428,24 @@ class Broker:
             topic = self.topic(name)
             async with self._held(topic):
                 await call_in(self.pools.control, functools.partial(self.manager.delete_topic, name))
-                for log in topic.partitions:
-                    self.moves.forget(log.name)
-                    writer = self._writers.pop(log.name, None)
-                    if writer is not None:
-                        writer.retire(lambda: UnknownTopicOrPartitionError(f"topic {name} was deleted"))
+                async for logs in pieces(topic.partitions):
+                    for log in logs:
+                        self.moves.forget(log.name)
+                        writer = self._writers.pop(log.name, None)
+                        if writer is not None:
+                            writer.retire(lambda: UnknownTopicOrPartitionError(f"topic {name} was deleted"))
+                    self.waiters.wake_gone([log.name for log in logs])
+                    for log in logs:
+                        self.produce_waiters.look(log.name)
                 self.sticky.forget(name)
                 self.transactions.hurry()
-                self.waiters.wake_gone([log.name for log in topic.partitions])
-                for log in topic.partitions:
-                    self.produce_waiters.look(log.name)
 
     @contextlib.asynccontextmanager
     async def _held(self, topic: Topic) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            for log in topic.partitions:
+            for place, log in enumerate(topic.partitions):
+                if place % PIECE_COUNT == PIECE_COUNT - 1:
+                    stack.push_async_callback(asyncio.sleep, 0)
                 await stack.enter_async_context(self.writer_of(log).held())
             yield
 
@@ -543,5 +539,5 @@ class Broker:
         await self.load_jobs.close()
         await self.start_positions.close()
         async with self._control:
-            await asyncio.gather(*(writer.close() for writer in self._writers.values()))
+            await all_in_turns(writer.close() for writer in self.writers())
             await call_in(self.pools.control, self.manager.close)

@@ -15,11 +15,11 @@ from hashlib import blake2b
 from app.broker import Broker, ProduceOptions
 from app.http.problems import Problem, problem_for
 from app.partitioning import StickyPartitioner
+from app.piecewise import all_in_turns
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.producing import (
     ProduceOutcome,
     ProduceResultDocument,
-    all_in_turns,
     batches_of,
     produce,
     spread_records,

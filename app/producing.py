@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from app.http import request_context
 from app.http.problems import Problem, problem_for
 from app.partitioning import StickyPartitioner, rows_by_partition
 from app.pending_append import PendingAppend
+from app.piecewise import all_in_turns
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.record_batches import compresses, plain_batches, validated_batches
 from app.translate import Encoding, ParsedRecords, parse_record_list
@@ -236,21 +237,6 @@ async def spread_records(
     count = len(broker.topic(name).partitions)
     spread = functools.partial(rows_by_partition, parsed, name, count, online, sticky)
     return spread() if _are_quick(parsed) else await call_in(broker.pools.read, spread)
-
-
-async def all_in_turns(work: Iterable[Awaitable[Result]]) -> list[Result]:
-    """What all of these give, in order. They begin a few at a time, with a turn of the loop for others in between."""
-    tasks: list[asyncio.Future[Result]] = []
-    try:
-        for each in work:
-            tasks.append(asyncio.ensure_future(each))
-            if len(tasks) % PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        raise
-    return await asyncio.gather(*tasks)
 
 
 _Part = list[tuple[int, list[int]]]

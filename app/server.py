@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import logging
 import resource
 import signal
@@ -20,13 +19,14 @@ from fastapi import FastAPI
 
 from app import log_output
 from app.access.jwt_verifier import KeyFileError
+from app.full_collections import short_collections
 from app.hot.declarations import TIER
 from app.http.allowed_hosts import KnownHosts, rule_of
 from app.http.connections import protocol_class
 from app.http.protocol import EdgeProtocol
 from app.http.tls import TlsError, server_context
 from app.http.tls_gate import Handshakes, gate_of
-from app.main import create_app
+from app.main import build_routes, create_app
 from app.partition_room import connections_within
 from app.settings import Settings, is_loopback
 from storage.errors import DirectoryLockedError, StorageError
@@ -78,9 +78,10 @@ def serve(settings: Settings) -> int:
     scheme = "https" if settings.tls_certificate else "http"
     url = url_of(settings.host, sockets[0].getsockname()[1], scheme)
     server: Server | None = None
+    stack = contextlib.ExitStack()
 
     def announce() -> None:
-        _leave_to_itself()
+        stack.enter_context(short_collections(lambda: app.state.service.broker.manager.created_partition_count))
         # Whoever started the service may have closed the pipe; that is no reason to stop.
         with contextlib.suppress(OSError):
             print(f"Rollway is ready at {url} (data in {settings.data_dir})", flush=True)  # noqa: T201 - the ready line
@@ -92,29 +93,21 @@ def serve(settings: Settings) -> int:
 
     try:
         app = create_app(settings, on_ready=announce, on_failure=stop)
+        build_routes(app)
         server = Server(app, settings)
     except (KeyFileError, TlsError) as error:
         for listener in sockets:
             listener.close()
         return _refuse(CannotServeError(f"{error}."))
     try:
-        server.run(sockets)
+        with stack:
+            server.run(sockets)
     finally:
         for listener in sockets:
             listener.close()
     if server.failure is not None:
         return _refuse(cannot_open(settings, server.failure))
     return EXIT_FAILED if server.force_exit or not server.started else EXIT_OK
-
-
-def _leave_to_itself() -> None:
-    """Keep from the garbage collector what is there for good: modules, the application, the logs that were opened.
-
-    A full collection looks at everything that was ever made, on the loop: 100 ms without a single partition, and a
-    crowd of connections sets one off. What is made from now on is looked at as ever.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _refuse(error: CannotServeError) -> int:

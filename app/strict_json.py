@@ -28,6 +28,8 @@ _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 # Measured: smaller bodies are read quicker without numpy.
 _ARRAYS_MIN = 4096
 _FAULTS_SHOWN_MAX = 100
+# What is wrong with a longer document is said in general: looking for the place holds the interpreter for too long.
+_SEARCHED_BYTES_MAX = 8 * 1024 * 1024
 _NAME_SHOWN_MAX = 100
 
 
@@ -105,6 +107,8 @@ def refuse_duplicates(body: bytes | bytearray, prefix: str = "") -> None:
         if quote_count(_ENCODER.encode(_ANYTHING.decode(body))) == quote_count(body):
             # The coder keeps the last of two members with one name: none was dropped.
             return
+        if len(body) > _SEARCHED_BYTES_MAX:
+            raise invalid([Fault(prefix, "duplicate_field", "a field occurs twice in one object")])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError):
         pass
     try:
@@ -192,6 +196,8 @@ def reason_of(error: Exception, body: bytes | bytearray | None = None, what: str
 
 def _reason_of_end(body: bytes | bytearray, what: str) -> str:
     """What the coder means when it says that its input was truncated."""
+    if len(body) > _SEARCHED_BYTES_MAX:
+        return f"{what} is incomplete JSON, or a text has an unpaired surrogate"
     if not body.strip():
         return f"{what} is empty"
     try:

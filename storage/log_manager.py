@@ -238,6 +238,11 @@ class LogManager:
             raise UnknownTopicOrPartitionError(f"topic {name!r} has {has}, not {number}")
         return topic.partitions[number]
 
+    @property
+    def created_partition_count(self) -> int:
+        """Partitions that were made, not opened, by this manager; deleted ones too."""
+        return self._factory.created_count
+
     # Topics
 
     def create_topic(

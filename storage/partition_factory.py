@@ -49,6 +49,8 @@ class PartitionFactory:
         self._checkpoints = checkpoints
         self._producer_limits = producer_limits
         self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
+        self.created_count = 0
+        """Logs that ``create`` has made."""
 
     def open(
         self, record: TopicRecord, name: PartitionName, config: TopicConfig, meter: RecoveryMeter, *, clean: bool
@@ -99,6 +101,7 @@ class PartitionFactory:
             created_ms=self._clock.elapsed_ms(),
             jitter_ms=config.draw_segment_jitter_ms(self._random),
         )
+        self.created_count += 1
         return PartitionLog(
             LogParts(
                 file_system=self._file_system,

@@ -15,9 +15,13 @@ from typing import Any, ClassVar
 
 from app.http.connection_limits import TURNED_AWAY_MAX, address_of
 from app.http.protocol import EdgeProtocol
+from app.piecewise import Pace
 
+_TIMEOUT_SECONDS_MIN = 0.001
 HANDSHAKES_MAX = 512
-"""Most handshakes under way. Each takes up to a millisecond of the loop, and all may go on in one turn."""
+"""Most handshakes under way."""
+HELLOS_PER_TURN = 8
+"""Clients whose first message is answered in one turn of the loop: each costs a signature, up to a millisecond."""
 
 
 class Handshakes:
@@ -30,11 +34,14 @@ class Handshakes:
     Example: one address holds 512 connections without sending anything, and opens another. Its oldest connection is
     closed. A client at another address has as long as it needs, up to the timeout.
 
+    TLS begins when the client has sent something, on ``HELLOS_PER_TURN`` connections at a time.
+
     Thread: the event loop's.
     """
 
     def __init__(self, connections: type[EdgeProtocol], context: ssl.SSLContext) -> None:
         self.connections = connections
+        self._hellos = Pace(HELLOS_PER_TURN)
         self._context = context
         self._by_address: dict[str, dict[asyncio.Task[Any], EdgeProtocol]] = {}
         self._count = 0
@@ -61,17 +68,27 @@ class Handshakes:
             accepted.close()
             return
         connection = self.connections(**options)
-        limits, loop = connection.limits, asyncio.get_running_loop()
-        shaking = loop.connect_accepted_socket(
-            lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=limits.header_timeout_ms / 1000
-        )
-        task = loop.create_task(shaking)
+        limits = connection.limits
+        task = asyncio.get_running_loop().create_task(self._shake_hands(connection, accepted))
         task.add_done_callback(partial(self._finish, address, accepted))
         self._by_address.setdefault(address, {})[task] = connection
         self._count += 1
         room = max(TURNED_AWAY_MAX, limits.connections_max - len(options["server_state"].connections))
         if self._count > min(HANDSHAKES_MAX, room):
             self._end_one()
+
+    async def _shake_hands(self, connection: EdgeProtocol, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + connection.limits.header_timeout_ms / 1000
+        async with asyncio.timeout_at(ends_at):
+            await _readable(loop, accepted)
+            await self._hellos.turn()
+        await self._begin_tls(connection, accepted, max(_TIMEOUT_SECONDS_MIN, ends_at - loop.time()))
+
+    async def _begin_tls(self, connection: EdgeProtocol, accepted: socket.socket, timeout_seconds: float) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=timeout_seconds
+        )
 
     def stop(self) -> None:
         """End all, and begin no more."""
@@ -99,6 +116,21 @@ class Handshakes:
             self._count -= 1
             if not tasks:
                 del self._by_address[address]
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> None:
+    """Return when the client has sent something, or is gone."""
+    readable: asyncio.Future[None] = loop.create_future()
+
+    def note() -> None:
+        if not readable.done():
+            readable.set_result(None)
+
+    loop.add_reader(accepted, note)
+    try:
+        await readable
+    finally:
+        loop.remove_reader(accepted)
 
 
 class TlsGate(asyncio.Protocol):

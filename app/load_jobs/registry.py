@@ -499,10 +499,11 @@ class LoadJobs:
 
     async def _wait(self, job_ids: Sequence[str], wait_ms: int) -> None:
         """Return when these jobs are over, or after that time."""
-        waits = [self._store.active[job_id].ended.wait() for job_id in job_ids if job_id in self._store.active]
+        waits = [self._store.active[job_id].ended for job_id in job_ids if job_id in self._store.active]
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                await asyncio.gather(*waits)
+                for ended in waits:
+                    await ended.wait()
         except TimeoutError:
             pass
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 
 from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
-from app.answers import describe_plan, policy_of, request_body
+from app.answers import json_answer, policy_of, request_body
 from app.dependencies import BrokerOf, LogOf, TopicName, json_body
 from app.documented_problems import CONTROL, NAMED, problems
 from app.http.body import read_body
 from app.http.problems import Problem
 from app.paths import DELETE_RECORDS, RETENTION, RETENTION_PLAN, RETENTION_RUN
+from app.topic_answers import plan_json
 from schemas.offsets import DeleteRecords, LogStart
 from schemas.retention import DeletedSegment, RetentionPlan, RetentionPolicy, RetentionPolicyInForce, RetentionRun
 
@@ -62,12 +63,13 @@ async def set_retention_policy(
     RETENTION_PLAN,
     operation_id="getRetentionPlan",
     summary="Plan a retention run",
+    response_model=RetentionPlan,
     responses=problems(*NAMED, "overloaded", "stored_data_corrupt"),
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
-async def get_retention_plan(topic: TopicName, broker: BrokerOf) -> RetentionPlan:
+async def get_retention_plan(topic: TopicName, broker: BrokerOf) -> Response:
     """Which segments would go now, by which rule, and what holds the others. Changes nothing."""
-    return RetentionPlan(partitions=[describe_plan(*entry) for entry in await broker.retention_plan(topic)])
+    return json_answer(await plan_json(await broker.retention_plan(topic)))
 
 
 @router.post(

@@ -9,10 +9,11 @@ from fastapi import APIRouter, Depends, Query, Response
 from app.access.access import Access
 from app.access.needs import AccessOf, asks, needs
 from app.access.operations import Operation, ResourceKind, topic_resource
-from app.answers import describe_partition, describe_segment, describe_topic, request_body
+from app.answers import describe_partition, describe_segment, json_answer, request_body
 from app.dependencies import BrokerOf, LogOf, TopicName, json_body
 from app.documented_problems import CHANGE, CONTROL, NAMED, problems
 from app.paths import PARTITION, PARTITIONS, SEGMENTS, TOPIC, TOPICS
+from app.topic_answers import page_json, page_of_topics, partitions_json, topic_json
 from schemas.base import WholeNumber
 from schemas.names import TOPIC_NAME_LENGTH_MAX
 from schemas.topics import (
@@ -40,6 +41,7 @@ _Cursor = Query(
     TOPIC,
     operation_id="ensureTopic",
     summary="Make sure a topic exists",
+    response_model=TopicDescription,
     response_description="The same topic existed.",
     responses={
         201: {"model": TopicDescription, "description": "The topic was created."},
@@ -57,9 +59,8 @@ async def ensure_topic(
     topic: TopicName,
     broker: BrokerOf,
     access: AccessOf,
-    response: Response,
     specification: Annotated[TopicSpecification, Depends(json_body(TopicSpecification, optional=True))],
-) -> TopicDescription:
+) -> Response:
     """Creates the topic (201), or answers with the one that is just so already (200).
 
     A topic of that name with other partitions or settings is left alone: 409. CREATE may be on the topic or on the
@@ -67,14 +68,17 @@ async def ensure_topic(
     """
     access.require_create(topic)
     made, created = await broker.ensure_topic(topic, specification.partitions, dict(specification.config))
-    response.status_code = 201 if created else 200
     if not created:
         access.require(Operation.DESCRIBE, topic_resource(topic))
-    return _describe(made, access)
+    return await _described(made, access, status=201 if created else 200)
 
 
 @router.get(
-    TOPICS, operation_id="listTopics", summary="List topics", responses=problems("invalid_request", "invalid_topic")
+    TOPICS,
+    operation_id="listTopics",
+    summary="List topics",
+    response_model=TopicPage,
+    responses=problems("invalid_request", "invalid_topic"),
 )
 @asks(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def list_topics(
@@ -85,28 +89,33 @@ async def list_topics(
         str, Query(max_length=TOPIC_NAME_LENGTH_MAX, description="The last page's next_cursor.")
     ] = "",
     limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Topics per page.")] = PAGE_SIZE_DEFAULT,
-) -> TopicPage:
+) -> Response:
     """Topics sorted by name, a page at a time; only those that may be described."""
-    page = broker.topics(prefix, start_after, limit + 1, access.allows_describe)
-    has_more = len(page) > limit
-    data = [_describe(found, access) for found in page[:limit]]
-    return TopicPage(data=data, has_more=has_more, next_cursor=data[-1].name if has_more else None)
+    page = await page_of_topics(broker, prefix, start_after, limit + 1, access.allows_describe)
+    return json_answer(await page_json(page[:limit], len(page) > limit, lambda name: _shows_config(name, access)))
 
 
-@router.get(TOPIC, operation_id="getTopic", summary="Describe a topic", responses=problems(*NAMED))
+@router.get(
+    TOPIC,
+    operation_id="getTopic",
+    summary="Describe a topic",
+    response_model=TopicDescription,
+    responses=problems(*NAMED),
+)
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
-async def get_topic(topic: TopicName, broker: BrokerOf, access: AccessOf) -> TopicDescription:
+async def get_topic(topic: TopicName, broker: BrokerOf, access: AccessOf) -> Response:
     """The topic's partitions, and its settings with where each comes from.
 
     Without DESCRIBE_CONFIGS on the topic no settings are shown.
     """
-    return _describe(broker.topic(topic), access)
+    return await _described(broker.topic(topic), access)
 
 
 @router.patch(
     TOPIC,
     operation_id="alterTopic",
     summary="Change a topic",
+    response_model=TopicDescription,
     responses=problems(*CONTROL),
     openapi_extra=request_body(
         TopicChange, example={"partitions": 12, "config": {"retention.ms": 3600000, "segment.ms": None}}
@@ -119,7 +128,7 @@ async def alter_topic(
     broker: BrokerOf,
     access: AccessOf,
     change: Annotated[TopicChange, Depends(json_body(TopicChange))],
-) -> TopicDescription:
+) -> Response:
     """Changes settings and adds partitions; null takes a setting back to the service's default.
 
     More partitions need ALTER on the topic, settings ALTER_CONFIGS.
@@ -130,7 +139,7 @@ async def alter_topic(
     if change.config:
         access.require(Operation.ALTER_CONFIGS, resource)
     changed = await broker.alter_topic(topic, config=dict(change.config), partition_count=change.partitions)
-    return _describe(changed, access)
+    return await _described(changed, access)
 
 
 @router.delete(
@@ -148,12 +157,17 @@ async def delete_topic(topic: TopicName, broker: BrokerOf) -> Response:
     return Response(status_code=204)
 
 
-@router.get(PARTITIONS, operation_id="listPartitions", summary="List partitions", responses=problems(*NAMED))
+@router.get(
+    PARTITIONS,
+    operation_id="listPartitions",
+    summary="List partitions",
+    response_model=PartitionList,
+    responses=problems(*NAMED),
+)
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
-async def list_partitions(topic: TopicName, broker: BrokerOf) -> PartitionList:
+async def list_partitions(topic: TopicName, broker: BrokerOf) -> Response:
     """All partitions of the topic with their limits."""
-    found = broker.topic(topic)
-    return PartitionList(topic_id=found.topic_id, partitions=[describe_partition(log) for log in found.partitions])
+    return json_answer(await partitions_json(broker.topic(topic)))
 
 
 @router.get(PARTITION, operation_id="getPartition", summary="Describe a partition", responses=problems(*NAMED))
@@ -176,7 +190,10 @@ async def list_segments(log: LogOf, broker: BrokerOf) -> SegmentList:
     return SegmentList(partition=log.name.partition, segments=[describe_segment(info) for info in infos])
 
 
-def _describe(topic: Topic, access: Access) -> TopicDescription:
-    """The topic as who asks may see it: settings need DESCRIBE_CONFIGS."""
-    with_config = access.allows(Operation.DESCRIBE_CONFIGS, topic_resource(topic.name))
-    return describe_topic(topic, with_config=with_config)
+async def _described(topic: Topic, access: Access, *, status: int = 200) -> Response:
+    """The topic as the caller may see it."""
+    return json_answer(await topic_json(topic, with_config=_shows_config(topic.name, access)), status=status)
+
+
+def _shows_config(name: str, access: Access) -> bool:
+    return access.allows(Operation.DESCRIBE_CONFIGS, topic_resource(name))

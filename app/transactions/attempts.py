@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 
 from app.attempt_names import is_attempt
 from app.http.problems import Problem
+from app.piecewise import all_in_turns
 from app.transactions import state
 from app.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.transactions.logs import Logs
@@ -131,16 +132,19 @@ class Attempts:
         """
         turns = asyncio.Semaphore(_AT_A_TIME)
 
-        async def end(name: str) -> None:
-            async with turns:
-                ended = await self._turns.in_turn(name, lambda session: self._end(session, name, name in winners))
-                if ended is not None:
-                    await asyncio.shield(ended)
+        async def end(name: str) -> Exception | None:
+            try:
+                async with turns:
+                    ended = await self._turns.in_turn(name, lambda session: self._end(session, name, name in winners))
+                    if ended is not None:
+                        await asyncio.shield(ended)
+            except Exception as error:  # noqa: BLE001 - raised once all others have ended
+                return error
+            return None
 
-        results = await asyncio.gather(*(end(name) for name in sorted(names)), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        for failure in await all_in_turns(map(end, sorted(names))):
+            if failure is not None:
+                raise failure
 
     async def _end(self, session: Session, name: str, commit: bool) -> asyncio.Future[Transaction] | None:
         transaction = self._table.find(name)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import MutableMapping
 
 from app.http.problems import Problem
+from app.piecewise import Pace, all_in_turns
 from app.transactions.logs import Logs
 from app.transactions.state import Transaction
 from storage.errors import (
@@ -36,6 +37,7 @@ class MarkerWriter:
         self._logs = logs
         self._hurry = asyncio.Event()
         self._stopping = False
+        self._pace = Pace()
         self._waiting_for_space: dict[PartitionName, set[int]] = {}
 
     def waits_for_space(self, name: PartitionName) -> bool:
@@ -52,7 +54,7 @@ class MarkerWriter:
         """
         marker = TransactionMarker(ending.producer_id, ending.producer_epoch, coordinator_epoch, ending.commits)
         waits.update(dict.fromkeys(ending.partitions, "the marker is being written"))
-        done = await asyncio.gather(*(self._write_until_done(name, marker, waits) for name in sorted(waits)))
+        done = await all_in_turns(self._write_until_done(name, marker, waits) for name in sorted(waits))
         return all(done)
 
     async def make_records_durable(self, transaction: Transaction) -> None:
@@ -65,7 +67,7 @@ class MarkerWriter:
             Problem: overloaded.
             StorageError: a partition is offline: the transaction can only be aborted.
         """
-        await asyncio.gather(*(self._make_durable(name) for name in sorted(transaction.partitions)))
+        await all_in_turns(self._make_durable(name) for name in sorted(transaction.partitions))
 
     async def _make_durable(self, name: PartitionName) -> None:
         try:
@@ -111,6 +113,7 @@ class MarkerWriter:
                     logger.warning("the marker of producer %d for %s waits: %s", marker.producer_id, name, reason)
                 waits[name] = reason
                 await self.pause(delay_ms)
+                await self._pace.turn()
                 delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
             return False
         finally:

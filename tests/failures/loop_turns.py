@@ -16,11 +16,16 @@ from typing import NamedTuple
 
 import httpx
 
+from app.full_collections import short_collections
+from app.main import build_routes
 from tests.failures import hostile_inputs
 from tests.failures.hostile_inputs import BODIES, BOMBS, FETCHES, read_on, store
 from tests.servers import ThreadedServer, http_client
 
 TURN_MS_MAX = 100.0
+MANY = 1_000
+"""Partitions of one topic."""
+MANY_TOPICS = 300
 
 
 class Turns:
@@ -77,8 +82,14 @@ class Measured(NamedTuple):
 def measure(data_dir: Path) -> list[Measured]:
     """Every input of the table, twice: the hot tier knows what it has seen."""
     rows: list[Measured] = []
-    with ThreadedServer(data_dir, **hostile_inputs.SETTINGS) as server, http_client(server.url) as client:
+    with (
+        ThreadedServer(data_dir, **hostile_inputs.SETTINGS) as server,
+        http_client(server.url) as client,
+        short_collections(lambda: server.service.broker.manager.created_partition_count),
+    ):
         client.put("/v1/topics/bodies", json={"config": {"flush.policy": "interval"}}).raise_for_status()
+        # As `rollway serve` does.
+        build_routes(server.app)
         turns = Turns(server)
 
         def note(name: str, ask: Callable[[], httpx.Response]) -> None:
@@ -101,8 +112,33 @@ def measure(data_dir: Path) -> list[Measured]:
                 f"body {body.name}",
                 lambda: client.request(body.method, body.path, content=content, headers=headers),  # noqa: B023
             )
+        measure_many_partitions(client, note)
         turns.end()
     return rows
+
+
+def measure_many_partitions(client: httpx.Client, note: Callable[[str, Callable[[], httpx.Response]], None]) -> None:
+    """Requests whose work grows with partitions and topics, known and unknown."""
+    wide = {"topic": "wide", "records": [{"value": "x"}]}
+    parts = {"partitions": [{**wide, "partition": number} for number in range(MANY)]}
+    unknown = [{"topic": f"unknown-{number // 100}", "partition": number % 100} for number in range(9_000)]
+    fetched = {"partitions": [{**one, "fetch_offset": 0} for one in unknown]}
+    asked = {"partitions": [{**one, "timestamp": -1} for one in unknown]}
+    path = "/v1/topics/wide"
+    note("topic of many partitions", lambda: client.put(path, json={"partitions": MANY}, timeout=120))
+    note("produce to many partitions", lambda: client.post("/v1/produce", json=parts))
+    note("produce to many partitions, atomic", lambda: client.post("/v1/produce?atomic=true", json=parts))
+    note("describe many partitions", lambda: client.get(path))
+    note("list many partitions", lambda: client.get(f"{path}/partitions"))
+    note("plan of many partitions", lambda: client.get(f"{path}/retention/plan"))
+    note("configure many partitions", lambda: client.patch(path, json={"config": {"retention.ms": 1_000_000}}))
+    note("more than many partitions", lambda: client.patch(path, json={"partitions": MANY + 10}))
+    note("fetch unknown partitions", lambda: client.post("/v1/fetch", json=fetched))
+    note("offsets of unknown partitions", lambda: client.post("/v1/offsets", json=asked))
+    note("delete many partitions", lambda: client.delete(path, timeout=120))
+    for number in range(MANY_TOPICS):
+        client.put(f"/v1/topics/many-{number}").raise_for_status()
+    note("list many topics", lambda: client.get("/v1/topics?limit=1000"))
 
 
 def main() -> int:

@@ -23,6 +23,7 @@ from rollway.client.answers import (
 )
 from rollway.client.client import RollwayClient
 from rollway.client.errors import (
+    AnswerTooLargeError,
     AuthenticationError,
     AuthorizationError,
     InvalidAnswerError,
@@ -40,6 +41,7 @@ from rollway.client.errors import (
 from rollway.client.settings import ClientSettings
 
 __all__ = [
+    "AnswerTooLargeError",
     "Appended",
     "AuthenticationError",
     "AuthorizationError",

@@ -231,7 +231,9 @@ class RollwayClient:
         if wait_ms:
             parameters["wait_ms"] = wait_ms
         path = f"{_records(topic, partition)}?{urlencode(parameters)}"
-        answer = self._transport.request("GET", path, headers={"Accept": RECORD_BATCHES}, wait_ms=wait_ms)
+        answer = self._transport.request(
+            "GET", path, headers={"Accept": RECORD_BATCHES}, wait_ms=wait_ms, asked_bytes=max_bytes
+        )
         return Fetched(
             answer.content,
             answer.number("Next-Offset"),

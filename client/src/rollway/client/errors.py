@@ -3,6 +3,7 @@
 RollwayError
 ├── ServiceUnavailableError        no answer, or only refusals that said to come again, however often it was tried
 ├── InvalidAnswerError             what answered is not Rollway, or a newer one
+│   └── AnswerTooLargeError        the answer has more bytes than this client takes
 └── ProblemError                   the service's answer was an error (RFC 9457)
     ├── AuthenticationError        401
     ├── AuthorizationError         403
@@ -43,6 +44,10 @@ class ServiceUnavailableError(RollwayError):
 
 class InvalidAnswerError(RollwayError):
     """The answer is not one of this interface."""
+
+
+class AnswerTooLargeError(InvalidAnswerError):
+    """The answer has more bytes than this client takes: ``answer_bytes_max``, or what was asked for if that is more."""
 
 
 class ProblemError(RollwayError):

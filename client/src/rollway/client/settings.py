@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 CONNECT_TIMEOUT_MS_DEFAULT = 10_000
 READ_TIMEOUT_MS_DEFAULT = 60_000
+REQUEST_TIMEOUT_MS_DEFAULT = 300_000
+ANSWER_BYTES_MAX_DEFAULT = 64 * 1024 * 1024
 RETRIES_DEFAULT = 10
 BACKOFF_MS_DEFAULT = 100
 BACKOFF_MS_MAX_DEFAULT = 10_000
@@ -18,6 +20,10 @@ class ClientSettings:
 
     ``token`` is an API key, a token or a JWT. A request that may be sent again is, up to ``retries`` times, after
     pauses that begin with ``backoff_ms`` and double up to ``backoff_ms_max``, or as long as the service asks for.
+
+    An answer may be silent for ``read_timeout_ms``, and must be whole ``request_timeout_ms`` after it was waited for,
+    on each try; both are longer by the wait that a call asks for. It has at most ``answer_bytes_max`` bytes, or what
+    a call asks for if that is more; otherwise the call raises ``AnswerTooLargeError``.
 
     Raises:
         ValueError: a setting cannot be; the message is one sentence and shows no secret.
@@ -31,6 +37,8 @@ class ClientSettings:
     client_key_password: str | None = field(default=None, repr=False)
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS_DEFAULT
     read_timeout_ms: int = READ_TIMEOUT_MS_DEFAULT
+    request_timeout_ms: int = REQUEST_TIMEOUT_MS_DEFAULT
+    answer_bytes_max: int = ANSWER_BYTES_MAX_DEFAULT
     retries: int = RETRIES_DEFAULT
     backoff_ms: int = BACKOFF_MS_DEFAULT
     backoff_ms_max: int = BACKOFF_MS_MAX_DEFAULT
@@ -38,7 +46,14 @@ class ClientSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", _checked_url(self.url))
-        for name in ("connect_timeout_ms", "read_timeout_ms", "backoff_ms", "backoff_ms_max"):
+        for name in (
+            "connect_timeout_ms",
+            "read_timeout_ms",
+            "request_timeout_ms",
+            "answer_bytes_max",
+            "backoff_ms",
+            "backoff_ms_max",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, but must be at least 1")
         if self.retries < 0:

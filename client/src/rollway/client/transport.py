@@ -28,10 +28,17 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from rollway.client.errors import InvalidAnswerError, ProblemError, RollwayError, ServiceUnavailableError, problem_error
+from rollway.client.errors import (
+    AnswerTooLargeError,
+    InvalidAnswerError,
+    ProblemError,
+    RollwayError,
+    ServiceUnavailableError,
+    problem_error,
+)
 from rollway.client.settings import ClientSettings
 from rollway.client.silence import Silence
-from rollway.client.whole_answers import WholeAnswers, check_head
+from rollway.client.whole_answers import WholeAnswers, check_head, whole_within
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -40,6 +47,11 @@ IDLE_CONNECTIONS_MAX = 8
 WAIT_MS_MAX = 60_000
 """The longest pause before the next try, whatever the service asks for."""
 _DIGITS_MAX = 15
+_PIECE_BYTES = 16 * 1024
+"""Bytes of an answer without a length, or of a compressed one, that are read at a time: a thousand times as many may
+come out of it."""
+_OVERHEAD_BYTES = 1024 * 1024
+"""What an answer may have beside the records that were asked for."""
 _GATEWAY_STATUSES = frozenset({429, 502, 503, 504})
 """What a proxy in between answers, without a document, while the service is away."""
 
@@ -119,11 +131,12 @@ class Transport:
         *,
         headers: Mapping[str, str] | None = None,
         wait_ms: int = 0,
+        asked_bytes: int = 0,
     ) -> Answer:
         """Send a request until it is answered, or until it was tried often enough.
 
-        ``path`` is quoted. ``wait_ms`` is how much longer than usual the service may take. A list of pieces is sent
-        as it is, without joining.
+        ``path`` is quoted. ``wait_ms`` is how much longer than usual the service may take, ``asked_bytes`` how much
+        content was asked for. A list of pieces is sent as it is, without joining.
 
         While there is no answer, lines in the log say so, the first one within two seconds.
 
@@ -131,7 +144,9 @@ class Transport:
             ProblemError: the service refuses the request for good.
             ServiceUnavailableError: it did not answer, or only to come again.
             InvalidAnswerError: an answer makes no sense.
+            AnswerTooLargeError: it has more bytes than the settings and ``asked_bytes`` allow.
         """
+        bytes_max = max(self._settings.answer_bytes_max, asked_bytes + _OVERHEAD_BYTES)
         began = self._clock()
         try_count = 0
         while True:
@@ -139,8 +154,9 @@ class Transport:
             try_count += 1
             retry_after_ms: int | None = None
             try:
-                with self._silence.broken(wait_ms):
-                    return self._send(method, path, body, headers, wait_ms)
+                whole = whole_within((self._settings.request_timeout_ms + wait_ms) / 1_000)
+                with self._silence.broken(wait_ms), whole:
+                    return self._send(method, path, body, headers, wait_ms, bytes_max)
             except ProblemError as error:
                 if not error.retryable:
                     raise
@@ -176,7 +192,13 @@ class Transport:
             self._pause(left)
 
     def _send(
-        self, method: str, path: str, body: Body | None, headers: Mapping[str, str] | None, wait_ms: int
+        self,
+        method: str,
+        path: str,
+        body: Body | None,
+        headers: Mapping[str, str] | None,
+        wait_ms: int,
+        bytes_max: int,
     ) -> Answer:
         settings = self._settings
         sent = {**self._pool.headers, **(headers or {})}
@@ -194,7 +216,7 @@ class Transport:
                 connect=settings.connect_timeout_ms / 1_000, read=(settings.read_timeout_ms + wait_ms) / 1_000
             ),
         )
-        content = _content_of(response)
+        content = _content_of(response, bytes_max)
         throttle_ms = _number(response.headers.get("Throttle-Time-Ms"))
         if throttle_ms:
             self._muted_until = self._clock() + min(throttle_ms, WAIT_MS_MAX) / 1_000
@@ -220,20 +242,37 @@ class Transport:
         return problem_error(url, status, problem)
 
 
-def _content_of(response: urllib3.BaseHTTPResponse) -> bytes:
+def _content_of(response: urllib3.BaseHTTPResponse, bytes_max: int) -> bytes:
     """All of an answer's content; its connection is kept, or closed when there is no knowing what else comes.
 
     Raises:
         HTTPError: it is cut, or cannot be had.
+        AnswerTooLargeError: it has more than ``bytes_max``, decompressed; no more is read.
     """
     try:
         check_head(response)
-        return response.data
+        length = response.headers.get("Content-Length")
+        if length is not None and int(length.split(",")[0]) > bytes_max:
+            raise _too_large(bytes_max)
+        if "Transfer-Encoding" not in response.headers and "Content-Encoding" not in response.headers:
+            return response.data
+        content = bytearray()
+        for piece in response.stream(_PIECE_BYTES, decode_content=True):
+            content += piece
+            if len(content) > bytes_max:
+                raise _too_large(bytes_max)
+        return bytes(content)
     except BaseException:
         response.close()
         raise
     finally:
         response.release_conn()
+
+
+def _too_large(bytes_max: int) -> AnswerTooLargeError:
+    return AnswerTooLargeError(
+        f"the answer has more than {bytes_max} bytes; answer_bytes_max of the settings may be more"
+    )
 
 
 def _number(text: str | None) -> int | None:

@@ -6,8 +6,14 @@ with a shorter number in a header, or without records; here it is an error like 
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import io
 import re
+import socket
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import urllib3
@@ -76,7 +82,53 @@ class _WholeLines:
 _CUT = "the connection broke in the midst of the answer"
 
 
+_ends_at: ContextVar[float | None] = ContextVar("ends_at", default=None)
+
+
+@contextlib.contextmanager
+def whole_within(seconds: float) -> Iterator[None]:
+    """Let every answer that this thread waits for in the block be whole after that time: a read that lasts longer
+    raises ``TimeoutError``. A server that sends a byte now and then would hold up its client for ever otherwise."""
+    token = _ends_at.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _ends_at.reset(token)
+
+
+class _TimedReads(socket.SocketIO):
+    """The bytes of one answer, until its time is up."""
+
+    def __init__(self, sock: socket.socket, ends_at: float) -> None:
+        super().__init__(sock, "r")
+        self._timed = sock
+        self._ends_at = ends_at
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._ends_at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer was not whole in time")
+        silence = self._timed.gettimeout()
+        if silence is not None and silence <= left:
+            return super().readinto(buffer)
+        self._timed.settimeout(left)
+        try:
+            return super().readinto(buffer)
+        finally:
+            if self._timed.fileno() >= 0:
+                self._timed.settimeout(silence)
+
+
 class _Response(http.client.HTTPResponse):
+    def __init__(self, sock: Any, *arguments: Any, **named: Any) -> None:
+        super().__init__(sock, *arguments, **named)
+        ends_at = _ends_at.get()
+        if ends_at is not None:
+            # As ``socket.makefile`` makes it, which counts those who still need the socket.
+            sock._io_refs += 1  # noqa: SLF001
+            self.fp.close()
+            self.fp = io.BufferedReader(_TimedReads(sock, ends_at))
+
     def begin(self) -> None:
         file = self.fp
         lines: Any = _WholeLines(file)
