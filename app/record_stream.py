@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.broker import Broker, ProduceOptions
+from app.http.body import BODY_BYTES_ALWAYS_TAKEN
 from app.http.problems import Problem, problem_for
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.producing import (
@@ -103,8 +104,9 @@ class RecordStream:
         self._holds_answer = False
         self._gathered = bytearray()
         self._searched_bytes = 0
-        # What is gathered of a line beyond what a stream may always hold.
+        # What is gathered, and what decoding the body takes.
         self._hold = broker.body_budget.hold()
+        self.window = broker.body_budget.hold()
         self._line_count = 0
         self._in_flight: deque[_InFlight] = deque()
         self._lines: deque[bytes] = deque()
@@ -145,13 +147,23 @@ class RecordStream:
             if incoming is not None and not incoming.cancel() and not incoming.cancelled():
                 incoming.exception()  # seen: whatever ended the body, it is not read on
             self._hold.release()
+            self.window.release()
             # Whatever still refers to the stream, such as the error that has ended it: nobody reads this any more.
             self._gathered = bytearray()
             await self._settle()
 
     def _takes_more(self) -> bool:
-        """Whether to read on: not while there are lines to append, but a line is read to its end."""
-        return len(self._gathered) < GATHERED_BYTES_MAX or not self._first_line_end()
+        """Whether to read on: not while there are lines to append, but a line is read to its end.
+
+        When bodies hold all the memory they may have, a stream goes on with little of it.
+        """
+        gathered_bytes_max = BODY_BYTES_ALWAYS_TAKEN if self._is_budget_spent else GATHERED_BYTES_MAX
+        return len(self._gathered) < gathered_bytes_max or not self._first_line_end()
+
+    @property
+    def _is_budget_spent(self) -> bool:
+        budget = self._broker.body_budget
+        return budget.held_bytes > budget.limit_bytes
 
     def _first_line_end(self) -> int:
         """Where the first line ends that is gathered whole; 0: none is. No byte is looked at twice."""
@@ -194,10 +206,11 @@ class RecordStream:
             # This frame holds what is incoming, and that the end.
             let_go_of_frames(end)
             return None
-        self._hold.resize(max(0, len(self._gathered) - GATHERED_BYTES_MAX))
-        budget = self._broker.body_budget
-        if len(self._gathered) > GATHERED_BYTES_MAX and budget.held_bytes > budget.limit_bytes:
-            raise budget.refusal(headers={"Connection": "close"})
+        self._note_gathered()
+        if self._is_budget_spent and len(self._gathered) > BODY_BYTES_ALWAYS_TAKEN:
+            # Whole lines are appended now, and most of them are gone then.
+            always_bytes = BATCH_BYTES if self._first_line_end() else BODY_BYTES_ALWAYS_TAKEN
+            self._hold.grow(len(self._gathered), always_bytes=always_bytes)
         return asyncio.ensure_future(anext(body))
 
     async def _append_ready(self, *, is_last: bool) -> None:
@@ -236,8 +249,12 @@ class RecordStream:
         block = bytes(gathered[:end])
         del gathered[:end]
         self._searched_bytes = 0 if end else self._searched_bytes
-        self._hold.resize(max(0, len(gathered) - GATHERED_BYTES_MAX))
+        self._note_gathered()
         return block
+
+    def _note_gathered(self) -> None:
+        gathered_bytes = len(self._gathered)
+        self._hold.resize(gathered_bytes if gathered_bytes > BODY_BYTES_ALWAYS_TAKEN else 0)
 
     async def _append(self, block: bytes) -> None:
         if self._partition is not None:

@@ -72,6 +72,17 @@ class Hold:
         budget.peak_bytes = max(budget.peak_bytes, budget.held_bytes)
         self.size_bytes = size_bytes
 
+    def grow(self, size_bytes: int, *, always_bytes: int = 0) -> None:
+        """Count ``size_bytes``, more than before, of a body on its way in; ``always_bytes`` are never refused.
+
+        Raises:
+            Problem: 503, all together take more than they may now. The rest of the body is not read, so the
+                connection cannot be used again.
+        """
+        self.resize(size_bytes)
+        if size_bytes > always_bytes and self._budget.held_bytes > self._budget.limit_bytes:
+            raise self._budget.refusal(headers={"Connection": "close"})
+
     def settle(self, size_bytes: int, *, always_bytes: int = 0) -> None:
         """``resize``, refused as ``ByteBudget.take``; then nothing is counted any more.
 

@@ -31,6 +31,12 @@ STARTS_PER_TURN = 1
 Each takes about a millisecond. All at once would cost 32 such clients together about 9 % less CPU.
 """
 
+BODIES_PER_TURN = 1
+"""This many requests whose application waited for bytes of a body go on in one turn of the loop.
+
+What they do next may take ten milliseconds: undo a coding, parse 64 KiB, ask for 1,000 partitions.
+"""
+
 
 def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[asyncio.Protocol]:
     """The class of the connections of one server, with its limits, its count of peers, and its hot tier if it has one.
@@ -51,6 +57,7 @@ def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[async
         "peers": Peers(),
         "late_clients": Turns(LATE_CLIENTS_PER_TURN),
         "starts": Turns(STARTS_PER_TURN),
+        "bodies": Turns(BODIES_PER_TURN),
         "transfers": TransferTurns(),
         "hot": hot,
     }

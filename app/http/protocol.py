@@ -2,8 +2,7 @@
 
 Requests that are refused here never reach the application and are answered with a problem as all others. What the
 parser itself is strict about (Content-Length beside Transfer-Encoding, two lengths, bare line feeds, folded headers)
-stays there. Answers may be stretches of files, see ``file_transfer``; plain requests for hot routes are answered in
-``plain_requests``.
+stays there. Answers may be stretches of files, see ``file_transfer``; plain requests have ``plain_requests``.
 """
 
 from __future__ import annotations
@@ -87,6 +86,7 @@ class EdgeProtocol(HttpToolsProtocol):
     peers: ClassVar[Peers]
     late_clients: ClassVar[Turns]
     starts: ClassVar[Turns]
+    bodies: ClassVar[Turns]
     transfers: ClassVar[TransferTurns]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

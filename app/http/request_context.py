@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from contextvars import ContextVar
@@ -47,6 +48,10 @@ class Client(Protocol):
     is_impatient: bool
     """The client has closed its sending side, and may be gone: nobody can tell before its answer is sent."""
 
+    async def give_way(self) -> None:
+        """Let others have their turn of the event loop."""
+        ...
+
 
 client: ContextVar[Client | None] = ContextVar("client", default=None)
 """The client of the request, if it is known."""
@@ -58,6 +63,12 @@ _READING_PATHS = frozenset({FETCH, OFFSETS})
 def may_change(scope: Scope) -> bool:
     """Whether a request like this may change something: all but GET, HEAD, OPTIONS, and POSTs that only ask."""
     return scope["method"] not in SAFE_METHODS and scope["path"] not in _READING_PATHS
+
+
+async def give_way() -> None:
+    """Let other requests have their turn of the event loop: all that are at work on bodies, one after the other."""
+    asked_by = client.get()
+    await (asyncio.sleep(0) if asked_by is None else asked_by.give_way())
 
 
 def throttle(time_ms: int) -> None:

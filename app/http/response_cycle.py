@@ -15,6 +15,7 @@ from app.http.problems import Applied, Problem, instance_of
 from app.http.request_context import CLIENT, may_change
 from app.http.send_queue import taken_mark
 from app.http.transfer_turns import TransferTurns
+from app.http.turns import Turns
 from app.http.wire import Wire
 from app.http.zero_copy import EXTENSION
 
@@ -33,6 +34,7 @@ class Connection(Protocol):
 
     stall_timeout_ms: int
     unsent_bytes_max: int
+    bodies: ClassVar[Turns]
     transfers: ClassVar[TransferTurns]
     loop: asyncio.AbstractEventLoop
 
@@ -175,10 +177,16 @@ class EdgeCycle(RequestResponseCycle):
         )
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
+    async def give_way(self) -> None:
+        """Let others have their turn, those that bring bodies at the same time among them."""
+        await asyncio.sleep(0)
+        await self.connection.bodies.enter()
+
     async def receive(self) -> ASGIReceiveEvent:
         """The next piece of the body, or the client's leave.
 
-        Unlike uvicorn's, it reads on only when no pipelined request waits, so what waits is bounded.
+        Unlike uvicorn's, it reads on only when no pipelined request waits, so what waits is bounded. Requests that had
+        to wait go on in turns: the pieces for hundreds may come at the same time.
 
         Raises:
             Problem: the connection refuses the rest of the body, and leaves it to the application to say so.
@@ -190,7 +198,9 @@ class EdgeCycle(RequestResponseCycle):
         if not self.disconnected and not self.response_complete:
             if not self.connection.has_queued_requests:
                 self.flow.resume_reading()
-            await self.message_event.wait()
+            if not self.message_event.is_set():
+                await self.message_event.wait()
+                await self.connection.bodies.enter()
             self.message_event.clear()
         if self.disconnected or self.response_complete:
             return {"type": "http.disconnect"}

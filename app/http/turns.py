@@ -36,6 +36,13 @@ class Turns:
             self._done_in_turn += 1
             work()
 
+    async def enter(self) -> None:
+        """Return when it is the caller's turn: at once, if few others had theirs in this turn and none waits."""
+        loop = asyncio.get_running_loop()
+        entered: asyncio.Future[None] = loop.create_future()
+        self.take(loop, lambda: None if entered.done() else entered.set_result(None))
+        await entered
+
     def _begin_turn(self, loop: asyncio.AbstractEventLoop) -> None:
         self._done_in_turn = 0
         try:

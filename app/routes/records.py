@@ -23,6 +23,7 @@ from app.hot.produce_json import PLAIN_BODY_BYTES_MAX as PLAIN_JSON_BYTES_MAX
 from app.hot.produce_json import produce_json
 from app.http import request_context
 from app.http.body import iterate_body, read_body
+from app.http.byte_budget import Hold
 from app.http.negotiation import content_type
 from app.http.problems import Problem, instance_of
 from app.http.response_cycle import ENDS_EARLY
@@ -381,21 +382,24 @@ async def read_limited(request: Request, broker: Broker, work: RequestWork) -> b
 
 
 async def _allowed_body(
-    request: Request, broker: Broker | None = None, producer_id: int | None = None
+    request: Request, window: Hold, broker: Broker | None = None, producer_id: int | None = None
 ) -> AsyncIterator[bytes]:
     """A body of any length, for as long as its sender may send it: rights may change before it ends.
+
+    ``window`` counts what decoding it takes; the stream releases it.
 
     Raises:
         Problem: as ``iterate_body``; 401, 403 or 404 once the sender may not.
     """
     access = await access_of(request)
     resource = topic_resource(request.path_params["topic"])
-    async for piece in iterate_body(request, None):
+    async for piece in iterate_body(request, None, window=window):
         access.require_alive()
         access.require(Operation.WRITE, resource)
         if broker is not None and producer_id is not None:
             require_producer(broker, access, producer_id)
         yield piece
+        piece = b""  # noqa: PLW2901 - not held while the next one is waited for
 
 
 async def _streamed(
@@ -410,7 +414,7 @@ async def _streamed(
     request.scope[ENDS_EARLY] = True
     if "content-length" in request.headers:
         stream.hold_answer()
-    running = asyncio.ensure_future(stream.run(_allowed_body(request, broker, producer_id)))
+    running = asyncio.ensure_future(stream.run(_allowed_body(request, stream.window, broker, producer_id)))
     if options.acks == "0":
         await running
     problem = await stream.first()

@@ -32,6 +32,9 @@ class FakeClient:
     disconnected: bool = False
     is_impatient: bool = False
 
+    async def give_way(self) -> None:
+        """Nobody else is there."""
+
 
 class Stand:
     """Rooms in which one request is at work, and others that wait."""
