@@ -30,14 +30,16 @@ class ProducerIds:
     """The file that says which producer ids may have been given; ids come from blocks reserved in it first.
 
     Durable: a block is on the disk before the first id of it is given. A damaged file is replaced: ids go on
-    ``LOST_COUNT`` above those in the logs, as some may have been given that no log has.
+    ``LOST_COUNT`` above those in the logs, as some may have been given that no log has. A file that is older than the
+    logs is told by ids in them that it does not know of. Those ``LOST_COUNT`` and more above it were made up by a
+    client, and tell nothing.
 
     Thread: any.
     """
 
-    def __init__(self, file_system: FileSystem, path: Path, find_known_max: Callable[[], int]) -> None:
-        """Read nothing yet. ``find_known_max`` tells the largest id that occurs in the logs, -1 for none; it is only
-        asked when the file is missing or damaged."""
+    def __init__(self, file_system: FileSystem, path: Path, find_known_max: Callable[[int], int]) -> None:
+        """Read nothing yet. ``find_known_max`` tells the largest id below another that occurs in the logs, -1 for none.
+        It is asked once, and when the file is missing or damaged."""
         self._file_system = file_system
         self._path = path
         self._find_known_max = find_known_max
@@ -45,6 +47,7 @@ class ProducerIds:
         self._next = 0
         self._end = 0
         self._first = 0
+        self._first_was_checked = False
 
     def leave_out(self, largest: int) -> None:
         """Give no id up to ``largest``, which something else than the logs knows to be given. Call it before the first
@@ -78,7 +81,11 @@ class ProducerIds:
 
     def _reserve(self) -> int:
         """Write down that another block is given; the first of it."""
-        first = max(self._end, self._first, self._read())
+        said = self._read()
+        first = max(self._end, self._first, said)
+        if not self._first_was_checked:
+            first = max(first, self._find_known_max(said + LOST_COUNT) + 1)
+            self._first_was_checked = True
         if first > _PRODUCER_ID_MAX - BLOCK_COUNT:
             raise CorruptionError(f"{self._path}: there are no producer ids left")
         end = first + BLOCK_COUNT
@@ -93,7 +100,7 @@ class ProducerIds:
 
     def _read(self) -> int:
         if not self._file_system.exists(self._path):
-            return self._find_known_max() + 1
+            return self._find_known_max(_PRODUCER_ID_MAX) + 1
         try:
             return _parse(read_file(self._file_system, self._path, _FILE_BYTES_MAX))
         except (ValueError, RecursionError) as error:
@@ -102,7 +109,7 @@ class ProducerIds:
             if error.errno != errno.EFBIG:
                 raise CorruptionError(f"{self._path} cannot be read: {error.strerror or error}") from error
             why = error
-        number = self._find_known_max() + 1 + LOST_COUNT
+        number = self._find_known_max(_PRODUCER_ID_MAX) + 1 + LOST_COUNT
         _logger.error("%s is damaged (%s): ids go on at %d, above all that were given", self._path, why, number)
         return number
 

@@ -17,13 +17,13 @@ from storage.file_names import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
-    SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
     offset_file_name,
 )
 from storage.file_system import File, FileSystem
 from storage.index_builder import IndexBuilder, IndexSettings
 from storage.lazy_index import LazyIndex
+from storage.leftover_files import remove_segment_files
 from storage.offset_index import OffsetIndex
 from storage.offsets import NO_TIMESTAMP, ByteRange, Offset, OffsetPosition, Position, TimestampOffset
 from storage.segment_file import SegmentFile, fsync
@@ -111,10 +111,7 @@ class Segment:
         Stale files of the same names are removed first (spec E6). With ``preallocate`` the log file is
         ``segment.bytes`` long from the start. ``created_ms`` is elapsed time, as the segment's age is counted on it.
         """
-        for suffix in SEGMENT_SUFFIXES:
-            stale = directory / offset_file_name(base_offset, suffix)
-            if file_system.exists(stale):
-                file_system.unlink(stale)
+        remove_segment_files(file_system, directory, base_offset)
         segment = cls(
             file_system,
             directory,

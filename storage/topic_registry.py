@@ -192,7 +192,9 @@ def refuse_internal(name: str) -> None:
         raise InvalidTopicError(f"{name} is an internal topic: it can be read and described, not written or changed")
 
 
-def known_producer_id_max(topics: Mapping[str, Topic]) -> int:
-    """The largest producer id that may have been given, by what the logs of these topics hold; -1 for none."""
+def known_producer_id_max(topics: Mapping[str, Topic], below: int) -> int:
+    """The largest producer id under ``below`` that may have been given, by what the logs of these topics hold; -1 for
+    none."""
+    below = min(below, KEYED_PRODUCER_ID_MIN)
     logs = (log for topic in list(topics.values()) for log in topic.partitions)
-    return max((log.producers.largest_id(below=KEYED_PRODUCER_ID_MIN) for log in logs), default=-1)
+    return max((log.producers.largest_id(below=below) for log in logs), default=-1)

@@ -28,6 +28,7 @@ from storage.file_names import PartitionName
 from storage.file_system import FileSystem
 from storage.file_watch import FileWatch
 from storage.leader_epochs import LeaderEpochs
+from storage.leftover_files import remove_segment_files
 from storage.log_snapshot import LogSnapshot, OffsetRange
 from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
 from storage.producer_replay import replay_producers
@@ -176,8 +177,7 @@ class WrittenLog:
         try:
             self.producers.take_snapshot(base_offset)
             self.seal(active)
-            fresh = self.create_segment(base_offset)
-            self._file_system.sync_directory(self.directory)
+            fresh = self._create_durably(base_offset)
         except OSError as error:
             if error.errno in NO_ROOM_ERRNOS:
                 raise self.no_room(error) from error
@@ -187,6 +187,23 @@ class WrittenLog:
             (*segments, fresh), self.written.log_start_offset, log_end, self.written.unstable
         )
         self.advance_durable_end(log_end)
+
+    def _create_durably(self, base_offset: Offset) -> Segment:
+        try:
+            fresh = self.create_segment(base_offset)
+            self._file_system.sync_directory(self.directory)
+        except OSError as error:
+            if error.errno in NO_ROOM_ERRNOS:
+                # A clean stop says that whatever is there is whole; half a segment is not.
+                self._remove_created(base_offset)
+            raise
+        return fresh
+
+    def _remove_created(self, base_offset: Offset) -> None:
+        try:
+            remove_segment_files(self._file_system, self.directory, base_offset)
+        except OSError as error:
+            raise OSError(errno.EIO, "a segment that found no room could not be removed") from error
 
     def seal(self, active: Segment) -> None:
         """Seal with no other fsync of the file under way: the kernel tells of a failed write only once (rule 3)."""

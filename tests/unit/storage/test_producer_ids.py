@@ -26,7 +26,7 @@ def disk_with_directory() -> SimulatedDisk:
 
 
 def ids_on(disk: SimulatedDisk, known_max: int = -1) -> ProducerIds:
-    return ProducerIds(disk, PATH, lambda: known_max)
+    return ProducerIds(disk, PATH, lambda below: known_max if known_max < below else -1)
 
 
 def test_ids_are_consecutive_and_one_write_reserves_a_block():
