@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
-
-from app.http.turns import Turns
 
 PIECE_COUNT = 256
 """What is done with each thing may take ten microseconds, as a look into access rules does."""
@@ -58,24 +55,3 @@ async def all_in_turns(work: Iterable[Awaitable[Result]], count: int = BEGUN_COU
             each.cancel()
         raise
     return await asyncio.gather(*begun)
-
-
-class Pace:
-    """Lets tasks that wake up together go on a few at a time. Thread: the event loop's."""
-
-    def __init__(self, count: int = BEGUN_COUNT) -> None:
-        self._turns = Turns(count)
-
-    async def turn(self) -> None:
-        """Go on in this turn of the loop, if less than ``count`` others do, or in one that comes soon."""
-        loop = asyncio.get_running_loop()
-        passed: asyncio.Future[None] = loop.create_future()
-        self._turns.take(loop, partial(_pass, passed))
-        if not passed.done():
-            await passed
-
-
-def _pass(passed: asyncio.Future[None]) -> None:
-    # A task that was cancelled meanwhile takes a turn all the same.
-    if not passed.done():
-        passed.set_result(None)

@@ -229,7 +229,7 @@ def bind(settings: Settings) -> list[socket.socket]:
             listener.listen(settings.backlog)
             port = listener.getsockname()[1]
         sockets += [listener.dup() for listener in sockets for _ in range(ACCEPTS_PER_TURN - 1)]
-    except (OSError, CannotServeError) as error:
+    except (OSError, UnicodeError, CannotServeError) as error:
         for listener in sockets:
             listener.close()
         if isinstance(error, CannotServeError):
@@ -257,7 +257,10 @@ def _bound_unsent_bytes(listener: socket.socket, size_bytes: int) -> None:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size_bytes)
 
 
-def _cannot_bind(settings: Settings, error: OSError) -> CannotServeError:
+def _cannot_bind(settings: Settings, error: OSError | UnicodeError) -> CannotServeError:
+    if isinstance(error, UnicodeError):
+        # A part between dots has 1 to 63 characters, in names that are looked up.
+        return CannotServeError(f"Cannot listen on {settings.host} port {settings.port}: it cannot be a host's name.")
     if error.errno != errno.EADDRINUSE:
         return CannotServeError(f"Cannot listen on {settings.host} port {settings.port}: {error.strerror or error}.")
     # The same command twice takes the same port and the same directory; the directory is what matters.

@@ -69,6 +69,8 @@ def parse_topic_defaults(value: object) -> object:
                 value = json.loads(text)
             except json.JSONDecodeError as error:
                 raise ValueError(f"is no JSON object: {error}") from None
+            except RecursionError:
+                raise ValueError("is nested too deeply") from None
         else:
             pairs = [pair.partition("=") for pair in _NEXT_PAIR.split(text)] if text else []
             if not all(equals and name.strip() for name, equals, _ in pairs):
@@ -359,6 +361,9 @@ class Settings(BaseSettings):
             raise SettingsError(f"The settings file {path} is no TOML: {error}.") from None
         except OSError as error:
             raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}.") from None
+        except (ValueError, RecursionError) as error:
+            # A number of thousands of digits, or tables in each other: TOML, but for nothing that can be set.
+            raise SettingsError(f"The settings file {path} cannot be read: {error}.") from None
 
     @field_validator("topic_defaults")
     @classmethod

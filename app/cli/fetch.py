@@ -13,15 +13,17 @@ import msgspec
 import typer
 
 from app.cli import options
-from app.cli.command_errors import CommandError, ServiceError, UnreachableError, UsageProblem
+from app.cli.command_errors import AnswerError, CommandError, ServiceError, UnreachableError, UsageProblem
 from app.cli.http_session import (
     NDJSON,
     RECORD_BATCHES,
     Session,
+    check_whole,
     client_settings,
     number_in,
     open_session,
     problem_error,
+    proxies_told,
     topic_path,
     unreachable,
 )
@@ -141,12 +143,25 @@ class RecordWriter:
         if self.is_full or not line.strip():
             return
         if self._format is OutputFormat.VALUE:
-            line = value_bytes(self._decoder.decode(line).get("value")) or b""
+            line = self._value_of(line)
         if self._is_terminal:
             line = shown_on_terminal(line, is_json=self._format is not OutputFormat.VALUE)
         self._out.write(line + b"\n")
         if self.remaining is not None:
             self.remaining -= 1
+
+    def _value_of(self, line: bytes) -> bytes:
+        """The value of the record on a line; none as no bytes.
+
+        Raises:
+            AnswerError: the line is no record.
+        """
+        try:
+            return value_bytes(self._decoder.decode(line)["value"]) or b""
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise AnswerError(
+                "The answer has a line that is no record; is this the address of a Rollway service?"
+            ) from None
 
     def write_raw(self, piece: bytes) -> None:
         self._out.write(piece)
@@ -296,7 +311,9 @@ async def _follow_all(
     writer: RecordWriter,
 ) -> None:
     limits = httpx.Limits(max_connections=len(numbers) + 1)
-    async with httpx.AsyncClient(**settings, limits=limits) as client:
+    with proxies_told():
+        client = httpx.AsyncClient(**settings, limits=limits)
+    async with client:
         follower = _Follower(client, server, topic_id, writer)
         tasks = [
             asyncio.create_task(follower.follow(topic_path(topic, "partitions", number, "records"), start))
@@ -332,7 +349,9 @@ class _Follower:
                 place = await self._after(error, place)
 
     async def _poll(self, path: str, place: dict[str, str | int]) -> int:
-        params = {**place, "topic_id": self.topic_id, "wait_ms": TAIL_WAIT_MS, "max_bytes": FETCH_BYTES}
+        # The end is asked for without waiting: it is where to go on when the service was away meanwhile.
+        wait_ms = 0 if place.get("offset") == "latest" or "tail" in place else TAIL_WAIT_MS
+        params = {**place, "topic_id": self.topic_id, "wait_ms": wait_ms, "max_bytes": FETCH_BYTES}
         if self.writer.remaining is not None:
             params["max_records"] = min(self.writer.remaining, FETCH_RECORDS_MAX)
         try:
@@ -341,6 +360,7 @@ class _Follower:
             raise unreachable(error, self.server) from error
         if not response.is_success:
             raise problem_error(response)
+        check_whole(response)
         next_offset = number_in(response, NEXT_OFFSET)
         if self.is_away:
             self.is_away = False
@@ -359,7 +379,7 @@ class _Follower:
             note(f"{error} Going on at offset {error.log_start_offset}.")
             return {"offset": error.log_start_offset}
         is_passing = isinstance(error, UnreachableError) or (isinstance(error, ServiceError) and error.retryable)
-        if not is_passing or "offset" not in place or place["offset"] == "latest":
+        if not is_passing:
             raise error
         if not self.is_away:
             self.is_away = True

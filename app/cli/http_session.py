@@ -30,6 +30,11 @@ _NO_TOPIC = re.compile(r"there is no topic '([A-Za-z0-9._-]+)'")
 
 ERROR_BODY_BYTES_MAX = 1 << 20
 
+# Of a path: clients resolve them before they send it.
+_NO_NAMES = frozenset({"", ".", ".."})
+_WITHOUT_CONTENT = frozenset({204, 304})
+_PORT_MAX = 65_535
+
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 RECORD_BATCHES = "application/vnd.kafka.record-batch.v2"
@@ -46,7 +51,18 @@ def topic_path(topic: str, *parts: str | int) -> str:
     problem = topic_name_problem(topic)
     if problem is not None:
         raise UsageProblem(f"{topic[:60]!r} names no topic: {problem}.")
-    return "/".join(["/v1/topics", quote(topic, safe=""), *(quote(str(part), safe="") for part in parts)])
+    return path_of("topics", topic, *parts)
+
+
+def path_of(collection: str, name: str, *parts: str | int) -> str:
+    """``/v1/{collection}/{name}/...`` with everything quoted.
+
+    Raises:
+        UsageProblem: a path cannot have that name.
+    """
+    if name in _NO_NAMES:
+        raise UsageProblem(f"{name!r} cannot be a name: it would be another path.")
+    return "/".join(["/v1", collection, *(quote(str(part), safe="") for part in (name, *parts))])
 
 
 def client_settings(server: str, api_key: str | None = None) -> dict[str, Any]:
@@ -55,12 +71,7 @@ def client_settings(server: str, api_key: str | None = None) -> dict[str, Any]:
     Raises:
         UsageProblem: ``server`` is not an HTTP address, or the key would travel without TLS.
     """
-    try:
-        url = httpx.URL(server if "://" in server else f"http://{server}")
-    except httpx.InvalidURL:
-        raise UsageProblem(f"{server!r} is not the address of a service.") from None
-    if url.scheme not in ("http", "https") or not url.host:
-        raise UsageProblem(f"{server!r} is not the address of a service; an example is http://127.0.0.1:8080.")
+    url = _address(server)
     is_near = _is_loopback(url.host)
     # To compress for a wire that is none costs more than it saves.
     headers = {"Accept-Encoding": "identity"} if is_near else {}
@@ -80,11 +91,57 @@ def client_settings(server: str, api_key: str | None = None) -> dict[str, Any]:
     }
 
 
+def _address(server: str) -> httpx.URL:
+    """The address of a service, of which a name can be looked up.
+
+    Raises:
+        UsageProblem: ``server`` is none; the message shows no password.
+    """
+    try:
+        url = httpx.URL(server if "://" in server else f"http://{server}")
+        # Labels of a name have 1 to 63 characters; looking up another one is no error that can be told.
+        url.raw_host.decode("ascii").encode("idna")
+        has_host = bool(url.host) and not re.search(r"\s|%", url.host.partition("%25")[0])
+    except (httpx.InvalidURL, UnicodeError):
+        raise UsageProblem(f"{server!r} is not the address of a service.") from None
+    if url.userinfo:
+        raise UsageProblem("The address has a user or a password in it: leave them out, and give a key with --api-key.")
+    is_port = url.port is None or 0 < url.port <= _PORT_MAX
+    if url.scheme not in ("http", "https") or not has_host or not is_port or url.query or url.fragment:
+        raise UsageProblem(f"{server!r} is not the address of a service; an example is http://127.0.0.1:8080.")
+    return url
+
+
 def _tls_context(*, needs_authorities: bool) -> ssl.SSLContext:
-    """Reading the authorities takes longer than a request to a service nearby. Without them no peer is trusted."""
+    """Reading the authorities takes longer than a request to a service nearby. Without them no peer is trusted.
+
+    Raises:
+        CommandError: the file of authorities cannot be used.
+    """
     if not needs_authorities:
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE"))
+    authorities = os.environ.get("SSL_CERT_FILE")
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except OSError as error:
+        why = "it has no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise CommandError(f"The authorities in {authorities} (SSL_CERT_FILE) cannot be used: {why}.") from None
+
+
+@contextmanager
+def proxies_told() -> Iterator[None]:
+    """Within, a client is made, which reads the proxies that the environment names.
+
+    Raises:
+        UsageProblem: there is no using one of them.
+    """
+    try:
+        yield
+    except (ImportError, ValueError, httpx.InvalidURL) as error:
+        why = "SOCKS is not supported" if isinstance(error, ImportError) else str(error)
+        raise UsageProblem(
+            f"A proxy of the environment (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) cannot be used: {why}."
+        ) from None
 
 
 def _is_loopback(host: str) -> bool:
@@ -98,6 +155,8 @@ def _is_loopback(host: str) -> bool:
 
 def unreachable(error: httpx.HTTPError, server: str) -> CommandError:
     """The sentence for a request that got no answer."""
+    if tls := _tls_error(error):
+        return UnreachableError(f"No service answers at {server} over TLS: {tls}.", was_sent=False)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return UnreachableError(
             f"No service answers at {server}; start one with `rollway serve`, or name it with --server.", was_sent=False
@@ -107,6 +166,27 @@ def unreachable(error: httpx.HTTPError, server: str) -> CommandError:
     return UnreachableError(
         f"The connection to the service at {server} broke: {str(error).rstrip('.')}.", was_sent=True
     )
+
+
+def _tls_error(error: httpx.HTTPError) -> str | None:
+    """What is wrong with the TLS of a connection that was not made; ``None`` for any other error."""
+    cause: BaseException | None = error if isinstance(error, httpx.ConnectError) else None
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({cause.verify_message}); SSL_CERT_FILE names the authorities"
+    return None if cause is None else f"{cause.reason or cause}; is it a service without TLS, at http://?"
+
+
+def check_whole(response: httpx.Response) -> None:
+    """Refuse a success of which only the end of the connection tells the end, since it may be cut.
+
+    Raises:
+        AnswerError: it comes neither in chunks nor with a length.
+    """
+    headers = response.headers
+    if response.status_code not in _WITHOUT_CONTENT and not headers.keys() & {"content-length", "transfer-encoding"}:
+        raise AnswerError(f"The answer of {response.url} does not say where it ends, so it may be cut.")
 
 
 class Document(dict[str, Any]):
@@ -241,8 +321,11 @@ class Session:
             response = self._client.request(method, path, params=params, json=body, content=content, headers=headers)
         except httpx.HTTPError as error:
             raise unreachable(error, self.server) from error
+        except httpx.InvalidURL:
+            raise UsageProblem("A name or an option is longer than any that a service takes.") from None
         if not response.is_success:
             raise problem_error(response)
+        check_whole(response)
         return response
 
     def get(self, path: str, params: type_of_params | None = None) -> Any:
@@ -285,6 +368,7 @@ class Session:
                 if not response.is_success:
                     response.read()
                     raise problem_error(response)
+                check_whole(response)
                 yield response
         except httpx.HTTPError as error:
             raise unreachable(error, self.server) from error
@@ -311,5 +395,8 @@ def open_session(server: str, api_key: str | None) -> Iterator[Session]:
     Raises:
         UsageProblem: as ``client_settings``.
     """
-    with httpx.Client(**client_settings(server, api_key)) as client:
+    settings = client_settings(server, api_key)
+    with proxies_told():
+        client = httpx.Client(**settings)
+    with client:
         yield Session(client, server)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
 from app.cli import options
-from app.cli.http_session import open_session
+from app.cli.http_session import open_session, path_of
 from app.cli.rendering import print_json, print_table, say
 from app.cli.timestamps import format_timestamp
 
@@ -20,7 +19,7 @@ JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
 
 
 def _path(job_id: str, *parts: str) -> str:
-    return "/".join(["/v1/jobs", quote(job_id, safe=""), *parts])
+    return path_of("jobs", job_id, *parts)
 
 
 @commands.command("list")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import options
-from app.cli.http_session import open_session
+from app.cli.http_session import open_session, path_of
 from app.cli.rendering import note, print_json, print_table, say
 from app.cli.timestamps import format_timestamp
 
@@ -134,7 +134,7 @@ def revoke_key(
                 raise CommandError("There is no such key.")
     else:
         with open_session(server, api_key) as session:
-            session.delete(f"/v1/keys/{options.quoted(key_id)}")
+            session.delete(path_of("keys", key_id))
     if as_json:
         print_json({"revoked": key_id})
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
@@ -11,6 +10,9 @@ from app.cli.command_errors import UsageProblem
 from app.cli.timestamps import parse_timestamp
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
+
+# Longer numbers are no setting's; Python reads none of thousands of digits.
+_DIGITS_MAX = 40
 
 Server = Annotated[
     str, typer.Option("--server", "-s", envvar="ROLLWAY_SERVER", metavar="URL", help="Address of the service.")
@@ -30,11 +32,6 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic."
 Partition = Annotated[
     int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="This partition alone.", show_default=False)
 ]
-
-
-def quoted(part: str) -> str:
-    """One part of a path."""
-    return quote(part, safe="")
 
 
 def moment(text: str) -> int:
@@ -60,7 +57,7 @@ def parse_config(settings: list[str] | None, option: str = "--config") -> dict[s
         name, separator, value = setting.partition("=")
         if not separator or not name:
             raise UsageProblem(f"{option} needs NAME=VALUE, as in retention.ms=86400000, not {setting!r}.")
-        if value.removeprefix("-").isdecimal() and value.isascii():
+        if value.removeprefix("-").isdecimal() and value.isascii() and len(value) <= _DIGITS_MAX:
             config[name] = int(value)
         else:
             config[name] = {"true": True, "false": False}.get(value, value)

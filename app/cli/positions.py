@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import typer
 
 from app.cli import options
 from app.cli.command_errors import AnswerError
-from app.cli.http_session import open_session
+from app.cli.http_session import open_session, path_of
 from app.cli.rendering import plural, print_json, print_table, say
 
 commands = typer.Typer(help="Show and forget where groups start to read.", rich_markup_mode=None)
@@ -18,7 +18,7 @@ GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="Id of the group."
 
 
 def _path(group_id: str) -> str:
-    return f"/v1/groups/{quote(group_id, safe='')}/start-positions"
+    return path_of("groups", group_id, "start-positions")
 
 
 def _rows(document: dict[str, Any]) -> list[tuple[str, int, int]]:

@@ -8,7 +8,7 @@ import typer
 
 from app.cli import options
 from app.cli.acls import Operations, pattern_of
-from app.cli.http_session import open_session
+from app.cli.http_session import open_session, path_of
 from app.cli.keys import Description, ending
 from app.cli.rendering import note, print_json, print_table, say
 
@@ -91,7 +91,7 @@ def revoke_token(
       rollway tokens revoke b07a4d2c91e35f68
     """
     with open_session(server, api_key) as session:
-        session.delete(f"/v1/tokens/{options.quoted(token_id)}")
+        session.delete(path_of("tokens", token_id))
     if as_json:
         print_json({"revoked": token_id})
     else:

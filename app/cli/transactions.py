@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
 from app.cli import options
 from app.cli.command_errors import CommandError
-from app.cli.http_session import open_session
+from app.cli.http_session import open_session, path_of
 from app.cli.rendering import print_json, print_table, say
 from app.cli.timestamps import format_timestamp
 
@@ -21,7 +20,7 @@ TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="Transactiona
 
 
 def _path(transactional_id: str, *parts: str) -> str:
-    return "/".join(["/v1/transactions", quote(transactional_id, safe=""), *parts])
+    return path_of("transactions", transactional_id, *parts)
 
 
 @commands.command("list")

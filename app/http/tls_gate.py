@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from app.http.connection_limits import TURNED_AWAY_MAX, address_of
 from app.http.protocol import EdgeProtocol
-from app.piecewise import Pace
+from app.http.turns import Turns
 
 _TIMEOUT_SECONDS_MIN = 0.001
 HANDSHAKES_MAX = 512
@@ -41,7 +41,7 @@ class Handshakes:
 
     def __init__(self, connections: type[EdgeProtocol], context: ssl.SSLContext) -> None:
         self.connections = connections
-        self._hellos = Pace(HELLOS_PER_TURN)
+        self._hellos = Turns(HELLOS_PER_TURN)
         self._context = context
         self._by_address: dict[str, dict[asyncio.Task[Any], EdgeProtocol]] = {}
         self._count = 0
@@ -82,7 +82,7 @@ class Handshakes:
         ends_at = loop.time() + connection.limits.header_timeout_ms / 1000
         async with asyncio.timeout_at(ends_at):
             await _readable(loop, accepted)
-            await self._hellos.turn()
+            await self._hellos.enter()
         await self._begin_tls(connection, accepted, max(_TIMEOUT_SECONDS_MIN, ends_at - loop.time()))
 
     async def _begin_tls(self, connection: EdgeProtocol, accepted: socket.socket, timeout_seconds: float) -> None:

@@ -7,7 +7,8 @@ import logging
 from collections.abc import MutableMapping
 
 from app.http.problems import Problem
-from app.piecewise import Pace, all_in_turns
+from app.http.turns import Turns
+from app.piecewise import BEGUN_COUNT, all_in_turns
 from app.transactions.logs import Logs
 from app.transactions.state import Transaction
 from storage.errors import (
@@ -37,7 +38,7 @@ class MarkerWriter:
         self._logs = logs
         self._hurry = asyncio.Event()
         self._stopping = False
-        self._pace = Pace()
+        self._tries = Turns(BEGUN_COUNT)
         self._waiting_for_space: dict[PartitionName, set[int]] = {}
 
     def waits_for_space(self, name: PartitionName) -> bool:
@@ -113,7 +114,7 @@ class MarkerWriter:
                     logger.warning("the marker of producer %d for %s waits: %s", marker.producer_id, name, reason)
                 waits[name] = reason
                 await self.pause(delay_ms)
-                await self._pace.turn()
+                await self._tries.enter()
                 delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
             return False
         finally:

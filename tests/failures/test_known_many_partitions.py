@@ -13,7 +13,8 @@ import pytest
 
 from app import full_collections, topic_answers
 from app.full_collections import OTHER_OBJECTS_MAX, PARTITIONS_MAX, short_collections
-from app.piecewise import BEGUN_COUNT, PIECE_COUNT, Pace
+from app.http.turns import Turns
+from app.piecewise import BEGUN_COUNT, PIECE_COUNT
 from app.transactions.markers import MarkerWriter
 from schemas.topics import PartitionDescription
 from storage.log_manager import LogManager
@@ -48,11 +49,11 @@ def test_tasks_that_wake_up_together_go_on_a_few_at_a_time(counts: TurnCounts) -
     """As markers that wait for their partitions do when a topic is deleted."""
 
     async def run() -> None:
-        pace, started = Pace(), asyncio.Event()
+        pace, started = Turns(BEGUN_COUNT), asyncio.Event()
 
         async def wait() -> None:
             await started.wait()
-            await pace.turn()
+            await pace.enter()
             counts.note("went on")
 
         tasks = [asyncio.ensure_future(wait()) for _ in range(200)]

@@ -404,6 +404,8 @@ class RollwayClient:
                 next_cursor = page["next_cursor"] if page["has_more"] else None
                 if next_cursor in cursors:
                     raise ValueError(f"the list goes on at {next_cursor!r} twice")
+                if page["has_more"] and next_cursor is None:
+                    raise ValueError("the list goes on, and does not say where")
             yield from members
             if next_cursor is None:
                 return

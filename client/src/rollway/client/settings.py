@@ -79,6 +79,8 @@ def _checked_url(url: str) -> str:
         raise ValueError(f"{url!r} is not an address: {error}") from None
     if parts.username is not None or parts.password is not None:
         raise ValueError("the address must not have a user or a password in it; give the key or token by itself")
+    if not url.isprintable() or " " in url:
+        raise ValueError(f"{url!r} has characters that no address has")
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise ValueError(f"{url!r} is not an address like http://127.0.0.1:8080")
     if parts.query or parts.fragment:

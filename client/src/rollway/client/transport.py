@@ -22,6 +22,7 @@ from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
     IncompleteRead,
+    LocationValueError,
     NewConnectionError,
     ProtocolError,
     ReadTimeoutError,
@@ -262,6 +263,10 @@ def _content_of(response: urllib3.BaseHTTPResponse, bytes_max: int) -> bytes:
             if len(content) > bytes_max:
                 raise _too_large(bytes_max)
         return bytes(content)
+    except (ValueError, OverflowError) as error:
+        # A chunk of a length that none can have. Errors of the connection and of codings are no such errors.
+        response.close()
+        raise ProtocolError(f"the answer cannot be read: {error}") from None
     except BaseException:
         response.close()
         raise
@@ -314,7 +319,9 @@ def _ssl_context(settings: ClientSettings) -> ssl.SSLContext | None:
 
 
 def _is_for_good(error: HTTPError) -> bool:
-    """Whether asking again cannot help: a certificate that is not believed stays so."""
+    """Whether asking again cannot help: a certificate that is not believed stays so, and a host that cannot be."""
+    if isinstance(error, LocationValueError):
+        return True
     return isinstance(error, SSLError) and any(isinstance(cause, ssl.SSLCertVerificationError) for cause in error.args)
 
 
