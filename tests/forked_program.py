@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["app.cli", "app.server", __name__])
+_CONTEXT.set_forkserver_preload(
+    ["app.cli", "app.cli.serve", "app.server", "uvicorn.lifespan.on", "uvicorn.loops.uvloop", __name__, "tests.frozen"]
+)
 
 
 class ForkedProgram:
