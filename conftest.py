@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import OrderedDict
 
@@ -24,7 +25,8 @@ set_quick_java(os.environ)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SPARK = ("tests/spark/", "tests/failures/test_spark_")
+SPARK = re.compile("tests/spark/|tests/failures/test_([a-z_]+_)?(spark|csv_headers)")
+"""Tests of one Spark, which takes 20 s of CPU to start and to do its first job: one process runs them all."""
 ONE_BY_ONE = ("tests/bench/", "tests/crash/", "tests/differential/", "tests/docs/", "tests/histories/")
 """Long tests that share nothing: the processes that are done with their files take them one by one."""
 FIRST = (
@@ -51,8 +53,8 @@ class FilesAndLongTests(LoadScopeScheduling):
     is_ordered = False
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(SPARK):
-            return SPARK[0]
+        if SPARK.match(nodeid):
+            return "tests/spark/"
         return nodeid if nodeid.startswith(ONE_BY_ONE) else nodeid.partition("::")[0]
 
     def _assign_work_unit(self, node: WorkerController) -> None:

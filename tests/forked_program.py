@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -19,22 +20,28 @@ from pathlib import Path
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["app.cli", "app.server", __name__])
+_CONTEXT.set_forkserver_preload(
+    ["app.cli", "app.cli.serve", "app.server", "uvicorn.lifespan.on", "uvicorn.loops.uvloop", __name__, "tests.frozen"]
+)
 
 
 class ForkedProgram:
     """``rollway`` with these arguments and exactly this environment; what tests use of ``subprocess.Popen``.
 
+    With ``module`` it is ``python -m`` of that module, which is not imported before.
+
     Attributes:
         stdout: what it prints, as text.
     """
 
-    def __init__(self, arguments: Sequence[str], *, errors: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], *, errors: Path, environment: Mapping[str, str], module: str | None = None
+    ) -> None:
         reader, writer = os.pipe()
         stderr = os.open(errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             streams = _Streams(writer, stderr)
-            self._process = _CONTEXT.Process(target=_run, args=(list(arguments), dict(environment), streams))
+            self._process = _CONTEXT.Process(target=_run, args=(list(arguments), dict(environment), streams, module))
             self._process.start()
         finally:
             os.close(writer)
@@ -95,11 +102,14 @@ class _Streams:
             os.close(descriptor)
 
 
-def _run(arguments: list[str], environment: dict[str, str], streams: _Streams) -> None:
+def _run(arguments: list[str], environment: dict[str, str], streams: _Streams, module: str | None) -> None:
     from app.cli import main
 
     streams.install()
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["rollway", *arguments]
-    main()
+    if module is None:
+        main()
+    else:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)

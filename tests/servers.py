@@ -152,7 +152,7 @@ class ServerProcess:
 
     It is forked from one that has its modules imported, which saves most of a start. With ``from_nothing`` it starts
     as a user starts it, for tests that look at the start itself or at its memory. ``command`` is what runs instead
-    of ``rollway``.
+    of ``rollway``, from nothing; ``program`` a module that does, with its first arguments, and is forked, too.
     """
 
     def __init__(
@@ -161,6 +161,7 @@ class ServerProcess:
         *arguments: str,
         environment: Mapping[str, str] | None = None,
         command: Sequence[str] | None = None,
+        program: Sequence[str] = (),
         from_nothing: bool = False,
     ) -> None:
         self.data_dir = data_dir
@@ -169,7 +170,10 @@ class ServerProcess:
         environment = {**os.environ, "ROLLWAY_ALLOWED_HOSTS": ";".join(RAW_HOSTS), **(environment or {})}
         self._process: ForkedProgram | subprocess.Popen[str]
         if command is None and not from_nothing:
-            self._process = ForkedProgram(arguments, errors=self._output_path, environment=environment)
+            module, *first = program or (None,)
+            self._process = ForkedProgram(
+                (*first, *arguments), errors=self._output_path, environment=environment, module=module
+            )
         else:
             with self._output_path.open("ab") as output:
                 self._process = subprocess.Popen(

@@ -29,9 +29,9 @@ class SteppedClock:
         self.step_count = 0
         self._write(0)
 
-    def command(self, *defects: str) -> Sequence[str]:
-        """The command that starts a service with this clock."""
-        return [sys.executable, "-m", "tests.histories.clock_steps", str(self.path), *defects]
+    def program(self, *defects: str) -> Sequence[str]:
+        """The module that starts a service with this clock, and its first arguments."""
+        return ("tests.histories.clock_steps", str(self.path), *defects)
 
     def step(self) -> None:
         """Set the clock to another of ``STEPS_MS``."""

@@ -7,7 +7,6 @@ import itertools
 import random
 import signal
 import socket
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,16 +48,19 @@ class Scenario:
         *,
         seed: int,
         seconds: float,
-        command: Sequence[str] | None = None,
+        program: Sequence[str] = (),
         patience_seconds: float = PATIENCE_SECONDS,
         signals: Sequence[signal.Signals] = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM),
         clock: SteppedClock | None = None,
     ) -> None:
-        """``clock`` is stepped several times between two stops; ``command`` must start a service that has it."""
+        """``program`` starts the service instead of ``rollway``, see ``ServerProcess``.
+
+        ``clock`` is stepped several times between two stops; then ``program`` must start a service that has it.
+        """
         self._data_dir = data_dir
         self._source = random.Random(seed)
         self._seconds = seconds
-        self._command = command
+        self._program = program
         self._signals = signals
         self._patience_seconds = patience_seconds
         self._port = _free_port()
@@ -85,7 +87,7 @@ class Scenario:
         return history
 
     def _start(self) -> ServerProcess:
-        return ServerProcess(self._data_dir, "--port", str(self._port), command=self._command).start()
+        return ServerProcess(self._data_dir, "--port", str(self._port), program=self._program).start()
 
     async def _load(self, server: ServerProcess) -> tuple[History, ServerProcess]:
         limits = httpx.Limits(max_connections=64)
@@ -171,8 +173,3 @@ def read_log(client: httpx.Client, partition: int) -> FinalLog:
             batches.append(StoredBatch(batch.header.base_offset, batch.header.next_offset, batch.header.is_control))
         offset = int(answer.headers["Next-Offset"])
     return FinalLog(0, end, seen["read_uncommitted"], seen["read_committed"], batches)
-
-
-def command_of(module: str, *arguments: str) -> list[str]:
-    """The command of a Python module, to start a service with a planted defect."""
-    return [sys.executable, "-m", module, *arguments]

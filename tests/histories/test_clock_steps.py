@@ -33,7 +33,7 @@ def history_of(directory: Path, seed: int, seconds: float, *defects: str) -> tup
             directory / "data",
             seed=seed,
             seconds=seconds,
-            command=clock.command(*defects),
+            program=clock.program(*defects),
             clock=clock,
             patience_seconds=3 if defects else 60,
         )

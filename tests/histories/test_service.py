@@ -14,7 +14,7 @@ import pytest
 
 from tests.histories.checker import Checker, count_by_kind
 from tests.histories.defective_service import DEFECTS, FOUND_AS, UNDISTURBED
-from tests.histories.scenario import Scenario, command_of
+from tests.histories.scenario import Scenario
 
 SECONDS = float(os.environ.get("HISTORY_SECONDS", "60"))
 DEFECT_SECONDS = 6.0
@@ -50,7 +50,6 @@ def test_a_service_that_is_killed_again_and_again_keeps_its_promises(
 
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_planted_defect_is_found(tmp_path: Path, name: str) -> None:
-    command = command_of("tests.histories.defective_service", name)
     whole = UNDISTURBED_SECONDS if name in UNDISTURBED else DEFECT_SECONDS
     found: set[str] = set()
     for seed, part in enumerate(ATTEMPTS):
@@ -58,7 +57,7 @@ def test_a_planted_defect_is_found(tmp_path: Path, name: str) -> None:
             tmp_path / str(seed),
             seed=seed,
             seconds=whole * part,
-            command=command,
+            program=("tests.histories.defective_service", name),
             patience_seconds=whole if name in UNDISTURBED else 3,
             signals=[] if name in UNDISTURBED else [signal.SIGKILL],
         )

@@ -230,6 +230,7 @@ def documented() -> schemathesis.BaseSchema:
 def session() -> Iterator[requests.Session]:
     """One connection for all requests."""
     with requests.Session() as opened:
+        opened.trust_env = False  # or it looks for proxies and passwords before each request
         yield opened
 
 

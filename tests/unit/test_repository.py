@@ -16,6 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from conftest import SPARK
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "rollway": ROOT / "client/src/rollway",
@@ -272,6 +274,13 @@ def test_ci_runs_the_tests_that_the_readme_names() -> None:
     assert "make test" in (ROOT / "README.md").read_text("utf-8")
     assert re.findall(r"^make (\S+)$", script, re.MULTILINE) == ["setup", "check", "test"]
     assert "set -euo pipefail" in script
+
+
+def test_one_process_runs_all_tests_that_share_a_spark() -> None:
+    uses_spark = re.compile(r"^from tests\.spark\.conftest import .*\bspark\b", re.MULTILINE)
+    sharing = [relative(path) for path in python_files() if uses_spark.search(path.read_text("utf-8"))]
+    assert "tests/failures/test_third_attack_spark_jobs.py" in sharing
+    assert [name for name in sharing if not SPARK.match(name)] == [], "name them in conftest.py"
 
 
 def test_container_copies_what_exists_and_nothing_is_ignored_away() -> None:
