@@ -9,7 +9,7 @@ import pytest
 
 from rollway.records import Record, columns_from_records, encode_batch
 from storage.batch_validation import validate_batches
-from storage.errors import DiskFullError, InvalidTopicError
+from storage.errors import DiskFailedError, InvalidTopicError
 from storage.log_manager import LogManager
 from storage.partition_log import AppendRequest
 from storage.producer_ids import BLOCK_COUNT, LOST_COUNT, ProducerIds
@@ -72,7 +72,7 @@ def test_a_disk_that_refuses_gives_no_id_and_the_next_call_tries_again():
     disk = disk_with_directory()
     ids = ids_on(disk)
     disk.fault = Fault(at=0)
-    with pytest.raises(DiskFullError):
+    with pytest.raises(DiskFailedError):
         ids.allocate()
     disk.fault = None
     assert ids.allocate() == 0
