@@ -115,6 +115,14 @@ def _refuse(error: CannotServeError) -> int:
     return error.status
 
 
+_REMEDIES = {
+    errno.EROFS: ". The start has to write this file, because it is damaged or missing, or the stop before was not "
+    "clean: make the disk writable for one start",
+    errno.EIO: ". Read the system's log about the disk",
+    errno.EACCES: ". Give it to the user that the service runs as",
+}
+
+
 def cannot_open(settings: Settings, error: Exception) -> CannotServeError:
     """Why the logs could not be opened, as a sentence and an exit status."""
     message = str(error).rstrip(".")
@@ -125,8 +133,9 @@ def cannot_open(settings: Settings, error: Exception) -> CannotServeError:
             return CannotServeError(f"The data directory {settings.data_dir} cannot be opened: {message}.")
         case OSError():
             place = error.filename or settings.data_dir
+            remedy = _REMEDIES.get(error.errno or 0, "")
             return CannotServeError(
-                f"The data directory {settings.data_dir} cannot be opened: {place}: {error.strerror or error}."
+                f"The data directory {settings.data_dir} cannot be opened: {place}: {error.strerror or error}{remedy}."
             )
     logger.error("the logs could not be opened", exc_info=error)
     return CannotServeError(f"The data directory {settings.data_dir} cannot be opened: {message}.")

@@ -14,10 +14,11 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 import stat
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -248,6 +249,16 @@ _fallocate = _system_call("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int6
 _sync_file_range = _system_call("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file in an error of a call that knows its descriptor alone."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 class LocalFile:
     """A file of the machine. The descriptor closes with ``close`` or when the last holder lets the object go.
 
@@ -288,7 +299,8 @@ class LocalFile:
         return leads_to(path, self.fileno())
 
     def read(self, position: int, length: int) -> bytes:
-        piece = os.pread(self.fileno(), length, position)
+        with _naming(self._path):
+            piece = os.pread(self.fileno(), length, position)
         if len(piece) == length or not piece:
             return piece
         pieces = [piece]
@@ -319,7 +331,11 @@ class LocalFile:
             self._reserve(position)
         if 0 < len(parts) <= _WRITE_VECTOR_MAX:
             # As a rule the disk takes all at once.
-            written = os.pwritev(self.fileno(), parts, position)
+            try:
+                written = os.pwritev(self.fileno(), parts, position)
+            except OSError as error:
+                error.filename = str(self._path)
+                raise
             if written == sum(map(len, parts)):
                 return
         pending = [memoryview(part).cast("B") for part in parts if len(part)]
@@ -345,7 +361,8 @@ class LocalFile:
         if self._on_read_only_disk:
             self._make_writable()
         self._reserve_at = RESERVED_FROM_BYTES
-        os.ftruncate(self.fileno(), size)
+        with _naming(self._path):
+            os.ftruncate(self.fileno(), size)
 
     def _make_writable(self) -> None:
         """Open the file again for writing, under the same number, now that the disk may have become writable.
@@ -354,7 +371,7 @@ class LocalFile:
             OSError: EROFS, it has not, or what is there now is another file.
         """
         if self._may_write is not None:
-            self._may_write()
+            self._may_write(path)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if not os.path.sameopenfile(descriptor, self.fileno()):
@@ -370,7 +387,8 @@ class LocalFile:
             _sync_file_range(self._descriptor, position, length, _BEGIN_WRITING)
 
     def sync(self) -> None:
-        os.fdatasync(self.fileno())
+        with _naming(self._path):
+            os.fdatasync(self.fileno())
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -410,14 +428,14 @@ class LocalFileSystem:
         self._before_writing: Callable[[], None] = lambda: None
         self._taking_over = threading.RLock()
 
-    def _may_write(self) -> None:
+    def _may_write(self, path: Path) -> None:
         """Called before each change of names, and before a file of a read-only disk is written to.
 
         Raises:
-            OSError: EROFS.
+            OSError: EROFS, and ``path`` is what was to be changed.
         """
         if self._has_lost_lock:
-            raise OSError(errno.EROFS, "another process uses this directory")
+            raise OSError(errno.EROFS, "another process uses this directory", str(path))
         if self._shared_lock is None:
             return
         with self._taking_over:
@@ -425,7 +443,13 @@ class LocalFileSystem:
             if lock is None or not lock.is_shared:
                 # Done meanwhile, or asked by what is done before everything else.
                 return
-            lock.make_exclusive()
+            try:
+                lock.make_exclusive()
+            except OSError as error:
+                if error.strerror == os.strerror(errno.EROFS):
+                    # Still read-only; the lock's file was only the first to be tried.
+                    error.filename = str(path)
+                raise
             try:
                 self._before_writing()
             except BaseException:
@@ -442,7 +466,7 @@ class LocalFileSystem:
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
         flags = os.O_RDWR if writable else os.O_RDONLY
         if create:
-            self._may_write()
+            self._may_write(path)
             return LocalFile(path, os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
         try:
             if not writable:
@@ -454,10 +478,10 @@ class LocalFileSystem:
                 raise
         # It opens for reading alone; writing to it fails as long as the disk does not change (reliability rule 8).
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        return LocalFile(path, descriptor, on_read_only_disk=True, may_write=self._may_write)
+        return LocalFile(path, descriptor, on_read_only_disk=True, may_write=functools.partial(self._may_write, path))
 
     def make_directory(self, path: Path) -> None:
-        self._may_write()
+        self._may_write(path)
         path.mkdir(_DIRECTORY_MODE, exist_ok=True)
 
     def is_open_to_others(self, path: Path) -> bool:
@@ -480,15 +504,15 @@ class LocalFileSystem:
         return path.stat().st_mtime_ns // 1_000_000
 
     def rename(self, source: Path, target: Path) -> None:
-        self._may_write()
+        self._may_write(target)
         source.replace(target)
 
     def unlink(self, path: Path) -> None:
-        self._may_write()
+        self._may_write(path)
         path.unlink()
 
     def remove_directory(self, path: Path) -> None:
-        self._may_write()
+        self._may_write(path)
         if path.is_symlink():
             path.unlink()
         else:
@@ -497,7 +521,8 @@ class LocalFileSystem:
     def sync_directory(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            with _naming(path):
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 

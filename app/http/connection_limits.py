@@ -115,6 +115,11 @@ def check_names(rule: HostRule | None, method: bytes, target: bytes, headers: li
         raise Refusal(problem)
 
 
+def not_http() -> Problem:
+    """The 400 for a request line of another protocol."""
+    return Problem(400, "malformed_request", "the bytes are not a valid HTTP/1.1 request")
+
+
 def headers_too_large(what: str) -> Problem:
     """The 431."""
     return Problem(431, "request_header_fields_too_large", f"the request line and headers have {what}")
@@ -142,7 +147,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, httptools.HttpParserCallbackError) and not isinstance(cause, httptools.HttpParserError):
         # Ours, and not the client's; of a plain request the handler may have run already.
         return internal_error(cause if isinstance(cause, Exception) else error)
-    return Problem(400, "malformed_request", "the bytes are not a valid HTTP/1.1 request")
+    return not_http()
 
 
 def answer_of(problem: Problem, target: bytes, default_headers: list[tuple[bytes, bytes]]) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import enum
 import math
 from collections import deque
 from typing import Any, ClassVar
@@ -30,15 +29,18 @@ from app.http.connection_limits import (
     check_names,
     headers_too_large,
     late_head,
+    not_http,
     problem_of,
     slow_body,
 )
 from app.http.exchange import HotExchange
 from app.http.parking import EXTENSION as PARKING
-from app.http.parser import head_without_offer, new_parser
+from app.http.parser import RequestLines, head_without_offer, new_parser
 from app.http.problems import Problem
 from app.http.response_cycle import TLS_PIECE_BYTES, EdgeCycle
 from app.http.send_queue import taken_mark
+from app.http.stages import Stage as Stage
+from app.http.stages import Waits as Waits
 from app.http.tls import tls_extensions
 from app.http.transfer_turns import TransferTurns
 from app.http.turns import Turns
@@ -55,23 +57,6 @@ _FRAMING_BYTES_PER_BODY_BYTE = 16
 
 # One for all requests: nobody changes it.
 _EXTENSIONS: dict[str, dict[object, object]] = {ZERO_COPY: {}, PARKING: {}}
-
-
-class Stage(enum.Enum):
-    """Where in a request the parser is."""
-
-    IDLE = enum.auto()
-    HEAD = enum.auto()
-    BODY = enum.auto()
-
-
-class Waits(enum.Enum):
-    """What of its client a connection waits for, at most for one thing at a time."""
-
-    NOTHING = enum.auto()
-    NEXT_REQUEST = enum.auto()
-    HEAD = enum.auto()
-    BODY = enum.auto()
 
 
 class EdgeProtocol(HttpToolsProtocol):
@@ -121,6 +106,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._wire: Wire | None = None
+        self._lines = RequestLines()
 
     # The connection
 
@@ -315,10 +301,14 @@ class EdgeProtocol(HttpToolsProtocol):
         self._feed(data)
 
     def _feed(self, data: bytes) -> None:
-        """Let the parser have ``data``."""
-        rest: memoryview | None = memoryview(data)
-        while rest is not None:
-            rest = self._parse(rest)
+        """Let the parser have ``data``, up to the request line of another protocol."""
+        for piece in self._lines.pieces(data, lambda: self._stage is Stage.IDLE):
+            if piece is None:
+                self.url = b""
+                self._refuse(not_http())
+            rest = None if piece is None or self._deaf else memoryview(piece)
+            while rest is not None:
+                rest = self._parse(rest)
 
     def _parse(self, data: memoryview) -> memoryview | None:
         """Let the parser have ``data``; returns what it has left because of an offer that is ignored."""
