@@ -43,7 +43,7 @@ EXIT_LOCKED = 2
 ACCEPTS_PER_TURN = 16
 """So many new connections are taken from one address in one turn of the loop, see ``bind``."""
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class CannotServeError(Exception):
@@ -55,7 +55,7 @@ class CannotServeError(Exception):
 
 
 def serve(settings: Settings) -> int:
-    """Run the service until SIGTERM or SIGINT and return the exit status.
+    """Run the service until SIGTERM, SIGHUP or SIGINT and return the exit status.
 
     Prints ``Rollway is ready at URL (data in DIR)`` on stdout, once, when requests for records are answered; why it
     cannot start is one sentence on stderr. The first signal answers long polls, lets requests in progress end
@@ -188,17 +188,22 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Take SIGINT and SIGTERM on the loop. uvicorn's own way raises them again at the end, and 0 is never left."""
+        """Take the signals on the loop. uvicorn's own way raises them again at the end, and 0 is never left.
+
+        SIGHUP, of a terminal that goes away, stops as cleanly as SIGTERM; below ``nohup``, which ignores it, it does
+        nothing.
+        """
         loop = asyncio.get_running_loop()
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        for number in _SIGNALS:
+        taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        for number in taken:
             loop.add_signal_handler(number, self.handle_exit, number, None)
         try:
             yield
         finally:
-            for number in _SIGNALS:
+            for number in taken:
                 loop.remove_signal_handler(number)
 
 

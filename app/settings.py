@@ -10,10 +10,11 @@ import ipaddress
 import json
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -353,10 +354,9 @@ class Settings(BaseSettings):
         path = init_settings().get("config") or os.environ.get(FILE_VARIABLE)
         if not path:
             return init_settings, env_settings
-        if not Path(path).is_file():
-            raise SettingsError(f"The settings file {path} does not exist.")
+        _refuse_no_file(Path(path))
         try:
-            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=path)
+            return init_settings, env_settings, _TomlFile(settings_cls, toml_file=path)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"The settings file {path} is no TOML: {error}.") from None
         except OSError as error:
@@ -364,6 +364,13 @@ class Settings(BaseSettings):
         except (ValueError, RecursionError) as error:
             # A number of thousands of digits, or tables in each other: TOML, but for nothing that can be set.
             raise SettingsError(f"The settings file {path} cannot be read: {error}.") from None
+
+    @field_validator("data_dir", "tls_certificate", "tls_key", "tls_client_ca", "jwt_keys_file", mode="before")
+    @classmethod
+    def _path_is_named(cls, value: object) -> object:
+        if value == "":
+            raise ValueError("it is empty; name a path")
+        return value
 
     @field_validator("topic_defaults")
     @classmethod
@@ -382,6 +389,36 @@ class Settings(BaseSettings):
         if self.file_delete_delay_ms is not None:
             self.topic_defaults.setdefault("file.delete.delay.ms", self.file_delete_delay_ms)
         return self
+
+
+class _TomlFile(TomlConfigSettingsSource):
+    """A settings file, in which true and false are no numbers."""
+
+    def __call__(self) -> dict[str, Any]:
+        values = super().__call__()
+        for name, value in values.items():
+            field = self.settings_cls.model_fields.get(name)
+            # pydantic takes true for 1, and would listen on that port.
+            if isinstance(value, bool) and field is not None and bool not in _types_of(field.annotation):
+                raise SettingsError(f"The settings are wrong: {name}: {str(value).lower()} is no value it can have.")
+        return values
+
+
+def _types_of(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) or (annotation,)
+
+
+def _refuse_no_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        is_missing = isinstance(error, FileNotFoundError)
+        reason = "does not exist" if is_missing else f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise SettingsError(f"The settings file {path} {reason}.") from None
+    if stat.S_ISDIR(mode):
+        raise SettingsError(f"The settings file {path} is a directory.")
+    if not stat.S_ISREG(mode):
+        raise SettingsError(f"The settings file {path} is no regular file: a pipe or a device cannot be one.")
 
 
 def access_problem(settings: Settings) -> str | None:

@@ -371,7 +371,7 @@ class LocalFile:
             OSError: EROFS, it has not, or what is there now is another file.
         """
         if self._may_write is not None:
-            self._may_write(path)
+            self._may_write()
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if not os.path.sameopenfile(descriptor, self.fileno()):
@@ -513,10 +513,7 @@ class LocalFileSystem:
 
     def remove_directory(self, path: Path) -> None:
         self._may_write(path)
-        if path.is_symlink():
-            path.unlink()
-        else:
-            path.rmdir()
+        (path.unlink if path.is_symlink() else path.rmdir)()
 
     def sync_directory(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

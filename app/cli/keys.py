@@ -17,7 +17,11 @@ commands = typer.Typer(help="Make, list and revoke API keys.", rich_markup_mode=
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        "--data-dir", metavar="DIR", help="A data directory no service uses, instead of a service.", show_default=False
+        "--data-dir",
+        metavar="DIR",
+        help="A data directory no service uses, instead of a service.",
+        show_default=False,
+        parser=options.named_path,
     ),
 ]
 Expires = Annotated[

@@ -10,6 +10,7 @@ import typer
 
 from app.cli import options
 from app.cli.command_errors import CommandError
+from app.cli.options import named_path
 from app.cli.record_text import text_or_base64
 from app.cli.rendering import print_json, say
 from app.cli.standard_streams import STANDARD_OUTPUT
@@ -52,7 +53,8 @@ Row = dict[str, Any]
 
 def dump_log(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Files of a log, or directories that hold them.")
+        list[Path],
+        typer.Argument(metavar="PATH...", help="Files of a log, or directories that hold them.", parser=named_path),
     ],
     records: Annotated[bool, typer.Option("--records", help="Show the records of each batch too.")] = False,
     as_json: options.AsJson = False,

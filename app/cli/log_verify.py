@@ -10,6 +10,7 @@ import typer
 
 from app.cli import options
 from app.cli.command_errors import EXIT_FAILED, CommandError
+from app.cli.options import named_path
 from app.cli.rendering import format_bytes, plural, print_json, print_table, progress_bar, say
 from rollway.printable import escape_unprintable
 from storage.log_inspection import (
@@ -24,7 +25,12 @@ from storage.log_inspection import (
 
 def verify_log(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A data directory, a Kafka log directory, or a partition's directory.")
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="A data directory, a Kafka log directory, or a partition's directory.",
+            parser=named_path,
+        ),
     ],
     topic: Annotated[
         str | None, typer.Option("--topic", metavar="TOPIC", help="This topic alone.", show_default=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,6 +33,17 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic."
 Partition = Annotated[
     int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="This partition alone.", show_default=False)
 ]
+
+
+def named_path(text: str) -> Path:
+    """A path from the command line. An empty one, as of a variable that is not set, would be the working directory.
+
+    Raises:
+        BadParameter: it is empty.
+    """
+    if not text:
+        raise typer.BadParameter("it is empty; name a path")
+    return Path(text)
 
 
 def moment(text: str) -> int:

@@ -9,7 +9,7 @@ import typer
 
 from app.cli import standard_streams
 from app.cli.command_errors import UsageProblem
-from app.cli.options import parse_config
+from app.cli.options import named_path, parse_config
 
 LogLevel = Annotated[
     str | None,
@@ -63,6 +63,7 @@ DataDir = Annotated[
         "--data-dir",
         metavar="DIR",
         help="Where everything lies, rollway-data if absent; created if need be.",
+        parser=named_path,
         show_default=False,
     ),
 ]
@@ -91,7 +92,13 @@ def serve_command(
     topic_default: TopicDefaults = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="TOML file with any of the settings.", show_default=False),
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="TOML file with any of the settings.",
+            show_default=False,
+            parser=named_path,
+        ),
     ] = None,
     authentication: Authentication = False,
     super_user: SuperUsers = None,
@@ -100,7 +107,7 @@ def serve_command(
         bool, typer.Option("--insecure-no-authentication", help="Allow a host that other machines reach.")
     ] = False,
 ) -> None:
-    """Run the service until SIGTERM or Ctrl-C.
+    """Run the service until SIGTERM, SIGHUP or Ctrl-C.
 
     Prints one line with its address when it is ready. Options beat the environment (ROLLWAY_DATA_DIR, ROLLWAY_PORT,
     ...), which beats the settings file.

@@ -431,6 +431,8 @@ class EdgeProtocol(HttpToolsProtocol):
     def _start_request(self) -> None:
         """The head of a request is there, and well."""
         super().on_headers_complete()
+        if self.pipeline and isinstance(self._active, EdgeCycle):
+            self._active.watch_client()
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -449,8 +451,7 @@ class EdgeProtocol(HttpToolsProtocol):
         return bool(self.pipeline)
 
     def keeps_unread_body(self) -> bool:
-        missing_bytes = None if self._content_length is None else self._content_length - self._body_bytes
-        return missing_bytes is not None and missing_bytes <= UNREAD_BODY_BYTES_MAX
+        return self._content_length is not None and self._content_length - self._body_bytes <= UNREAD_BODY_BYTES_MAX
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._active = EdgeCycle.adopt(cycle, self)
@@ -484,8 +485,7 @@ class EdgeProtocol(HttpToolsProtocol):
             else:
                 self._set_deadline()
             return
-        cycle, app = self.pipeline.pop()
-        self._start_asgi_task(cycle, app)
+        self._start_asgi_task(*self.pipeline.pop())
         if self.pipeline or self._last_words is not None:
             self.flow.pause_reading()
         else:

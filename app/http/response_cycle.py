@@ -13,7 +13,7 @@ from app.http.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.parking import CONTINUATION, Parked, forget_routing
 from app.http.problems import Applied, Problem, instance_of
 from app.http.request_context import CLIENT, may_change
-from app.http.send_queue import taken_mark
+from app.http.send_queue import has_left, taken_mark
 from app.http.transfer_turns import TransferTurns
 from app.http.turns import Turns
 from app.http.wire import Wire
@@ -22,6 +22,8 @@ from app.http.zero_copy import EXTENSION
 ENDS_EARLY = "rollway.ends_early"
 """Of a scope, true: the application tells the client itself why its body is not read to its end."""
 
+CLIENT_LOOK_SECONDS = 1.0
+"""How often the client of a request that waits is looked for, while nothing of its connection is read."""
 TLS_PIECE_BYTES = 64 * 1024
 """Under TLS so much of an answer is written at a time.
 
@@ -73,6 +75,7 @@ class EdgeCycle(RequestResponseCycle):
     _ends_with_the_connection: bool
     refusal: Problem | None
     parked: Parked | None
+    _watched: Parked | None
     transfer: FileTransfer | None
     connection: Connection
 
@@ -83,7 +86,7 @@ class EdgeCycle(RequestResponseCycle):
         adopted = cast("EdgeCycle", cycle)
         adopted.closes = adopted.is_impatient = adopted._ends_with_the_connection = False  # noqa: SLF001 - its own
         adopted.refusal = None
-        adopted.parked = None
+        adopted.parked = adopted._watched = None  # noqa: SLF001
         adopted.transfer = None
         adopted.connection = connection
         return adopted
@@ -119,7 +122,9 @@ class EdgeCycle(RequestResponseCycle):
         self.parked = parked.with_traceback(None)
         parked.__context__ = None
         forget_routing(cast("dict[str, Any]", self.scope))
-        if not self.connection.has_queued_requests:
+        if self.connection.has_queued_requests:
+            self.watch_client()
+        else:
             # So that a client that leaves is noticed.
             self.flow.resume_reading()
         parked.waiting.done.add_done_callback(self._go_on)
@@ -133,6 +138,21 @@ class EdgeCycle(RequestResponseCycle):
         self.is_impatient = True
         if self.parked is not None:
             self.parked.waiting.expire()
+
+    def watch_client(self) -> None:
+        """Look now and then whether the client has left, while this waits and nothing of the connection is read."""
+        if self.parked is not None and self._watched is not self.parked:
+            self._watched = self.parked
+            self._look_for_client(self.parked)
+
+    def _look_for_client(self, parked: Parked) -> None:
+        if self.parked is not parked or self.disconnected:
+            return
+        if has_left(self.transport):
+            # It may only have said all it will. If it is gone, the first answer finds that out.
+            self.stop_waiting()
+        else:
+            asyncio.get_running_loop().call_later(CLIENT_LOOK_SECONDS, self._look_for_client, parked)
 
     def _go_on(self, _: object) -> None:
         parked, self.parked = self.parked, None

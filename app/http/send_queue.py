@@ -42,6 +42,20 @@ def acknowledged_bytes(transport: asyncio.BaseTransport) -> int | None:
     return int(_ACKNOWLEDGED.unpack_from(information, _ACKNOWLEDGED_AT)[0])
 
 
+def has_left(transport: asyncio.BaseTransport) -> bool:
+    """Whether the peer of a TCP connection has closed it, or its direction, though nothing is read of it now."""
+    if sys.platform != "linux":
+        return False
+    try:
+        state = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    except (OSError, AttributeError):
+        return True
+    return bool(state != _ESTABLISHED)
+
+
+_ESTABLISHED = 1
+
+
 def taken_mark(transport: asyncio.WriteTransport, *, is_tls: bool) -> int:
     """Return a number that is larger than before when the client has taken bytes meanwhile, and nothing was written.
 
