@@ -21,6 +21,9 @@ from storage.partition_log import PartitionLog
 from storage.retention import RetentionEntry
 from storage.topic_registry import Topic
 
+IS_HELD = "rollway.is_held"
+"""Of a scope: its answer counts among those of a budget already."""
+
 
 def describe_topic(topic: Topic, partitions: Sequence[PartitionLog], *, with_config: bool = True) -> TopicDescription:
     """The topic as the interface shows it, with these of its partitions, and with or without its settings."""
@@ -164,6 +167,7 @@ class HeldResponse(Response):
         self._hold = hold
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[IS_HELD] = True
         try:
             await super().__call__(scope, receive, send)
         finally:

@@ -88,7 +88,7 @@ class Broker:
         self.released = asyncio.Event()
         self.is_released = False
         self.body_budget = ByteBudget(settings.request_bodies_bytes_max, "bodies of requests")
-        self.answer_budget = ByteBudget(settings.decoded_answers_bytes_max, "answers with decoded records")
+        self.answer_budget = ByteBudget(settings.decoded_answers_bytes_max, "long answers")
         self.rooms = WorkRooms(settings.decoding_bytes_max, self.answer_budget)
         self._limits = MailboxLimits.of(settings)
         self._flush_pace = FlushPace(settings.inline_append_bytes_max)

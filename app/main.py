@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI
 from app.access.authentication import Authentication
 from app.access.needs import check_needs, open_paths
 from app.compression import AnswerCompression
+from app.counted_answers import CountedAnswers
 from app.dependencies import only_known_parameters, only_utf8, within_request_quota
 from app.hot.declarations import TIER
 from app.hot.tier import Tier
@@ -127,6 +128,7 @@ def create_app(
         app.include_router(router)
     app.add_middleware(ParkedRequests)
     problems.install(app)
+    app.add_middleware(CountedAnswers, budget=lambda: getattr(service.ready_broker, "answer_budget", None))
     app.add_middleware(AnswerCompression, pool=service.pools.read)
     app.add_middleware(HeadOfGet)
     if settings.authentication:

@@ -217,7 +217,8 @@ class Settings(BaseSettings):
     )
     decoded_answers_bytes_max: int = _setting(
         64 * _MIB,
-        "Bytes of answers with decoded records on their way; near it answers get smaller, at twice they are refused.",
+        "Bytes of answers over 64 KiB on their way, but for raw batches; near it answers with decoded records get "
+        "smaller, at twice answers that only show something are refused.",
         low=_MIB,
         high=64 * _GIB,
     )

@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -97,7 +98,11 @@ class Problem(Exception):  # noqa: N818 - the name of the document it becomes
     def body(self, instance: str) -> bytes:
         """The document as UTF-8; lone surrogates, which are not, become question marks."""
         document = self.document(instance)
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        try:
+            # Ten times as quick: an answer may have thousands of results.
+            return msgspec.json.encode(document)
+        except (UnicodeEncodeError, OverflowError):
+            return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
     def all_headers(self) -> dict[str, str]:
         """The headers of the answer, without its length."""
