@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from storage.ballast import Ballast
@@ -57,6 +57,9 @@ class DirectoryCheckpoints:
         self._written_log_starts: dict[PartitionName, Offset] = {}
         self._known: frozenset[PartitionName] = frozenset()
         self._written_high_watermarks: dict[PartitionName, Offset] | None = None
+        # A write that failed may have changed the file even so: what is known is not what it says until the next one.
+        self._recovery_points_are_stale = False
+        self._log_starts_are_stale = False
         self.recovery_points: dict[PartitionName, Offset] = {}
         self.high_watermarks: dict[PartitionName, Offset] = {}
 
@@ -84,18 +87,24 @@ class DirectoryCheckpoints:
     def write_recovery_points(self, offsets: Mapping[PartitionName, Offset]) -> None:
         """Replace the recovery points if any has moved. Durable: on return."""
         with self._writing:
-            if offsets == self.recovery_points:
-                return
-            self.ballast.run(lambda: self._recovery_points.write(offsets))
-            self.recovery_points = dict(offsets)
+            if offsets != self.recovery_points or self._recovery_points_are_stale:
+                self._write_recovery_points(offsets, self.ballast.run)
 
     def lower_recovery_point(self, name: PartitionName, offset: Offset) -> None:
         """Let one partition's recovery begin at ``offset`` or below, before it is truncated. Durable: on return."""
         with self._writing:
-            if self.recovery_points.get(name, Offset(0)) > offset:
-                lowered = {**self.recovery_points, name: offset}
-                self._recovery_points.write(lowered)
-                self.recovery_points = lowered
+            known = self.recovery_points.get(name, Offset(0))
+            if known > offset or self._recovery_points_are_stale:
+                lowered = {**self.recovery_points, name: min(known, offset)}
+                self._write_recovery_points(lowered, lambda work: work())
+
+    def _write_recovery_points(
+        self, offsets: Mapping[PartitionName, Offset], run: Callable[[Callable[[], None]], None]
+    ) -> None:
+        self._recovery_points_are_stale = True
+        run(lambda: self._recovery_points.write(offsets))
+        self.recovery_points = dict(offsets)
+        self._recovery_points_are_stale = False
 
     def raise_log_starts(
         self, offsets: Mapping[PartitionName, Offset], first_bases: Mapping[PartitionName, Offset]
@@ -129,26 +138,30 @@ class DirectoryCheckpoints:
             self._write_log_starts(
                 {name: offset for name, offset in self._durable_log_starts.items() if name not in gone}
             )
-            if not gone.isdisjoint(self.recovery_points):
+            if not gone.isdisjoint(self.recovery_points) or self._recovery_points_are_stale:
                 remaining = {name: offset for name, offset in self.recovery_points.items() if name not in gone}
-                self.ballast.run(lambda: self._recovery_points.write(remaining))
-                self.recovery_points = remaining
+                self._write_recovery_points(remaining, self.ballast.run)
 
     def write_high_watermarks(self, offsets: Mapping[PartitionName, Offset]) -> None:
         """Replace the high watermarks if any has moved."""
         with self._writing:
             if offsets != self._written_high_watermarks:
+                self._written_high_watermarks = None
                 self._high_watermarks.write(offsets)
                 self._written_high_watermarks = dict(offsets)
 
     def _write_log_starts(self, offsets: Mapping[PartitionName, Offset]) -> None:
-        if offsets != self._durable_log_starts:
-            self.ballast.run(lambda: self._write_checked(offsets))
         moved = {name: offset for name, offset in offsets.items() if offset > self._first_bases.get(name, 0)}
-        if offsets != self._durable_log_starts or moved != self._written_log_starts:
-            self.ballast.run(lambda: self._log_starts.write(moved))
-            self._written_log_starts = moved
+        is_checked_due = offsets != self._durable_log_starts or self._log_starts_are_stale
+        if not is_checked_due and moved == self._written_log_starts:
+            return
+        self._log_starts_are_stale = True
+        if is_checked_due:
+            self.ballast.run(lambda: self._write_checked(offsets))
+        self.ballast.run(lambda: self._log_starts.write(moved))
+        self._written_log_starts = moved
         self._durable_log_starts = dict(offsets)
+        self._log_starts_are_stale = False
 
     def _write_checked(self, offsets: Mapping[PartitionName, Offset]) -> None:
         entries = [[name.topic, name.partition, offset] for name, offset in offsets.items()]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -54,13 +56,14 @@ class LeaderEpochs:
     Durable: every change, when the call that makes it returns. If the disk refuses, nothing changed in memory.
     """
 
-    __slots__ = ("_entries", "_file_system", "_path")
+    __slots__ = ("_entries", "_file_system", "_is_stale", "_path")
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
         """Without entries until ``load`` or ``assign``."""
         self._path = str(path)
         self._file_system = file_system
         self._entries: tuple[EpochEntry, ...] = ()
+        self._is_stale = False
 
     @property
     def path(self) -> Path:
@@ -121,6 +124,26 @@ class LeaderEpochs:
             return
         kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
         self._replace((*kept, EpochEntry(epoch, start_offset)))
+
+    def assign_or_keep(
+        self, epoch: LeaderEpoch, start_offset: Offset, run: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """As ``assign``, done by ``run``, which may repeat it. Where it fails the file says what it said before.
+
+        A file with an epoch that nobody writes in would take all records behind its start from the next start's log.
+
+        Raises:
+            OSError: as the system refused; EIO when nobody knows what the next start finds.
+        """
+        try:
+            run(lambda: self.assign(epoch, start_offset))
+        except OSError:
+            try:
+                run(self._restore)
+            except OSError as second:
+                why = f"a leader epoch that could not be begun could not be taken back: {second.strerror}"
+                raise OSError(errno.EIO, why, self._path) from second
+            raise
 
     def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: Offset) -> EpochEndOffset | None:
         """Return the greatest epoch not above ``epoch`` that has records, and where it ends.
@@ -197,10 +220,16 @@ class LeaderEpochs:
         self._replace(())
 
     def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
-        if entries == self._entries:
+        if entries == self._entries and not self._is_stale:
             return
+        # What fails may be there even so.
+        self._is_stale = True
         write_checkpoint(self._file_system, self.path, entries)
         self._entries = entries
+        self._is_stale = False
+
+    def _restore(self) -> None:
+        self._replace(self._entries)
 
 
 def _parse_entry(fields: list[str]) -> EpochEntry:

@@ -277,7 +277,7 @@ class PartitionLog:
             self._check_online()
             self.flush()
             entry = EpochEntry(LeaderEpoch(self.leader_epoch + 1), self.written_end_offset)
-            self._guarded(lambda: self.epochs.assign(*entry), "beginning a leader epoch")
+            self._guarded(lambda: self._writer.begin_epoch(entry), "beginning a leader epoch")
             self.replicas.begin_epoch(self._clock.elapsed_ms())
             return entry
 

@@ -466,7 +466,7 @@ class PartitionOpener:
 
     def _begin_epoch(self, epoch: LeaderEpoch, log_end: Offset) -> None:
         try:
-            self._checkpoints.ballast.run(lambda: self._epochs.assign(epoch, log_end))
+            self._epochs.assign_or_keep(epoch, log_end, self._checkpoints.ballast.run)
         except OSError as error:
             if error.errno not in DISK_FULL_ERRNOS:
                 raise

@@ -27,7 +27,7 @@ from storage.errors import (
 from storage.file_names import PartitionName
 from storage.file_system import FileSystem
 from storage.file_watch import FileWatch
-from storage.leader_epochs import LeaderEpochs
+from storage.leader_epochs import EpochEntry, LeaderEpochs
 from storage.leftover_files import remove_segment_files
 from storage.log_snapshot import LogSnapshot, OffsetRange
 from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
@@ -163,6 +163,10 @@ class WrittenLog:
     def leader_epoch(self) -> LeaderEpoch:
         """The epoch stamped into batches."""
         return self.epochs.current
+
+    def begin_epoch(self, entry: EpochEntry) -> None:
+        """See ``LeaderEpochs.assign_or_keep``."""
+        self.epochs.assign_or_keep(*entry, self.checkpoints.ballast.run)
 
     # Rolling
 
