@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from app.cli import run
 from app.settings import SettingsError, load_settings, parse_topic_defaults
 from rollway.client import ClientSettings, RollwayClient, ServiceUnavailableError
+from tests.access import Authority
 
 NOWHERE = "http://127.0.0.1:9"
 ELSEWHERE = "http://rollway.invalid:9"
@@ -71,6 +75,30 @@ def test_authorities_that_cannot_be_used_are_named(
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / name))
     assert run(["topics", "list", "--server", "https://rollway.invalid:9"]) == 1
     assert f"The authorities in {tmp_path / name} (SSL_CERT_FILE) cannot be used: " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("has_tls", "why"),
+    [
+        (True, "its certificate is not trusted (unable to get local issuer certificate); SSL_CERT_FILE names"),
+        (False, "is it a service without TLS, at http://?"),
+    ],
+)
+def test_an_error_of_tls_is_told(has_tls: bool, why: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]  # the client breaks the handshake
+        if has_tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*Authority(tmp_path).issue("server"))
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        address = f"https://127.0.0.1:{server.server_port}"
+        assert run(["topics", "list", "--server", address]) == 1
+        thread.join()
+    error = capfd.readouterr().err
+    assert f"rollway: No service answers at {address} over TLS: " in error
+    assert why in error
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ _SAMPLE_LINES = 1_000
 _GLOB = re.compile(r"[\\*?\[\]{}]")
 _REPLACEMENT = "\ufffd"
 
+_CORRUPT = "spark.sql.columnNameOfCorruptRecord"
+
 # No field is this, so that Spark takes no text for null.
 _NO_FIELD = "\0\1"
 
@@ -58,6 +60,7 @@ def read_csv(
     columns = found.schema if schema is None else schema
     _check_names(paths, columns.names, form)
     if schema is None:
+        _check_free(paths, columns.names, {corrupt, spark.conf.get(_CORRUPT)})
         options = {**options, **_header_check(discovering, found, options, look)}
         columns = _with_times_as_text(spark, paths, options, columns)
     else:
@@ -142,6 +145,20 @@ def _check_names(paths: list[str], names: Collection[str], form: CsvForm) -> Non
             f"{', '.join(paths)} has a header that is not {form.encoding or 'UTF-8'}: --read-option encoding=... says "
             "what it is."
         )
+
+
+def _check_free(paths: list[str], names: list[str], taken: Collection[str | None]) -> None:
+    """A column that has the name for lines that do not fit would get those lines, and all others its fields.
+
+    Raises:
+        JobError: there is one.
+    """
+    for name in names:
+        if name in taken:
+            raise JobError(
+                f"{', '.join(paths)} has a column {name}, which is Spark's name for lines that do not fit: --schema "
+                "gives the columns other names."
+            )
 
 
 def _check_places(schema: list[str], header: list[str]) -> None:
