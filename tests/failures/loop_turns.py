@@ -123,7 +123,7 @@ def measure_many_partitions(client: httpx.Client, note: Callable[[str, Callable[
     parts = {"partitions": [{**wide, "partition": number} for number in range(MANY)]}
     unknown = [{"topic": f"unknown-{number // 100}", "partition": number % 100} for number in range(9_000)]
     fetched = {"partitions": [{**one, "fetch_offset": 0} for one in unknown]}
-    asked = {"partitions": [{**one, "timestamp": -1} for one in unknown]}
+    asked = {"queries": [{**one, "timestamp": "latest"} for one in unknown[:MANY]]}
     path = "/v1/topics/wide"
     note("topic of many partitions", lambda: client.put(path, json={"partitions": MANY}, timeout=120))
     note("produce to many partitions", lambda: client.post("/v1/produce", json=parts))
