@@ -55,7 +55,7 @@ class LogTruncation:
         writer = self._writer
         self._lower_recovery_point(offset)
         if offset > writer.written.log_start_offset:
-            writer.checkpoints.set_log_start(writer.name, offset)
+            self._raise_log_start(offset)
         with _whole_or_offline():
             self._retire_from_end(writer.written.segments)
             # A lower log start comes last: segments that begin above it would look like the rest of a longer log.
@@ -65,6 +65,17 @@ class LogTruncation:
             writer.sync_directory()
             writer.end_at((fresh,), offset, offset)
             writer.checkpoints.gaps.keep(writer.name, ())
+
+    def _raise_log_start(self, offset: Offset) -> None:
+        """Write down a log start above the log end, or leave the old one: the next start removes a log that ends below
+        its start."""
+        writer = self._writer
+        try:
+            writer.checkpoints.set_log_start(writer.name, offset)
+        except OSError:
+            with _whole_or_offline():
+                writer.checkpoints.set_log_start(writer.name, writer.written.log_start_offset)
+            raise
 
     def skip_to(self, offset: Offset) -> None:
         """Let the log go on at ``offset``, above its end, in a new segment: the offsets between have no records."""

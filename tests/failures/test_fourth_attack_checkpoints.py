@@ -29,10 +29,13 @@ class FailingDisk(LocalFileSystem):
     def __init__(self) -> None:
         super().__init__()
         self.refused: Path | None = None
+        self.error = errno.EIO
+        self.count = 1_000
 
     def sync_directory(self, path: Path) -> None:
-        if path == self.refused:
-            raise OSError(errno.EIO, "Input/output error", str(path))
+        if path == self.refused and self.count:
+            self.count -= 1
+            raise OSError(self.error, "refused", str(path))
         super().sync_directory(path)
 
 
@@ -72,6 +75,30 @@ def test_a_topic_made_again_is_not_judged_by_the_one_before(tmp_path: Path, in_o
     (log,) = manager.topic(NAME.topic).partitions
     snapshot = log.snapshot
     assert (log.damage, snapshot.log_start_offset, snapshot.log_end_offset) == ((), 0, 3)
+    manager.close()
+
+
+@pytest.mark.parametrize("in_own", [False, True])
+@pytest.mark.parametrize("count", [1, 1000])
+def test_a_log_start_that_could_not_be_raised_takes_no_record(tmp_path: Path, in_own: bool, count: int) -> None:
+    """A follower that starts anew above its log's end: the refusal left the log start in its file."""
+    disk = FailingDisk()
+    manager = LogManager.open(tmp_path, file_system=disk, clock=ManualClock(), ballast_bytes=4096)
+    (log,) = manager.create_topic(NAME.topic, 1)[0].partitions
+    append(log, 2)
+    disk.refused = manager.own_directory if in_own else manager.logs_directory
+    disk.error, disk.count = errno.EMFILE, count
+    with contextlib.suppress(StorageError):
+        log.truncate_fully_and_start_at(50)
+    disk.refused = None
+    end = log.written_end_offset
+    if log.offline_reason is None:
+        append(log, 3)
+        end += 3
+        manager._lock.release()
+        manager = LogManager.open(tmp_path, clock=ManualClock(), ballast_bytes=4096)
+        (log,) = manager.topic(NAME.topic).partitions
+        assert (log.damage, log.snapshot.log_end_offset) == ((), end)
     manager.close()
 
 
