@@ -25,7 +25,7 @@ set_quick_java(os.environ)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SPARK = re.compile("tests/spark/|tests/failures/test_([a-z_]+_)?(spark|csv_headers)")
+SPARK = re.compile("tests/spark/|tests/failures/test_([a-z_]+_)?(spark|csv_(headers|names))")
 """Tests of one Spark, which takes 20 s of CPU to start and to do its first job: one process runs them all."""
 ONE_BY_ONE = ("tests/bench/", "tests/crash/", "tests/differential/", "tests/docs/", "tests/histories/")
 """Long tests that share nothing: the processes that are done with their files take them one by one."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import logging
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +28,9 @@ from app.http.problems import Problem
 logger = logging.getLogger(__name__)
 
 WAITERS_RETRY_AFTER_MS = 1_000
+
+LOOKS_PER_TURN = 1_000
+"""This many operations are looked at in one turn of the loop, about a microsecond each."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -88,11 +91,19 @@ class Purgatory(Generic[Key]):
     """Operations that wait for something to happen to their keys.
 
     At most ``count_max`` operations, under at most ``watch_count_max`` keys all together. ``what`` names them in the
-    refusal of one more, as "fetches".
+    refusal of one more, as "fetches". What is notified completes ``completed_per_turn`` of them in a turn of the loop.
     """
 
-    def __init__(self, what: str, *, count_max: int, watch_count_max: int | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        count_max: int,
+        watch_count_max: int | None = None,
+        completed_per_turn: int = LOOKS_PER_TURN,
+    ) -> None:
         self._what = what
+        self._completed_per_turn = completed_per_turn
         self._count_max = count_max
         self._watch_count_max = count_max * 100 if watch_count_max is None else watch_count_max
         # Dictionaries, not sets: who waits longest is looked at first.
@@ -101,6 +112,9 @@ class Purgatory(Generic[Key]):
         self._operations: dict[DelayedOperation, None] = {}
         self._watch_count = 0
         self._notified: dict[Hashable, None] = {}
+        # Of keys that are being looked at: who is left of those that watched when it began.
+        self._rounds: dict[Hashable, Iterator[DelayedOperation]] = {}
+        self._is_scheduled = False
         self._closed = False
 
     def __len__(self) -> int:
@@ -148,12 +162,19 @@ class Purgatory(Generic[Key]):
         return False
 
     def notify(self, key: Key) -> None:
-        """Something happened to ``key``: look at who watches it, once the caller's turn on the loop is over."""
+        """Something happened to ``key``: look at who watches it, once the caller's turn on the loop is over.
+
+        Of many a few are completed in each turn of the loop, who waits longest first: each wakes a request.
+        """
         if key not in self.watching:
             return
-        if not self._notified:
-            asyncio.get_running_loop().call_soon(self._check_notified)
         self._notified[key] = None
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._check_notified)
 
     def check_and_complete(self, key: Key) -> int:
         """Look at who watches ``key``, now, and complete those that are ready. How many that were.
@@ -194,9 +215,23 @@ class Purgatory(Generic[Key]):
             return True
 
     def _check_notified(self) -> None:
-        keys, self._notified = self._notified, {}
-        for key in keys:
-            self._check(key)
+        self._is_scheduled = False
+        # A key that is being looked at has its next look behind that, so that those at its end have one.
+        for key in [key for key in self._notified if key not in self._rounds]:
+            del self._notified[key]
+            self._rounds[key] = iter(tuple(self.watching.get(key, ())))
+        look_count = completed_count = 0
+        while self._rounds and look_count < LOOKS_PER_TURN and completed_count < self._completed_per_turn:
+            key = next(iter(self._rounds))
+            operation = next(self._rounds[key], None)
+            if operation is None:
+                del self._rounds[key]
+                continue
+            look_count += 1
+            if self._is_ready(operation, key):
+                completed_count += self._complete(operation, Wake.AVAILABLE)
+        if self._rounds or self._notified:
+            self._schedule()
 
     def _check(self, key: Hashable) -> int:
         count = 0

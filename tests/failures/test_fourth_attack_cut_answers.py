@@ -73,7 +73,7 @@ def test_a_line_that_is_no_record_is_one_sentence(line: bytes, capfd: pytest.Cap
 def test_a_chunk_of_an_impossible_length_is_an_error_of_the_library(size: bytes) -> None:
     with serving(size + b"\r\nabc\r\n0\r\n\r\n", CHUNKED) as server:
         client = RollwayClient(ClientSettings(server, retries=0))
-        with pytest.raises(ServiceUnavailableError, match="the answer cannot be read|IncompleteRead"):
+        with pytest.raises(ServiceUnavailableError, match=r"the answer cannot be read|IncompleteRead"):
             client.fetch("t", 0, offset=0, max_bytes=1, isolation="read_committed")
 
 

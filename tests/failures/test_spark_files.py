@@ -375,3 +375,20 @@ def test_headers_of_many_files_are_looked_at_in_one_pass(
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     assert jobs < 20
+
+
+# What Spark would change or refuse by itself
+
+
+def test_a_carriage_return_is_a_byte_of_a_line_of_text(files: Files) -> None:
+    """Spark ended a line there, and took it away."""
+    lines = [b"a\rb", b"c\r", b"\r", b"d"]
+    assert files.values(b"\n".join(lines) + b"\n", "in.log", format="text") == lines
+    # As it was, if that is asked for.
+    assert files.values(b"a\r\nb\r\n", "crlf.log", format="text", options={"lineSep": "\r\n"}) == [b"a", b"b"]
+
+
+def test_csv_with_more_columns_than_spark_takes_is_told_what_helps(files: Files) -> None:
+    """Spark takes 20,480, and said so in words of its parser's."""
+    with pytest.raises(JobError, match=r"--read-option maxColumns=\.\.\. allows more"):
+        files.values("a,b,c\n1,2,3\n", options={"maxColumns": "2"})

@@ -248,6 +248,36 @@ def test_notices_of_one_turn_cost_one_look() -> None:
     on_loop(scenario)
 
 
+def test_a_crowd_is_woken_a_few_in_a_turn_who_waits_longest_first() -> None:
+    """One append woke 3,500 fetches in a turn of the loop: 0.4 to 0.8 s for everybody else."""
+
+    async def scenario(world: World, _: Purgatory[str]) -> None:
+        purgatory: Purgatory[str] = Purgatory("crowds", count_max=100, completed_per_turn=8)
+        crowd = [WaitsFor(world, {"a": 1 if number % 2 else 2}) for number in range(60)]
+        for operation in crowd:
+            purgatory.watch(operation, "a", wait_ms=MINUTE_MS)
+        crowd[3].cancel()
+        world["a"] = 1
+        purgatory.notify("a")
+        woken = [0]
+        while woken[-1] < 29:
+            await asyncio.sleep(0)
+            woken.append(60 - 1 - len(purgatory))
+            # Another notice in between does not begin again, and is not forgotten.
+            if woken[-1] == 8:
+                world["a"] = 2
+                purgatory.notify("a")
+            assert woken[-1] - woken[-2] <= 8
+        while len(purgatory):
+            before = len(purgatory)
+            await asyncio.sleep(0)
+            assert before - len(purgatory) <= 8
+        assert crowd[3].done.cancelled()
+        assert all(each.done.result() is Wake.AVAILABLE for each in crowd if each is not crowd[3])
+
+    on_loop(scenario)
+
+
 def test_completed_operations_leave_all_their_keys() -> None:
     """Spec A6: a key that stays quiet does not collect what was completed by another one."""
 

@@ -476,6 +476,10 @@ def run(arguments: Sequence[str], *, is_beside_driver: bool) -> int:
     """Run one command line and return its exit status. No exception that people cause leaves here."""
     as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
     where = _Run(arguments, is_beside_driver)
+    odd = next((argument for argument in arguments if not _is_utf8(argument)), None)
+    if odd is not None:
+        # The system hands over such bytes as lone surrogates, and Java would make question marks of them.
+        return _fail(f"the argument {odd!r} is not UTF-8", EXIT_USAGE, as_json=as_json)
     try:
         status = application(list(arguments) or ["--help"], prog_name="rollway-spark", standalone_mode=False, obj=where)
         sys.stdout.flush()
@@ -495,6 +499,14 @@ def run(arguments: Sequence[str], *, is_beside_driver: bool) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     return status if isinstance(status, int) else 0
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _fail(sentence: str, status: int, *, as_json: bool) -> int:

@@ -156,6 +156,9 @@ def _reader_options(source: FileSource) -> dict[str, str]:
     elif source.format == "json" and not source.keeps_lines and source.option("multiLine").lower() != "true":
         # Spark finds lines by itself only in UTF-8.
         ours["lineSep"] = "\n"
+    elif source.format == "text":
+        # Spark ends a line at CR too, and takes it away.
+        ours["lineSep"] = "\n"
     elif source.format in ("parquet", "orc") and source.schema is None:
         # Otherwise Spark looks at one file, and leaves out the columns that only others have.
         ours["mergeSchema"] = "true"
@@ -248,5 +251,11 @@ def _explained(source: FileSource, error: PySparkException | Py4JJavaError) -> J
         )
     if condition == "PATH_NOT_FOUND":
         return JobError(f"{source} cannot be read: {first_sentence(error)}")
+    if condition == "MALFORMED_CSV_RECORD":
+        # What Spark says has the whole line in it, and no reason.
+        return JobError(
+            f"{source} cannot be read as csv: a line has more columns than Spark takes, 20,480, or a field more "
+            "characters. --read-option maxColumns=... allows more, and maxCharsPerColumn=... longer fields."
+        )
     remedy = next((sentence for mark, sentence in _REMEDIES.items() if mark in str(error)), "")
     return JobError(f"{source} cannot be read as {source.format}: {first_sentence(error)}{remedy}")

@@ -86,7 +86,8 @@ class _Work:
             if begins and self.has_header:
                 next(found, None)
         else:
-            found = lines_without_ends(pieces)
+            # A CR is a byte of text as any other.
+            found = pieces if self.kind == "text" else lines_without_ends(pieces)
         for raw in found:
             if self.kind == "text" or raw.strip(b" \t\r\n"):
                 yield self._record(raw)
