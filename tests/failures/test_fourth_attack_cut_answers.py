@@ -29,13 +29,14 @@ def serving(content: bytes, *headers: tuple[str, str]) -> Iterator[str]:
             has_records = "/records" in self.path or self.path.startswith("/v1/topics?")
             body = content if has_records else TOPIC.encode()
             self.send_response(200)
+            # Said, so that no request is sent on a connection that is about to be closed.
+            self.send_header("Connection", "close")
             for name in ("Next-Offset", "High-Watermark", "Last-Stable-Offset", "Log-Start-Offset"):
                 self.send_header(name, "10")
             for header in headers if has_records else [("Content-Length", str(len(body)))]:
                 self.send_header(*header)
             self.end_headers()
             self.wfile.write(body)
-            self.close_connection = True
 
         def log_message(self, *_: object) -> None:
             pass
