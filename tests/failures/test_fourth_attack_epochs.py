@@ -99,3 +99,18 @@ def test_an_epoch_that_a_start_cannot_begin_takes_no_record(tmp_path: Path) -> N
         append(log, 1)
         manager._lock.release()
     assert starts > 1
+
+
+def test_records_behind_a_truncation_of_all_are_kept(tmp_path: Path) -> None:
+    """The log had no epoch then. The next one counted as its start after a kill, and all below it was removed."""
+    manager = LogManager.open(tmp_path, clock=ManualClock(), ballast_bytes=4096)
+    (log,) = manager.create_topic("events", 1)[0].partitions
+    append(log, 1)
+    log.truncate_to(0)
+    append(log, 2)
+    log.promote()
+    manager._lock.release()
+    manager, log = opened(tmp_path, LocalFileSystem())
+    snapshot = log.snapshot
+    assert (log.damage, snapshot.log_start_offset, snapshot.log_end_offset) == ((), 0, 2)
+    manager.close()
