@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 CONNECT_TIMEOUT_MS_DEFAULT = 10_000
 READ_TIMEOUT_MS_DEFAULT = 60_000
 REQUEST_TIMEOUT_MS_DEFAULT = 300_000
-ANSWER_BYTES_MAX_DEFAULT = 64 * 1024 * 1024
+ANSWER_BYTES_MAX_DEFAULT = 257 * 1024 * 1024
+"""A fetch answers with a whole batch, whatever was asked for, and a log may have one of 256 MiB."""
 RETRIES_DEFAULT = 10
 BACKOFF_MS_DEFAULT = 100
 BACKOFF_MS_MAX_DEFAULT = 10_000
