@@ -81,7 +81,10 @@ class RoutedRecord(ProducedRecord):
 
 
 class JsonProducedRecord(_AppendedRecord):
-    """A record to append with ``encoding=json``: key and value are any JSON, stored as its text."""
+    """A record to append with ``encoding=json``: key and value are JSON, stored as its text.
+
+    An object with ``base64`` alone is bytes.
+    """
 
     key: Annotated[JsonValue, Field(description="Absent and null: no key.", examples=[7])] = None
     value: Annotated[
@@ -179,7 +182,9 @@ class FetchedRecord(Schema):
     ]
     key: Annotated[
         _Shown,
-        Field(description="Text; bytes as base64; with encoding=json any JSON. null: none.", examples=["kitchen"]),
+        Field(
+            description="Text; bytes as base64; with encoding=json any other JSON. null: none.", examples=["kitchen"]
+        ),
     ]
     value: Annotated[_Shown, Field(description="As key; null: a tombstone.", examples=["22.1"])]
     headers: Annotated[list[RecordHeader], Field(description="In order, repeated names included.", examples=[[]])]

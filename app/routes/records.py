@@ -105,7 +105,8 @@ class ProduceParameters(BaseModel):
         Field(description="How long to wait for the acknowledgement; then 504, while the append goes on."),
     ] = TIMEOUT_MS_DEFAULT
     encoding: Annotated[
-        Encoding, Field(description="How keys and values are written in JSON: as text, as base64, or as any JSON.")
+        Encoding,
+        Field(description="How keys and values are written in JSON: as text, as base64, or as the JSON that they are."),
     ] = "utf8"
 
     def options(self, expected_offset: int | None = None) -> ProduceOptions:
