@@ -81,7 +81,8 @@ def serve(settings: Settings) -> int:
     stack = contextlib.ExitStack()
 
     def announce() -> None:
-        stack.enter_context(short_collections(lambda: app.state.service.broker.manager.created_partition_count))
+        manager = app.state.service.broker.manager
+        stack.enter_context(short_collections(lambda: manager.created_partition_count))
         # Whoever started the service may have closed the pipe; that is no reason to stop.
         with contextlib.suppress(OSError):
             print(f"Rollway is ready at {url} (data in {settings.data_dir})", flush=True)  # noqa: T201 - the ready line

@@ -84,7 +84,12 @@ def refuse_duplicates_first(body: bytes | bytearray, prefix: str = "") -> None:
     Longer bodies than ``_LOOKED_THROUGH_BYTES_MAX`` are not looked through for it.
     """
     if len(body) <= _LOOKED_THROUGH_BYTES_MAX:
-        refuse_duplicates(body, prefix)
+        try:
+            refuse_duplicates(body, prefix)
+        except Problem as error:
+            # What cannot be looked through keeps the fault that it has.
+            if error.code != "malformed_body":
+                raise
 
 
 def check(body: bytes | bytearray) -> None:

@@ -18,7 +18,7 @@ from storage.checkpoint import (
     write_checkpoint,
 )
 from storage.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
-from storage.file_system import FileSystem, write_new_file
+from storage.file_system import FileSystem, NotDurableError, write_new_file
 from storage.offsets import LeaderEpoch, Offset
 
 _EPOCH_MAX = 2**31 - 1
@@ -138,11 +138,12 @@ class LeaderEpochs:
         try:
             run(lambda: self.assign(epoch, start_offset))
         except OSError:
-            try:
-                run(self._restore)
-            except OSError as second:
-                why = f"a leader epoch that could not be begun could not be taken back: {second.strerror}"
-                raise OSError(errno.EIO, why, self._path) from second
+            if self._is_stale:
+                try:
+                    run(self._restore)
+                except OSError as second:
+                    why = f"a leader epoch that could not be begun could not be taken back: {second.strerror}"
+                    raise OSError(errno.EIO, why, self._path) from second
             raise
 
     def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: Offset) -> EpochEndOffset | None:
@@ -222,9 +223,12 @@ class LeaderEpochs:
     def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
         if entries == self._entries and not self._is_stale:
             return
-        # What fails may be there even so.
-        self._is_stale = True
-        write_checkpoint(self._file_system, self.path, entries)
+        try:
+            write_checkpoint(self._file_system, self.path, entries)
+        except NotDurableError:
+            # The next start may find it even so.
+            self._is_stale = True
+            raise
         self._entries = entries
         self._is_stale = False
 

@@ -278,7 +278,7 @@ class Stand:
             await asyncio.sleep(0)
 
 
-_BOUND = ("limits", "peers", "late_clients", "starts", "transfers", "hot")
+_BOUND = ("limits", "peers", "late_clients", "starts", "bodies", "transfers", "hot")
 
 
 def _drain(far: socket.socket, received: bytearray) -> None:
