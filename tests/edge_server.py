@@ -43,9 +43,13 @@ class Connection:
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(TIMEOUT_SECONDS)
-        self.socket.connect(("127.0.0.1", port))
-        if tls is not None:
-            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
+        try:
+            self.socket.connect(("127.0.0.1", port))
+            if tls is not None:
+                self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
+        except OSError:
+            self.socket.close()
+            raise
         self._rest = b""
 
     def __enter__(self) -> Self:

@@ -101,9 +101,10 @@ def test_bodies_that_are_whole_at_the_same_time_take_turns(
 ) -> None:
     """The end of 200 bodies of 64 KiB stopped the loop for 1.3 to 4.5 s; only the beginning of requests took turns."""
     monkeypatch.setattr(server.connection_class, "bodies", Turns(10 * CROWD))
-    assert most_in_a_turn(server, monkeypatch) > 1, "planted: there are no turns"
+    assert most_in_a_turn(server, monkeypatch) > 2, "planted: there are no turns"
     monkeypatch.setattr(server.connection_class, "bodies", Turns(BODIES_PER_TURN))
-    assert most_in_a_turn(server, monkeypatch) == 1
+    # One that was let in in the turn before, and one that had nobody before it.
+    assert most_in_a_turn(server, monkeypatch) <= 2
 
 
 def test_zstd_becomes_a_piece_of_a_mebibyte_at_most() -> None:
