@@ -95,7 +95,7 @@ $(JAVA_STAMP): tests/spark/class_archive.py $(SETUP_STAMP)
 	$(BIN)/python -m tests.spark.class_archive
 	@touch $@
 
-test: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) ## run the tests (CI does half of the simulated crashes and of the history)
+test: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) ## run the tests (CI does a quarter of the simulated crashes and half of the history)
 	$(PYTEST) $(PARALLEL) -m "not slow"
 	ROLLWAY_PURE_PYTHON=1 $(PYTEST) -n $(JOBS) -m "not slow" $(WITHOUT_COMPILER)
 

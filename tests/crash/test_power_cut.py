@@ -1,6 +1,6 @@
 """The power goes before every operation of the disk; what comes back is what was promised (reliability: Promises).
 
-``CRASH_SCALE`` multiplies the run: 1 is what `make test` does, and CI does half of it.
+``CRASH_SCALE`` multiplies the run: 1 is what `make test` does, and CI does a quarter of it.
 """
 
 from __future__ import annotations
