@@ -129,6 +129,7 @@ def refuse_reserved(batches: Sequence[ValidBatch]) -> None:
 def mark_times(parsed: ParsedRecords, now_ms: int) -> list[bool]:
     """Give ``now_ms`` to the records parsed without a time, and say which had one: the others differ in a retry."""
     timed = [timestamp != TIME_ABSENT for timestamp in parsed.timestamps]
+    parsed.now_ms = now_ms
     parsed.timestamps = [now_ms if timestamp == TIME_ABSENT else timestamp for timestamp in parsed.timestamps]
     return timed
 

@@ -162,7 +162,7 @@ async def batches_of(
     """
     if rows is None:
         parsed.check_partition(log.name.partition)
-    make = functools.partial(validated_batches, parsed, log.config, broker.now_ms(), rows, together=together)
+    make = functools.partial(validated_batches, parsed, log.config, rows, together=together)
     is_quick = _are_quick(parsed, rows) and not compresses(log.config)
     return make() if is_quick else await call_in(broker.pools.read, make)
 
@@ -287,7 +287,7 @@ async def _encode(
                 encoded.append(ProduceOutcome(number, None, problem_for(error)))
             else:
                 logs.append((log, None if len(rows) == len(parsed) else rows))
-        make = functools.partial(_encode_each, logs, parsed, broker.now_ms())
+        make = functools.partial(_encode_each, logs, parsed)
         all_rows = list(itertools.chain.from_iterable(rows for _, rows in part))
         is_quick = _are_quick(parsed, all_rows) and not any(compresses(log.config) for log, _ in logs)
         made = make() if is_quick else await call_in(broker.pools.read, make)
@@ -300,14 +300,14 @@ async def _encode(
 
 
 def _encode_each(
-    logs: Sequence[tuple[PartitionLog, list[int] | None]], parsed: ParsedRecords, now_ms: int
+    logs: Sequence[tuple[PartitionLog, list[int] | None]], parsed: ParsedRecords
 ) -> list[list[ValidBatch] | StorageError | Problem]:
     made: list[list[ValidBatch] | StorageError | Problem] = []
     for log, rows in logs:
         try:
             if rows is None:
                 parsed.check_partition(log.name.partition)
-            made.append(validated_batches(parsed, log.config, now_ms, rows))
+            made.append(validated_batches(parsed, log.config, rows))
         except (StorageError, Problem) as error:
             made.append(error)
     return made

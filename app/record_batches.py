@@ -86,7 +86,6 @@ def plain_batches(
 def validated_batches(
     parsed: ParsedRecords,
     config: TopicConfig,
-    now_ms: int,
     rows: Sequence[int] | None = None,
     *,
     together: bool = True,
@@ -99,12 +98,12 @@ def validated_batches(
         Problem: records break a rule; names them by their place in the request.
         RefusedError: as ``validate_batches``.
     """
-    quick = _one_batch(parsed if rows is None else parsed.chosen(rows), config, now_ms)
-    return _batches(parsed, config, now_ms, rows, together=together) if quick is None else [quick]
+    quick = _one_batch(parsed if rows is None else parsed.chosen(rows), config)
+    return _batches(parsed, config, rows, together=together) if quick is None else [quick]
 
 
 def _batches(
-    parsed: ParsedRecords, config: TopicConfig, now_ms: int, rows: Sequence[int] | None, *, together: bool
+    parsed: ParsedRecords, config: TopicConfig, rows: Sequence[int] | None, *, together: bool
 ) -> list[ValidBatch]:
     codec = stored_codec(config, Codec.NONE)
     encoded = encode_batches(
@@ -114,7 +113,7 @@ def _batches(
         level=level_of(config, codec),
     )
     try:
-        batches = validate_each(encoded, config, now_ms)
+        batches = validate_each(encoded, config, parsed.now_ms)
     except (InvalidRecordError, MessageTooLargeError) as error:
         faults = error.record_errors if isinstance(error, InvalidRecordError) else _too_large(encoded, config)
         raise record_problem(error, faults, lambda row: parsed.pointer(row if rows is None else rows[row])) from error
@@ -133,12 +132,12 @@ def _too_large(encoded: Sequence[bytes], config: TopicConfig) -> Iterator[Record
         place += parse_header(batch).record_count
 
 
-def _one_batch(parsed: ParsedRecords, config: TopicConfig, now_ms: int) -> ValidBatch | None:
+def _one_batch(parsed: ParsedRecords, config: TopicConfig) -> ValidBatch | None:
     """All records in one batch, which needs no second look; ``None`` when they are many, large or break a rule."""
     count = len(parsed)
     if not 0 < count <= _LISTS_MAX or compresses(config):
         return None
-    if not allows_records(config, parsed.timestamps, parsed.keys, now_ms):
+    if not allows_records(config, parsed.timestamps, parsed.keys, parsed.now_ms):
         return None
     bytes_max = _batch_bytes_max(config, Codec.NONE)
     if parsed.size_bytes > bytes_max:

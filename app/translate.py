@@ -96,7 +96,9 @@ _LINE_BREAK = re.compile(rb"[\r\n]")
 class ParsedRecords:
     """Records of a request, row by row in columns of Python objects. ``partitions`` is absent when none is named.
 
-    ``pointer`` says where in the request a row stands.
+    ``now_ms`` is the reading of the wall clock that records without a time were given. All times are judged by the same
+    reading: a clock that is set back between two readings would refuse what the first one gave. ``pointer`` says where
+    in the request a row stands.
     """
 
     keys: list[bytes | None]
@@ -104,6 +106,7 @@ class ParsedRecords:
     timestamps: list[int]
     headers: list[Sequence[tuple[str, bytes | None]]] | None
     partitions: list[int | None] | None
+    now_ms: int
     pointer: Callable[[int], str] = "/records/{}".format
 
     def __len__(self) -> int:
@@ -144,6 +147,7 @@ class ParsedRecords:
             [self.timestamps[row] for row in rows],
             None if self.headers is None else [self.headers[row] for row in rows],
             None,
+            self.now_ms,
         )
 
     def columns(self, rows: Sequence[int] | None = None) -> RecordColumns:
@@ -284,7 +288,7 @@ def parsed_records(
     timestamps = [now_ms] * count
     if "timestamp" in columns:
         timestamps = _timestamps(columns["timestamp"], now_ms, pointer)
-    return ParsedRecords(keys, values, timestamps, headers, partitions, pointer)
+    return ParsedRecords(keys, values, timestamps, headers, partitions, now_ms, pointer)
 
 
 def _all_to_bytes(items: list[Any], encoding: Encoding) -> list[bytes | None]:

@@ -43,7 +43,7 @@ def produce_json(broker: Broker, request: HotRequest) -> Outcome | None:
                 return None
             parsed = parse_record_list(bytes(request.body), encoding, now_ms=now_ms)
             parsed.check_partition(target.partition)
-            batches = validated_batches(parsed, log.config, now_ms)
+            batches = validated_batches(parsed, log.config)
     except (StorageError, Problem):
         return None
     if not batches:

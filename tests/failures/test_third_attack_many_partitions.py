@@ -124,7 +124,7 @@ def test_a_record_is_looked_at_as_often_for_many_partitions_as_for_few(
     def looks_for(name: str, partitions: int) -> int:
         count = 10 * PARTITIONS
         values = Counted([b"v"] * count)
-        parsed = ParsedRecords([None] * count, values, [1] * count, None, [row % partitions for row in range(count)])
+        parsed = ParsedRecords([None] * count, values, [1] * count, None, [row % partitions for row in range(count)], 1)
         producing_all = producing.produce_to_topic(server.service.broker, name, parsed, ProduceOptions())
         outcomes = asyncio.run_coroutine_threadsafe(producing_all, loop).result(30)
         assert [outcome.problem for outcome in outcomes] == [None] * partitions

@@ -37,7 +37,7 @@ def translated(body: bytes, config: TopicConfig, is_lines: bool) -> Outcome:
     try:
         parsed = (parse_record_lines if is_lines else parse_record_list)(body, "utf8", now_ms=NOW_MS)
         parsed.check_partition(PARTITION)
-        return written(validated_batches(parsed, config, NOW_MS, together=not is_lines))
+        return written(validated_batches(parsed, config, together=not is_lines))
     except (Problem, RefusedError):
         return None
 

@@ -94,7 +94,7 @@ def test_ranges_of_bytes() -> None:
 
 def records(*rows: tuple[bytes | None, int | None]) -> ParsedRecords:
     count = len(rows)
-    return ParsedRecords([key for key, _ in rows], [b"v"] * count, [0] * count, None, [number for _, number in rows])
+    return ParsedRecords([key for key, _ in rows], [b"v"] * count, [0] * count, None, [number for _, number in rows], 0)
 
 
 def test_rows_go_by_partition_by_key_and_to_one_partition() -> None:

@@ -79,9 +79,11 @@ def test_batches_that_are_not_looked_at_again_are_those_that_are(
     """One batch of all or some records is made of lists; the other way encodes columns, and decodes them again."""
     config = TopicConfig.parse(settings)
     headers = [row[3] for row in rows] if any(row[3] for row in rows) else None
-    parsed = ParsedRecords([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], headers, None)
+    parsed = ParsedRecords(
+        [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], headers, None, NOW_MS
+    )
     places = st.none() if not rows else st.none() | st.lists(st.integers(0, len(rows) - 1), unique=True).map(sorted)
     chosen = data.draw(places)
-    assert outcome(lambda: validated_batches(parsed, config, NOW_MS, chosen)) == outcome(
-        lambda: record_batches._batches(parsed, config, NOW_MS, chosen, together=True)
+    assert outcome(lambda: validated_batches(parsed, config, chosen)) == outcome(
+        lambda: record_batches._batches(parsed, config, chosen, together=True)
     )
