@@ -18,7 +18,7 @@ from storage.partition_log import PartitionLog
 from storage.timestamped_records import TimestampedRecord
 
 QUESTIONS_PER_TURN = 64
-"""Saying why so many have no answer takes some 3 ms of the loop."""
+"""Writing the errors for this many questions takes some 3 ms of the loop."""
 
 
 async def find_offset(

@@ -18,7 +18,9 @@ Result = TypeVar("Result")
 
 
 async def pieces(items: Iterable[Item], count: int = PIECE_COUNT) -> AsyncGenerator[list[Item], None]:
-    """All of ``items``, so many at a time. Others run between two pieces: ``items`` must not mind what they change."""
+    """Yield all of ``items`` in lists of at most ``count``. Other tasks run between two lists and may change things, so
+    ``items`` must bear that.
+    """
     rest = iter(items)
     while piece := list(islice(rest, count)):
         yield piece

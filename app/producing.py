@@ -28,7 +28,7 @@ from storage.offsets import NO_TIMESTAMP
 from storage.partition_log import AppendResult, PartitionLog
 
 _PREPARED_AT_ONCE = 4
-"""Groups of partitions of one request that are encoded at the same time, in threads that others want, too."""
+"""Groups of partitions of one request that are encoded at the same time, in threads that other requests use as well."""
 PARTITIONS_PER_TURN = 32
 """Partitions of one request that are begun in one turn of the loop: each takes up to 100 microseconds."""
 _INLINE_RECORDS_MAX = 2_000

@@ -112,7 +112,7 @@ class Purgatory(Generic[Key]):
         self._operations: dict[DelayedOperation, None] = {}
         self._watch_count = 0
         self._notified: dict[Hashable, None] = {}
-        # Of keys that are being looked at: who is left of those that watched when it began.
+        # By key, the operations that are still to be looked at, of those that watched it when the look began.
         self._rounds: dict[Hashable, Iterator[DelayedOperation]] = {}
         self._is_scheduled = False
         self._closed = False
@@ -162,9 +162,9 @@ class Purgatory(Generic[Key]):
         return False
 
     def notify(self, key: Key) -> None:
-        """Something happened to ``key``: look at who watches it, once the caller's turn on the loop is over.
+        """Look at the operations that watch ``key``, to which something happened, after the caller's turn of the loop.
 
-        Of many a few are completed in each turn of the loop, who waits longest first: each wakes a request.
+        A few are completed in each turn of the loop, those that wait longest first, as each wakes a request.
         """
         if key not in self.watching:
             return

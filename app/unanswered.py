@@ -21,7 +21,7 @@ class Counting(Protocol):
 
 
 def count_when_written(broker: Counting, pending: PendingAppend, *, is_dropped: bool = False) -> None:
-    """Count an append as soon as it is written. With ``is_dropped`` nobody learns if it fails: that is counted too.
+    """Count an append as soon as it is written. With ``is_dropped`` a failure is counted as a dropped append.
 
     Thread: the event loop.
     """

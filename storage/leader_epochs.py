@@ -130,10 +130,10 @@ class LeaderEpochs:
     ) -> None:
         """As ``assign``, done by ``run``, which may repeat it. Where it fails the file says what it said before.
 
-        A file with an epoch that nobody writes in would take all records behind its start from the next start's log.
+        If the file kept an epoch without records, the next start would cut off all records above where it begins.
 
         Raises:
-            OSError: as the system refused; EIO when nobody knows what the next start finds.
+            OSError: the system refused; EIO if the file may still have the epoch.
         """
         try:
             run(lambda: self.assign(epoch, start_offset))

@@ -435,7 +435,7 @@ class LogManager:
         """Write the recovery points and the log start offsets of all partitions (spec E25)."""
         logs = self._logs()
         self._checkpoints.write_recovery_points({log.name: log.recovery_point for log in logs})
-        # Where a damaged log begins now is no start that somebody chose: its first segments may be lost, and come back.
+        # A damaged log may have lost its first segments, which may be restored: where it begins is not its log start.
         snapshots = {log.name: log.snapshot for log in logs if not log.damage}
         self._checkpoints.raise_log_starts(
             {name: snapshot.log_start_offset for name, snapshot in snapshots.items()},

@@ -356,7 +356,7 @@ class PartitionOpener:
         return end == following or (self._config.compacts and end < following) or self._is_noted(end, following)
 
     def _is_noted(self, start: Offset, end: Offset) -> bool:
-        """Whether a truncation, or somebody who accepted a loss, has written down that no records are there."""
+        """Whether the gap is written down, by a truncation or because its loss was accepted."""
         found = self._checkpoints.gaps.of(self._name) & {TruncationGap(start, end)}
         self._found_gaps += found
         return bool(found)

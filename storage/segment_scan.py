@@ -31,7 +31,7 @@ _BATCH_BYTES_MAX = 256 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 _ZEROS = bytes(_PIECE_BYTES)
 ZEROS_BYTES_MAX = 64 * 1024 * 1024
-"""More than is written between two fsyncs, as a rule: data behind so many zeros is none that a crash tore."""
+"""More than is written between two fsyncs, as a rule: a crash tears no write behind this many zeros."""
 _MAGIC_AT = 16
 _MAGIC = 2
 _HIGH_BYTES = 4

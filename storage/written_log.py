@@ -168,7 +168,7 @@ class WrittenLog:
         """See ``LeaderEpochs.assign_or_keep``."""
         log_start_offset = self.written.log_start_offset
         if self.epochs.latest is None and log_start_offset < entry.start_offset:
-            # All was truncated, and then written anew. A log does not begin before its first epoch.
+            # Everything was truncated and written again. A log does not begin before its first epoch.
             self.epochs.assign_or_keep(self.epochs.current, log_start_offset, self.checkpoints.ballast.run)
         self.epochs.assign_or_keep(*entry, self.checkpoints.ballast.run)
 

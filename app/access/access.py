@@ -93,7 +93,7 @@ class Access:
         """``None`` when it may, else the 403 with Kafka's code: 29 topic, 30 group, 31 cluster, 53 transactional id.
 
         The same whether the resource exists or not (spec A2, D3). ``asked_as`` is what the request calls it, where that
-        is not its name: ``the topic with the id ...``. Who may not DESCRIBE the resource is not told its name.
+        is not its name: ``the topic with the id ...``. Callers without DESCRIBE on the resource do not see its name.
         """
         if self.allows(operation, resource):
             if audit.isEnabledFor(logging.DEBUG):

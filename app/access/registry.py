@@ -40,7 +40,7 @@ TOKENS_MAX = 10_000
 ACLS_MAX = 10_000
 TOKENS_OF_ONE_MAX = 1_000
 TOKENS_OF_ONE_BYTES_MAX = 4 * 1024 * 1024
-"""What the tokens of one principal take in their file, at most: whoever may make tokens leaves room for others."""
+"""The most bytes that the tokens of one principal take in their file, so that there is room for those of others."""
 GRANTS_MAX = 100
 TOKEN_LIFETIME_MS_MAX = 366 * 86_400_000
 DESCRIPTION_LENGTH_MAX = 200

@@ -21,8 +21,8 @@ from app.http.request_context import give_way
 # RFC 8878 recommends that every decoder supports a window of 8 MiB; more is memory a client makes us take.
 ZSTD_WINDOW_BYTES_MAX = 8 * 1024 * 1024
 _GZIP_OUTPUT_BYTES = 64 * 1024
-# A zstd block makes 128 KiB out of 4 bytes: so much input makes 1 MiB at most. It may be more where that made little,
-# and 8 MiB at most.
+# A zstd block decodes to 128 KiB from 4 bytes, so this much input decodes to at most 1 MiB. When a piece decoded to
+# little, the next one is larger, and decodes to at most 8 MiB.
 _ZSTD_INPUT_BYTES_MIN = 32
 _ZSTD_INPUT_BYTES_MAX = 256
 _ZSTD_OUTPUT_BYTES = 64 * 1024
@@ -48,7 +48,7 @@ async def read_body(
 
     At most ``limit_bytes`` as sent and ``decompressed_bytes_max`` decoded (absent: as much as sent) are held. Until
     the body is complete its bytes count among those of ``budget``; with ``hold``, one of that budget, until that is
-    released. What decoding it takes counts until then, too.
+    released. The memory of its decoder counts until then as well.
 
     Raises:
         Problem: 413 too large, 415 unknown Content-Encoding, 400 damaged encoding, 503 the budget is spent.

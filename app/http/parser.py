@@ -21,7 +21,7 @@ _LINE_BYTES_MAX = 64 * 1024
 class RequestLines:
     """Finds request lines of RTSP and ICE, which the parser reads as if they were HTTP.
 
-    Only what may be such a line is found: text of a body is, too. The connection knows whether a request begins there.
+    Text of a body may look like such a line as well. The connection knows whether a request begins there.
     Example: ``OPTIONS /x RTSP/1.0``, also in two pieces.
 
     Thread: one.

@@ -215,7 +215,7 @@ class JobStore:
 
     async def _live(self) -> AsyncGenerator[Sequence[Change], None]:
         async with self._writing:
-            # Nothing changes the table meanwhile: who does has written it down first.
+            # The table does not change meanwhile: every change is written to the log first, which waits for this lock.
             async for piece in pieces(all_changes(self.table)):
                 yield piece
 

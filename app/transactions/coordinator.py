@@ -524,7 +524,7 @@ class TransactionCoordinator:
             return
         await self.abort_timed_out()
         while await self.expire() == EXPIRED_COUNT:
-            # All ids may become old at the same time, and no reader shall wait for that.
+            # All ids may expire at the same time. Readers must not wait until all of them are forgotten.
             await self.abort_timed_out()
         await self.shorten_log()
 

@@ -118,7 +118,7 @@ class ProducerOwners:
             write_file_atomically(self._file_system, self._path, content)
         except OSError as error:
             if isinstance(error, NotDurableError):
-                # The file has the block, though nobody gets its ids.
+                # The file has the block, though its ids are never given.
                 self._blocks = tuple(blocks)
             raise refused_by_system(f"{self._path} could not be written", error) from error
         self._blocks = tuple(blocks)

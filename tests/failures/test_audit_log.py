@@ -117,15 +117,7 @@ UNPRINTABLE += [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF, 0xE0001]
 SEPARATORS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 
 
-@pytest.fixture
-def _leave_logging_alone() -> Iterator[None]:
-    root = logging.getLogger()
-    before = (root.handlers[:], root.level)
-    yield
-    root.handlers[:], root.level = before
-
-
-@pytest.mark.usefixtures("_leave_logging_alone")
+@pytest.mark.usefixtures("logging_as_before")
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_no_unprintable_character_is_in_a_log_line(
     capsys: pytest.CaptureFixture[str], log_format: log_output.LogFormat
@@ -151,7 +143,7 @@ def test_no_unprintable_character_is_in_a_log_line(
         assert r"\x9b" in line
 
 
-@pytest.mark.usefixtures("_leave_logging_alone")
+@pytest.mark.usefixtures("logging_as_before")
 def test_a_message_of_an_error_cannot_begin_a_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     log_output.configure("info", access_log=False)
     forged = "2026-01-01T00:00:00.000Z INFO rollway.audit: created key by User:admin"

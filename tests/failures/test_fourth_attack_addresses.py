@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -154,16 +152,7 @@ def test_defaults_of_topics_that_are_nested_deeply_are_a_sentence() -> None:
         parse_topic_defaults('{"a":' * 20_000)
 
 
-@pytest.fixture
-def _leave_logging_alone() -> Iterator[None]:
-    """The command sets up logs, to a stream that is closed behind the test."""
-    root = logging.getLogger()
-    before = (root.handlers[:], root.level)
-    yield
-    root.handlers[:], root.level = before
-
-
-@pytest.mark.usefixtures("_leave_logging_alone")
+@pytest.mark.usefixtures("logging_as_before")
 @pytest.mark.parametrize("host", ["a..b", "a" * 64])
 def test_a_host_that_has_no_name_is_a_sentence(host: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     directory = str(tmp_path / "data")

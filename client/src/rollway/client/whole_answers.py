@@ -30,11 +30,12 @@ LENGTH_MAX = 2**32 - 1
 
 
 def check_head(response: urllib3.BaseHTTPResponse) -> None:
-    """Refuse an answer whose end only the connection tells, as nobody knows whether that is its end; and one whose
-    content cannot be had. Call it before the content is read.
+    """Refuse an answer that only the end of the connection ends, since it may be cut, and one with an unknown coding.
+
+    Call it before the content is read.
 
     Raises:
-        ProtocolError: it comes neither in chunks nor with one length, or is encoded in a way nobody asked for.
+        ProtocolError: it comes neither in chunks nor with one length, or its coding was not asked for.
     """
     headers = response.headers
     transfer_coding = headers.get("Transfer-Encoding")
