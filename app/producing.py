@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -33,8 +33,6 @@ PARTITIONS_PER_TURN = 32
 """Partitions of one request that are begun in one turn of the loop: each takes up to 100 microseconds."""
 _INLINE_RECORDS_MAX = 2_000
 """More records than this leave the loop for a thread, however small they are."""
-
-Result = TypeVar("Result")
 
 
 class ProduceResultDocument(msgspec.Struct, gc=False):
