@@ -329,6 +329,7 @@ def test_sigterm_ends_a_job_as_ctrl_c_does(
     finally:
         if running.poll() is None:
             os.killpg(running.pid, signal.SIGKILL)
+            running.communicate()
     assert running.returncode == 143, printed
     assert "Traceback" not in printed[1]
     assert not lock.exists()

@@ -215,10 +215,10 @@ def test_partitions_of_one_request_do_not_wait_for_each_other(monkeypatch: pytes
     go_on = threading.Event()
     encode = producing.validated_batches
 
-    def held_encode(parsed: ParsedRecords, config: TopicConfig, now_ms: int, rows: list[int], **more: Any) -> Any:
+    def held_encode(parsed: ParsedRecords, config: TopicConfig, rows: list[int], **more: Any) -> Any:
         if rows == [0]:
             assert go_on.wait(30)
-        return encode(parsed, config, now_ms, rows, **more)
+        return encode(parsed, config, rows, **more)
 
     async def scenario(made: Stand) -> None:
         # Compressed in threads.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import takewhile
@@ -43,7 +44,7 @@ from rollway.spark.jobs.progress import ConsoleProgress
 from rollway.spark.jobs.replay_job import ReplayRequest, replay
 from rollway.spark.jobs.reports import JobReport
 from rollway.spark.jobs.submitting import DEFAULT_MASTER, Submission, submit
-from rollway.spark.jobs.terminating import Termination
+from rollway.spark.jobs.terminating import Termination, cancel_when_interrupted
 from rollway.spark.jobs.writing import LoadIdentity
 
 application = typer.Typer(
@@ -142,6 +143,9 @@ def _carry_out(
     leave_errors_to_us()
     escape_warnings()
     spark = SparkSession.builder.appName(f"rollway-spark {context.info_name}").getOrCreate()
+    # A session of Spark Connect has no context, and says so in several ways.
+    with suppress(PySparkException, AttributeError):
+        cancel_when_interrupted(spark.sparkContext)
     report = job(spark, request, progress=ConsoleProgress(), dry_run=dry_run)
     typer.echo(json.dumps(report.document()) if as_json else report.text())
     raise typer.Exit(report.exit_status)
