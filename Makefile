@@ -25,8 +25,8 @@ DATA_DIR ?= rollway-data
 DEMO_DIR ?= demo-data
 # Where `make bench` writes its table, figures and plots.
 BENCH_DIR ?= bench-results
-# One more than there are cores, as some tests wait: for a kill, for Spark, for the disk.
-JOBS ?= $(shell expr $$(nproc) + 1)
+# Two more than there are cores, as many tests wait: for a kill, for Spark, for the disk.
+JOBS ?= $(shell expr $$(nproc) + 2)
 
 # How much more the long tests do than CI: cycles of kill -9, and how many times the simulated crashes of `make test`.
 KILL_CYCLES ?= 500

@@ -21,16 +21,19 @@ settings.register_profile("rollway", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("rollway")
 set_quick_java(os.environ)
-# A test run in the background of a shell ignores Ctrl-C, and hands that down to the programs that tests send it to.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A test run in the background of a shell ignores Ctrl-C, and below nohup the end of its terminal; it would hand that
+# down to the programs that tests send these signals to.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 SPARK = re.compile("tests/spark/|tests/failures/test_([a-z_]+_)?(spark|csv_(headers|names))")
-"""Tests of one Spark, which takes 20 s of CPU to start and to do its first job: one process runs them all."""
+"""Tests with Spark, which takes 20 s of CPU to start and to do its first job: one process runs all of a folder."""
 ONE_BY_ONE = ("tests/bench/", "tests/crash/", "tests/differential/", "tests/docs/", "tests/histories/")
 """Long tests that share nothing: the processes that are done with their files take them one by one."""
 FIRST = (
     "tests/spark/",
+    "tests/failures/spark/",
     "tests/http/test_openapi.py",
     "tests/http/test_demo.py",
     "tests/histories/test_service.py",
@@ -45,7 +48,8 @@ FIRST = (
 
 
 class FilesAndLongTests(LoadScopeScheduling):
-    """A file's tests go to one process, where they share its server; all of Spark's do, since Spark starts slowly.
+    """A file's tests go to one process, where they share its server; so do all of a folder's with Spark, which starts
+    slowly.
 
     What takes longest is dealt out first, and then what has most tests, so that short single tests fill the end.
     """
@@ -54,7 +58,7 @@ class FilesAndLongTests(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         if SPARK.match(nodeid):
-            return "tests/spark/"
+            return "tests/spark/" if nodeid.startswith("tests/spark/") else "tests/failures/spark/"
         return nodeid if nodeid.startswith(ONE_BY_ONE) else nodeid.partition("::")[0]
 
     def _assign_work_unit(self, node: WorkerController) -> None:

@@ -261,7 +261,7 @@ def test_generated_requests_are_answered_as_documented(
 
 
 @settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     database=None,

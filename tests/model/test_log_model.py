@@ -350,6 +350,6 @@ class LogMachine(RuleBasedStateMachine):
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=800, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=400, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLogModel = LogMachine.TestCase
