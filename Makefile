@@ -59,6 +59,7 @@ help: ## list the targets
 setup: $(SETUP_STAMP) ## make .venv with everything in it (needs Python 3.11, 3.12 or 3.13; PYTHON=... chooses one)
 	@sh requirements/find-python "$(PYTHON)" $(BIN)/python
 
+# Our own modules are compiled while everything else is fetched and unpacked.
 $(SETUP_STAMP): requirements/build.lock requirements/dev.lock pyproject.toml client/pyproject.toml $(COMPILED)
 	@set -e; \
 	if [ ! -x $(BIN)/python ]; then \
@@ -69,10 +70,9 @@ $(SETUP_STAMP): requirements/build.lock requirements/dev.lock pyproject.toml cli
 	@$(BIN)/python -c 'import pip; raise SystemExit(tuple(map(int, pip.__version__.split(".")[:2])) < (21, 3))' || \
 	  { echo "the pip of $(VENV) is older than 21.3: make clean, then make setup makes it again"; exit 1; }
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.lock
-	DIST_EXTRA_CONFIG="$(CURDIR)/requirements/wheels.cfg" \
-	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.lock
-	DIST_EXTRA_CONFIG="$(CURDIR)/requirements/wheels.cfg" \
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e client -e .
+	export DIST_EXTRA_CONFIG="$(CURDIR)/requirements/wheels.cfg"; \
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e client -e . & ours=$$!; \
+	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.lock && wait $$ours
 	@touch $@
 	@$(BIN)/python -c 'from rollway.records.compiled import is_compiled; is_compiled() or print("no C compiler, or no Python.h: records are read and written in Python, which is several times slower")'
 	@echo "ready: $(BIN)/rollway, and every target of this Makefile"
