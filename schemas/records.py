@@ -10,7 +10,7 @@ import base64
 import binascii
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, RootModel
 
 from schemas.base import Count, Long, RecordTimestamp, Schema
 from schemas.errors import Problem
@@ -150,6 +150,10 @@ class ProduceFailure(Schema):
 
     partition: Annotated[Partition | None, Field(description="null when no partition could be chosen.")]
     error: Annotated[Problem, Field(description="Why the records were not taken, or that it is not known.")]
+
+
+class ProduceLine(RootModel[ProduceResult | ProduceFailure]):
+    """A line of the answer to lines of records: a batch's result, or the error that has ended the stream."""
 
 
 class TopicProduceResult(Schema):

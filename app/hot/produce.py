@@ -45,6 +45,9 @@ _RESULT = (
     b'{"partition":%d,"base_offset":%d,"last_offset":%d,"record_count":%d,"log_append_time":%d,"log_start_offset":%d,'
     b'"durable_offset":%d,"duplicate":false,"throttle_time_ms":0}'
 )
+BODY_BYTES_MAX = 256 * 1024
+LARGE_BODY_BYTES_MAX = 64 * 1024 * 1024
+"""Larger bodies are collected and written beside the loop."""
 # Larger bodies are checked in a thread: this much takes some 0.2 ms.
 _LOOP_BYTES_MAX = 1280 * 1024
 # Of larger ones the write is most.
@@ -69,7 +72,7 @@ class _ShortWay:
 
 
 def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
-    """As ``produceRecords`` for ``application/vnd.kafka.record-batch.v2``."""
+    """As ``produceRecordBatches``."""
     target, body = request.target, request.body
     way: _ShortWay | None = target.memo.way if target.memo is not None else None
     if way is None or broker.quotas.table.has_any or len(body) > _LOOP_BYTES_MAX:

@@ -12,7 +12,7 @@ from app.access.operations import Operation, ResourceKind
 from app.answers import HeldResponse, request_body
 from app.broker import Broker
 from app.decoding import DecodingLimits
-from app.dependencies import JSON, BrokerOf, WorkOf, within_fetch_quota
+from app.dependencies import BrokerOf, WorkOf, within_fetch_quota
 from app.documented_problems import MULTI_FETCH, problems
 from app.fetch_headers import NO_STORE
 from app.http import request_context
@@ -21,6 +21,7 @@ from app.http.negotiation import accept, content_type
 from app.http.parking import until
 from app.http.problems import instance_of
 from app.http.zero_copy import SliceResponse
+from app.media_types import JSON
 from app.multi_fetch import ManyFetch, decode_answers
 from app.multi_fetch_answer import (
     ABORTED_COUNT_MAX,
@@ -31,9 +32,9 @@ from app.multi_fetch_answer import (
     frame,
 )
 from app.multi_fetch_body import parse_multi_fetch
+from app.partition_fetch import DECODED_BYTES_MAX
 from app.paths import FETCH
 from app.quotas.throttling import Client
-from app.routes.fetch import DECODED_BYTES_MAX
 from app.work_rooms import TEXT_BYTES_MIN
 from schemas.errors import problem_example
 from schemas.multi_fetch import MultiFetch, MultiFetchResult
