@@ -87,8 +87,8 @@ class ProduceParameters(BaseModel):
     acks: Annotated[
         str,
         Field(
-            description="0: answer at once, without a result. 1: once it is in the file. all: once every copy has it "
-            "and, with flush.policy=group, an fsync covers it.",
+            description="0: answer at once; its offsets are -1, and lines are answered with none. 1: once it is in the "
+            "file. all: once every copy has it and, with flush.policy=group, an fsync covers it.",
             json_schema_extra={"enum": list(ACKS)},
         ),
     ] = "all"
@@ -241,11 +241,9 @@ async def _partition_produce(
 PartitionProduceOf = Annotated[PartitionProduce, Depends(_partition_produce)]
 
 
-def _answer(result: ProduceResultDocument | None, *, is_lines: bool = False, is_keyed: bool = False) -> Response:
+def _answer(result: ProduceResultDocument, *, is_lines: bool = False, is_keyed: bool = False) -> Response:
     """The answer for one partition."""
-    if result is None:
-        return Response(status_code=202)
-    headers = replay_headers([result]) if is_keyed else None
+    headers = replay_headers([result]) if is_keyed else {}
     content = encode_document(result)
     if is_lines:
         return Response(content + b"\n", 200, headers, media_type=NDJSON)
@@ -290,11 +288,10 @@ async def produce_in_topic(
     if outcomes and None not in failures:
         refused = [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes]
         raise combined_problem(failures, refused)
-    if options.acks == "0":
-        return accepted(failures)
     results = [outcome.document(instance) for outcome in outcomes]
     status = 207 if any(failures) else 200
-    headers = None if idempotence is None else replay_headers([outcome.result for outcome in outcomes])
+    headers = {} if idempotence is None else replay_headers([outcome.result for outcome in outcomes])
+    headers |= end_of_unacknowledged(options, failures)
     if is_lines:
         content = b"".join(encode_document(result) + b"\n" for result in results)
         return Response(content, status, headers, media_type=NDJSON)
@@ -305,9 +302,9 @@ async def produce_in_topic(
 # Bodies and answers of them all
 
 
-def accepted(failures: Sequence[Problem | None]) -> Response:
-    """The answer to ``acks=0``, which has no results: a part that has failed by now closes the connection (spec A4)."""
-    return Response(status_code=202, headers={"Connection": "close"} if any(failures) else None)
+def end_of_unacknowledged(options: ProduceOptions, failures: Sequence[Problem | None]) -> dict[str, str]:
+    """The header for ``acks=0`` where a part has failed by now: it closes the connection (spec A4)."""
+    return {"Connection": "close"} if options.acks == "0" and any(failures) else {}
 
 
 async def read_limited(request: Request, broker: Broker, work: RequestWork) -> bytearray:
@@ -363,5 +360,5 @@ async def _streamed(
         await running
         raise problem
     if options.acks == "0":
-        return Response(status_code=202)
+        return Response(media_type=NDJSON)
     return AcknowledgementStream(stream, running)

@@ -34,7 +34,7 @@ from app.produce_dispatch import (
     produce_parts_atomically,
     produce_parts_keyed,
 )
-from app.produce_requests import TextProduceParameters, accepted, read_limited
+from app.produce_requests import TextProduceParameters, end_of_unacknowledged, read_limited
 from app.translate import TIME_ABSENT, encode_document
 from schemas.base import FlagParameter
 from schemas.produce import PartsProduceResult
@@ -135,16 +135,15 @@ async def produce(
         failures.sort(key=lambda problem: problem is not None and problem.code == TRANSACTION_ABORTED)
     if outcomes and None not in failures:
         raise combined_problem(failures, [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes])
-    if options.acks == "0":
-        return accepted(failures)
     document = PartsProduceDocument(
         [outcome.document(instance) for outcome in outcomes], request_context.throttle_time_ms.get()
     )
-    headers = None if key is None else _replay_headers(outcomes)
+    headers = {} if key is None else _replay_headers(outcomes)
+    headers |= end_of_unacknowledged(options, failures)
     return json_answer(encode_document(document), status=207 if any(failures) else 200, headers=headers)
 
 
-def _replay_headers(outcomes: Sequence[PartOutcome]) -> dict[str, str] | None:
+def _replay_headers(outcomes: Sequence[PartOutcome]) -> dict[str, str]:
     """As ``replay_headers``; parts without records do not count, as nothing is ever done for them."""
     results = [outcome.result for outcome in outcomes if outcome.result is None or outcome.result.record_count]
     return replay_headers(results)

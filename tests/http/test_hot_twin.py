@@ -96,7 +96,6 @@ def _by_paths_of_their_own(cases: list[Case]) -> Iterator[Case]:
         yield Case(
             f"{name}, large",
             True,
-            "large",
             body=record_batch(b"x" * 300_000),
             media_type=media_type,
             place="record-batches",
