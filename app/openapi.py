@@ -215,7 +215,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 def render(document: dict[str, Any]) -> str:
     """The document as the file holds it."""
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def current_document() -> str:
