@@ -58,10 +58,10 @@ def lines_body(record_schema: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-ACKNOWLEDGED_LINES = {
+ACKNOWLEDGED_LINES: dict[str, Any] = {
     "description": "One line per appended batch; a line with an error ends it. With an Idempotency-Key it is one "
     "request, and has one line per partition.",
-    "headers": REPLAYED,
+    "headers": {**REPLAYED, "Cache-Control": {"description": "no-store.", "schema": {"type": "string"}}},
     "content": {
         NDJSON: {
             "schema": {
