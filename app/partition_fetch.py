@@ -53,18 +53,10 @@ RECORDS_MAX = 1_000_000
 
 ABORTED_COUNT_MAX = 400
 """Aborted transactions that a header lists: 16 KiB."""
-HOT_TEXT_PARAMETERS = (
-    "offset",
-    "max_records",
-    "max_bytes",
-    "wait_ms",
-    "min_bytes",
-    "isolation",
-    "on_truncated",
-    "encoding",
-)
+_HOT_PARAMETERS = ("offset", "max_records", "max_bytes", "wait_ms", "min_bytes", "isolation", "on_truncated")
+HOT_TEXT_PARAMETERS = (*_HOT_PARAMETERS, "encoding")
 """What the handler of plain requests for JSON and lines knows."""
-HOT_BATCHES_PARAMETERS = (*HOT_TEXT_PARAMETERS, "end_offset", "topic_id")
+HOT_BATCHES_PARAMETERS = (*_HOT_PARAMETERS, "end_offset", "topic_id")
 """What the handler of plain requests for record batches knows."""
 UNDOCUMENTED = "x-undocumented"
 """In the schema of a parameter that the OpenAPI document leaves out."""

@@ -35,7 +35,7 @@ router = APIRouter(tags=["records"])
 @hot(
     fetch_batches,
     accepts={RECORD_BATCHES: RECORD_BATCHES},
-    parameters=HOT_BATCHES_PARAMETERS,
+    parameters=[*HOT_BATCHES_PARAMETERS, "encoding"],
     varies=True,
     sends_files=True,
 )
