@@ -16,6 +16,7 @@ from app.http.negotiation import content_type
 from app.http.percent_encoding import wrong_bytes_of_path, wrong_bytes_of_query
 from app.http.problems import Problem
 from app.json_values import refuse_too_many
+from app.media_types import JSON
 from app.paths import API, QUOTAS
 from app.quotas.limits import QuotaKind
 from app.quotas.throttling import Client
@@ -38,7 +39,6 @@ from storage.file_names import topic_name_problem
 from storage.nearest_name import nearest_or_all
 from storage.partition_log import PartitionLog
 
-JSON = "application/json"
 CONTROL_BODY_BYTES_MAX = 1024 * 1024
 CONTROL_VALUES_MAX = 250_000
 """Values of a JSON document without records, read at once in some 100 ms. Lists within their own limits have fewer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from app.documented_records import OFFSET_HEADERS
 from app.http.problems import MEDIA_TYPE
 from app.http.request_context import CLIENT_HEADER, HEADER, THROTTLE_HEADER
 from app.paths import API
@@ -12,6 +13,8 @@ from app.paths import API
 # What FastAPI says of an answer that nobody described.
 _UNDESCRIBED = "Successful Response"
 _SOME_FAILED = "207"
+_LIMITS = ("Log-Start-Offset", "High-Watermark", "Last-Stable-Offset")
+"""What an answer says of a log that does not have the offset asked for."""
 
 
 def _header(description: str, **schema: Any) -> dict[str, Any]:
@@ -30,11 +33,14 @@ HEADERS = {
     "WWW-Authenticate": _header("How to say who asks (RFC 9110).", type="string"),
     "Accept": _header("The media types that are taken here.", type="string"),
     "Cache-Control": _header("no-store: an error is not to be kept.", type="string"),
+    **{name: OFFSET_HEADERS[name] for name in _LIMITS},
 }
 """The document's ``components.headers``: what answers have whichever route they are of."""
 _OF_STATUS = {
     "401": ("WWW-Authenticate",),
+    "410": _LIMITS,
     "415": ("Accept",),
+    "416": _LIMITS,
     "429": ("Retry-After",),
     "503": ("Retry-After",),
     "507": ("Retry-After",),

@@ -154,8 +154,8 @@ async def produce_keyed(
     options: ProduceOptions,
     stamp: ProducerStamp,
     timed: Sequence[bool] | None = None,
-) -> ProduceResultDocument | None:
-    """Append batches under a key, once; a retry gets the first answer. ``None`` with ``acks=0``.
+) -> ProduceResultDocument:
+    """Append batches under a key, once; a retry gets the first answer. With ``acks=0`` no answer has offsets.
 
     ``stamp`` is the key's in this topic; the batches have none of their own. ``timed`` says which records came with a
     time, ``None`` that all did.
@@ -169,7 +169,7 @@ async def produce_keyed(
         result = await produce(broker, log, batches, options)
     except OutOfOrderSequenceError:
         raise key_reused(log.name.partition) from None
-    if result is not None and result.duplicate:
+    if result.duplicate:
         snapshot, base_offset = log.snapshot, Offset(result.base_offset)
         same = await broker.read(lambda: holds_same_records(snapshot, base_offset, batches, timed))
         if not same:
@@ -235,10 +235,10 @@ class _ByRequestKey(StickyPartitioner):
         return partitions[self._producer_id % len(partitions)]
 
 
-def replay_headers(results: Sequence[ProduceResultDocument | None]) -> dict[str, str] | None:
-    """The header that says that everything a request asked for had been done before; ``None`` when it had not."""
+def replay_headers(results: Sequence[ProduceResultDocument | None]) -> dict[str, str]:
+    """The header that says that everything a request asked for had been done before; none when it had not."""
     is_replay = bool(results) and all(result is not None and result.duplicate for result in results)
-    return {REPLAYED_HEADER: "true"} if is_replay else None
+    return {REPLAYED_HEADER: "true"} if is_replay else {}
 
 
 def key_reused(partition: int) -> Problem:

@@ -92,24 +92,25 @@ def _parse_key(text: str) -> str:
     return key
 
 
-async def request_key_of(
-    request: Request, access: AccessOf, idempotency_key: IdempotencyKeyHeader = None
-) -> RequestKey | None:
-    """The key of a request whose body says who produces, if anybody does.
+def _request_key(instead: str) -> Callable[..., Awaitable[RequestKey | None]]:
+    """A dependency: the key of a request whose body says who produces, if anybody does.
 
-    The other headers are refused: ignored, they would let a retry append twice.
-
-    Raises:
-        Problem: 422.
+    The other headers are refused with 422, and ``instead`` says what to do: ignored, they would let a retry append
+    twice.
     """
-    names = [_BY_LOWER_NAME[name] for name, _ in request.scope["headers"] if name in _BY_LOWER_NAME]
-    for name in names:
-        if name != "Idempotency-Key":
-            detail = "not taken here; give producer_id, producer_epoch and base_sequence in the body"
-            raise refused_header(name, detail, code="unsupported_header")
-    if len(names) > 1:
-        raise refused_header("Idempotency-Key", "this header occurs twice", code="duplicate_header")
-    return None if idempotency_key is None else RequestKey(_parse_key(idempotency_key), access.principal)
+
+    async def request_key_of(
+        request: Request, access: AccessOf, idempotency_key: IdempotencyKeyHeader = None
+    ) -> RequestKey | None:
+        names = [_BY_LOWER_NAME[name] for name, _ in request.scope["headers"] if name in _BY_LOWER_NAME]
+        for name in names:
+            if name != "Idempotency-Key":
+                raise refused_header(name, f"not taken here; {instead}", code="unsupported_header")
+        if len(names) > 1:
+            raise refused_header("Idempotency-Key", "this header occurs twice", code="duplicate_header")
+        return None if idempotency_key is None else RequestKey(_parse_key(idempotency_key), access.principal)
+
+    return request_key_of
 
 
 def no_transactional_id(instead: str) -> Callable[[Request], Awaitable[None]]:
@@ -132,5 +133,8 @@ def refused_header(name: str, detail: str, *, code: str = "invalid_header") -> P
     )
 
 
-RequestKeyOf = Annotated[RequestKey | None, Depends(request_key_of)]
+RequestKeyOf = Annotated[
+    RequestKey | None, Depends(_request_key("give producer_id, producer_epoch and base_sequence in the body"))
+]
+BatchesKeyOf = Annotated[RequestKey | None, Depends(_request_key("record batches carry their producer themselves"))]
 IdempotenceOf = Annotated[Idempotence | None, Depends(idempotence_of)]

@@ -20,6 +20,7 @@ from app.access.operations import ResourceKind
 from app.documented_answers import HEADERS, complete_answers
 from app.documented_problems import problems
 from app.http.problems import MEDIA_TYPE
+from app.partition_fetch import UNDOCUMENTED
 from schemas.access import KeySpecification, NewAcls, TokenSpecification
 from schemas.errors import Problem
 from schemas.hanging_transactions import AbortHanging
@@ -37,6 +38,7 @@ from schemas.records import (
     JsonRoutedRecordList,
     ProducedRecord,
     ProduceFailure,
+    ProduceLine,
     ProduceResult,
     RecordList,
     RoutedRecord,
@@ -97,7 +99,7 @@ _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     PartsToProduce,
     JsonPartsToProduce,
 )
-_ANSWERED_BY_ROUTES: tuple[type[BaseModel], ...] = (FetchedRecord, Problem, ProduceFailure, ProduceResult)
+_ANSWERED_BY_ROUTES: tuple[type[BaseModel], ...] = (FetchedRecord, Problem, ProduceFailure, ProduceLine, ProduceResult)
 _SECURITY_SCHEMES = {
     "bearer": {
         "type": "http",
@@ -196,7 +198,9 @@ def _complete(operation: dict[str, Any]) -> None:
     if "422" in responses and "application/json" in responses["422"].get("content", {}):
         responses["422"] = problems("invalid_request")[422]
     operation["responses"] = dict(sorted(responses.items()))
-    for parameter in operation.get("parameters", []):
+    shown = [each for each in operation.get("parameters", []) if UNDOCUMENTED not in each["schema"]]
+    operation["parameters"] = shown
+    for parameter in shown:
         parameter["schema"] = _without_null(parameter["schema"])
 
 
@@ -211,7 +215,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 def render(document: dict[str, Any]) -> str:
     """The document as the file holds it."""
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def current_document() -> str:

@@ -25,7 +25,7 @@ from app.keyed_parts import KeyedParts
 from app.pending_append import PendingAppend
 from app.produce_body import PartRequest, ProduceRequest, parse_produce_request
 from app.producer_rights import check_producers
-from app.producing import ProduceResultDocument, batches_of, nothing_appended, result_document
+from app.producing import ProduceResultDocument, batches_of, count_records, placeless_result, result_document
 from app.translate import Encoding
 from app.work_rooms import RequestWork
 from rollway.records.errors import BrokenRecordError, RecordFormatError
@@ -79,7 +79,7 @@ class PartsProduceDocument(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class PartOutcome:
-    """What became of one part: a result, or a problem; neither when nobody waits for it."""
+    """What became of one part: a result, or a problem; neither before that is known."""
 
     part: PartRequest
     log: PartitionLog | None = None
@@ -172,7 +172,7 @@ async def produce_parts(
             if append.batches:
                 appends[place] = append
             else:
-                outcome.result = nothing_appended(append.log)
+                outcome.result = placeless_result(append.log)
     access.write_audit()
     submitted = await submit_appends(broker, list(appends.values()), options, request.transactional_id)
     pendings: dict[int, PendingAppend] = {}
@@ -182,6 +182,8 @@ async def produce_parts(
         else:
             _settle(outcomes[place], place, state)
     if options.acks == "0":
+        for place in pendings:
+            outcomes[place].result = placeless_result(appends[place].log, count_records(appends[place].batches))
         broker.metrics.dropped_appends.inc(sum(outcome.problem is not None for outcome in outcomes))
         return outcomes
     try:
@@ -220,7 +222,7 @@ async def produce_parts_atomically(
             if append.batches:
                 appends[place] = append
             else:
-                outcome.result = nothing_appended(append.log)
+                outcome.result = placeless_result(append.log)
     access.write_audit()
     is_committed = all(outcome.problem is None for outcome in outcomes)
     if is_committed and appends:

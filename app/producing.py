@@ -65,7 +65,7 @@ class TopicProduceDocument(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ProduceOutcome:
-    """What became of the records of one partition: a result or a problem; neither when nobody waits for it."""
+    """What became of the records of one partition: a result or a problem."""
 
     partition: int
     result: ProduceResultDocument | None
@@ -94,12 +94,27 @@ def result_document(log: PartitionLog, result: AppendResult, throttle_ms: int | 
     )
 
 
-def nothing_appended(log: PartitionLog) -> ProduceResultDocument:
-    """The answer to a request without records (spec A12)."""
-    snapshot = log.snapshot
+def placeless_result(log: PartitionLog, record_count: int = 0, throttle_ms: int | None = None) -> ProduceResultDocument:
+    """The answer to a request without records (spec A12), or to one that waits for nothing: its offsets are -1.
+
+    ``record_count`` records were taken. Without ``throttle_ms`` the request's own is in it.
+    """
     return ProduceResultDocument(
-        log.name.partition, -1, -1, 0, NO_TIMESTAMP, snapshot.log_start_offset, log.recovery_point, duplicate=False
+        partition=log.name.partition,
+        base_offset=-1,
+        last_offset=-1,
+        record_count=record_count,
+        log_append_time=NO_TIMESTAMP,
+        log_start_offset=log.snapshot.log_start_offset,
+        durable_offset=log.recovery_point,
+        duplicate=False,
+        throttle_time_ms=request_context.throttle_time_ms.get() if throttle_ms is None else throttle_ms,
     )
+
+
+def count_records(batches: Sequence[ValidBatch]) -> int:
+    """How many records the batches have."""
+    return sum(batch.header.record_count for batch in batches)
 
 
 async def parse_records(
@@ -171,8 +186,8 @@ async def produce(
     batches: Sequence[ValidBatch],
     options: ProduceOptions,
     transactional_id: str | None = None,
-) -> ProduceResultDocument | None:
-    """Append batches and wait as the options say; ``None`` with ``acks=0``.
+) -> ProduceResultDocument:
+    """Append batches and wait as the options say; with ``acks=0`` the result has no offsets.
 
     Transactional ones become part of their producer's transaction, which must be that of ``transactional_id`` if given.
 
@@ -181,10 +196,10 @@ async def produce(
         StorageError: what the log answered.
     """
     if not batches:
-        return None if options.acks == "0" else nothing_appended(log)
+        return placeless_result(log)
     submitted = await submit_append(broker, log, batches, options, transactional_id)
     if options.acks == "0":
-        return None
+        return placeless_result(log, count_records(batches))
     result = submitted if isinstance(submitted, AppendResult) else await broker.outcome_of(submitted, options)
     return result_document(log, result)
 
@@ -218,8 +233,10 @@ async def produce_to_topic(
     if options.acks == "0":
         broker.metrics.dropped_appends.inc(sum(isinstance(outcome, ProduceOutcome) for outcome in begun))
         return [
-            outcome if isinstance(outcome, ProduceOutcome) else ProduceOutcome(outcome.log.name.partition, None, None)
-            for outcome in begun
+            outcome
+            if isinstance(outcome, ProduceOutcome)
+            else ProduceOutcome(number, placeless_result(outcome.log, len(spread[number])), None)
+            for number, outcome in zip(spread, begun, strict=True)
         ]
     return await all_in_turns(_end(broker, outcome, options) for outcome in begun)
 

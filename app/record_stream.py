@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from app.broker import Broker, ProduceOptions
 from app.http.body import BODY_BYTES_ALWAYS_TAKEN
 from app.http.problems import Problem, problem_for
+from app.media_types import NDJSON
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.producing import (
     ProduceFailureDocument,
@@ -45,8 +46,6 @@ BODY_PAUSE_SECONDS = 1.0
 """How long a client that announced the length of its body may send nothing, before its answer begins."""
 UNREAD_BYTES_MAX = 8 * 1024 * 1024
 """Acknowledgements nobody reads; above this no more records are read."""
-
-NDJSON = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import base64
 import binascii
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, RootModel
 
 from schemas.base import Count, Long, RecordTimestamp, Schema
 from schemas.errors import Problem
@@ -126,12 +126,15 @@ class RoutedRecordList(Schema):
 
 
 class ProduceResult(Schema):
-    """Where the records of one partition went. ``base_offset`` and ``last_offset`` are -1 when there were none."""
+    """Where the records of one partition went. ``base_offset`` and ``last_offset`` are -1 when there were none, and
+    with acks=0, which does not wait to know them."""
 
     partition: Partition
     base_offset: Annotated[Long, Field(description="Offset of the first record.", examples=[0])]
     last_offset: Annotated[Long, Field(description="Offset of the last record, inclusive.", examples=[2])]
-    record_count: Annotated[Count, Field(description="How many records were appended.", examples=[3])]
+    record_count: Annotated[
+        Count, Field(description="How many records were appended; with acks=0, taken.", examples=[3])
+    ]
     log_append_time: Annotated[Long, Field(description="-1 unless the topic stamps records itself.", examples=[-1])]
     log_start_offset: Annotated[Offset, Field(description="First readable offset.", examples=[0])]
     durable_offset: Annotated[Offset, Field(description="Everything below survives a power cut.", examples=[3])]
@@ -150,6 +153,10 @@ class ProduceFailure(Schema):
 
     partition: Annotated[Partition | None, Field(description="null when no partition could be chosen.")]
     error: Annotated[Problem, Field(description="Why the records were not taken, or that it is not known.")]
+
+
+class ProduceLine(RootModel[ProduceResult | ProduceFailure]):
+    """A line of the answer to lines of records: a batch's result, or the error that has ended the stream."""
 
 
 class TopicProduceResult(Schema):

@@ -131,6 +131,11 @@ class RecordWriter:
         self.remaining = count_max
 
     @property
+    def form(self) -> str:
+        """The end of the path where a partition has its records in the form that this writes."""
+        return "record-batches" if self._format is OutputFormat.RAW else "record-lines"
+
+    @property
     def accept(self) -> str:
         return RECORD_BATCHES if self._format is OutputFormat.RAW else NDJSON
 
@@ -223,7 +228,7 @@ def fetch_records(
         for number in numbers:
             if writer.is_full:
                 break
-            _fetch_partition(session, topic_path(topic, "partitions", number, "records"), start, end, limits, writer)
+            _fetch_partition(session, topic_path(topic, "partitions", number, writer.form), start, end, limits, writer)
     writer.flush()
 
 
@@ -316,7 +321,7 @@ async def _follow_all(
     async with client:
         follower = _Follower(client, server, topic_id, writer)
         tasks = [
-            asyncio.create_task(follower.follow(topic_path(topic, "partitions", number, "records"), start))
+            asyncio.create_task(follower.follow(topic_path(topic, "partitions", number, writer.form), start))
             for number in numbers
         ]
         try:

@@ -1,7 +1,7 @@
 """Which routes are hot: declared beside the route, which stays the one declaration of path, parameters and rights.
 
     @router.post(RECORDS, ...)
-    @hot(produce_batches, content_types=[b"..."], parameters=["acks"], body_bytes_max=...)
+    @hot(produce_batches, content_types=["..."], parameters=["acks"], body_bytes_max=...)
     @needs(Operation.WRITE, ResourceKind.TOPIC)
     async def produce_records(request, ..., parameters) -> Response:
         remember(request, parameters)
@@ -14,7 +14,7 @@ the request to the route.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,6 +37,7 @@ class HotDeclaration:
     """One handler of a route.
 
     ``content_types`` and ``accepts`` are the exact values of the headers that it takes, empty for an absent one.
+    ``accepts`` says of each which media type it is answered with.
     Bodies above ``body_bytes_max``, and up to ``large_bytes_max``, come as views of a buffer that is used again.
     ``parameters`` are those of the query that the handler knows: a request with any other one is the route's.
     ``varies`` says that the number of ``offset`` may differ between requests that are alike otherwise.
@@ -46,7 +47,7 @@ class HotDeclaration:
 
     handler: Handler
     content_types: frozenset[bytes]
-    accepts: frozenset[bytes] | None
+    accepts: Mapping[bytes, str] | None
     body_bytes_max: int
     large_bytes_max: int
     parameters: frozenset[str]
@@ -61,8 +62,8 @@ _DECLARED: dict[Callable[..., Any], list[HotDeclaration]] = {}
 def hot(
     handler: Any,
     *,
-    content_types: Iterable[bytes] = (b"",),
-    accepts: Iterable[bytes] | None = None,
+    content_types: Iterable[str] = ("",),
+    accepts: Mapping[str, str] | None = None,
     body_bytes_max: int = 0,
     large_bytes_max: int = 0,
     parameters: Iterable[str] = (),
@@ -73,8 +74,8 @@ def hot(
     """Let ``handler`` answer plain requests of the route. With ``accepts`` absent any Accept will do."""
     declaration = HotDeclaration(
         handler,
-        frozenset(content_types),
-        None if accepts is None else frozenset(accepts),
+        frozenset(name.encode() for name in content_types),
+        None if accepts is None else {wanted.encode(): answered for wanted, answered in accepts.items()},
         body_bytes_max,
         large_bytes_max,
         frozenset(parameters),

@@ -1,4 +1,4 @@
-"""Raw fetches of one partition, answered on the connection: as ``fetchRecords`` does, which stays the declaration.
+"""Raw fetches of one partition, answered on the connection: as ``fetchRecordBatches``, which stays the declaration.
 
 Thread: the event loop. What is in memory is read there; what may not be, in a thread of the readers.
 """
@@ -12,6 +12,7 @@ from app.fetch_headers import aborted_header, fetched_headers
 from app.fetch_range import ISOLATIONS, FetchRequest, range_of, read_slices
 from app.hot.request import HotRequest
 from app.http.hot import HotAnswer, make_head
+from app.media_types import OCTETS, RECORD_BATCHES
 from app.quotas.limits import QuotaKind
 from rollway.records.compiled import load
 from storage import batch_search
@@ -31,12 +32,14 @@ quick_answers = load("app.hot._quick_answers")
 CONTENT_BYTES_MAX = 16 * 1024
 """So much is quicker read and written than sent by the kernel from the file."""
 
-_MEDIA_TYPE = "application/vnd.kafka.record-batch.v2"
 _LIMITS = (
     b"log-start-offset: %d\r\nhigh-watermark: %d\r\nlast-stable-offset: %d\r\n"
     b"cache-control: no-store\r\nvary: Accept\r\n%b"
 )
-_RANGE = b"next-offset: %d\r\ncontent-length: %d\r\ncontent-type: application/vnd.kafka.record-batch.v2\r\n"
+_RANGES = {
+    media_type: b"next-offset: %%d\r\ncontent-length: %%d\r\ncontent-type: %b\r\n" % media_type.encode()
+    for media_type in (RECORD_BATCHES, OCTETS)
+}
 _Limits = tuple[Offset, Offset, Offset]
 _STATUS = make_head(200)
 _NONE_ABORTED = b"aborted-transactions: \r\n"
@@ -48,10 +51,11 @@ class _ShortWay:
     A connection keeps it for as long as it lives, so it holds no log and no snapshot: their files would stay open.
     """
 
-    __slots__ = ("head", "isolation", "limits", "max_bytes", "offset", "topic_id")
+    __slots__ = ("head", "isolation", "limits", "max_bytes", "offset", "range_format", "topic_id")
 
-    def __init__(self, topic: Topic, asked: Any, max_bytes: int) -> None:
+    def __init__(self, topic: Topic, asked: Any, max_bytes: int, range_format: bytes) -> None:
         self.topic_id = topic.topic_id
+        self.range_format = range_format
         self.isolation = ISOLATIONS[asked.isolation]
         self.max_bytes = max_bytes
         self.offset = asked.offset
@@ -78,7 +82,7 @@ def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[
     limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
     if limits != way.limits:
         way.limits, way.head = limits, _head_of(limits, isolation)
-    return _plain_answer(broker, way.head, data)
+    return _plain_answer(broker, way.head, way.range_format, data)
 
 
 def _find_short_way(broker: Broker, request: HotRequest, topic: Topic) -> None:
@@ -88,7 +92,7 @@ def _find_short_way(broker: Broker, request: HotRequest, topic: Topic) -> None:
         return
     max_bytes, isolation = min(asked.max_bytes, broker.settings.fetch_bytes_max), ISOLATIONS[asked.isolation]
     if isinstance(asked.offset, int):
-        target.memo = _ShortWay(topic, asked, max_bytes)
+        target.memo = _ShortWay(topic, asked, max_bytes, _RANGES[target.media_type])
     if quick_answers is not None and batch_search.search is not None and isolation is Isolation.HIGH_WATERMARK:
         quick = quick_answers.QuickFetch(
             broker,
@@ -99,7 +103,7 @@ def _find_short_way(broker: Broker, request: HotRequest, topic: Topic) -> None:
             max_bytes,
             CONTENT_BYTES_MAX,
             functools.partial(_head_of, isolation=isolation),
-            _RANGE,
+            _RANGES[target.media_type],
         )
         request.quick = quick.answer
 
@@ -111,8 +115,6 @@ def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, An
     if (
         place is None
         or asked.until is not None
-        or asked.magic is not None
-        or asked.hard_limit
         or (asked.wait_ms and asked.min_bytes > 1)
         or (broker.quotas.table.has_any and broker.quotas.table.find(QuotaKind.FETCH, *request.client) is not None)
     ):
@@ -142,9 +144,9 @@ def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, An
         if data is not None:
             _find_short_way(broker, request, topic)
             limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
-            return _plain_answer(broker, _head_of(limits, isolation), data)
+            return _plain_answer(broker, _head_of(limits, isolation), _RANGES[request.target.media_type], data)
     wanted = asked.request(broker.settings.fetch_bytes_max)
-    return _read_in_thread(broker, log, snapshot, asked, wanted, start)
+    return _read_in_thread(broker, log, snapshot, request, wanted, start)
 
 
 def _head_of(limits: _Limits, isolation: Isolation) -> bytes:
@@ -152,11 +154,11 @@ def _head_of(limits: _Limits, isolation: Isolation) -> bytes:
     return _STATUS + _LIMITS % (*limits, _NONE_ABORTED if isolation is Isolation.LAST_STABLE else b"")
 
 
-def _plain_answer(broker: Broker, begun: bytes, data: FetchData) -> HotAnswer:
+def _plain_answer(broker: Broker, begun: bytes, range_format: bytes, data: FetchData) -> HotAnswer:
     slices = data.slices
     content = b"" if not slices else slices[0].content if len(slices) == 1 else None
     size_bytes = data.size_bytes
-    head = begun + _RANGE % (data.next_offset, size_bytes)
+    head = begun + range_format % (data.next_offset, size_bytes)
     broker.fetching.count_fetched("raw", size_bytes)
     if content is not None:
         return HotAnswer(head, content)
@@ -168,20 +170,21 @@ async def _read_in_thread(
     broker: Broker,
     log: PartitionLog,
     snapshot: LogSnapshot,
-    asked: Any,
-    request: FetchRequest,
+    request: HotRequest,
+    asked_range: FetchRequest,
     start: Offset,
 ) -> HotAnswer:
-    wanted = range_of(snapshot, request, start)
-    data = await broker.read(functools.partial(read_slices, snapshot, wanted, request))
+    asked, media_type = request.target.parameters, request.target.media_type
+    wanted = range_of(snapshot, asked_range, start)
+    data = await broker.read(functools.partial(read_slices, snapshot, wanted, asked_range))
     size_bytes = data.size_bytes
-    form = f"{_MEDIA_TYPE};committed" if asked.isolation == "read_committed" else _MEDIA_TYPE
+    form = asked.form(media_type).tag(asked.isolation)
     headers = [
         *fetched_headers(
             log, snapshot, wanted, data.next_offset, asked, form, aborted_header(data), is_exact=True
         ).items(),
         ("content-length", str(size_bytes)),
-        ("content-type", _MEDIA_TYPE),
+        ("content-type", media_type),
     ]
     broker.fetching.count_fetched("raw", size_bytes)
     return HotAnswer(make_head(200, headers), b"", data.slices)

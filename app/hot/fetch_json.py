@@ -14,6 +14,7 @@ from app.hot.request import HotRequest
 from app.http.hot import HotAnswer, make_head
 from app.http.problems import Problem
 from app.http.response_cycle import TLS_PIECE_BYTES
+from app.media_types import JSON, NDJSON
 from app.quotas.limits import QuotaKind
 from app.record_texts import IN_LINES, IN_LIST, RecordText
 from app.translate import FetchDocument, encode_document, encode_lines
@@ -37,7 +38,6 @@ _LIMITS = DecodingLimits(TEXT_BYTES_MAX, TEXT_BYTES_MAX, TEXT_BYTES_MAX, TEXT_BY
 # Under TLS the transport takes whatever it is given and counts none of it.
 _TLS_LIMITS = DecodingLimits(TLS_PIECE_BYTES, TLS_PIECE_BYTES, TLS_PIECE_BYTES, TLS_PIECE_BYTES, is_large=False)
 
-_NDJSON = b"application/x-ndjson"
 _IDENTITY = (b"", b"identity")
 _STATUS = make_head(200)
 _HEAD = (
@@ -49,7 +49,7 @@ _HEAD = (
 def fetch_json(broker: Broker, request: HotRequest) -> HotAnswer | None:
     """Answer, or leave to the route what it alone can tell: errors, waits, quotas, closed ranges, times."""
     asked = request.target.parameters
-    is_lines = request.target.accept == _NDJSON
+    is_lines = request.target.media_type == NDJSON
     if not _is_simple(broker, request):
         return None
     try:
@@ -105,8 +105,6 @@ def _is_simple(broker: Broker, request: HotRequest) -> bool:
         asked.offset is not None
         and asked.until is None
         and asked.end_offset is None
-        and asked.magic is None
-        and not asked.hard_limit
         and asked.isolation == "read_uncommitted"
         and not (asked.wait_ms and asked.min_bytes > 1)
         and request.target.accept_encoding in _IDENTITY
@@ -134,5 +132,5 @@ def _answer(
     else:
         content = encode_document(FetchDocument(documents, next_offset, *ends, snapshot.log_end_offset))
     broker.fetching.count_fetched("ndjson" if is_lines else "json", len(content))
-    media_type = _NDJSON if is_lines else b"application/json"
-    return HotAnswer(_STATUS + _HEAD % (*ends, next_offset, len(content), media_type), content)
+    media_type = NDJSON if is_lines else JSON
+    return HotAnswer(_STATUS + _HEAD % (*ends, next_offset, len(content), media_type.encode()), content)

@@ -21,7 +21,7 @@ from app.partition_writer import STALL_SECONDS, PartitionWriter
 from app.pending_append import PendingAppend
 from app.produce_waiters import timed_out
 from app.producer_rights import require_producers
-from app.producing import ProduceResultDocument, produce, result_document
+from app.producing import ProduceResultDocument, count_records, placeless_result, produce, result_document
 from app.quotas.limits import QuotaKind
 from app.record_batches import needs_codec
 from app.translate import encode_document
@@ -45,11 +45,13 @@ _RESULT = (
     b'{"partition":%d,"base_offset":%d,"last_offset":%d,"record_count":%d,"log_append_time":%d,"log_start_offset":%d,'
     b'"durable_offset":%d,"duplicate":false,"throttle_time_ms":0}'
 )
+BODY_BYTES_MAX = 256 * 1024
+LARGE_BODY_BYTES_MAX = 64 * 1024 * 1024
+"""Larger bodies are collected and written beside the loop."""
 # Larger bodies are checked in a thread: this much takes some 0.2 ms.
 _LOOP_BYTES_MAX = 1280 * 1024
 # Of larger ones the write is most.
 _QUICK_BYTES_MAX = 256 * 1024
-_ACCEPTED = HotAnswer(make_head(202, [("Content-Length", "0")]), status=202)
 
 
 class _ShortWay:
@@ -69,7 +71,7 @@ class _ShortWay:
 
 
 def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
-    """As ``produceRecords`` for ``application/vnd.kafka.record-batch.v2``."""
+    """As ``produceRecordBatches``."""
     target, body = request.target, request.body
     way: _ShortWay | None = target.memo.way if target.memo is not None else None
     if way is None or broker.quotas.table.has_any or len(body) > _LOOP_BYTES_MAX:
@@ -213,7 +215,7 @@ def append_batches(
             count_when_written(broker, pending, is_dropped=True)
         else:
             broker.count_produced(pending.result, pending.size_bytes)
-        return _ACCEPTED
+        return _answer_with(placeless_result(log, count_records(batches), request.throttle_ms))
     if pending.error is not None:
         raise pending.error
     if pending.result is None or wants_fsync or options.lacks_copies(log, pending.result):
@@ -270,4 +272,4 @@ async def _produce_enlisted(
         document = await produce(broker, log, batches, options, owner)
     finally:
         request.throttle_ms = request_context.throttle_time_ms.get()
-    return _ACCEPTED if document is None else _answer_with(document)
+    return _answer_with(document)

@@ -176,6 +176,7 @@ class Tier:
         elif mark:
             return None
         groups = found.groupdict()
+        target.media_type = "" if route.accepts is None else route.accepts[head.accept]
         target.topic = groups.get("topic", b"").decode("ascii")
         target.partition = int(groups.get("partition", b"-1"))
         target.is_guarded = route.rights != ()

@@ -68,10 +68,10 @@ class ResolvedTarget:
     """What all requests with one ``RequestHead.key`` ask for: shared by them, on whichever connection they come.
 
     ``parameters`` is the model that the twin has validated; ``offset`` in it does not count for a request that has a
-    number. ``memo`` is the handler's, for what follows from the target alone; ``count`` counts an answer, with its
-    status and how many seconds it took. ``is_guarded`` says that who asks must be looked at. ``quick``, once there is
-    one, answers most of the requests; ``join`` does, too, or gives a ticket of ``_plain_requests.pyx``, whose answer
-    comes at the end of the turn of the loop.
+    number. ``media_type`` is that of the answer, where Accept decides it. ``memo`` is the handler's, for what follows
+    from the target alone; ``count`` counts an answer, with its status and how many seconds it took. ``is_guarded``
+    says that who asks must be looked at. ``quick``, once there is one, answers most of the requests; ``join`` does,
+    too, or gives a ticket of ``_plain_requests.pyx``, whose answer comes at the end of the turn of the loop.
     """
 
     __slots__ = (
@@ -82,6 +82,7 @@ class ResolvedTarget:
         "count",
         "is_guarded",
         "join",
+        "media_type",
         "memo",
         "parameters",
         "partition",
@@ -97,6 +98,7 @@ class ResolvedTarget:
         self.route = route
         self.body_bytes_max = route.body_bytes_max
         self.is_guarded = True
+        self.media_type = ""
         self.topic = ""
         self.partition = -1
         self.parameters: Any = None

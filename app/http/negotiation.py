@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from starlette.requests import Request
 
-from app.http.problems import Problem
+from app.http.problems import MEDIA_TYPE, Problem
 
 _ANY = "*/*"
 
@@ -15,7 +15,8 @@ def accept(request: Request, offered: Sequence[str]) -> str:
     """The media type of ``offered`` that the client likes best; among equals the one offered first.
 
     The most specific range of Accept decides for each type, q=0 refuses it, and without Accept anything will do
-    (RFC 9110, 12.5.1). Parameters other than q are not looked at.
+    (RFC 9110, 12.5.1). Parameters other than q are not looked at. An Accept that names problem documents alone says how
+    errors are read, and anything will do, too: clients made by openapi-generator send it where answers are bytes.
 
     Raises:
         Problem: 406, none of them.
@@ -24,6 +25,8 @@ def accept(request: Request, offered: Sequence[str]) -> str:
     if not header.strip():
         return offered[0]
     ranges = _ranges(header)
+    if ranges.keys() == {MEDIA_TYPE}:
+        return offered[0]
     best, best_quality = "", 0.0
     for media_type in offered:
         quality = _quality(media_type, ranges)
@@ -70,8 +73,8 @@ def _quality(media_type: str, ranges: dict[str, float]) -> float:
     return 0.0
 
 
-def content_type(request: Request, accepted: Sequence[str]) -> str:
-    """The media type of the body, one of ``accepted``.
+def content_type(request: Request, accepted: Sequence[str], *, absent: str | None = None) -> str:
+    """The media type of the body, one of ``accepted``, or ``absent`` if the request does not say it.
 
     A charset other than UTF-8 is refused with the type.
 
@@ -79,6 +82,8 @@ def content_type(request: Request, accepted: Sequence[str]) -> str:
         Problem: 415, another one, more than one, or none.
     """
     headers = request.headers.getlist("content-type")
+    if not headers and absent is not None:
+        return absent
     media_type, *parameters = (part.strip() for part in (headers[0] if len(headers) == 1 else "").split(";"))
     if media_type.lower() in accepted and all(_is_utf8(parameter) for parameter in parameters):
         return media_type.lower()

@@ -12,7 +12,7 @@ from app.access.operations import Operation, ResourceKind
 from app.answers import HeldResponse, request_body
 from app.broker import Broker
 from app.decoding import DecodingLimits
-from app.dependencies import JSON, BrokerOf, WorkOf, within_fetch_quota
+from app.dependencies import BrokerOf, WorkOf, within_fetch_quota
 from app.documented_problems import MULTI_FETCH, problems
 from app.fetch_headers import NO_STORE
 from app.http import request_context
@@ -21,19 +21,17 @@ from app.http.negotiation import accept, content_type
 from app.http.parking import until
 from app.http.problems import instance_of
 from app.http.zero_copy import SliceResponse
+from app.media_types import JSON
 from app.multi_fetch import ManyFetch, decode_answers
 from app.multi_fetch_answer import (
     ABORTED_COUNT_MAX,
-    ABORTED_TRANSACTIONS,
-    DIVERGING_EPOCHS,
-    FETCHED_PARTITIONS,
     encode_json,
     frame,
 )
 from app.multi_fetch_body import parse_multi_fetch
+from app.partition_fetch import DECODED_BYTES_MAX
 from app.paths import FETCH
 from app.quotas.throttling import Client
-from app.routes.fetch import DECODED_BYTES_MAX
 from app.work_rooms import TEXT_BYTES_MIN
 from schemas.errors import problem_example
 from schemas.multi_fetch import MultiFetch, MultiFetchResult
@@ -45,47 +43,7 @@ FRAMES = "application/vnd.rollway.multi-fetch"
 router = APIRouter(tags=["records"])
 
 
-def _text_header(description: str, example: str) -> dict[str, Any]:
-    return {"description": description, "schema": {"type": "string"}, "example": example}
-
-
-_HEADERS = {
-    "Cache-Control": {"description": "no-store.", "schema": {"type": "string"}},
-    "Fetch-Session-Id": {
-        "description": "Of frames: the session to go on with; 0: there is none.",
-        "schema": {"type": "integer", "minimum": 0},
-    },
-    "Throttle-Time-Ms": {"description": "Of frames.", "schema": {"type": "integer", "minimum": 0}},
-    FETCHED_PARTITIONS: _text_header(
-        "Of frames: for each, in order, topic (topic_id if the request has only that), partition, next offset, high "
-        "watermark, last stable offset and log start offset. At most 16 KiB: if there are more, those without records "
-        "are left out, then those at the end.",
-        "readings/0/3/3/3/0, readings/1/7/7/7/0",
-    ),
-    DIVERGING_EPOCHS: _text_header(
-        "Of frames: topic, partition, leader epoch and its end offset, where the client's log is not this one.",
-        "readings/0/3/41",
-    ),
-    ABORTED_TRANSACTIONS: _text_header(
-        "Of frames, with read_committed: topic, partition, producer id and first offset of each aborted transaction "
-        "whose records may be in the frame. It reaches to its producer's next control batch.",
-        "readings/0/4711/38",
-    ),
-}
-_FETCHED: dict[str, Any] = {
-    "headers": _HEADERS,
-    "content": {
-        FRAMES: {
-            "schema": {
-                "type": "string",
-                "format": "binary",
-                "description": "int32 length of all that follows, int16 error 0; then for each partition an int32 "
-                "length of what follows in the frame, its int16 error code, 0 without one, and whole record batches "
-                "as stored. Big-endian.",
-            }
-        }
-    },
-}
+_HEADERS = {"Cache-Control": {"description": "no-store.", "schema": {"type": "string"}}}
 _SOME_FAILED = {
     "session_id": 0,
     "throttle_time_ms": 0,
@@ -119,12 +77,12 @@ _SOME_FAILED = {
     summary="Fetch many partitions",
     response_model=MultiFetchResult,
     responses={
-        200: {"description": "The partitions, in the order they were read.", **_FETCHED},
+        200: {"description": "The partitions, in the order they were read.", "headers": _HEADERS},
         207: {
             "model": MultiFetchResult,
             "description": "Some partitions have an error instead of records.",
             "headers": _HEADERS,
-            "content": {JSON: {"example": _SOME_FAILED}, **_FETCHED["content"]},
+            "content": {JSON: {"example": _SOME_FAILED}},
         },
         **problems(*MULTI_FETCH),
     },

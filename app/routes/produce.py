@@ -13,14 +13,16 @@ from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind
 from app.answers import combined_problem, json_answer
 from app.broker import ProduceOptions
-from app.dependencies import JSON, BrokerOf, WorkOf, within_produce_quota
+from app.dependencies import BrokerOf, WorkOf, within_produce_quota
 from app.documented_problems import PRODUCE, TRANSACTION, problems
+from app.documented_records import REPLAYED
 from app.http import request_context
 from app.http.negotiation import content_type
 from app.http.problems import Problem, instance_of
 from app.idempotence import replay_headers
 from app.idempotence_headers import RequestKeyOf, no_transactional_id, refused_header
 from app.keyed_parts import keyed_parts
+from app.media_types import JSON
 from app.paths import PRODUCE as PRODUCE_PATH
 from app.produce_body import ProduceRequest
 from app.produce_dispatch import (
@@ -32,7 +34,7 @@ from app.produce_dispatch import (
     produce_parts_atomically,
     produce_parts_keyed,
 )
-from app.routes.records import REPLAYED, ProduceParameters, accepted, read_limited
+from app.produce_requests import TextProduceParameters, end_of_unacknowledged, read_limited
 from app.translate import TIME_ABSENT, encode_document
 from schemas.base import FlagParameter
 from schemas.produce import PartsProduceResult
@@ -40,7 +42,7 @@ from schemas.produce import PartsProduceResult
 router = APIRouter(tags=["records"])
 
 
-class PartsProduceParameters(ProduceParameters):
+class PartsProduceParameters(TextProduceParameters):
     """The query of a produce request to many partitions."""
 
     atomic: Annotated[
@@ -83,9 +85,6 @@ _BODY: dict[str, Any] = {
     response_model=PartsProduceResult,
     responses={
         200: {"description": "Every part of the request was appended.", "headers": REPLAYED},
-        202: {
-            "description": "Accepted, with acks=0; no result. With Connection: close when a part has failed already."
-        },
         207: {"model": PartsProduceResult, "description": "Some parts failed; each has a result or an error."},
         **problems(*PRODUCE, *TRANSACTION, TRANSACTION_ABORTED),
     },
@@ -136,16 +135,15 @@ async def produce(
         failures.sort(key=lambda problem: problem is not None and problem.code == TRANSACTION_ABORTED)
     if outcomes and None not in failures:
         raise combined_problem(failures, [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes])
-    if options.acks == "0":
-        return accepted(failures)
     document = PartsProduceDocument(
         [outcome.document(instance) for outcome in outcomes], request_context.throttle_time_ms.get()
     )
-    headers = None if key is None else _replay_headers(outcomes)
+    headers = {} if key is None else _replay_headers(outcomes)
+    headers |= end_of_unacknowledged(options, failures)
     return json_answer(encode_document(document), status=207 if any(failures) else 200, headers=headers)
 
 
-def _replay_headers(outcomes: Sequence[PartOutcome]) -> dict[str, str] | None:
+def _replay_headers(outcomes: Sequence[PartOutcome]) -> dict[str, str]:
     """As ``replay_headers``; parts without records do not count, as nothing is ever done for them."""
     results = [outcome.result for outcome in outcomes if outcome.result is None or outcome.result.record_count]
     return replay_headers(results)

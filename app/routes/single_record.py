@@ -11,7 +11,7 @@ from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
 from app.answers import HeldResponse
 from app.broker import Broker
-from app.dependencies import JSON, BrokerOf, LogOf, OffsetInPath, within_fetch_quota
+from app.dependencies import BrokerOf, LogOf, OffsetInPath, within_fetch_quota
 from app.documented_problems import READ, problems
 from app.fetch_headers import IMMUTABLE, NO_STORE, is_durable
 from app.fetch_range import ISOLATIONS, read_record, read_value
@@ -19,10 +19,11 @@ from app.http import request_context
 from app.http.byte_budget import Hold
 from app.http.methods import sends_body
 from app.http.problems import Problem
+from app.media_types import JSON
+from app.partition_fetch import is_match
 from app.paths import RECORD, RECORD_VALUE
 from app.quotas.limits import QuotaKind
 from app.quotas.throttling import Client
-from app.routes.fetch import is_match
 from app.value_range import requested_range
 from app.work_rooms import TEXT_BYTES_MIN
 from schemas.offsets import Isolation

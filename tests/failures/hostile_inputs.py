@@ -77,6 +77,7 @@ FETCHES: list[tuple[str, str, dict[str, str]]] = [
     # Without an encoding the hot tier is asked first.
     ("json", "records?offset=0", {"Accept-Encoding": "identity"}),
     ("ndjson", "records?offset=0", {"Accept": NDJSON, "Accept-Encoding": "identity"}),
+    ("lines", "record-lines?offset=0", {"Accept-Encoding": "identity"}),
     ("base64", "records?offset=0&encoding=base64", {}),
     ("as-json", "records?offset=0&encoding=json", {}),
     ("gzip", "records?offset=0", {"Accept-Encoding": "gzip"}),
@@ -181,6 +182,13 @@ BODIES = [
         "line",
         "POST",
         f"{_RECORDS}?encoding=json",
+        lambda: b'{"value":[' + b"[]," * 600_000 + b"[]]}\n",
+        headers={"Content-Type": NDJSON},
+    ),
+    Body(
+        "own-line",
+        "POST",
+        f"{_TOPIC}/record-lines?encoding=json",
         lambda: b'{"value":[' + b"[]," * 600_000 + b"[]]}\n",
         headers={"Content-Type": NDJSON},
     ),

@@ -37,8 +37,10 @@ def answer_to(server: ThreadedServer, head: list[str], body: bytes = b"") -> tup
 @over(OPERATIONS)
 def test_every_route_answers(server: ThreadedServer, method: str, path: str, operation: dict[str, Any]) -> None:
     query = str(httpx.QueryParams(required(operation)))
-    content = json.dumps(body_of(operation).get("json", {})).encode() if "requestBody" in operation else b""
-    length = [f"Content-Type: {JSON}", f"Content-Length: {len(content)}"] if content else []
+    body = body_of(operation)
+    content = body.get("content") or (json.dumps(body.get("json", {})).encode() if "requestBody" in operation else b"")
+    media_type = body.get("headers", {}).get("Content-Type", JSON)
+    length = [f"Content-Type: {media_type}", f"Content-Length: {len(content)}"] if content else []
     target = filled(path) + (f"?{query}" if query else "")
     status, _ = answer_to(server, [f"{method} {target} HTTP/1.1", *length], content)
     assert status < 500
@@ -50,7 +52,7 @@ def framed(is_chunked: bool, body: bytes) -> tuple[str, bytes]:
     return f"Content-Length: {len(body)}", body
 
 
-@pytest.mark.parametrize("place", ["partitions/0/records", "records"])
+@pytest.mark.parametrize("place", ["partitions/0/records", "records", "partitions/0/record-lines", "record-lines"])
 @pytest.mark.parametrize("is_chunked", [False, True], ids=["sized", "chunked"])
 @pytest.mark.parametrize("more", [[], ["Expect: 100-continue"]], ids=["", "expects 100"])
 def test_a_stream_of_lines_is_stored_and_answered_to_its_end(

@@ -12,7 +12,7 @@ from typing import Any
 
 import app.fetch_range
 import app.fetching
-import app.routes.fetch
+import app.partition_fetch
 import storage.producer_state
 from app.cli import main
 from storage.append_request import AppendRequest, AppendResult
@@ -124,7 +124,7 @@ def a_fetch_goes_on_one_too_far() -> None:
 
     _patch(app.fetch_range, "read_records", make)
 
-    app.routes.fetch.read_records = app.fetch_range.read_records
+    app.partition_fetch.read_records = app.fetch_range.read_records
 
 
 @defect("nonmonotonic poll")
@@ -138,7 +138,7 @@ def a_fetch_begins_with_its_batch() -> None:
 
     _patch(app.fetch_range, "read_records", make)
 
-    app.routes.fetch.read_records = app.fetch_range.read_records
+    app.partition_fetch.read_records = app.fetch_range.read_records
 
 
 @defect("stale read")

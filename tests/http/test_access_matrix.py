@@ -21,6 +21,7 @@ from app.cli.offline_access import open_registry
 from app.openapi import PATH
 from tests.access import JwtIssuer, bearer
 from tests.servers import ThreadedServer, http_client
+from tests.writers import record_batch
 
 DOCUMENT = json.loads(PATH.read_text())
 OPERATIONS = {
@@ -28,6 +29,8 @@ OPERATIONS = {
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
 }
+# The service has it, and the document does not.
+OPERATIONS["headRecords"] = ("HEAD", OPERATIONS["fetchRecords"][1])
 TOPIC, LOADER, READERS = "orders", "loader", "readers"
 
 T, C, X, G = "topic", "cluster", "transactional_id", "group"
@@ -50,6 +53,11 @@ NEEDS: dict[str, Any] = {
     "produceRecordsToTopic": [(T, "WRITE")],
     "fetchRecords": [(T, "READ")],
     "headRecords": [(T, "READ")],
+    "produceRecordBatches": [(T, "WRITE")],
+    "fetchRecordBatches": [(T, "READ")],
+    "produceRecordLines": [(T, "WRITE")],
+    "produceRecordLinesToTopic": [(T, "WRITE")],
+    "fetchRecordLines": [(T, "READ")],
     "getRecord": [(T, "READ")],
     "getRecordValue": [(T, "READ")],
     "produce": [(T, "WRITE")],
@@ -117,9 +125,17 @@ BODIES: dict[str, Any] = {
     "addAcls": {"acls": []},
     "createToken": {"grants": []},
 }
+CONTENTS: dict[str, tuple[str, bytes]] = {
+    "produceRecordBatches": ("application/octet-stream", record_batch(b"v")),
+    "produceRecordLines": ("application/x-ndjson", b'{"value":"v"}\n'),
+    "produceRecordLinesToTopic": ("application/x-ndjson", b'{"value":"v"}\n'),
+}
+"""Bodies that are not JSON."""
 QUERIES: dict[str, dict[str, str]] = {
     "fetchRecords": {"offset": "0"},
     "headRecords": {"offset": "0"},
+    "fetchRecordBatches": {"offset": "0"},
+    "fetchRecordLines": {"offset": "0"},
     "getOffset": {"timestamp": "earliest"},
     "setQuota": {"user": "User:nobody"},
     "deleteQuota": {"user": "User:nobody"},
@@ -339,7 +355,10 @@ def test_every_caller_gets_what_the_table_says(stand: Stand, operation: str) -> 
     with http_client(stand.url) as client:
         for caller in stand.callers:
             headers = {} if caller.credential is None else bearer(caller.credential)
-            body = {"json": BODIES[operation]} if operation in BODIES else {}
+            body: dict[str, Any] = {"json": BODIES[operation]} if operation in BODIES else {}
+            if operation in CONTENTS:
+                media_type, body["content"] = CONTENTS[operation]
+                headers["Content-Type"] = media_type
             answer = client.request(method, place, params=QUERIES.get(operation), headers=headers, **body)
             if operation == "deleteTopic" and answer.status_code == 204:
                 make_topic(stand.url, stand.super_key)

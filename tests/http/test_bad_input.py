@@ -20,6 +20,7 @@ from tests.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 NDJSON = "application/x-ndjson"
+OCTETS = "application/octet-stream"
 JSON = "application/json"
 PARTITION = "/v1/topics/t/partitions/0"
 
@@ -116,9 +117,15 @@ WRONG_NUMBERS = ["-1", "99999999999999999999", "1e3", "0x10", "1.5", "NaN", "%00
 def requests() -> Iterator[Bad]:
     for name, content, status, code in WRONG_BATCHES:
         yield Bad(f"raw: {name}", status, code, "POST", f"{PARTITION}/records", content, RAW)
+        yield Bad(f"batches: {name}", status, code, "POST", f"{PARTITION}/record-batches", content, OCTETS)
     for name, content, status, code in WRONG_JSON:
         yield Bad(f"json: {name}", status, code, "POST", f"{PARTITION}/records", content)
         yield Bad(f"topic json: {name}", status, code, "POST", "/v1/topics/t/records", content)
+    for path in (f"{PARTITION}/record-lines", "/v1/topics/t/record-lines"):
+        yield Bad(f"{path}: wrong type", 422, "invalid_request", "POST", path, b'{"value":1}\n', NDJSON)
+        yield Bad(f"{path}: no JSON", 400, "malformed_body", "POST", path, b"{\n", NDJSON)
+        yield Bad(f"{path}: a list", 415, "unsupported_media_type", "POST", path, json_records({"value": "a"}))
+    yield Bad("batches: JSON", 415, "unsupported_media_type", "POST", f"{PARTITION}/record-batches", b"{}")
     yield Bad("ndjson: wrong type", 422, "invalid_request", "POST", f"{PARTITION}/records", b'{"value":1}\n', NDJSON)
     yield Bad("ndjson: no JSON", 400, "malformed_body", "POST", f"{PARTITION}/records", b"{\n", NDJSON)
     yield Bad("media type", 415, "unsupported_media_type", "POST", f"{PARTITION}/records", b"<a/>", "text/xml")
@@ -142,9 +149,11 @@ def wrong_names() -> Iterator[Bad]:
             ("GET", f"/v1/topics/{escaped}"),
             ("DELETE", f"/v1/topics/{escaped}"),
             ("POST", f"/v1/topics/{escaped}/partitions/0/records"),
+            ("POST", f"/v1/topics/{escaped}/partitions/0/record-batches"),
+            ("POST", f"/v1/topics/{escaped}/record-lines"),
         ):
             body = json_records({"value": "a"}) if method == "POST" else b"{}" if method == "PUT" else b""
-            yield Bad(f"name {name}: {method}", 422, "invalid_topic", method, path, body)
+            yield Bad(f"name {name}: {method} {path.rpartition('/')[2]}", 422, "invalid_topic", method, path, body)
     yield Bad("name with slash", 404, "not_found", "PUT", "/v1/topics/a/b", b"{}")
     yield Bad("name with escaped slash", 404, "not_found", "PUT", "/v1/topics/a%2fb", b"{}")
     yield Bad("internal topic", 422, "invalid_topic", "PUT", "/v1/topics/__consumer_offsets", b"{}")
@@ -166,6 +175,10 @@ def wrong_numbers() -> Iterator[Bad]:
             "GET",
             f"{PARTITION}/records?offset={number.replace(';', '%3B')}",
         )
+        escaped = number.replace(";", "%3B")
+        for place in ("record-batches", "record-lines"):
+            path = f"{PARTITION}/{place}?offset={escaped}"
+            yield Bad(f"{place}: offset {number}", 422, "invalid_request", "GET", path)
         yield Bad(f"record {number}", 422, "invalid_request", "GET", f"{PARTITION}/records/{number}")
         yield Bad(
             f"max_bytes {number}", 422, "invalid_request", "GET", f"{PARTITION}/records?offset=0&max_bytes={number}"

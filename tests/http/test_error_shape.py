@@ -12,12 +12,19 @@ import pytest
 from app.http.problems import documented_problems
 from app.openapi import PATH
 from schemas.errors import Problem
+from tests.writers import record_batch
 
 DOCUMENT = json.loads(PATH.read_text())
 OPERATIONS = [
     (method.upper(), path, operation)
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
+]
+# The service has it, and the document does not.
+OPERATIONS += [
+    ("HEAD", path, {**operation, "operationId": "headRecords"})
+    for method, path, operation in OPERATIONS
+    if operation["operationId"] == "fetchRecords"
 ]
 IN_TOPICS = [entry for entry in OPERATIONS if "{topic}" in entry[1]]
 IN_TOPICS_THAT_EXIST = [entry for entry in IN_TOPICS if entry[2]["operationId"] != "ensureTopic"]
@@ -143,22 +150,30 @@ def test_wrong_bodies_are_refused(
 ) -> None:
     place = filled(path, topic.rpartition("/")[2])
     for content, media_type, status in [
-        (b"{", "application/json", 400),
-        (b"\xff", "application/json", 400),
-        (b'"text"', "application/json", 422),
-        (b'{"surprise":1}', "application/json", 422),
+        *wrong_json(operation),
         (b"a,b", "text/csv", 415),
     ]:
         answer = client.request(method, place, content=content, headers={"Content-Type": media_type})
         assert answer.status_code == status, answer.text
         check_shape(answer, operation)
-    headers = {"Content-Type": "application/json", "Content-Encoding": "br"}
+    (media_type,) = operation["requestBody"]["content"]
+    headers = {"Content-Type": media_type, "Content-Encoding": "br"}
     unknown = client.request(method, place, content=b"{}", headers=headers)
     assert check_shape(unknown, operation).code == "unsupported_content_encoding"
-    large = client.request(
-        method, place, content=b"x" * (40 * 1024 * 1024), headers={"Content-Type": "application/json"}
-    )
+    large = client.request(method, place, content=b"x" * (40 * 1024 * 1024), headers={"Content-Type": media_type})
     assert check_shape(large, operation).code == "request_too_large"
+
+
+def wrong_json(operation: dict[str, Any]) -> list[tuple[bytes, str, int]]:
+    """JSON that is wrong where JSON is taken, and where lines of it are; and right, where it is not."""
+    content = operation["requestBody"]["content"]
+    wrong = [(b"{", 400), (b"\xff", 400), (b'"text"', 422), (b'{"surprise":1}', 422)]
+    if "application/octet-stream" in content:
+        return [(b"{", "application/octet-stream", 400), (b'{"records":[]}', "application/json", 415)]
+    lines = [(body, "application/x-ndjson", status) for body, status in wrong]
+    if "application/x-ndjson" in content:
+        return [*lines, (b'{"value":"a"}', "application/json", 415)]
+    return [(body, "application/json", status) for body, status in wrong]
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/topics/", "/v1/topics/a/b", "/v2/topics", "/docs/x", "/%ff"])
@@ -168,14 +183,19 @@ def test_an_unknown_route_is_404(client: httpx.Client, path: str) -> None:
 
 def required(operation: dict[str, Any]) -> dict[str, str]:
     """Parameters without which the route does not get as far as the topic."""
-    if operation["operationId"] in ("fetchRecords", "headRecords"):
+    if operation["operationId"] in ("fetchRecords", "headRecords", "fetchRecordBatches", "fetchRecordLines"):
         return {"offset": "0"}
     return {"timestamp": "earliest"} if operation["operationId"] == "getOffset" else {}
 
 
 def body_of(operation: dict[str, Any]) -> dict[str, Any]:
-    content = operation.get("requestBody", {}).get("content", {})
-    return {"json": content["application/json"]["example"]} if content else {}
+    for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
+        if media_type == "application/json":
+            return {"json": content["example"]}
+        # Batches cannot be shown in the document.
+        body = content.get("example", "").encode() or record_batch(b"a")
+        return {"content": body, "headers": {"Content-Type": media_type}}
+    return {}
 
 
 def examples() -> Iterator[tuple[str, dict[str, Any]]]:

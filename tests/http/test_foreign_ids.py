@@ -90,7 +90,7 @@ def test_without_authentication_every_id_is_everybodys(tmp_path: Path) -> None:
                 topic = f"open-{producer_id}-{name.replace(' ', '-')}"
                 assert client.put(f"/v1/topics/{topic}", json=foreign_ids.TOPIC).status_code == 201
                 answer = write(client, topic, Given(producer_id))
-                assert answer.status_code in (200, 202), (name, answer.text)
+                assert answer.status_code == 200, (name, answer.text)
         assert not (tmp_path / "data" / "rollway" / "producer-owners").exists()
 
 
@@ -118,7 +118,7 @@ def _as_before(broker: Broker, access: Any, batches: Any, named: str | None = No
 
 
 def test_the_check_finds_ids_that_nobody_looks_at(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.routes.records.require_producers", _as_before)
+    monkeypatch.setattr("app.produce_requests.require_producers", _as_before)
     monkeypatch.setattr("app.hot.produce.require_producers", _as_before)
     monkeypatch.setattr("app.produce_dispatch.check_producers", _as_before)
     found = "\n".join(faults_of_producer_ids(stand))
@@ -126,7 +126,7 @@ def test_the_check_finds_ids_that_nobody_looks_at(stand: Stand, monkeypatch: pyt
         assert f"a batch, {kind}, of another: 200" in found
     assert "a part of batches, a transactional producer, of another: 200" in found
     assert "a batch, an id never given: 200" in found
-    monkeypatch.setattr("app.routes.records.require_producer", lambda *_: None)
+    monkeypatch.setattr("app.produce_requests.require_producer", lambda *_: None)
     assert "a stream of lines, a producer, of another: 200" in "\n".join(faults_of_producer_ids(stand, ["a producer"]))
 
 

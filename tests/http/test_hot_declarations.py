@@ -12,14 +12,14 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from app import compression, dependencies, idempotence_headers
+from app import compression, dependencies, idempotence_headers, partition_fetch, produce_requests
 from app.access import authentication
 from app.hot import declarations
 from app.hot.declarations import declarations_of
 from app.hot.tier import Tier
 from app.http import allowed_hosts, body, connection_limits, negotiation, request_context
 from app.main import ROUTERS
-from app.routes import fetch, records, single_record
+from app.routes import fetch, record_batches, record_lines, records, single_record
 from tests.http.test_hot_twin import RAW, Pair, comparable, fetch_case, pair
 
 __all__ = ["pair"]
@@ -39,7 +39,8 @@ _READERS = (
         fetch,
         idempotence_headers,
     ),
-    *(negotiation, records, request_context, single_record),
+    *(negotiation, partition_fetch, produce_requests, record_batches, record_lines, records, request_context),
+    single_record,
 )
 
 
@@ -106,7 +107,8 @@ def _declared_parameters(route: APIRoute) -> set[str]:
 
 def test_handlers_know_only_parameters_that_their_route_declares() -> None:
     routes = _hot_routes()
-    assert {"fetchRecords", "produceRecords"} <= {route.operation_id for route in routes}
+    wanted = {"fetchRecords", "produceRecords", "fetchRecordBatches", "produceRecordBatches", "fetchRecordLines"}
+    assert wanted <= {route.operation_id for route in routes}
     for route in routes:
         for declared in declarations_of(route.endpoint):
             assert declared.parameters <= _declared_parameters(route), route.operation_id
@@ -117,8 +119,9 @@ def test_handlers_know_only_parameters_that_their_route_declares() -> None:
     ["timestamp=5", "tail=1", "until=9999999999999&offset=0", "hard_limit=false&offset=0", "offset=0&tomorrow=1"],
 )
 def test_a_parameter_that_no_handler_knows_is_the_routes(pair: Pair, query: str) -> None:
-    for accept in ("application/json", RAW):
-        request = fetch_case("", f"?{query}", accept).encode()
+    places = [("records", "application/json"), ("records", RAW), ("record-batches", RAW), ("record-lines", "*/*")]
+    for place, accept in places:
+        request = fetch_case("", f"?{query}", accept, place=place).encode()
         before = pair.hot.hot_count
         for _ in range(3):
             hot, twin = pair.ask(request)
@@ -126,7 +129,7 @@ def test_a_parameter_that_no_handler_knows_is_the_routes(pair: Pair, query: str)
         assert pair.hot.hot_count == before
 
 
-class _Tomorrow(fetch.FetchParameters):
+class _Tomorrow(partition_fetch.AnyFetchParameters):
     """As if a parameter were added to the route and to nothing else."""
 
     newest: int = 0

@@ -25,6 +25,10 @@ from tests.servers import ThreadedServer, http_client
 RAW = "application/vnd.kafka.record-batch.v2"
 TOPIC = "/v1/topics/hot"
 PATH = f"{TOPIC}/partitions/0/records"
+BATCHES = f"{TOPIC}/partitions/0/record-batches"
+OCTETS = "application/octet-stream"
+FORMS = pytest.mark.parametrize(("path", "accept"), [(PATH, RAW), (BATCHES, RAW), (BATCHES, OCTETS), (BATCHES, "*/*")])
+"""Where record batches are read, and what for."""
 SIZES = [100, 700, 9000, 30_000, 400, 200_000, 90, 5000]
 END = len(SIZES)
 # Makes no difference to the route, but the request is not plain any more.
@@ -50,8 +54,8 @@ def connect(server: ThreadedServer, **options: int) -> Connection:
     return Connection(int(server.url.rpartition(":")[2]), **options)
 
 
-def ask(connection: Connection, query: str, more: str = "", path: str = PATH) -> Answer:
-    connection.send(f"GET {path}?{query} HTTP/1.1\r\nHost: a\r\nAccept: {RAW}\r\n{more}\r\n".encode())
+def ask(connection: Connection, query: str, more: str = "", path: str = PATH, accept: str = RAW) -> Answer:
+    connection.send(f"GET {path}?{query} HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\n{more}\r\n".encode())
     return connection.read_answer()
 
 
@@ -81,12 +85,15 @@ QUERIES = [
 ]
 
 
+@FORMS
 @pytest.mark.parametrize("query", QUERIES)
-def test_plain_requests_are_answered_as_the_route_answers(server: ThreadedServer, query: str) -> None:
+def test_plain_requests_are_answered_as_the_route_answers(
+    server: ThreadedServer, query: str, path: str, accept: str
+) -> None:
     with connect(server) as connection:
-        twin = ask(connection, query, NOT_PLAIN)
+        twin = ask(connection, query, NOT_PLAIN, path, accept)
         for _ in range(3):
-            answer = ask(connection, query)
+            answer = ask(connection, query, "", path, accept)
             for headers in (twin.headers, answer.headers):
                 headers.pop("date", None)
                 headers.pop("x-request-id", None)
@@ -103,17 +110,19 @@ def test_what_does_not_exist_is_told_by_the_route(server: ThreadedServer, path: 
         assert [answer.status for answer in answers] == [404, 404]
 
 
-def test_they_are_answered_on_the_connection(server: ThreadedServer) -> None:
+@FORMS
+def test_they_are_answered_on_the_connection(server: ThreadedServer, path: str, accept: str) -> None:
     with connect(server) as connection:
-        ask(connection, "offset=0&max_bytes=50000", NOT_PLAIN)
+        ask(connection, "offset=0&max_bytes=50000", NOT_PLAIN, path, accept)
         before = server.hot_count
         offset = 0
         while offset < END:
-            answer = ask(connection, f"offset={offset}&max_bytes=50000")
+            answer = ask(connection, f"offset={offset}&max_bytes=50000", "", path, accept)
             assert answer.status == 200
+            assert answer.headers["content-type"] == (OCTETS if accept == "*/*" else accept)
             offset = int(answer.headers["next-offset"])
         # Open ranges, closed ones, and nothing there.
-        assert ask(connection, f"offset={END}&max_bytes=50000").body == b""
+        assert ask(connection, f"offset={END}&max_bytes=50000", "", path, accept).body == b""
         assert server.hot_count >= before + 4
 
 

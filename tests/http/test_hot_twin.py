@@ -23,6 +23,8 @@ from tests.servers import ThreadedServer, http_client
 from tests.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
+OCTETS = "application/octet-stream"
+PROBLEM = "application/problem+json"
 HAS_PARSER = plain_heads is not None
 """Without the parser of plain heads the application answers everything."""
 BATCH = record_batch(b"one", b"two")
@@ -54,9 +56,10 @@ class Case(NamedTuple):
     media_type: str = RAW
     partition: str = "0"
     method: str = "POST"
+    place: str = "records"
 
     def encode(self) -> bytes:
-        path = f"/v1/topics/{self.topic}/partitions/{self.partition}/records"
+        path = f"/v1/topics/{self.topic}/partitions/{self.partition}/{self.place}"
         lines = [f"{self.method} {path}{self.query} HTTP/1.1", "Host: a"]
         if self.media_type:
             lines.append(f"Content-Type: {self.media_type}")
@@ -70,16 +73,51 @@ def _json(name: str, *rows: dict[str, Any], is_hot: bool = True, **fields: str) 
 
 
 def fetch_case(name: str, query: str, accept: str = "*/*", *, is_hot: bool | None = None, **fields: Any) -> Case:
-    headers = (("Accept", accept), *fields.pop("headers", ()))
+    headers = (*((("Accept", accept),) if accept else ()), *fields.pop("headers", ()))
     topic = fields.pop("topic", "fetched")
     return Case(name, is_hot, topic, query, b"", headers, media_type="", method="GET", **fields)
 
 
-def _fetches(name: str, accept: str) -> list[Case]:
+def _fetches(name: str, accept: str, place: str = "records") -> list[Case]:
     """Whole logs and parts of them, batches cut at both ends, and ends of logs."""
     places = ["0", "1", "5", "earliest", "latest", "5&max_records=1", "0&max_records=61", "2&max_bytes=1"]
     places += ["0&max_bytes=300", "0&max_records=1000000", "5&wait_ms=1000", "3&on_truncated=earliest"]
-    return [fetch_case(f"{name}fetch from {place}", f"?offset={place}", accept) for place in places]
+    return [fetch_case(f"{name}fetch from {start}", f"?offset={start}", accept, place=place) for start in places]
+
+
+def _by_paths_of_their_own(cases: list[Case]) -> Iterator[Case]:
+    """What is sent to ``records`` as record batches, to the path that has nothing else; and both ways out."""
+    for case in cases:
+        if case.media_type.startswith(RAW) or case.media_type == "text/plain":
+            yield case._replace(name=f"record-batches, {case.name}", place="record-batches")
+    for media_type in (OCTETS, ""):
+        name = f"record-batches, {media_type or 'no media type'}"
+        yield Case(name, True, media_type=media_type, place="record-batches")
+        yield Case(
+            f"{name}, large",
+            True,
+            body=record_batch(b"x" * 300_000),
+            media_type=media_type,
+            place="record-batches",
+        )
+        yield Case(f"{name}, garbage", False, body=b"rubbish", media_type=media_type, place="record-batches")
+    yield Case("record-batches, encoding", False, query="?encoding=utf8", place="record-batches")
+    yield Case("octets to records", False, media_type=OCTETS)
+    yield _json("JSON to record-batches", {"value": "v"}, is_hot=False)._replace(place="record-batches")
+    yield Case("lines", False, body=b'{"value":"a"}\n', media_type="application/x-ndjson", place="record-lines")
+    yield Case("batches to lines", False, place="record-lines")
+    for accept in ("", "*/*", OCTETS, RAW, PROBLEM, f"{OCTETS},{PROBLEM}"):
+        yield from _fetches(f"batches {accept}, ", accept, "record-batches")
+    for query in ("0&end_offset=3", "0&end_offset=9999", "1&isolation=read_committed", "0&encoding=utf8", "0&magic=1"):
+        yield fetch_case(f"batches, {query}", f"?offset={query}", OCTETS, place="record-batches")
+        yield fetch_case(f"batches by their name, {query}", f"?offset={query}", RAW, place="record-batches")
+    for accept in ("text/html", "application/json", f"{OCTETS}, {PROBLEM}", f"{RAW};q=0.5, */*;q=0.1"):
+        yield fetch_case(f"batches as {accept}", "?offset=0", accept, place="record-batches", is_hot=False)
+    for accept in ("", "*/*", "application/x-ndjson", f"application/x-ndjson,{PROBLEM}"):
+        yield from _fetches(f"lines {accept}, ", accept, "record-lines")
+    yield fetch_case("lines, base64", "?offset=0&max_records=3&encoding=base64", place="record-lines")
+    yield fetch_case("lines as JSON", "?offset=0", "application/json", place="record-lines", is_hot=False)
+    yield fetch_case("records as problems", "?offset=0", PROBLEM, is_hot=False)
 
 
 PRODUCER = batch_of("p", producer_id=7, producer_epoch=0, base_sequence=0)
@@ -173,6 +211,7 @@ CASES = [
     Case("GET with a body", False, method="GET"),
     Case("a method nobody has", False, method="PATCH"),
 ]  # fmt: skip
+CASES += list(_by_paths_of_their_own(CASES))
 
 
 def _topics(client: httpx.Client) -> None:

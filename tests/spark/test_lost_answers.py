@@ -68,7 +68,7 @@ def test_batches_are_sent_again_and_are_there_once(client: RollwayClient, topic:
 
     def is_lost(path: str) -> bool:
         paths.append(path)
-        return path.endswith("/records") and len(paths) % 2 == 0
+        return path.endswith("/record-batches") and len(paths) % 2 == 0
 
     with losing_answers(client.settings.url, is_lost) as url:
         options = WriteOptions.parse({"url": url, "topic": topic, "batchBytes": "5kb", "retryBackoffMs": "1"})
@@ -97,7 +97,7 @@ def test_a_load_whose_job_another_write_committed_is_a_failure(
     job = client.begin_job(topic, 1, mode="transactional", timeout_ms=600_000)
 
     def other_commits(path: str) -> bool:
-        if path.endswith("/records"):
+        if path.endswith("/record-batches"):
             client.commit_job(job.job_id, [])
         return False
 

@@ -214,7 +214,7 @@ class LossyProxy:
 
     def _note(self, method: str, target: str, body: bytes) -> tuple[Passing, Fault, Trap | None]:
         path = target.partition("?")[0]
-        has_batch = path_ends("/records")(Passing(0, method, path)) and len(body) >= _BATCH.size
+        has_batch = path_ends("/record-batches")(Passing(0, method, path)) and len(body) >= _BATCH.size
         with self._lock:
             passing = Passing(len(self.passed) + 1, method, path, *(_BATCH.unpack_from(body) if has_batch else ()))
             self.passed.append(passing)

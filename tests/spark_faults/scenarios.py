@@ -220,7 +220,7 @@ def a_zombie_writes(stand: Stand) -> None:
     late = stand.source.randint(4, REQUESTS // 2)
 
     def is_late_write(passing: Passing) -> bool:
-        return passing.number >= late and path_ends("/records")(passing)
+        return passing.number >= late and path_ends("/record-batches")(passing)
 
     trap = stand.proxy.set_trap(Trap(is_late_write, outlive_the_job))
     succeed(load(stand, options(stand, topic, application)))

@@ -30,7 +30,7 @@ class _Finish:
         """Rows that the service has acknowledged, by producer."""
 
     def __call__(self, passing: Passing, status: int) -> None:
-        if status != 200 or not path_ends("/records")(passing):
+        if status != 200 or not path_ends("/record-batches")(passing):
             return
         with self._lock:
             self.rows[passing.producer_id] += passing.rows

@@ -50,6 +50,14 @@ def test_several_headers_are_one() -> None:
     assert accept(make_request("other"), OFFERED) == JSON
 
 
+@pytest.mark.parametrize("header", ["application/problem+json", "application/problem+json;q=0.5"])
+def test_a_form_of_errors_says_nothing_of_answers(header: str) -> None:
+    """Clients made by openapi-generator send it alone where answers are bytes."""
+    assert accept(make_request("accept", header), [BATCH, NDJSON]) == BATCH
+    with pytest.raises(Problem):
+        accept(make_request("accept", f"{header}, text/plain"), [BATCH, NDJSON])
+
+
 @pytest.mark.parametrize("header", ["text/plain", f"{JSON};q=0", "*/*;q=0", "text/*", "*/json", "nonsense", ";q=1"])
 def test_nothing_that_is_liked_is_406(header: str) -> None:
     with pytest.raises(Problem) as caught:
@@ -80,6 +88,14 @@ def test_no_header_does_anything_else(header: str) -> None:
 )
 def test_a_known_body_is_taken(header: str, media_type: str) -> None:
     assert content_type(make_request("content-type", header), OFFERED) == media_type
+
+
+def test_a_body_without_a_type_may_have_one() -> None:
+    assert content_type(make_request("other"), OFFERED, absent=BATCH) == BATCH
+    assert content_type(make_request("content-type", JSON), OFFERED, absent=BATCH) == JSON
+    for headers in ([""], ["text/plain"], [JSON, JSON]):
+        with pytest.raises(Problem):
+            content_type(make_request("content-type", *headers), OFFERED, absent=BATCH)
 
 
 @pytest.mark.parametrize(

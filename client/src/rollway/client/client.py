@@ -230,7 +230,7 @@ class RollwayClient:
             parameters["topic_id"] = topic_id
         if wait_ms:
             parameters["wait_ms"] = wait_ms
-        path = f"{_records(topic, partition)}?{urlencode(parameters)}"
+        path = f"{_record_batches(topic, partition)}?{urlencode(parameters)}"
         answer = self._transport.request(
             "GET", path, headers={"Accept": RECORD_BATCHES}, wait_ms=wait_ms, asked_bytes=max_bytes
         )
@@ -300,7 +300,9 @@ class RollwayClient:
             TopicNotFoundError: there is no such partition.
             ProducerFencedError: the producer's job was decided, or its transaction is over.
         """
-        path = _records(topic, partition) if acks == "all" else f"{_records(topic, partition)}?acks={acks}"
+        path = _record_batches(topic, partition)
+        if acks != "all":
+            path += f"?acks={acks}"
         answer = self._transport.request("POST", path, pieces, headers={"Content-Type": RECORD_BATCHES})
         return Appended.of(answer.json())
 
@@ -433,8 +435,8 @@ def _topic(topic: str) -> str:
     return f"/v1/topics/{quote(topic, safe='')}"
 
 
-def _records(topic: str, partition: int) -> str:
-    return f"{_topic(topic)}/partitions/{partition}/records"
+def _record_batches(topic: str, partition: int) -> str:
+    return f"{_topic(topic)}/partitions/{partition}/record-batches"
 
 
 def _pins(group: str) -> str:
