@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from functools import cache
 
 from fastapi import Depends, FastAPI
 
@@ -21,6 +21,7 @@ from app.http.parking import ParkedRequests
 from app.http.request_context import RequestContext
 from app.metrics import RequestMetrics
 from app.openapi import TAGS, make_document
+from app.published_document import published
 from app.routes import (
     access,
     epochs,
@@ -141,12 +142,10 @@ def create_app(
     app.add_middleware(RequestMetrics, metrics=service.metrics)
     app.add_middleware(RequestContext)
 
-    def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = make_document(app, ROUTERS)
-        return app.openapi_schema
-
-    app.openapi = document  # type: ignore[method-assign]
+    # Made when they are asked for: most services never are.
+    whole = cache(lambda: make_document(app, ROUTERS))
+    app.state.whole_document = whole
+    app.openapi = cache(lambda: published(whole()))  # type: ignore[method-assign]
     return app
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,10 @@ _FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
 
 def make_document(app: FastAPI, routers: Iterable[APIRouter]) -> dict[str, Any]:
-    """The document of ``app``, made of ``routers``: what FastAPI knows, and what our own code reads and answers."""
+    """The whole document of ``app``, made of ``routers``: what FastAPI knows, and what our own code reads and answers.
+
+    ``published_document`` makes of it what is served and committed.
+    """
     document = get_openapi(
         title=app.title,
         version=app.version,
@@ -225,6 +229,16 @@ def current_document() -> str:
     from app.settings import Settings
 
     return render(create_app(Settings()).openapi())
+
+
+@cache
+def whole_document() -> dict[str, Any]:
+    """What the published document is made of, with every error of every route and examples; read it, change nothing."""
+    from app.main import create_app
+    from app.settings import Settings
+
+    document: dict[str, Any] = json.loads(render(create_app(Settings()).state.whole_document()))
+    return document
 
 
 def main(arguments: list[str] | None = None) -> int:

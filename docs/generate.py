@@ -6,7 +6,6 @@ A page keeps what stands above the mark; everything below it is written again.
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -18,12 +17,12 @@ import typer.main
 from app.cli import make_application
 from app.documented_answers import REQUEST_HEADERS
 from app.http.problems import documented_problems
+from app.openapi import whole_document
 from app.settings import Settings
 from rollway.spark.jobs.cli import application as rollway_spark
 from storage.config import TopicConfig
 
 REFERENCE = Path(__file__).parent / "reference"
-OPENAPI = Path(__file__).parents[1] / "openapi/openapi.json"
 MARK = "<!-- Written by `make docs` from the code: do not edit below. -->"
 
 
@@ -117,7 +116,7 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 
 
 def http_page() -> list[str]:
-    document = json.loads(OPENAPI.read_text("utf-8"))
+    document = whole_document()
     lines = ["## Routes", ""]
     lines += table(
         ("method", "path", "what"),

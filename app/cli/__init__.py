@@ -38,6 +38,7 @@ _PLACES = {
     "jobs": "jobs:commands",
     "positions": "positions:commands",
     "log": "log:commands",
+    "openapi": "openapi:print_document",
 }
 """Where each command is, in the order in which they are listed."""
 

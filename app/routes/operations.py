@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+import hashlib
+from functools import cache
+
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
 from app.access.needs import AccessOf, needs, needs_authentication, open_to_all
@@ -16,6 +19,7 @@ from app.hot.health import answer_health
 from app.metrics import CONTENT_TYPE
 from app.paths import DOCS, DOCUMENT, HEALTH, METRICS, READINESS
 from app.pools import call_in
+from app.routes.fetch import is_match
 from app.translate import encode_document
 from schemas.health import Health, OpeningProgress, Readiness
 
@@ -80,12 +84,21 @@ async def get_metrics(service: ServiceOf) -> Response:
 @router.get(DOCUMENT, include_in_schema=False)
 @needs_authentication
 async def get_document(request: Request) -> Response:
-    """The OpenAPI document of this service."""
-    return json_answer(encode_document(request.app.openapi()))
+    """The OpenAPI document of this service. Its ETag changes with the document alone, so that tools may keep it."""
+    text, etag = _document(request.app)
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    return Response(status_code=304, headers=headers) if is_match(request, etag) else json_answer(text, headers=headers)
+
+
+@cache
+def _document(app: FastAPI) -> tuple[bytes, str]:
+    """The document, and the ETag that names it."""
+    text = encode_document(app.openapi())
+    return text, f'"{hashlib.sha256(text).hexdigest()[:32]}"'
 
 
 @router.get(DOCS, include_in_schema=False)
 @needs_authentication
 async def get_docs(request: Request) -> HTMLResponse:
-    """The OpenAPI document as a page that needs nothing from elsewhere."""
-    return HTMLResponse(render_page(request.app.openapi()))
+    """The whole document, with its examples, as a page that needs nothing from elsewhere."""
+    return HTMLResponse(render_page(request.app.state.whole_document()))

@@ -18,12 +18,12 @@ from app.access.credentials import Grant
 from app.access.operations import Operation, Pattern, PatternKind, ResourceKind
 from app.access.registry import AccessRegistry
 from app.cli.offline_access import open_registry
-from app.openapi import PATH
+from app.openapi import whole_document
 from tests.access import JwtIssuer, bearer
 from tests.servers import ThreadedServer, http_client
 from tests.writers import record_batch
 
-DOCUMENT = json.loads(PATH.read_text())
+DOCUMENT = whole_document()
 OPERATIONS = {
     operation["operationId"]: (method.upper(), path)
     for path, methods in DOCUMENT["paths"].items()

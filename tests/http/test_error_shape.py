@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from app.http.problems import documented_problems
-from app.openapi import PATH
+from app.openapi import whole_document
 from schemas.errors import Problem
 from tests.writers import record_batch
 
-DOCUMENT = json.loads(PATH.read_text())
+DOCUMENT = whole_document()
 OPERATIONS = [
     (method.upper(), path, operation)
     for path, methods in DOCUMENT["paths"].items()

@@ -25,10 +25,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from app.documented_answers import example_of
-from app.openapi import PATH, main
+from app.openapi import PATH, main, whole_document
 from tests.servers import ThreadedServer
 
-DOCUMENT: dict[str, Any] = json.loads(PATH.read_text())
+DOCUMENT = whole_document()
+PUBLISHED: dict[str, Any] = json.loads(PATH.read_text())
 ROUTES = {
     "GET /v1/acls",
     "POST /v1/acls",

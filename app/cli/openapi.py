@@ -1,0 +1,34 @@
+"""``rollway openapi``: the OpenAPI document of this version, for generators of clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli import options
+from app.openapi import current_document
+
+
+def print_document(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write it there instead of to stdout.", show_default=False),
+    ] = None,
+    as_json: options.AsJson = False,  # noqa: ARG001 - it is JSON
+) -> None:
+    """Print the OpenAPI document of this version; no service needs to run.
+
+    It is the document that a service of this version answers at /openapi.json.
+
+    \\b
+    Examples:
+      rollway openapi > openapi.json
+      rollway openapi --output openapi.json
+    """
+    document = current_document()
+    if output is None:
+        typer.echo(document, nl=False)
+    else:
+        output.write_text(document, encoding="utf-8")

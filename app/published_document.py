@@ -1,0 +1,316 @@
+"""The OpenAPI document as it is published: the whole one in the shape that generators of clients read without fault.
+
+The whole document (``app.openapi``) is for people and for our tests: it has every error of every route, examples, and
+the exact rules of each member. Generators stumble over much of that; what breaks which of them, and a program that each
+ran with this shape, is in ``docs/reference/sdks.md``. Each function here is one change, and none changes a byte on the
+wire: what the service takes and answers fits both documents.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from app.http.problems import MEDIA_TYPE
+from app.http.request_context import CLIENT_HEADER, HEADER
+from schemas.base import LONG_MAX
+
+_INT_MAX = 2**31 - 1
+_REFERENCE = "#/components/schemas/"
+_NULL = {"type": "null"}
+_ANY_CALLER = [{}, {"bearer": []}]
+_EXAMPLES = ("example", "examples", "x-examples")
+
+# The enumerations that are written where they are used, by what they enumerate. Others have a name already.
+_ENUMERATIONS: dict[tuple[str, ...], str] = {
+    ("0", "1", "all"): "Acks",
+    ("written", "fsynced"): "Durability",
+    ("utf8", "base64", "json"): "Encoding",
+    ("read_uncommitted", "read_committed"): "Isolation",
+    ("error", "earliest"): "OnTruncated",
+    ("CreateTime", "LogAppendTime"): "TimestampType",
+    ("delete", "compact", "delete,compact", "compact,delete"): "CleanupPolicy",
+    ("topic", "service", "default"): "ConfigSource",
+    ("allow", "deny"): "AclPermission",
+    ("literal", "prefixed"): "AclPatternType",
+    ("topic", "group", "cluster", "transactional_id"): "AclResourceType",
+    ("topic", "group", "transactional_id"): "TokenResourceType",
+    (
+        "ALL",
+        "READ",
+        "WRITE",
+        "CREATE",
+        "DELETE",
+        "ALTER",
+        "DESCRIBE",
+        "CLUSTER_ACTION",
+        "DESCRIBE_CONFIGS",
+        "ALTER_CONFIGS",
+        "IDEMPOTENT_WRITE",
+    ): "AclOperation",
+    ("transactional", "idempotent"): "JobMode",
+    ("open", "committing", "committed", "aborting", "aborted"): "JobState",
+    ("all", "open", "committing", "committed", "aborting", "aborted"): "JobFilter",
+    ("asked", "fenced", "timed_out"): "JobAbortReason",
+    ("no", "unknown"): "Applied",
+    ("empty", "ongoing", "prepare_commit", "prepare_abort", "complete_commit", "complete_abort"): "TransactionState",
+    (
+        "open",
+        "all",
+        "empty",
+        "ongoing",
+        "prepare_commit",
+        "prepare_abort",
+        "complete_commit",
+        "complete_abort",
+    ): "TransactionFilter",
+}
+_UNIONS = {
+    ("OffsetResult", "OffsetFailure"): "OffsetOutcome",
+    ("PartProduceResult", "PartProduceFailure"): "PartProduceOutcome",
+    ("ProduceResult", "ProduceFailure"): "PartitionProduceOutcome",
+}
+_PROBLEMS = {"410": "LogStartProblem", "412": "ExpectedOffsetProblem", "416": "LogEndProblem", "503": "StartingProblem"}
+_TOO_LARGE = "RecordTooLargeProblem"
+
+
+def published(whole: dict[str, Any]) -> dict[str, Any]:
+    """``whole`` in the shape for generators; ``whole`` is left as it is.
+
+    Raises:
+        ValueError: an enumeration or a union in it has no name here.
+    """
+    document = copy.deepcopy(whole)
+    for each in (
+        _without_examples,
+        _one_security,
+        _parameters_in_order,
+        _without_titles,
+        _without_defaults,
+        _open_objects,
+        _settings_as_text,
+        _plain_unions,
+        _sized_numbers,
+        _named_unions,
+        _named_enumerations,
+        _named_problems,
+        _default_problem,
+    ):
+        each(document)
+    document["components"]["schemas"] = dict(sorted(document["components"]["schemas"].items()))
+    return document
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each path with each of its operations."""
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            yield path, operation
+
+
+def nodes(value: Any, *, into: tuple[str, ...] = _EXAMPLES) -> Iterator[dict[str, Any]]:
+    """Every object of ``value``, outermost first, but for what stands below the names ``into``."""
+    if isinstance(value, dict):
+        yield value
+        for name, each in list(value.items()):
+            if name not in into:
+                yield from nodes(each, into=into)
+    elif isinstance(value, list):
+        for each in value:
+            yield from nodes(each, into=into)
+
+
+def _schemas(document: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = document["components"]["schemas"]
+    return found
+
+
+def _without_examples(document: dict[str, Any]) -> None:
+    """Examples are three quarters of the document. The reference has them."""
+    for owner in nodes(document, into=()):
+        for name in ("example", "examples"):
+            # A property may have that name, too; it is a schema then.
+            if name in owner and not ("type" in owner.get(name, {}) if isinstance(owner.get(name), dict) else False):
+                del owner[name]
+
+
+def _one_security(document: dict[str, Any]) -> None:
+    """Once, at the root: nobody is asked by default, and a generated client must work without a token."""
+    document["components"]["securitySchemes"].pop("mutualTLS", None)
+    for _, operation in operations(document):
+        operation.pop("security", None)
+    document["security"] = _ANY_CALLER
+
+
+def _parameters_in_order(document: dict[str, Any]) -> None:
+    """Those of the path first, in its order. What a client sets once for all requests is no parameter of each."""
+    for path, operation in operations(document):
+        kept = [each for each in operation.get("parameters", []) if each["name"] not in (HEADER, CLIENT_HEADER)]
+        kept.sort(key=lambda each: path.find(f"{{{each['name']}}}") if each["in"] == "path" else len(path))
+        operation.pop("parameters", None)
+        if kept:
+            operation["parameters"] = kept
+        if "requestBody" in operation:
+            operation["requestBody"]["required"] = True
+
+
+def _without_titles(document: dict[str, Any]) -> None:
+    """A property's title becomes the name of a type: Value, Value1, Value2."""
+    for owner in nodes(document["paths"]):
+        if not isinstance(owner.get("title"), dict):
+            owner.pop("title", None)
+    for schema in _schemas(document).values():
+        for owner in nodes(schema):
+            if owner is not schema and not isinstance(owner.get("title"), dict):
+                owner.pop("title", None)
+
+
+def _without_defaults(document: dict[str, Any]) -> None:
+    """A member with a default is required in the types of openapi-typescript; the service knows its defaults itself."""
+    for schema in _schemas(document).values():
+        for owner in nodes(schema):
+            for member in owner.get("properties", {}).values():
+                member.pop("default", None)
+
+
+def _open_objects(document: dict[str, Any]) -> None:
+    """Answers may grow: a client of today takes the members of tomorrow. Maps say what their values are, not names."""
+    for owner in nodes(document):
+        if isinstance(owner.get("additionalProperties"), bool):
+            del owner["additionalProperties"]
+        if "patternProperties" in owner:
+            (owner["additionalProperties"],) = owner.pop("patternProperties").values()
+        owner.pop("propertyNames", None)
+
+
+def _settings_as_text(document: dict[str, Any]) -> None:
+    """Settings of topics are sent as text, which the service reads as numbers and truth values, too."""
+    for name, kind in (("TopicSpecification", "string"), ("TopicChange", ["string", "null"])):
+        _schemas(document)[name]["properties"]["config"]["additionalProperties"] = {"type": kind}
+
+
+def _plain_unions(document: dict[str, Any]) -> None:
+    """A choice of inline types becomes one type: time, number or word.
+
+    In a query all of them are text. In JSON a time is a number of milliseconds, as answers have it; where words are
+    allowed it is text.
+    """
+    for _, operation in operations(document):
+        for parameter in operation.get("parameters", []):
+            if "anyOf" in parameter["schema"]:
+                parameter["schema"] = {"type": "string"}
+    for owner in nodes(document):
+        choices = owner.get("anyOf")
+        if choices is None or any("$ref" in choice for choice in choices):
+            continue
+        others = [flat for choice in choices if choice != _NULL for flat in choice.get("anyOf", [choice])]
+        is_nullable = _NULL in choices
+        del owner["anyOf"]
+        owner.update(_one_of(others) | {name: owner[name] for name in ("description",) if name in owner})
+        if is_nullable and "type" in owner:
+            owner["type"] = [owner["type"], "null"]
+            if "enum" in owner:
+                owner["enum"] = [*owner["enum"], None]
+
+
+def _one_of(choices: list[dict[str, Any]]) -> dict[str, Any]:
+    if len(choices) == 1:
+        return choices[0]
+    kinds = {choice.get("type") for choice in choices}
+    if kinds == {"integer", "string"}:
+        is_time = all(choice.get("format") in ("int64", "date-time") for choice in choices)
+        return choices[0] if is_time else {"type": "string"}
+    return {}
+
+
+def _sized_numbers(document: dict[str, Any]) -> None:
+    """Each integer says whether it fits into 32 bits, and has limits that are integers."""
+    for owner in nodes(document):
+        kind = owner.get("type")
+        if kind != "integer" and not (isinstance(kind, list) and "integer" in kind):
+            continue
+        for name in ("minimum", "maximum"):
+            if isinstance(owner.get(name), int | float):
+                owner[name] = min(int(owner[name]), LONG_MAX)
+        owner["format"] = "int32" if 0 <= owner.get("maximum", LONG_MAX) <= _INT_MAX else "int64"
+
+
+def _named_unions(document: dict[str, Any]) -> None:
+    """A choice of components is a component itself, and each has a name of its own."""
+    schemas = _schemas(document)
+    for owner in list(nodes(document)):
+        names = tuple(_name_of(choice) for choice in owner.get("anyOf", []) if choice != _NULL)
+        if len(names) < 2:  # noqa: PLR2004 - one, or null
+            continue
+        if names not in _UNIONS:
+            raise ValueError(f"the union {names} has no name")
+        schemas[_UNIONS[names]] = {"oneOf": owner.pop("anyOf"), "description": " or ".join(names) + "."}
+        owner["$ref"] = _REFERENCE + _UNIONS[names]
+
+
+def _name_of(schema: dict[str, Any]) -> str:
+    return str(schema.get("$ref", "")).removeprefix(_REFERENCE)
+
+
+def _named_enumerations(document: dict[str, Any]) -> None:
+    """An enumeration is one type, however often it is used."""
+    schemas = _schemas(document)
+    for owner in list(nodes(document)):
+        words = owner.get("enum")
+        if words is None or not isinstance(words, list):
+            continue
+        known = tuple(word for word in words if word is not None)
+        if known == ("true",):
+            del owner["enum"]
+            owner["type"] = "boolean"
+            continue
+        if known not in _ENUMERATIONS:
+            raise ValueError(f"the enumeration {known} has no name")
+        name = _ENUMERATIONS[known]
+        schemas[name] = {"type": "string", "enum": list(known)}
+        del owner["enum"], owner["type"]
+        owner.pop("default", None)
+        if None in words:
+            owner["anyOf"] = [{"$ref": _REFERENCE + name}, _NULL]
+        else:
+            owner["$ref"] = _REFERENCE + name
+
+
+def _named_problems(document: dict[str, Any]) -> None:
+    """A problem with members of its own is a whole component, and no sum of two."""
+    schemas = _schemas(document)
+    for _, operation in operations(document):
+        for status, answer in operation["responses"].items():
+            content = answer.get("content", {}).get(MEDIA_TYPE)
+            if content is None or "allOf" not in content["schema"]:
+                continue
+            members = content["schema"]["allOf"][1]["properties"]
+            name = _TOO_LARGE if "record_offset" in members else _PROBLEMS[status]
+            whole = copy.deepcopy(schemas["Problem"])
+            whole["title"] = name
+            whole["properties"].update(members)
+            if schemas.setdefault(name, whole) != whole:
+                raise ValueError(f"{name} has members of two kinds")
+            content["schema"] = {"$ref": _REFERENCE + name}
+
+
+def _default_problem(document: dict[str, Any]) -> None:
+    """Errors without members of their own are one answer: ``default``. Their names are in each error's ``code``."""
+    plain = {"$ref": f"{_REFERENCE}Problem"}
+    for _, operation in operations(document):
+        kept: dict[str, Any] = {}
+        titles: dict[str, None] = {}
+        for status, answer in operation["responses"].items():
+            content = answer.get("content", {}).get(MEDIA_TYPE)
+            if content is not None and content["schema"] == plain:
+                titles |= dict.fromkeys(answer["description"].split("; "))
+            else:
+                kept[status] = answer
+        if titles:
+            kept["default"] = {
+                "description": "; ".join(titles),
+                "headers": {"Retry-After": {"$ref": "#/components/headers/Retry-After"}},
+                "content": {MEDIA_TYPE: {"schema": plain}},
+            }
+        operation["responses"] = kept
