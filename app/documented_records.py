@@ -66,8 +66,8 @@ ACKNOWLEDGED_LINES: dict[str, Any] = {
         NDJSON: {
             "schema": {
                 "type": "string",
-                "description": "One ProduceLine per line.",
-                "x-line-schema": {"$ref": f"{_SCHEMAS}ProduceLine"},
+                "description": "One PartitionProduceOutcome per line.",
+                "x-line-schema": {"$ref": f"{_SCHEMAS}PartitionProduceOutcome"},
             }
         }
     },

@@ -39,7 +39,7 @@ from schemas.records import (
     JsonRoutedRecordList,
     ProducedRecord,
     ProduceFailure,
-    ProduceLine,
+    PartitionProduceOutcome,
     ProduceResult,
     RecordList,
     RoutedRecord,
@@ -100,7 +100,7 @@ _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     PartsToProduce,
     JsonPartsToProduce,
 )
-_ANSWERED_BY_ROUTES: tuple[type[BaseModel], ...] = (FetchedRecord, Problem, ProduceFailure, ProduceLine, ProduceResult)
+_ANSWERED_BY_ROUTES: tuple[type[BaseModel], ...] = (FetchedRecord, Problem, ProduceFailure, PartitionProduceOutcome, ProduceResult)
 _SECURITY_SCHEMES = {
     "bearer": {
         "type": "http",

@@ -239,13 +239,18 @@ def _sized_numbers(document: dict[str, Any]) -> None:
 def _named_unions(document: dict[str, Any]) -> None:
     """A choice of components is a component itself, and each has a name of its own."""
     schemas = _schemas(document)
+    components = {id(schema) for schema in schemas.values()}
     for owner in list(nodes(document)):
         names = tuple(_name_of(choice) for choice in owner.get("anyOf", []) if choice != _NULL)
         if len(names) < 2:  # noqa: PLR2004 - one, or null
             continue
+        choices = owner.pop("anyOf")
+        if id(owner) in components:
+            owner["oneOf"] = choices
+            continue
         if names not in _UNIONS:
             raise ValueError(f"the union {names} has no name")
-        schemas[_UNIONS[names]] = {"oneOf": owner.pop("anyOf"), "description": " or ".join(names) + "."}
+        schemas.setdefault(_UNIONS[names], {"oneOf": choices, "description": " or ".join(names) + "."})
         owner["$ref"] = _REFERENCE + _UNIONS[names]
 
 

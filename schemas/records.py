@@ -155,7 +155,7 @@ class ProduceFailure(Schema):
     error: Annotated[Problem, Field(description="Why the records were not taken, or that it is not known.")]
 
 
-class ProduceLine(RootModel[ProduceResult | ProduceFailure]):
+class PartitionProduceOutcome(RootModel[ProduceResult | ProduceFailure]):
     """A line of the answer to lines of records: a batch's result, or the error that has ended the stream."""
 
 
