@@ -16,7 +16,7 @@ from app.access.operations import Operation, ResourceKind, topic_resource
 from app.answers import HeldResponse
 from app.compression import plain_etag
 from app.decoding import DecodingLimits
-from app.dependencies import JSON, BrokerOf, LogOf, within_fetch_quota
+from app.dependencies import JSON, BrokerOf, LogOf, no_old_library, within_fetch_quota
 from app.documented_problems import READ, problems
 from app.fetch_headers import aborted_header, fetched_headers
 from app.fetch_range import ISOLATIONS, FetchRange, FetchRequest, read_records, read_slices
@@ -124,7 +124,11 @@ class FetchParameters(BaseModel):
     ] = "error"
     encoding: Annotated[
         Encoding,
-        Field(description="How keys and values are shown in JSON: as text, base64, or the JSON they are."),
+        Field(
+            description="How keys and values are shown in JSON. utf8: as text in key and value, and what is no text as "
+            "bytes in key_base64 and value_base64. base64: in those two alone. json: as the JSON that they are in key "
+            "and value, and what is no JSON in the other two."
+        ),
     ] = "utf8"
     topic_id: Annotated[
         TopicIdParameter | None,
@@ -281,9 +285,9 @@ _FETCHED: dict[int | str, dict[str, Any]] = {
     operation_id="fetchRecords",
     summary="Fetch records",
     response_model=FetchResult,
-    responses={**_FETCHED, **problems(*READ, "inconsistent_topic_id")},
+    responses={**_FETCHED, **problems(*READ, "inconsistent_topic_id", "client_too_old")},
     openapi_extra={"parameters": [_IF_NONE_MATCH]},
-    dependencies=[Depends(within_fetch_quota)],
+    dependencies=[Depends(no_old_library), Depends(within_fetch_quota)],
 )
 @hot(
     fetch_batches,
@@ -349,10 +353,10 @@ async def fetch_records(
     responses={
         200: {"description": "The headers of fetchRecords.", "headers": OFFSET_HEADERS},
         304: _FETCHED[304],
-        **problems(*READ, "inconsistent_topic_id"),
+        **problems(*READ, "inconsistent_topic_id", "client_too_old"),
     },
     openapi_extra={"parameters": [_IF_NONE_MATCH]},
-    dependencies=[Depends(within_fetch_quota)],
+    dependencies=[Depends(no_old_library), Depends(within_fetch_quota)],
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def head_records(

@@ -14,7 +14,16 @@ from app.access.needs import AccessOf, access_of, asks, needs
 from app.access.operations import Operation, ResourceKind, topic_resource
 from app.answers import combined_problem, json_answer
 from app.broker import Broker, ProduceOptions
-from app.dependencies import JSON, BrokerOf, LogOf, TopicName, TransactionalIdHeader, WorkOf, within_produce_quota
+from app.dependencies import (
+    JSON,
+    BrokerOf,
+    LogOf,
+    TopicName,
+    TransactionalIdHeader,
+    WorkOf,
+    no_old_library,
+    within_produce_quota,
+)
 from app.documented_problems import PRODUCE, problems
 from app.hot.declarations import hot, remember
 from app.hot.produce import produce_batches
@@ -106,7 +115,11 @@ class ProduceParameters(BaseModel):
     ] = TIMEOUT_MS_DEFAULT
     encoding: Annotated[
         Encoding,
-        Field(description="How keys and values are written in JSON: as text, as base64, or as the JSON that they are."),
+        Field(
+            description="How keys and values are written in JSON. utf8: as text in key and value, or as bytes in "
+            "key_base64 and value_base64. base64: in those two alone. json: as any JSON value in key and value, or as "
+            "bytes in the other two."
+        ),
     ] = "utf8"
 
     def options(self, expected_offset: int | None = None) -> ProduceOptions:
@@ -140,20 +153,16 @@ HOT_PARAMETERS = ("acks", "durability", "timeout_ms", "encoding", "expected_offs
 
 
 def _record_body(list_schema: str, record_schema: str, *, raw: bool) -> dict[str, Any]:
-    def either(name: str) -> dict[str, Any]:
-        """The shape of text and base64, or with encoding=json of any JSON."""
-        return {"anyOf": [{"$ref": f"#/components/schemas/{shape}"} for shape in (name, f"Json{name}")]}
-
     content: dict[str, Any] = {
         JSON: {
-            "schema": either(list_schema),
+            "schema": {"$ref": f"#/components/schemas/{list_schema}"},
             "example": {"records": [{"key": "kitchen", "value": "21.5", "timestamp": 1714564800000}]},
         },
         NDJSON: {
             "schema": {
                 "type": "string",
                 "description": f"One {record_schema} per line; read as a stream of any length.",
-                "x-line-schema": either(record_schema),
+                "x-line-schema": {"$ref": f"#/components/schemas/{record_schema}"},
             },
             "example": '{"key":"kitchen","value":"21.5"}\n{"value":null}\n',
         },
@@ -213,7 +222,7 @@ _ACKNOWLEDGED = {
     response_model=ProduceResult,
     responses={200: _ACKNOWLEDGED, **_ACCEPTED, **problems(*PRODUCE)},
     openapi_extra=_record_body("RecordList", "ProducedRecord", raw=True),
-    dependencies=[Depends(within_produce_quota)],
+    dependencies=[Depends(no_old_library), Depends(within_produce_quota)],
 )
 @hot(
     produce_batches,
@@ -315,7 +324,11 @@ def _answer(result: ProduceResultDocument | None, *, is_lines: bool = False, is_
         **problems(*PRODUCE),
     },
     openapi_extra=_record_body("RoutedRecordList", "RoutedRecord", raw=False),
-    dependencies=[Depends(within_produce_quota), Depends(no_transactional_id(_TRANSACTIONS_NEED_A_PARTITION))],
+    dependencies=[
+        Depends(no_old_library),
+        Depends(within_produce_quota),
+        Depends(no_transactional_id(_TRANSACTIONS_NEED_A_PARTITION)),
+    ],
 )
 @needs(Operation.WRITE, ResourceKind.TOPIC)
 async def produce_records_to_topic(
