@@ -294,24 +294,28 @@ cdef Py_ssize_t content_bytes(Content* content, bint as_base64) noexcept nogil:
     return size
 
 
-cdef int put_member(
+cdef inline int put_member(
     Text text, const char* name, Py_ssize_t name_bytes, Content* content, bint as_base64
 ) except -1 nogil:
-    """A content behind its name, of which ``name`` is all, from what stands before it to the colon.
-
-    What is no text has a name of its own.
-    """
+    """A content behind ``name``, which ends with a colon and is the one for base64 if ``as_base64``."""
     cdef Shape shape = shape_of(content, as_base64)
     text.put(name, name_bytes)
-    if shape == BASE64 or shape == BASE64_NULL:
+    if shape == PLAIN or shape == ESCAPED:
+        return text.put_string(content.data, content.size, shape == PLAIN)
+    if shape != BASE64:
+        return text.put(b"null", 4)
+    if not as_base64:
         # Over the quote and the colon.
         text.size -= 2
         text.put(b'_base64":', 2 + SUFFIX_BYTES)
-    if shape == BASE64:
-        return text.put_base64(content.data, content.size)
-    if shape == NULL_SHAPE or shape == BASE64_NULL:
-        return text.put(b"null", 4)
-    return text.put_string(content.data, content.size, shape == PLAIN)
+    return text.put_base64(content.data, content.size)
+
+
+cdef inline int put_value(Text text, Content* content, bint as_base64) except -1 nogil:
+    """A value of a record or a header, which its name stands before."""
+    if as_base64:
+        return put_member(text, b',"value_base64":', 16, content, True)
+    return put_member(text, b',"value":', 9, content, False)
 
 
 cdef struct Words:
@@ -386,11 +390,11 @@ cdef class Rows:
         text.put_number(self.offsets[place])
         text.put(b',"timestamp":', 13)
         text.put_number(self.timestamps[place])
-        text.put(words.after_time, words.after_time_bytes)
         self.keys.take(place, &content)
-        put_member(text, b',"key":', 7, &content, words.as_base64)
+        # It ends with the name of the key.
+        put_member(text, words.after_time, words.after_time_bytes, &content, words.as_base64)
         self.values.take(place, &content)
-        put_member(text, b',"value":', 9, &content, words.as_base64)
+        put_value(text, &content, words.as_base64)
         text.put(b',"headers":[', 12)
         if self.has_headers:
             self.put_headers(text, self.counts[place], words.as_base64)
@@ -407,7 +411,7 @@ cdef class Rows:
             else:
                 put_member(text, b',{"name":', 9, &content, False)
             self.header_values.take(header, &content)
-            put_member(text, b',"value":', 9, &content, as_base64)
+            put_value(text, &content, as_base64)
             text.put(b"}", 1)
         self.first += count
         return 0
@@ -448,7 +452,8 @@ def write_texts(
     """
     cdef Text text = Text()
     cdef Rows rows = Rows(columns)
-    cdef bytes after_time = b',"timestamp_type":"' + timestamp_type + b'"'
+    cdef bytes key = b'","key_base64":' if as_base64 else b'","key":'
+    cdef bytes after_time = b',"timestamp_type":"' + timestamp_type + key
     cdef bytes end = b',"partition":%d}' % partition
     cdef Words words
     cdef Py_ssize_t count, missing_bytes

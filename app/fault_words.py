@@ -85,8 +85,11 @@ def _other_way(expected: str, steps: Sequence[str]) -> str:
     if expected == "null":
         return f" (with encoding=base64 send {name}_base64; to send text leave encoding out)"
     if "headers" in steps:
-        return f" (bytes go in {name}_base64 as base64; JSON is written as a string)"
-    return f" (bytes go in {name}_base64 as base64; is the {name} JSON? then add encoding=json to the query)"
+        return f" (a header is text: write JSON as a string, and bytes as base64 in {name}_base64)"
+    return (
+        f" (is the {name} JSON? then add encoding=json to the query, or send it as a string; "
+        f"bytes go in {name}_base64 as base64)"
+    )
 
 
 @functools.lru_cache(maxsize=256)

@@ -37,11 +37,16 @@ def contents(columns: dict[str, list[Any]], name: str, encoding: Encoding, count
         return encoded
     if plain is None and encoded is None and name == "key":
         return [None] * count
-    absent = [UNSET] * count
     to_bytes = _TO_BYTES[encoding]
+    if plain is None or encoded is None:
+        found = plain or encoded or [UNSET] * count
+        if name == "value" and UNSET in found:
+            raise PairError
+        if plain is None:
+            return [None if content is UNSET else content for content in found]
+        return [None if content is None or content is UNSET else to_bytes(content) for content in found]
     return [
-        _content(one, other, to_bytes, is_needed=name == "value")
-        for one, other in zip(plain or absent, encoded or absent, strict=True)
+        _content(one, other, to_bytes, is_needed=name == "value") for one, other in zip(plain, encoded, strict=True)
     ]
 
 
@@ -66,10 +71,15 @@ def header_row(headers: list[Any] | UnsetType) -> Sequence[tuple[str, bytes | No
     """
     if headers is UNSET:
         return ()
-    return [
-        (_name_of(header), _content(header.value, header.value_base64, str.encode, is_needed=True))
-        for header in headers
-    ]
+    row: list[tuple[str, bytes | None]] = []
+    for header in headers:
+        name, value = header.name, header.value
+        if header.name_base64 is UNSET and header.value_base64 is UNSET and name and value:
+            # In most headers both are text.
+            row.append((name, value.encode()))
+        else:
+            row.append((_name_of(header), _content(value, header.value_base64, str.encode, is_needed=True)))
+    return row
 
 
 def _name_of(header: Any) -> str:

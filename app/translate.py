@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
+from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -91,13 +92,16 @@ _LINE_DECODERS: _Decoders = {
     "json": msgspec.json.Decoder(JsonRecord),
 }
 
-# Most frequent first.
-_FIELDS: dict[Encoding, tuple[str, ...]] = {
-    "utf8": ("value", "key", "timestamp", "headers", "partition", "value_base64", "key_base64"),
-    "base64": ("value_base64", "key_base64", "timestamp", "headers", "partition", "value", "key"),
-    "json": ("value", "key", "timestamp", "headers", "partition", "value_base64", "key_base64"),
-}
 _IGNORED_FIELDS = ("offset", "timestamp_type")
+_PLAIN_FIRST = ("value", "key", "timestamp", "headers", "partition", "value_base64", "key_base64", *_IGNORED_FIELDS)
+_BYTES_FIRST = ("value_base64", "key_base64", "timestamp", "headers", "partition", "value", "key", *_IGNORED_FIELDS)
+# Most frequent first.
+_FIELDS: dict[Encoding, dict[str, Callable[[Any], Any]]] = {
+    "utf8": {name: attrgetter(name) for name in _PLAIN_FIRST},
+    "base64": {name: attrgetter(name) for name in _BYTES_FIRST},
+    "json": {name: attrgetter(name) for name in _PLAIN_FIRST},
+}
+_HEADER_FIELDS = [(attrgetter(name), attrgetter(f"{name}_base64")) for name in ("name", "value")]
 _LINE_BREAK = re.compile(rb"[\r\n]")
 
 
@@ -182,10 +186,9 @@ def parse_record_list(body: bytes | bytearray, encoding: Encoding, *, now_ms: in
         check(body)
     records = decode(_LIST_DECODERS[encoding], body).records
     columns, repeats = (None, False) if encoding == "json" else _columns_of(body, records, encoding, outside=1)
-    parsed = parsed_records(records, encoding, now_ms, "/records/{}".format, columns)
     if repeats:
         refuse_duplicates(body)
-    return parsed
+    return parsed_records(records, encoding, now_ms, "/records/{}".format, columns)
 
 
 def parse_record_lines(
@@ -216,11 +219,10 @@ def parse_record_lines(
         return f"/{first_line + row}"
 
     columns, repeats = (None, True) if encoding == "json" else _columns_of(block, records, encoding, outside=0)
-    parsed = parsed_records(records, encoding, now_ms, pointer, columns)
     if repeats:
         for row, line in enumerate(lines):
             refuse_duplicates(line, pointer(row))
-    return parsed
+    return parsed_records(records, encoding, now_ms, pointer, columns)
 
 
 _Columns = dict[str, list[Any]]
@@ -236,30 +238,39 @@ def _columns_of(body: bytes | bytearray, records: list[Any], encoding: Encoding,
     wanted = quote_count(body)
     columns: _Columns = {}
     texts = outside
-    for name in (*_FIELDS[encoding], *_IGNORED_FIELDS):
+    for name, field in _FIELDS[encoding].items():
         if 2 * texts == wanted:
             break
-        column = [getattr(record, name) for record in records]
-        present_count = len(column) - column.count(UNSET)
+        column = list(map(field, records))
+        present_count, text_count = _counts(column)
         if present_count:
             columns[name] = column
-            texts += present_count + (_header_text_count(column) if name == "headers" else _text_count(column))
+            texts += present_count + (_header_text_count(column) if name == "headers" else text_count)
     return columns, 2 * texts != wanted
 
 
 def _header_text_count(column: list[Any]) -> int:
     headers = [header for row in column if row is not UNSET for header in row]
     texts = 0
-    for name in ("name", "value", "name_base64", "value_base64"):
-        items = [getattr(header, name) for header in headers]
-        texts += len(items) - items.count(UNSET) + _text_count(items)
+    for plain, encoded in _HEADER_FIELDS:
+        present_count, text_count = _counts(list(map(plain, headers)))
+        texts += present_count + text_count
+        if present_count < len(headers):
+            # Two of a pair, one of them null, are rare: they are looked for as if a name occurred twice.
+            texts += sum(_counts(list(map(encoded, headers))))
     return texts
 
 
-def _text_count(items: list[Any]) -> int:
+def _counts(items: list[Any]) -> tuple[int, int]:
+    """How many are there, and how many of them are texts."""
+    if items and items[0] is UNSET and items.count(UNSET) == len(items):
+        return 0, 0
     kinds = list(map(type, items))
+    texts = kinds.count(str)
+    if texts == len(items):
+        return texts, texts
     # Bytes are those of base64 text.
-    return kinds.count(str) + kinds.count(bytes)
+    return len(items) - kinds.count(UnsetType), texts + kinds.count(bytes)
 
 
 def parsed_records(
@@ -278,7 +289,7 @@ def parsed_records(
             for what is no time.
     """
     if columns is None:
-        columns = {name: [getattr(record, name) for record in records] for name in _FIELDS[encoding]}
+        columns = {name: list(map(field, records)) for name, field in _FIELDS[encoding].items()}
     headers: list[Sequence[tuple[str, bytes | None]]] | None = None
     partitions: list[int | None] | None = None
     if int in map(type, columns.get("partition", ())):
@@ -336,6 +347,11 @@ class _HeaderDocument(msgspec.Struct, gc=False):
     value_base64: bytes | UnsetType | None
 
 
+class _TextHeaderDocument(msgspec.Struct, gc=False):
+    name: str
+    value: str | None
+
+
 class FetchDocument(msgspec.Struct, gc=False):
     """The answer to a fetch in JSON; see ``schemas.records.FetchResult``."""
 
@@ -386,7 +402,12 @@ def header_documents(headers: HeaderColumns, encoding: Encoding) -> list[list[An
     shown = header_encoding(encoding)
     names, encoded_names = _all_from_bytes(headers.names, "utf8")
     values, encoded_values = _all_from_bytes(headers.values, shown)
-    documents = list(map(_HeaderDocument, names, encoded_names, values, encoded_values))
+    documents: list[Any]
+    if isinstance(encoded_names, repeat) and isinstance(encoded_values, repeat):
+        # In most records all are text.
+        documents = list(map(_TextHeaderDocument, names, values))
+    else:
+        documents = list(map(_HeaderDocument, names, encoded_names, values, encoded_values))
     ends = np.cumsum(headers.counts).tolist()
     return [documents[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
