@@ -18,7 +18,7 @@ from app.compression import plain_etag
 from app.decoding import DecodingLimits
 from app.dependencies import JSON, BrokerOf, LogOf, no_old_library, within_fetch_quota
 from app.documented_problems import READ, problems
-from app.fetch_headers import aborted_header, fetched_headers
+from app.fetch_headers import RECORD_FORM, aborted_header, fetched_headers
 from app.fetch_range import ISOLATIONS, FetchRange, FetchRequest, read_records, read_slices
 from app.fetching import FetchAnswer
 from app.hot.declarations import hot, remember
@@ -439,7 +439,7 @@ def _form(media_type: str, parameters: FetchParameters) -> str:
         return media_type
     if media_type.startswith(MESSAGE_SET):
         return f"{media_type};{1 if parameters.magic is None else parameters.magic}"
-    return f"{media_type};{parameters.encoding}"
+    return f"{media_type};{parameters.encoding};{RECORD_FORM}"
 
 
 def _respond(

@@ -13,7 +13,7 @@ from app.answers import HeldResponse
 from app.broker import Broker
 from app.dependencies import JSON, BrokerOf, LogOf, OffsetInPath, no_old_library, within_fetch_quota
 from app.documented_problems import READ, problems
-from app.fetch_headers import IMMUTABLE, NO_STORE, is_durable
+from app.fetch_headers import IMMUTABLE, NO_STORE, RECORD_FORM, is_durable
 from app.fetch_range import ISOLATIONS, read_record, read_value
 from app.http import request_context
 from app.http.byte_budget import Hold
@@ -118,7 +118,7 @@ def _record_response(
     """The record, or that it is as the client knows it."""
     headers = {"Cache-Control": NO_STORE}
     if is_durable(log, offset + 1):
-        etag = f'"{log.topic_id}-{log.name.partition}-{offset}-record;{encoding}"'
+        etag = f'"{log.topic_id}-{log.name.partition}-{offset}-record;{encoding};{RECORD_FORM}"'
         headers = {"ETag": etag, "Cache-Control": IMMUTABLE}
         if is_match(request, etag):
             return Response(status_code=304, headers={**headers, "Vary": "Accept-Encoding"})
