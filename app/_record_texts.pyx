@@ -18,6 +18,11 @@ cdef enum:
     # A byte of text takes six at most, as \u001f.
     ESCAPED_BYTES_MAX = 6
     NUMBER_BYTES_MAX = 20
+    # What a member's name has behind it for base64: _base64
+    SUFFIX_BYTES = 7
+    # Of a record, beside those of its content and those that are the same for all: the names of its members, with
+    # SUFFIX_BYTES for two of them, its numbers, and nulls or quotes.
+    FRAME_BYTES_MAX = 120
     # Measured: less is written before another thread has the lock.
     HELD_BYTES_MAX = 16 * 1024
 
@@ -247,35 +252,37 @@ cdef bint is_text(Content* content) noexcept nogil:
 
 cdef enum Shape:
     NULL_SHAPE
+    # A null in the member for base64.
+    BASE64_NULL
     # Text without, and with, anything to be escaped.
     PLAIN
     ESCAPED
     BASE64
-    BASE64_OBJECT
 
 
 cdef Shape shape_of(Content* content, bint as_base64) noexcept nogil:
     cdef bint is_ascii, is_plain
     if content.size < 0:
-        return NULL_SHAPE
+        return BASE64_NULL if as_base64 else NULL_SHAPE
     if as_base64:
         return BASE64
     look(content, &is_ascii, &is_plain)
     if is_ascii or is_text(content):
         return PLAIN if is_plain else ESCAPED
-    return BASE64_OBJECT
+    return BASE64
 
 
 cdef Py_ssize_t content_bytes(Content* content, bint as_base64) noexcept nogil:
-    """How long the text of ``put_content`` is."""
+    """How long the text of ``put_member`` is, without the name and what stands around that."""
     cdef Py_ssize_t place, size
     cdef uint8_t byte
     cdef Shape shape = shape_of(content, as_base64)
     if shape == NULL_SHAPE:
         return 4
-    if shape == BASE64 or shape == BASE64_OBJECT:
-        size = (content.size + 2) // 3 * 4 + 2
-        return size if shape == BASE64 else size + 11
+    if shape == BASE64_NULL:
+        return 4 + SUFFIX_BYTES
+    if shape == BASE64:
+        return (content.size + 2) // 3 * 4 + 2 + SUFFIX_BYTES
     size = content.size + 2
     if shape == ESCAPED:
         for place in range(content.size):
@@ -287,17 +294,28 @@ cdef Py_ssize_t content_bytes(Content* content, bint as_base64) noexcept nogil:
     return size
 
 
-cdef int put_content(Text text, Content* content, bint as_base64) except -1 nogil:
+cdef inline int put_member(
+    Text text, const char* name, Py_ssize_t name_bytes, Content* content, bint as_base64
+) except -1 nogil:
+    """A content behind ``name``, which ends with a colon and is the one for base64 if ``as_base64``."""
     cdef Shape shape = shape_of(content, as_base64)
-    if shape == NULL_SHAPE:
-        return text.put(b"null", 4)
-    if shape == BASE64:
-        return text.put_base64(content.data, content.size)
-    if shape != BASE64_OBJECT:
+    text.put(name, name_bytes)
+    if shape == PLAIN or shape == ESCAPED:
         return text.put_string(content.data, content.size, shape == PLAIN)
-    text.put(b'{"base64":', 10)
-    text.put_base64(content.data, content.size)
-    return text.put(b"}", 1)
+    if shape != BASE64:
+        return text.put(b"null", 4)
+    if not as_base64:
+        # Over the quote and the colon.
+        text.size -= 2
+        text.put(b'_base64":', 2 + SUFFIX_BYTES)
+    return text.put_base64(content.data, content.size)
+
+
+cdef inline int put_value(Text text, Content* content, bint as_base64) except -1 nogil:
+    """A value of a record or a header, which its name stands before."""
+    if as_base64:
+        return put_member(text, b',"value_base64":', 16, content, True)
+    return put_member(text, b',"value":', 9, content, False)
 
 
 cdef struct Words:
@@ -336,17 +354,17 @@ cdef class Rows:
     cdef Py_ssize_t least(self, Py_ssize_t place, Words* words, Py_ssize_t* most) except -1 nogil:
         """How long a record's text is at the least and at the most, told by lengths alone."""
         cdef Content key, value
-        cdef Py_ssize_t size = words.after_time_bytes + words.end_bytes + 68
+        cdef Py_ssize_t size = words.after_time_bytes + words.end_bytes
         cdef Py_ssize_t content
         self.keys.take(place, &key)
         self.values.take(place, &value)
         content = (key.size if key.size > 0 else 0) + (value.size if value.size > 0 else 0)
-        most[0] = size + 32 + ESCAPED_BYTES_MAX * content
+        most[0] = size + FRAME_BYTES_MAX + ESCAPED_BYTES_MAX * content
         if self.has_headers and self.counts[place]:
             # What they hold is not looked at: they are measured.
             most[0] = LONGEST
             # {"name":"","value":""}, with a comma
-            return size - 68 + content + 22 * self.counts[place]
+            return size + content + 22 * self.counts[place]
         return content
 
     cdef Py_ssize_t measure(self, Py_ssize_t place, Words* words) except -1 nogil:
@@ -363,7 +381,7 @@ cdef class Rows:
                 self.names.take(header, &content)
                 size += 20 + content_bytes(&content, False)
                 self.header_values.take(header, &content)
-                size += content_bytes(&content, False)
+                size += content_bytes(&content, words.as_base64)
         return size
 
     cdef int put(self, Text text, Py_ssize_t place, Words* words) except -1 nogil:
@@ -372,31 +390,28 @@ cdef class Rows:
         text.put_number(self.offsets[place])
         text.put(b',"timestamp":', 13)
         text.put_number(self.timestamps[place])
-        text.put(words.after_time, words.after_time_bytes)
         self.keys.take(place, &content)
-        put_content(text, &content, words.as_base64)
-        text.put(b',"value":', 9)
+        # It ends with the name of the key.
+        put_member(text, words.after_time, words.after_time_bytes, &content, words.as_base64)
         self.values.take(place, &content)
-        put_content(text, &content, words.as_base64)
+        put_value(text, &content, words.as_base64)
         text.put(b',"headers":[', 12)
         if self.has_headers:
-            self.put_headers(text, self.counts[place])
+            self.put_headers(text, self.counts[place], words.as_base64)
         text.put(b"]", 1)
         return text.put(words.end, words.end_bytes)
 
-    cdef int put_headers(self, Text text, int64_t count) except -1 nogil:
+    cdef int put_headers(self, Text text, int64_t count, bint as_base64) except -1 nogil:
         cdef Content content
         cdef Py_ssize_t header
         for header in range(self.first, self.first + count):
             self.names.take(header, &content)
             if header == self.first:
-                text.put(b'{"name":', 8)
+                put_member(text, b'{"name":', 8, &content, False)
             else:
-                text.put(b',{"name":', 9)
-            put_content(text, &content, False)
+                put_member(text, b',{"name":', 9, &content, False)
             self.header_values.take(header, &content)
-            text.put(b',"value":', 9)
-            put_content(text, &content, False)
+            put_value(text, &content, as_base64)
             text.put(b"}", 1)
         self.first += count
         return 0
@@ -430,14 +445,15 @@ def write_texts(
     bint as_base64,
     Py_ssize_t bytes_max,
 ):
-    """One JSON object for each record, with ``between`` each two; keys and values as base64 text on demand.
+    """One JSON object for each record, with ``between`` each two; keys and values, those of headers too, as base64 on demand.
 
     ``timestamp_type`` is the name without quotes. Returns the text of as many records as ``bytes_max`` allows, how many they
     are, and how many bytes the next one takes, about and at least those of its content; 0 when there is none.
     """
     cdef Text text = Text()
     cdef Rows rows = Rows(columns)
-    cdef bytes after_time = b',"timestamp_type":"' + timestamp_type + b'","key":'
+    cdef bytes key = b'","key_base64":' if as_base64 else b'","key":'
+    cdef bytes after_time = b',"timestamp_type":"' + timestamp_type + key
     cdef bytes end = b',"partition":%d}' % partition
     cdef Words words
     cdef Py_ssize_t count, missing_bytes

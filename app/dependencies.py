@@ -43,6 +43,12 @@ CONTROL_BODY_BYTES_MAX = 1024 * 1024
 CONTROL_VALUES_MAX = 250_000
 """Values of a JSON document without records, read at once in some 100 ms. Lists within their own limits have fewer:
 10,000 questions have 90,000, and the winners of a job that fit into the largest body 175,000."""
+LIBRARY_OF_BEFORE = "rollway"
+"""The User-Agent of the rollway library before it said its version there; see ``_plain_heads.pyx``."""
+_TOO_OLD = (
+    "this User-Agent is that of a rollway library older than this service: records in JSON now have text in key and "
+    "value, and bytes in key_base64 and value_base64; install the rollway package that comes with the service"
+)
 _NAME_SHOWN_MAX = 100
 _FAULTS_SHOWN_MAX = 100
 
@@ -242,6 +248,18 @@ async def only_known_parameters(request: Request) -> None:
         first = faults[0]
         detail = f"{first['pointer']}: {first['detail']}"
         raise Problem(422, "invalid_request", detail, errors=faults[:_FAULTS_SHOWN_MAX])
+
+
+async def no_old_library(request: Request) -> None:
+    """Refuse the rollway library of before, for which the JSON of records had one member for text and bytes.
+
+    It named nothing but its client id in User-Agent, by default ``rollway``. No head with that is plain.
+
+    Raises:
+        Problem: 400.
+    """
+    if request.headers.get("user-agent") == LIBRARY_OF_BEFORE:
+        raise Problem(400, "client_too_old", _TOO_OLD)
 
 
 async def within_request_quota(request: Request) -> None:

@@ -122,7 +122,11 @@ def example_of(schema: dict[str, Any], components: dict[str, Any], *, every: boo
     match schema.get("type"):
         case "object":
             parts = schema.get("properties", {})
-            return {name: example_of(part, components, every=every) for name, part in parts.items()}
+            # Of a pair such as value and value_base64 answers have one.
+            second = {f"{name}_base64" for name in parts}
+            return {
+                name: example_of(part, components, every=every) for name, part in parts.items() if name not in second
+            }
         case "array":
             shapes = schema["items"].get("anyOf", [schema["items"]])
             return [example_of(shape, components, every=every) for shape in (shapes if every else shapes[:1])]

@@ -36,6 +36,7 @@ PRODUCE = (
     *BODY,
     *NAMED,
     *WRITE,
+    "client_too_old",
     "corrupt_batch",
     "invalid_record",
     "invalid_timestamp",
@@ -67,6 +68,7 @@ CONTROL = (*BODY, *NAMED, *WRITE, "disk_failed", "change_outcome_unknown", "inva
 READ = (*NAMED, "not_acceptable", "offset_out_of_range", "stored_data_corrupt", "overloaded", "record_too_large")
 MULTI_FETCH = (
     *BODY,
+    "client_too_old",
     "not_acceptable",
     "overloaded",
     "fetch_session_not_found",

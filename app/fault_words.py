@@ -24,9 +24,8 @@ _KINDS = {
     "null": "null",
 }
 _GIVEN = {**_KINDS, "float": "a number with a fraction"}
-# What a key, a value or a header's value is where no encoding is named: text, {"base64": ...} or null.
-_TEXT_OR_BYTES = "str | object | null"
-_BYTES = {"base64"}
+# What the members of a record that have another one for bytes are where no encoding is named, and with base64.
+_TEXT_OR_NULL = ("str | null", "null")
 _PATTERNS = {
     TOPIC_ID_PATTERN: "must be 22 characters of base64url",
     TOPIC_NAME_PATTERN: 'must be 1 to 249 ASCII letters, digits, ".", "_" and "-"',
@@ -55,7 +54,7 @@ def coder_words(detail: str, kind: Any, steps: Sequence[str]) -> str:
     expected = _EXPECTED.fullmatch(detail)
     if expected is None:
         return detail
-    hint = _way_to_json(steps) if expected[1] == _TEXT_OR_BYTES else ""
+    hint = _other_way(expected[1], steps) if expected[1] in _TEXT_OR_NULL and expected[2] else ""
     *others, last = (_KINDS.get(each, each) for each in expected[1].split(" | "))
     sentence = f"must be {', '.join(others)} or {last}" if others else f"must be {last}"
     if expected[2]:
@@ -75,22 +74,22 @@ def model_words(fault: Mapping[str, Any]) -> str:
 def unknown_field(name: str, kind: Any, steps: Sequence[str | int]) -> str:
     """That the object at the place ``steps`` of a ``kind`` has no field ``name``, and which it may have."""
     known = {each for part in _parts(_schema_of(kind), steps) for each in part.get("properties", ())}
-    hint = _way_to_json([str(step) for step in steps]) if known == _BYTES else ""
-    return f"unknown field; {nearest_or_all(name, known)}{hint}" if known else "unknown field"
+    return f"unknown field; {nearest_or_all(name, known)}" if known else "unknown field"
 
 
-def missing_field(name: str, steps: Sequence[str]) -> str:
-    """That the object at the place ``steps`` lacks its field ``name``."""
-    return f"this field is required{_way_to_json(steps) if {name} == _BYTES else ''}"
-
-
-def _way_to_json(steps: Sequence[str]) -> str:
-    """How to send what is no text at ``steps``, for who sends JSON as a value without saying so."""
-    if steps[-1:] not in (["key"], ["value"]):
+def _other_way(expected: str, steps: Sequence[str]) -> str:
+    """How to send what is not ``expected`` as a key, a value, or a header's name or value, if that is at ``steps``."""
+    name = steps[-1] if steps else ""
+    if name not in ("key", "value", "name"):
         return ""
+    if expected == "null":
+        return f" (with encoding=base64 send {name}_base64; to send text leave encoding out)"
     if "headers" in steps:
-        return " (a header is text: write JSON as a string)"
-    return f" (is the {steps[-1]} JSON? then add encoding=json to the query, or send it as a string)"
+        return f" (a header is text: write JSON as a string, and bytes as base64 in {name}_base64)"
+    return (
+        f" (is the {name} JSON? then add encoding=json to the query, or send it as a string; "
+        f"bytes go in {name}_base64 as base64)"
+    )
 
 
 @functools.lru_cache(maxsize=256)

@@ -28,6 +28,10 @@ class Asked(Protocol):
     def until(self) -> int | None: ...
 
 
+RECORD_FORM = "pairs"
+"""How records stand in JSON, for ETags; it changes when that does, so that no cache keeps the JSON of before."""
+
+
 def fetched_headers(
     log: PartitionLog,
     snapshot: LogSnapshot,

@@ -28,15 +28,11 @@ from schemas.hanging_transactions import AbortHanging
 from schemas.load_jobs import AttemptSpecification, JobCommit, JobSpecification
 from schemas.multi_fetch import MultiFetch
 from schemas.offsets import DeleteRecords, OffsetQueries
-from schemas.produce import JsonPartsToProduce, PartsToProduce
+from schemas.produce import PartsToProduce
 from schemas.producers import ProducerRequest
 from schemas.quotas import QuotaLimits
 from schemas.records import (
     FetchedRecord,
-    JsonProducedRecord,
-    JsonRecordList,
-    JsonRoutedRecord,
-    JsonRoutedRecordList,
     ProducedRecord,
     ProduceFailure,
     PartitionProduceOutcome,
@@ -93,12 +89,7 @@ _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     RoutedRecordList,
     ProducedRecord,
     RoutedRecord,
-    JsonRecordList,
-    JsonRoutedRecordList,
-    JsonProducedRecord,
-    JsonRoutedRecord,
     PartsToProduce,
-    JsonPartsToProduce,
 )
 _ANSWERED_BY_ROUTES: tuple[type[BaseModel], ...] = (FetchedRecord, Problem, ProduceFailure, PartitionProduceOutcome, ProduceResult)
 _SECURITY_SCHEMES = {

@@ -20,7 +20,7 @@ from app.answers import HeldResponse
 from app.broker import Broker
 from app.compression import plain_etag
 from app.decoding import DecodingLimits
-from app.fetch_headers import aborted_header, fetched_headers
+from app.fetch_headers import RECORD_FORM, aborted_header, fetched_headers
 from app.fetch_range import ISOLATIONS, FetchRange, FetchRequest, read_records, read_slices
 from app.fetching import FetchAnswer
 from app.hot.declarations import remember
@@ -88,7 +88,9 @@ class AnswerForm:
         media_type = f"{self.media_type};committed" if isolation == "read_committed" else self.media_type
         if self.is_raw:
             return media_type
-        return f"{media_type};{self.magic if self.media_type == MESSAGE_SET else self.encoding}"
+        if self.media_type == MESSAGE_SET:
+            return f"{media_type};{self.magic}"
+        return f"{media_type};{self.encoding};{RECORD_FORM}"
 
 
 class FetchParameters(BaseModel):
@@ -196,7 +198,11 @@ class TextFetchParameters(FetchParameters):
 
     encoding: Annotated[
         Encoding,
-        Field(description="How keys and values are shown in JSON: as text, base64, or the JSON they are."),
+        Field(
+            description="How keys and values are shown in JSON. utf8: as text in key and value, and what is no text as "
+            "bytes in key_base64 and value_base64. base64: in those two alone. json: as the JSON that they are in key "
+            "and value, and what is no JSON in the other two."
+        ),
     ] = "utf8"
 
     def form(self, media_type: str) -> AnswerForm:

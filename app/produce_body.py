@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from app.idempotence import ProducerStamp
 from app.strict_json import Fault, check, decode, invalid, refuse_duplicates
-from app.translate import Encoded, Encoding, ParsedRecords, ProducedRecord, Text, parsed_records
+from app.translate import EncodedRecord, Encoding, JsonRecord, ParsedRecords, TextRecord, parsed_records
 from schemas.names import PARTITION_MAX
 from schemas.produce import TOPIC_TEXT_LENGTH_MAX
 from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
@@ -22,19 +22,19 @@ EPOCH_MAX = 2**15 - 1
 SEQUENCE_MAX = 2**31 - 1
 TRANSACTIONAL_ID_LENGTH_MAX = 249
 
-Data = TypeVar("Data")
+Record = TypeVar("Record")
 
 
-class _Part(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=True):
+class _Part(msgspec.Struct, Generic[Record], gc=False, forbid_unknown_fields=True):
     topic: Annotated[str, Meta(max_length=TOPIC_TEXT_LENGTH_MAX)]
     partition: Annotated[int, Meta(ge=0, le=PARTITION_MAX)]
-    records: list[ProducedRecord[Data]] | UnsetType | None = UNSET
+    records: list[Record] | UnsetType | None = UNSET
     record_batches: bytes | UnsetType | None = UNSET
     base_sequence: Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)] | UnsetType | None = UNSET
 
 
-class _Request(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=True):
-    partitions: list[_Part[Data]]
+class _Request(msgspec.Struct, Generic[Record], gc=False, forbid_unknown_fields=True):
+    partitions: list[_Part[Record]]
     transactional_id: Annotated[str, Meta(min_length=1, max_length=TRANSACTIONAL_ID_LENGTH_MAX)] | UnsetType | None = (
         UNSET
     )
@@ -43,9 +43,9 @@ class _Request(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=Tr
 
 
 _DECODERS: dict[Encoding, msgspec.json.Decoder[Any]] = {
-    "utf8": msgspec.json.Decoder(_Request[Text]),
-    "base64": msgspec.json.Decoder(_Request[Encoded]),
-    "json": msgspec.json.Decoder(_Request[msgspec.Raw]),
+    "utf8": msgspec.json.Decoder(_Request[TextRecord]),
+    "base64": msgspec.json.Decoder(_Request[EncodedRecord]),
+    "json": msgspec.json.Decoder(_Request[JsonRecord]),
 }
 
 

@@ -128,7 +128,11 @@ class TextProduceParameters(ProduceParameters):
 
     encoding: Annotated[
         Encoding,
-        Field(description="How keys and values are written in JSON: as text, as base64, or as the JSON that they are."),
+        Field(
+            description="How keys and values are written in JSON. utf8: as text in key and value, or as bytes in "
+            "key_base64 and value_base64. base64: in those two alone. json: as any JSON value in key and value, or as "
+            "bytes in the other two."
+        ),
     ] = "utf8"
 
 

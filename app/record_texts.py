@@ -17,6 +17,7 @@ from app.translate import (
     encode_document,
     encode_lines,
     header_documents,
+    header_encoding,
     record_documents,
     shown_bytes,
 )
@@ -169,7 +170,9 @@ def _shown_bytes(one: RecordColumns, encoding: Encoding, bytes_max: int) -> int:
     if headers is not None:
         size += _HEADER_FRAME_BYTES * len(headers.names)
         size += shown_bytes(headers.names.data[headers.names.offsets[0] : headers.names.offsets[-1]], "utf8")
-        size += shown_bytes(headers.values.data[headers.values.offsets[0] : headers.values.offsets[-1]], "utf8")
+        size += shown_bytes(
+            headers.values.data[headers.values.offsets[0] : headers.values.offsets[-1]], header_encoding(encoding)
+        )
     return size
 
 
@@ -187,5 +190,5 @@ def _record_text(one: RecordColumns, encoding: Encoding, timestamp_type: str, pa
         last = min(first + _HEADERS_AT_A_TIME, len(headers.names))
         count = np.array([last - first], dtype=np.int64)
         some = HeaderColumns(count, headers.names.slice(first, last), headers.values.slice(first, last))
-        pieces.append(encode_document(header_documents(some)[0])[1:-1])
+        pieces.append(encode_document(header_documents(some, encoding)[0])[1:-1])
     return b"".join((text.removesuffix(end), b",".join(pieces), end))

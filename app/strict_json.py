@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from app.fault_words import coder_words, missing_field, model_words, unknown_field
+from app.fault_words import coder_words, model_words, unknown_field
 from app.http.problems import Problem
 from app.text_encodings import foreign_encoding
 
@@ -181,7 +181,7 @@ def fault_of(error: msgspec.ValidationError, kind: Any = None) -> Fault:
     if unknown := _UNKNOWN_FIELD.fullmatch(detail):
         return Fault(_pointer([*steps, unknown[1]]), "unknown_field", unknown_field(unknown[1], kind, steps))
     if missing := _MISSING_FIELD.fullmatch(detail):
-        return Fault(_pointer([*steps, missing[1]]), "missing", missing_field(missing[1], steps))
+        return Fault(_pointer([*steps, missing[1]]), "missing", "this field is required")
     code = "invalid_type" if detail.startswith("Expected `") and ", got `" in detail else "invalid_value"
     return Fault(_pointer(steps), code, coder_words(detail, kind, steps))
 

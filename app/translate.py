@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
+from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from app.json_values import UNCOUNTED_BYTES, VALUES_MAX, count_values
+from app.record_members import PairError, contents, header_row, pair_faults
 from app.strict_json import (
     Fault,
     check,
@@ -31,12 +33,13 @@ from app.strict_json import (
     refuse_duplicates_first,
 )
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
-from rollway.records.columns import ByteArray, name_from_bytes
+from rollway.records.columns import ByteArray
 from schemas.base import LONG_MAX, NO_TIMESTAMP, parse_timestamp
 from schemas.names import PARTITION_MAX
 
 Encoding = Literal["utf8", "base64", "json"]
 Data = TypeVar("Data")
+HeaderData = TypeVar("HeaderData")
 
 TIME_ABSENT = -2
 """As ``now_ms`` of the parsers: marks the records that came without a time. -1 is the time of one that has none."""
@@ -46,49 +49,59 @@ _OffsetNumber = Annotated[int, Meta(ge=0, le=LONG_MAX)]
 _PartitionNumber = Annotated[int, Meta(ge=0, le=PARTITION_MAX)]
 
 
-class Base64Bytes(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=True):
-    """``{"base64": "..."}``: bytes that are not text."""
-
-    base64: bytes
-
-
-class _Header(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    name: str | Base64Bytes
-    value: str | Base64Bytes | None
+class _Header(msgspec.Struct, Generic[HeaderData], gc=False, forbid_unknown_fields=True):
+    name: str | UnsetType | None = UNSET
+    value: HeaderData | UnsetType = UNSET
+    name_base64: bytes | UnsetType | None = UNSET
+    value_base64: bytes | UnsetType | None = UNSET
 
 
-class ProducedRecord(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=True):
+class ProducedRecord(msgspec.Struct, Generic[Data, HeaderData], gc=False, forbid_unknown_fields=True):
     """A record to append; ``offset`` and ``timestamp_type`` are there for records that were fetched, and ignored."""
 
-    value: Data
+    value: Data | UnsetType = UNSET
     key: Data | UnsetType = UNSET
-    headers: list[_Header] | UnsetType = UNSET
+    headers: list[_Header[HeaderData]] | UnsetType = UNSET
     timestamp: _Time | str | UnsetType | None = UNSET
     partition: _PartitionNumber | UnsetType | None = UNSET
+    value_base64: bytes | UnsetType | None = UNSET
+    key_base64: bytes | UnsetType | None = UNSET
     offset: _OffsetNumber | UnsetType | None = UNSET
     timestamp_type: Literal["CreateTime", "LogAppendTime"] | UnsetType | None = UNSET
 
 
-class _RecordList(msgspec.Struct, Generic[Data], gc=False, forbid_unknown_fields=True):
-    records: list[ProducedRecord[Data]]
+TextRecord = ProducedRecord[str | None, str | None]
+EncodedRecord = ProducedRecord[None, None]
+JsonRecord = ProducedRecord[msgspec.Raw, str | None]
+Record = TypeVar("Record")
 
 
-Text = str | Base64Bytes | None
-Encoded = bytes | Base64Bytes | None
+class _RecordList(msgspec.Struct, Generic[Record], gc=False, forbid_unknown_fields=True):
+    records: list[Record]
+
+
 _Decoders = dict[Encoding, msgspec.json.Decoder[Any]]
 _LIST_DECODERS: _Decoders = {
-    "utf8": msgspec.json.Decoder(_RecordList[Text]),
-    "base64": msgspec.json.Decoder(_RecordList[Encoded]),
-    "json": msgspec.json.Decoder(_RecordList[msgspec.Raw]),
+    "utf8": msgspec.json.Decoder(_RecordList[TextRecord]),
+    "base64": msgspec.json.Decoder(_RecordList[EncodedRecord]),
+    "json": msgspec.json.Decoder(_RecordList[JsonRecord]),
 }
 _LINE_DECODERS: _Decoders = {
-    "utf8": msgspec.json.Decoder(ProducedRecord[Text]),
-    "base64": msgspec.json.Decoder(ProducedRecord[Encoded]),
-    "json": msgspec.json.Decoder(ProducedRecord[msgspec.Raw]),
+    "utf8": msgspec.json.Decoder(TextRecord),
+    "base64": msgspec.json.Decoder(EncodedRecord),
+    "json": msgspec.json.Decoder(JsonRecord),
 }
 
+_IGNORED_FIELDS = ("offset", "timestamp_type")
+_PLAIN_FIRST = ("value", "key", "timestamp", "headers", "partition", "value_base64", "key_base64", *_IGNORED_FIELDS)
+_BYTES_FIRST = ("value_base64", "key_base64", "timestamp", "headers", "partition", "value", "key", *_IGNORED_FIELDS)
 # Most frequent first.
-_OPTIONAL_FIELDS = ("key", "timestamp", "headers", "partition", "offset", "timestamp_type")
+_FIELDS: dict[Encoding, dict[str, Callable[[Any], Any]]] = {
+    "utf8": {name: attrgetter(name) for name in _PLAIN_FIRST},
+    "base64": {name: attrgetter(name) for name in _BYTES_FIRST},
+    "json": {name: attrgetter(name) for name in _PLAIN_FIRST},
+}
+_HEADER_FIELDS = [(attrgetter(name), attrgetter(f"{name}_base64")) for name in ("name", "value")]
 _LINE_BREAK = re.compile(rb"[\r\n]")
 
 
@@ -172,11 +185,10 @@ def parse_record_list(body: bytes | bytearray, encoding: Encoding, *, now_ms: in
     if encoding == "json":
         check(body)
     records = decode(_LIST_DECODERS[encoding], body).records
-    columns, repeats = (None, False) if encoding == "json" else _columns_of(body, records, outside=1)
-    parsed = parsed_records(records, encoding, now_ms, "/records/{}".format, columns)
+    columns, repeats = (None, False) if encoding == "json" else _columns_of(body, records, encoding, outside=1)
     if repeats:
         refuse_duplicates(body)
-    return parsed
+    return parsed_records(records, encoding, now_ms, "/records/{}".format, columns)
 
 
 def parse_record_lines(
@@ -206,18 +218,17 @@ def parse_record_lines(
     def pointer(row: int) -> str:
         return f"/{first_line + row}"
 
-    columns, repeats = (None, True) if encoding == "json" else _columns_of(block, records, outside=0)
-    parsed = parsed_records(records, encoding, now_ms, pointer, columns)
+    columns, repeats = (None, True) if encoding == "json" else _columns_of(block, records, encoding, outside=0)
     if repeats:
         for row, line in enumerate(lines):
             refuse_duplicates(line, pointer(row))
-    return parsed
+    return parsed_records(records, encoding, now_ms, pointer, columns)
 
 
 _Columns = dict[str, list[Any]]
 
 
-def _columns_of(body: bytes | bytearray, records: list[Any], outside: int) -> tuple[_Columns, bool]:
+def _columns_of(body: bytes | bytearray, records: list[Any], encoding: Encoding, outside: int) -> tuple[_Columns, bool]:
     """The fields that records have, each as a column, and whether a name occurs twice in one object.
 
     The coder would keep the last of two and tell nobody. But every text stands between two quotes, and quotes inside
@@ -225,34 +236,41 @@ def _columns_of(body: bytes | bytearray, records: list[Any], outside: int) -> tu
     records. Once all texts are found, no record has any more fields.
     """
     wanted = quote_count(body)
-    values = [record.value for record in records]
-    columns = {"value": values}
-    texts = outside + len(records) + _text_count(values)
-    for name in _OPTIONAL_FIELDS:
+    columns: _Columns = {}
+    texts = outside
+    for name, field in _FIELDS[encoding].items():
         if 2 * texts == wanted:
             break
-        column = [getattr(record, name) for record in records]
-        present_count = len(column) - column.count(UNSET)
+        column = list(map(field, records))
+        present_count, text_count = _counts(column)
         if present_count:
             columns[name] = column
-            texts += present_count + (_header_text_count(column) if name == "headers" else _text_count(column))
+            texts += present_count + (_header_text_count(column) if name == "headers" else text_count)
     return columns, 2 * texts != wanted
 
 
 def _header_text_count(column: list[Any]) -> int:
     headers = [header for row in column if row is not UNSET for header in row]
-    # Two names, beside what name and value are.
-    texts = _text_count([header.name for header in headers]) + _text_count([header.value for header in headers])
-    return 2 * len(headers) + texts
+    texts = 0
+    for plain, encoded in _HEADER_FIELDS:
+        present_count, text_count = _counts(list(map(plain, headers)))
+        texts += present_count + text_count
+        if present_count < len(headers):
+            # Two of a pair, one of them null, are rare: they are looked for as if a name occurred twice.
+            texts += sum(_counts(list(map(encoded, headers))))
+    return texts
 
 
-def _text_count(items: list[Any]) -> int:
+def _counts(items: list[Any]) -> tuple[int, int]:
+    """How many are there, and how many of them are texts."""
+    if items and items[0] is UNSET and items.count(UNSET) == len(items):
+        return 0, 0
     kinds = list(map(type, items))
     texts = kinds.count(str)
-    if texts < len(items):
-        # Bytes are those of base64 text; as an object they have a name, too.
-        texts += kinds.count(bytes) + 2 * kinds.count(Base64Bytes)
-    return texts
+    if texts == len(items):
+        return texts, texts
+    # Bytes are those of base64 text.
+    return len(items) - kinds.count(UnsetType), texts + kinds.count(bytes)
 
 
 def parsed_records(
@@ -267,37 +285,26 @@ def parsed_records(
     ``columns`` has the fields that any of them has, when that is known.
 
     Raises:
-        Problem: 422 for what is no base64 or no time.
+        Problem: 422 for a record with both of a pair such as ``value`` and ``value_base64``, or without a value, and
+            for what is no time.
     """
     if columns is None:
-        columns = {name: [getattr(record, name) for record in records] for name in ("value", *_OPTIONAL_FIELDS)}
-    count = len(records)
+        columns = {name: list(map(field, records)) for name, field in _FIELDS[encoding].items()}
     headers: list[Sequence[tuple[str, bytes | None]]] | None = None
-    if any(columns.get("headers", ())):
-        headers = list(map(_header_row, columns["headers"]))
     partitions: list[int | None] | None = None
     if int in map(type, columns.get("partition", ())):
         partitions = [None if partition is UNSET else partition for partition in columns["partition"]]
     try:
-        keys: list[bytes | None] = [None] * count
-        if "key" in columns:
-            keys = _all_to_bytes(columns["key"], encoding)
-        values = _all_to_bytes(columns["value"], encoding)
-    except _NotBase64Error:
-        raise invalid(_base64_faults(records, pointer)) from None
-    timestamps = [now_ms] * count
+        keys = contents(columns, "key", encoding, len(records))
+        values = contents(columns, "value", encoding, len(records))
+        if any(columns.get("headers", ())):
+            headers = list(map(header_row, columns["headers"]))
+    except PairError:
+        raise invalid(pair_faults(records, encoding, pointer)) from None
+    timestamps = [now_ms] * len(records)
     if "timestamp" in columns:
         timestamps = _timestamps(columns["timestamp"], now_ms, pointer)
     return ParsedRecords(keys, values, timestamps, headers, partitions, now_ms, pointer)
-
-
-def _all_to_bytes(items: list[Any], encoding: Encoding) -> list[bytes | None]:
-    try:
-        # In most requests all are text.
-        return list(map(str.encode, items))
-    except TypeError:
-        to_bytes = _TO_BYTES[encoding]
-        return [None if item is None or item is UNSET else to_bytes(item) for item in items]
 
 
 def _timestamps(timestamps: list[Any], now_ms: int, pointer: Callable[[int], str]) -> list[int]:
@@ -316,80 +323,6 @@ def _timestamps(timestamps: list[Any], now_ms: int, pointer: Callable[[int], str
     return timestamps
 
 
-def _header_row(headers: list[_Header] | UnsetType) -> Sequence[tuple[str, bytes | None]]:
-    if headers is UNSET:
-        return ()
-    return [(_name_of(header), _text_to_bytes(header.value)) for header in headers]
-
-
-def _name_of(header: _Header) -> str:
-    name = header.name
-    return name if isinstance(name, str) else name_from_bytes(name.base64)
-
-
-class _NotBase64Error(ValueError):
-    pass
-
-
-def _text_to_bytes(data: str | Base64Bytes | None) -> bytes | None:
-    if type(data) is str:
-        return data.encode()
-    return data.base64 if isinstance(data, Base64Bytes) else None
-
-
-def _encoded_to_bytes(data: bytes | Base64Bytes | None) -> bytes | None:
-    return data.base64 if isinstance(data, Base64Bytes) else data
-
-
-def _json_to_bytes(data: msgspec.Raw) -> bytes | None:
-    content = bytes(data).strip()
-    if content == b"null":
-        return None
-    if _is_base64_object(content):
-        try:
-            return _BASE64_DECODER.decode(content).base64
-        except msgspec.ValidationError:
-            raise _NotBase64Error from None
-    return content
-
-
-_TO_BYTES: dict[Encoding, Callable[[Any], bytes | None]] = {
-    "utf8": _text_to_bytes,
-    "base64": _encoded_to_bytes,
-    "json": _json_to_bytes,
-}
-
-
-def _base64_faults(records: list[Any], pointer: Callable[[int], str]) -> Iterable[Fault]:
-    for row, record in enumerate(records):
-        for name in ("key", "value"):
-            data = getattr(record, name)
-            try:
-                if data is not UNSET:
-                    _json_to_bytes(data)
-            except _NotBase64Error:
-                yield Fault(f"{pointer(row)}/{name}/base64", "invalid_value", "Invalid base64 encoded string")
-
-
-class _AnyBase64(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    base64: str
-
-
-_BASE64_DECODER = msgspec.json.Decoder(Base64Bytes)
-_ANY_BASE64_DECODER = msgspec.json.Decoder(_AnyBase64)
-
-
-def _is_base64_object(content: bytes) -> bool:
-    """Whether this JSON means bytes and not itself: an object of one member, ``base64``, that is text."""
-    if content[:1] != b"{" or b"base64" not in content:
-        return False
-    try:
-        _ANY_BASE64_DECODER.decode(content)
-    except msgspec.MsgspecError:
-        return False
-    return True
-
-
 # The way out
 
 
@@ -400,14 +333,23 @@ class RecordDocument(msgspec.Struct, gc=False):
     timestamp: int
     timestamp_type: str
     key: Any
+    key_base64: bytes | UnsetType | None
     value: Any
+    value_base64: bytes | UnsetType | None
     headers: list[Any]
     partition: int
 
 
 class _HeaderDocument(msgspec.Struct, gc=False):
-    name: str | Base64Bytes
-    value: str | Base64Bytes | None
+    name: str | UnsetType
+    name_base64: bytes | UnsetType
+    value: str | UnsetType | None
+    value_base64: bytes | UnsetType | None
+
+
+class _TextHeaderDocument(msgspec.Struct, gc=False):
+    name: str
+    value: str | None
 
 
 class FetchDocument(msgspec.Struct, gc=False):
@@ -437,56 +379,85 @@ def encode_lines(documents: Iterable[object]) -> bytes:
 def record_documents(
     columns: RecordColumns, *, encoding: Encoding, timestamp_type: str, partition: int
 ) -> list[RecordDocument]:
-    """What JSON shows of these records. What is not text (or not JSON, with ``encoding=json``) becomes base64."""
+    """What JSON shows of these records. What is not text (or not JSON, with ``encoding=json``) becomes base64.
+
+    One member of each pair is there, ``key`` or ``key_base64``, say; the other one is unset.
+    """
     return list(
         map(
             RecordDocument,
             columns.offsets.tolist(),
             columns.timestamps.tolist(),
             repeat(timestamp_type),
-            _all_from_bytes(columns.keys, encoding),
-            _all_from_bytes(columns.values, encoding),
-            repeat([]) if columns.headers is None else header_documents(columns.headers),
+            *_all_from_bytes(columns.keys, encoding),
+            *_all_from_bytes(columns.values, encoding),
+            repeat([]) if columns.headers is None else header_documents(columns.headers, encoding),
             repeat(partition),
         )
     )
 
 
-def header_documents(headers: HeaderColumns) -> list[list[Any]]:
-    """What JSON shows of the headers of each record."""
-    names = _all_from_bytes(headers.names, "utf8")
-    documents = list(map(_HeaderDocument, names, _all_from_bytes(headers.values, "utf8")))
+def header_documents(headers: HeaderColumns, encoding: Encoding) -> list[list[Any]]:
+    """What JSON shows of the headers of each record: names and values as text, values as base64 with that encoding."""
+    shown = header_encoding(encoding)
+    names, encoded_names = _all_from_bytes(headers.names, "utf8")
+    values, encoded_values = _all_from_bytes(headers.values, shown)
+    documents: list[Any]
+    if isinstance(encoded_names, repeat) and isinstance(encoded_values, repeat):
+        # In most records all are text.
+        documents = list(map(_TextHeaderDocument, names, values))
+    else:
+        documents = list(map(_HeaderDocument, names, encoded_names, values, encoded_values))
     ends = np.cumsum(headers.counts).tolist()
     return [documents[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _all_from_bytes(column: BinaryColumn, encoding: Encoding) -> list[Any]:
-    """Every element as JSON shows it; text that is ASCII is decoded at once."""
+def header_encoding(encoding: Encoding) -> Encoding:
+    """How values of headers are shown: they are not JSON."""
+    return "utf8" if encoding == "json" else encoding
+
+
+_Pair = tuple[Iterable[Any], Iterable[Any]]
+
+
+def _all_from_bytes(column: BinaryColumn, encoding: Encoding) -> _Pair:
+    """Every element as JSON shows it, as itself and as base64: one of both is unset. ASCII is decoded at once."""
+    unset: Iterable[UnsetType] = repeat(UNSET, len(column))
+    if encoding == "base64":
+        return unset, column.to_list()
     if column.nulls is not None and column.nulls.all():
-        return [None] * len(column)
+        return [None] * len(column), unset
     if encoding == "utf8" and column.nulls is None:
         base = int(column.offsets[0])
         data = column.data[base : int(column.offsets[-1])].tobytes()
         if data.isascii():
             text = data.decode("ascii")
-            return [text[start:end] for start, end in pairwise((column.offsets - base).tolist())]
-    return list(map(_FROM_BYTES[encoding], column.to_list()))
+            return [text[start:end] for start, end in pairwise((column.offsets - base).tolist())], unset
+    shown = list(map(_text_from_bytes if encoding == "utf8" else _json_from_bytes, column.to_list()))
+    if bytes not in set(map(type, shown)):
+        return shown, unset
+    return (
+        [UNSET if type(each) is bytes else each for each in shown],
+        [each if type(each) is bytes else UNSET for each in shown],
+    )
 
 
-def _text_from_bytes(data: bytes | None) -> str | Base64Bytes | None:
+def _text_from_bytes(data: bytes | None) -> str | bytes | None:
+    """The text, or the bytes of what is no text."""
     if data is None:
         return None
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return Base64Bytes(data)
+        return data
 
 
 class TooManyValuesError(ValueError):
     """A stored JSON text has more values than are read at once."""
 
 
-def _json_from_bytes(data: bytes | None) -> msgspec.Raw | Base64Bytes | None:
+def _json_from_bytes(data: bytes | None) -> msgspec.Raw | bytes | None:
+    """The JSON text, or the bytes of what is no JSON; those of ``null``, too, which would be no value."""
     if data is None:
         return None
     if len(data) > UNCOUNTED_BYTES and (count := count_values(data)) > VALUES_MAX:
@@ -494,9 +465,9 @@ def _json_from_bytes(data: bytes | None) -> msgspec.Raw | Base64Bytes | None:
     try:
         msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Base64Bytes(data)
-    if data.strip() == b"null" or _is_base64_object(data.strip()):
-        return Base64Bytes(data)
+        return data
+    if data.strip() == b"null":
+        return data
     # A line break may stand between the tokens of a JSON text, but not inside a line of an answer.
     return msgspec.Raw(msgspec.json.format(data, indent=-1) if _LINE_BREAK.search(data) else data)
 
@@ -504,13 +475,13 @@ def _json_from_bytes(data: bytes | None) -> msgspec.Raw | Base64Bytes | None:
 def shown_bytes(data: bytes | ByteArray | None, encoding: Encoding) -> int:
     """How many bytes of JSON text these bytes become, at the most and without much of a margin; nothing is made.
 
-    Of JSON that is none, which becomes base64, only what it takes as it is.
+    Base64 counts with what it adds to a member's name; with ``encoding=json`` bytes that are no JSON count as they are.
     """
     if data is None:
         return 4
     if encoding == "json":
         return len(data)
-    base64_bytes = (len(data) + 2) // 3 * 4 + 15
+    base64_bytes = (len(data) + 2) // 3 * 4 + 9
     if encoding == "base64":
         return base64_bytes
     array = np.frombuffer(data, dtype=np.uint8)
@@ -531,14 +502,3 @@ _SLICE_BYTES = 1024 * 1024
 _TEXT_BYTES = np.ones(256, dtype=np.uint8)
 _TEXT_BYTES[:0x20] = 6
 _TEXT_BYTES[list(b'"\\\b\f\n\r\t')] = 2
-
-
-def _encoded_from_bytes(data: bytes | None) -> bytes | None:
-    return data
-
-
-_FROM_BYTES: dict[Encoding, Callable[[bytes | None], Any]] = {
-    "utf8": _text_from_bytes,
-    "base64": _encoded_from_bytes,
-    "json": _json_from_bytes,
-}

@@ -18,8 +18,8 @@ FETCH_BYTES = 4 << 20
 class _Record(msgspec.Struct):
     offset: int
     timestamp: int
-    key: str | None
-    value: str | None
+    key_base64: str | None
+    value_base64: str | None
 
 
 class StoredRecord(NamedTuple):
@@ -102,8 +102,8 @@ class LogClient:
                 yield StoredRecord(
                     record.offset,
                     record.timestamp,
-                    base64.b64decode(record.key or ""),
-                    base64.b64decode(record.value or ""),
+                    base64.b64decode(record.key_base64 or ""),
+                    base64.b64decode(record.value_base64 or ""),
                 )
             start = int(response.headers["Next-Offset"])
             if start >= int(response.headers["High-Watermark"]):

@@ -5,14 +5,14 @@ The body is read by a faster coder than these models (app.produce_body); a test 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from schemas.base import Count, Long, Schema
 from schemas.errors import Problem
 from schemas.names import Partition
-from schemas.records import Base64Text, JsonProducedRecord, ProducedRecord, ProduceResult
+from schemas.records import Base64Text, ProducedRecord, ProduceResult
 
 PRODUCER_ID_MAX = 2**62 - 1
 
@@ -32,7 +32,9 @@ TransactionalId = Annotated[
 ]
 
 
-class _PartToProduce(Schema):
+class PartToProduce(Schema):
+    """What to append to one partition: either `records` or `record_batches`."""
+
     topic: TopicNameInBody
     partition: Partition
     record_batches: Annotated[
@@ -42,50 +44,22 @@ class _PartToProduce(Schema):
         Annotated[int, Field(ge=0, le=2**31 - 1)] | None,
         Field(description="With producer_id: the sequence of the first of the records; the others count on."),
     ] = None
-
-
-class PartToProduce(_PartToProduce):
-    """What to append to one partition: either `records` or `record_batches`."""
-
     records: Annotated[list[ProducedRecord] | None, Field(description="All of them are appended, or none.")] = None
 
     @model_validator(mode="after")
-    def _has_one_of_both(self) -> Any:
-        return _checked(self, self.records)
+    def _has_one_of_both(self) -> Self:
+        if (self.records is None) == (self.record_batches is None):
+            raise ValueError("give either records or record_batches")
+        return self
 
 
-class JsonPartToProduce(_PartToProduce):
-    """What to append to one partition with ``encoding=json``."""
+class PartsToProduce(Schema):
+    """Records for many partitions. One may occur again: its records are appended in the order of the request."""
 
-    records: Annotated[list[JsonProducedRecord] | None, Field(description="All of them are appended, or none.")] = None
-
-    @model_validator(mode="after")
-    def _has_one_of_both(self) -> Any:
-        return _checked(self, self.records)
-
-
-def _checked(part: _PartToProduce, records: object) -> Any:
-    if (records is None) == (part.record_batches is None):
-        raise ValueError("give either records or record_batches")
-    return part
-
-
-class _PartsToProduce(Schema):
     transactional_id: TransactionalId = None
     producer_id: ProducerId = None
     producer_epoch: ProducerEpoch = None
-
-
-class PartsToProduce(_PartsToProduce):
-    """Records for many partitions. One may occur again: its records are appended in the order of the request."""
-
     partitions: Annotated[list[PartToProduce], Field(description="What to append, by topic and partition.")]
-
-
-class JsonPartsToProduce(_PartsToProduce):
-    """Records for many partitions with ``encoding=json``."""
-
-    partitions: Annotated[list[JsonPartToProduce], Field(description="What to append, by topic and partition.")]
 
 
 class PartProduceResult(ProduceResult):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, JsonValue, RootModel
+from pydantic import AfterValidator, Field, RootModel, model_validator
 
 from schemas.base import Count, Long, RecordTimestamp, Schema
 from schemas.errors import Problem
@@ -31,86 +31,108 @@ def _base64(text: str) -> str:
 Base64Text = Annotated[str, AfterValidator(_base64), Field(json_schema_extra={"contentEncoding": "base64"})]
 
 
-class Base64Bytes(Schema):
-    """Bytes that are not text."""
+def check_pair(model: Schema, name: str, *, needs_one: bool) -> None:
+    """Of ``name`` and ``name_base64`` one may say something, and with ``needs_one`` one must be there, null or not.
 
-    base64: Annotated[Base64Text, Field(description="RFC 4648, with padding.", examples=["AAEC/w=="])]
+    Raises:
+        ValueError: both say something, or none is there.
+    """
+    pair = (name, f"{name}_base64")
+    if all(getattr(model, each) is not None for each in pair):
+        raise ValueError(f"give {name} or {name}_base64, not both")
+    if needs_one and not model.model_fields_set.intersection(pair):
+        raise ValueError(f"give {name} or {name}_base64")
 
 
 class RecordHeader(Schema):
-    """One header of a record. Names may repeat; their order is kept."""
+    """One header of a record. Names may repeat; their order is kept.
+
+    Answers have one member of each pair: ``name`` or ``name_base64``, ``value`` or ``value_base64``.
+    """
 
     name: Annotated[
-        str | Base64Bytes,
-        Field(
-            description="Name of the header; it may occur again. Bytes that are not text are base64.",
-            examples=["trace"],
-        ),
-    ]
+        str | None, Field(description="Name of the header, as text; it may occur again.", examples=["trace"])
+    ] = None
+    name_base64: Annotated[
+        Base64Text | None, Field(description="Name of the header, if it is not UTF-8.", examples=["/w=="])
+    ] = None
     value: Annotated[
-        str | Base64Bytes | None,
-        Field(description="Text, or bytes that are not text; null: no value.", examples=["a1b2"]),
-    ]
+        str | None,
+        Field(description="The value as text; null: no value. Not with encoding=base64.", examples=["a1b2"]),
+    ] = None
+    value_base64: Annotated[
+        Base64Text | None,
+        Field(
+            description="The value's bytes, if they are not UTF-8. With encoding=base64 always; null: no value.",
+            examples=["AAEC/w=="],
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _has_one_of_each(self) -> Self:
+        check_pair(self, "name", needs_one=True)
+        if self.name is None and self.name_base64 is None:
+            raise ValueError("a header has a name: give name or name_base64")
+        check_pair(self, "value", needs_one=True)
+        return self
 
 
-class _AppendedRecord(Schema):
-    """What records to append have beside key and value. A record as it was fetched can be sent as it is."""
+class ProducedRecord(Schema):
+    """A record to append. A record as it was fetched can be sent as it is.
 
+    It has ``value`` or ``value_base64``, one of which may be null: a tombstone. Without ``key`` and ``key_base64``, or
+    with null, it has no key. Both of a pair are an error, unless one of them is null.
+    """
+
+    key: Annotated[
+        Any,
+        Field(
+            description="encoding=utf8: text. encoding=json: any JSON value, stored as its text. encoding=base64: "
+            "absent or null. Null: no key.",
+            examples=["kitchen"],
+        ),
+    ] = None
+    key_base64: Annotated[
+        Base64Text | None, Field(description="The key's bytes, with any encoding. Null: no key.", examples=["AAEC/w=="])
+    ] = None
+    value: Annotated[
+        Any,
+        Field(
+            description="encoding=utf8: text. encoding=json: any JSON value, stored as its text. encoding=base64: "
+            "absent or null. Null, without value_base64: a tombstone.",
+            examples=["21.5"],
+        ),
+    ] = None
+    value_base64: Annotated[
+        Base64Text | None,
+        Field(
+            description="The value's bytes, with any encoding. Null, without value: a tombstone.", examples=["AAEC/w=="]
+        ),
+    ] = None
     headers: Annotated[list[RecordHeader], Field(description="In order, repeated names included.")] = Field(default=[])
     timestamp: Annotated[
         RecordTimestamp | None, Field(description="Absent and null: the time the service got it. -1: none.")
     ] = None
+    partition: Annotated[Partition | None, Field(description="If given, the partition that the request is for.")] = None
     offset: Annotated[Offset | None, Field(description="Of a fetched record; ignored.")] = None
     timestamp_type: Annotated[TimestampType | None, Field(description="Of a fetched record; ignored.")] = None
 
-
-class ProducedRecord(_AppendedRecord):
-    """A record to append."""
-
-    key: Annotated[str | Base64Bytes | None, Field(description="Absent and null: no key.", examples=["kitchen"])] = None
-    value: Annotated[str | Base64Bytes | None, Field(description="null: a tombstone.", examples=["21.5"])]
-    partition: Annotated[Partition | None, Field(description="If given, the partition that the request is for.")] = None
+    @model_validator(mode="after")
+    def _has_one_of_each(self) -> Self:
+        check_pair(self, "key", needs_one=False)
+        check_pair(self, "value", needs_one=True)
+        return self
 
 
 class RoutedRecord(ProducedRecord):
-    """A record to append to the partition it names, or that of its key, or any."""
+    """A record to append to the partition it names, or that of its key, or any.
 
-    partition: Annotated[Partition | None, Field(description="Absent and null: by the key; without one: sticky.")] = (
-        None
-    )
-
-
-class JsonProducedRecord(_AppendedRecord):
-    """A record to append with ``encoding=json``: key and value are JSON, stored as its text.
-
-    An object with ``base64`` alone is bytes.
+    Key and value are as in a record for one partition.
     """
 
-    key: Annotated[JsonValue, Field(description="Absent and null: no key.", examples=[7])] = None
-    value: Annotated[
-        JsonValue, Field(description="null: a tombstone.", examples=[{"sensor": "kitchen", "value": 21.5}])
-    ]
-    partition: Annotated[Partition | None, Field(description="If given, the partition that the request is for.")] = None
-
-
-class JsonRoutedRecord(JsonProducedRecord):
-    """A record of any JSON, to append to the partition it names, or that of its key, or any."""
-
     partition: Annotated[Partition | None, Field(description="Absent and null: by the key; without one: sticky.")] = (
         None
     )
-
-
-class JsonRecordList(Schema):
-    """Records to append to one partition with ``encoding=json``."""
-
-    records: Annotated[list[JsonProducedRecord], Field(description="The records, in order.")]
-
-
-class JsonRoutedRecordList(Schema):
-    """Records to append to a topic with ``encoding=json``."""
-
-    records: Annotated[list[JsonRoutedRecord], Field(description="The records, in order.")]
 
 
 class RecordList(Schema):
@@ -175,11 +197,12 @@ class TopicProduceResult(Schema):
     ] = 0
 
 
-_Shown = str | Base64Bytes | None | dict[str, JsonValue] | list[JsonValue] | int | float | bool
-
-
 class FetchedRecord(Schema):
-    """A record as it is stored. What is not UTF-8 comes as ``{"base64": "..."}``."""
+    """A record as it is stored.
+
+    It has ``key`` or ``key_base64``, and ``value`` or ``value_base64``: one of each pair. With ``encoding=base64`` that
+    is the second, otherwise the first, unless the bytes are not UTF-8, or not JSON with ``encoding=json``.
+    """
 
     offset: Offset
     timestamp: Annotated[Long, Field(description="Milliseconds since the epoch; -1: none.", examples=[1714566000000])]
@@ -188,12 +211,35 @@ class FetchedRecord(Schema):
         Field(description="Who gave the timestamp: the producer (CreateTime), or the log (LogAppendTime)."),
     ]
     key: Annotated[
-        _Shown,
+        Any,
         Field(
-            description="Text; bytes as base64; with encoding=json any other JSON. null: none.", examples=["kitchen"]
+            description="encoding=utf8: text. encoding=json: the JSON value that is stored. Null: no key.",
+            examples=["kitchen"],
         ),
-    ]
-    value: Annotated[_Shown, Field(description="As key; null: a tombstone.", examples=["22.1"])]
+    ] = None
+    key_base64: Annotated[
+        Base64Text | None,
+        Field(
+            description="The key's bytes: with encoding=base64, and where key cannot show them. With encoding=base64 "
+            "null: no key.",
+            examples=["AAEC/w=="],
+        ),
+    ] = None
+    value: Annotated[
+        Any,
+        Field(
+            description="encoding=utf8: text. encoding=json: the JSON value that is stored. Null: a tombstone.",
+            examples=["22.1"],
+        ),
+    ] = None
+    value_base64: Annotated[
+        Base64Text | None,
+        Field(
+            description="The value's bytes: with encoding=base64, and where value cannot show them, as the text null "
+            "with encoding=json. With encoding=base64 null: a tombstone.",
+            examples=["AAEC/w=="],
+        ),
+    ] = None
     headers: Annotated[list[RecordHeader], Field(description="In order, repeated names included.", examples=[[]])]
     partition: Partition
 

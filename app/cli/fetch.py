@@ -28,7 +28,7 @@ from app.cli.http_session import (
     unreachable,
 )
 from app.cli.line_source import LineSplitter
-from app.cli.record_text import value_bytes
+from app.cli.record_text import bytes_of, has_member
 from app.cli.rendering import note
 from app.cli.timestamps import parse_timestamp
 from rollway.printable import escape_json, escape_unprintable
@@ -162,11 +162,12 @@ class RecordWriter:
             AnswerError: the line is no record.
         """
         try:
-            return value_bytes(self._decoder.decode(line)["value"]) or b""
-        except (ValueError, LookupError, TypeError, RecursionError):
-            raise AnswerError(
-                "The answer has a line that is no record; is this the address of a Rollway service?"
-            ) from None
+            record = self._decoder.decode(line)
+            if has_member(record, "value"):
+                return bytes_of(record, "value") or b""
+        except (ValueError, RecursionError):
+            pass
+        raise AnswerError("The answer has a line that is no record; is this the address of a Rollway service?")
 
     def write_raw(self, piece: bytes) -> None:
         self._out.write(piece)
@@ -203,7 +204,7 @@ def fetch_records(
 ) -> None:
     """Read records up to the end the partition has now.
 
-    Without --partition, one partition after the other. Values that are not UTF-8 appear as {"base64": ...} in JSON
+    Without --partition, one partition after the other. Values that are not UTF-8 are base64 in value_base64 in JSON,
     and as they are with --format value.
 
     \b

@@ -202,8 +202,8 @@ def _record_rows(file: File, batch: StoredBatch) -> Iterator[Row]:
             "offset": int(offset),
             "timestamp": int(timestamp),
             **marker,
-            "key": text_or_base64(columns.keys[number]),
-            "value": text_or_base64(columns.values[number]),
+            **text_or_base64("key", columns.keys[number]),
+            **text_or_base64("value", columns.values[number]),
         }
 
 

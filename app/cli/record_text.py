@@ -50,45 +50,53 @@ class OutgoingRecord:
 
     def as_json(self, partition: int) -> dict[str, Any]:
         """The record as the HTTP interface takes it (api: Media types)."""
-        record: dict[str, Any] = {"value": text_or_base64(self.value), "partition": partition}
+        record: dict[str, Any] = {**text_or_base64("value", self.value), "partition": partition}
         if self.key is not None:
-            record["key"] = text_or_base64(self.key)
+            record |= text_or_base64("key", self.key)
         if self.timestamp is not None:
             record["timestamp"] = self.timestamp
         if self.headers:
             record["headers"] = [
-                {"name": text_or_base64(_name_bytes(name)), "value": text_or_base64(value)}
+                text_or_base64("name", _name_bytes(name)) | text_or_base64("value", value)
                 for name, value in self.headers
             ]
         return record
 
 
-def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
-    """``data`` as the HTTP interface writes keys and values (api: Media types)."""
+def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
+    """The member that holds ``data`` over HTTP (api: Media types): ``name``, or ``name_base64`` for what is no text."""
     if data is None:
-        return None
+        return {name: None}
     try:
-        return data.decode("utf-8")
+        return {name: data.decode("utf-8")}
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode("ascii")}
+        return {f"{name}_base64": base64.b64encode(data).decode("ascii")}
 
 
-def value_bytes(value: object) -> bytes | None:
-    """Bytes of a key or value as the HTTP interface writes it: text, ``{"base64": ...}`` or null.
+def bytes_of(holder: Mapping[str, Any], name: str) -> bytes | None:
+    """The bytes of a key or value as the HTTP interface writes it: text in ``name`` or base64 in ``name_base64``.
+
+    ``None`` where both are null or absent.
 
     Raises:
-        RecordTextError: it is none of these.
+        RecordTextError: both are there, or one is something else.
     """
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return value.encode("utf-8")
-    if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
-        try:
-            return base64.b64decode(value["base64"], validate=True)
-        except (binascii.Error, ValueError):
-            raise RecordTextError("its base64 is wrong") from None
-    raise RecordTextError('a key or value is text, {"base64": ...} or null')
+    text, encoded = holder.get(name), holder.get(f"{name}_base64")
+    if text is not None and not isinstance(text, str):
+        raise RecordTextError(f"{name} is text or null; bytes go in {name}_base64 as base64, and JSON as text")
+    if encoded is None:
+        return None if text is None else text.encode("utf-8")
+    if text is not None:
+        raise RecordTextError(f"{name} and {name}_base64 are both there; one of them may be")
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise RecordTextError(f"{name}_base64 is no base64") from None
+
+
+def has_member(holder: object, name: str) -> bool:
+    """Whether ``holder`` is an object that has ``name`` or ``name_base64``, null or not."""
+    return isinstance(holder, Mapping) and (name in holder or f"{name}_base64" in holder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +152,12 @@ def _read_record(number: int, line: bytes) -> OutgoingRecord | None:
     if not line.strip(_BLANK):
         return None
     document = parse_json(line)
-    if not isinstance(document, dict) or "value" not in document:
-        raise RecordTextError('a record is an object with a "value"')
+    if not has_member(document, "value"):
+        raise RecordTextError('a record is an object with a "value" or a "value_base64"')
     return OutgoingRecord(
         line_number=number,
-        key=value_bytes(document.get("key")),
-        value=value_bytes(document["value"]),
+        key=bytes_of(document, "key"),
+        value=bytes_of(document, "value"),
         timestamp=_timestamp(document.get("timestamp")),
         headers=_headers(document.get("headers")),
     )
@@ -170,9 +178,15 @@ def _headers_at(part: Part) -> Headers:
     if isinstance(part.value, Mapping):
         return tuple((name, each.as_bytes()) for name, each in part.members().items())
     if _is_list_of_headers(part.value):
-        members = [item.members() for item in part.items()]
-        return tuple((_name_text(each["name"].value), each.get("value", _ABSENT).as_bytes()) for each in members)
+        return tuple(map(_header_at, part.items()))
     return _headers(part.value)
+
+
+def _header_at(item: Part) -> tuple[str, bytes | None]:
+    value = item.value
+    if value.get("value_base64") is not None:
+        return _name_text(value), bytes_of(value, "value")
+    return _name_text(value), item.members().get("value", _ABSENT).as_bytes()
 
 
 def _headers(value: Any) -> Headers:
@@ -180,23 +194,21 @@ def _headers(value: Any) -> Headers:
     if value is None:
         return ()
     if isinstance(value, Mapping):
-        return tuple((str(name), value_bytes(each)) for name, each in value.items())
+        return tuple((str(name), bytes_of({"value": each}, "value")) for name, each in value.items())
     if _is_list_of_headers(value):
-        return tuple((_name_text(each["name"]), value_bytes(each.get("value"))) for each in value)
+        return tuple((_name_text(each), bytes_of(each, "value")) for each in value)
     raise RecordTextError('headers are an object, or a list of {"name", "value"}')
 
 
 def _is_list_of_headers(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, dict) and _is_name(each.get("name")) for each in value)
+    return isinstance(value, list) and all(
+        isinstance(each, dict) and (each.get("name"), each.get("name_base64")) != (None, None) for each in value
+    )
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, dict) and set(value) == {"base64"})
-
-
-def _name_text(name: Any) -> str:
+def _name_text(header: Mapping[str, Any]) -> str:
     """A header's name as text, in which bytes that are not UTF-8 are lone surrogates, as in ``rollway.records``."""
-    return (value_bytes(name) or b"").decode("utf-8", "surrogateescape")
+    return (bytes_of(header, "name") or b"").decode("utf-8", "surrogateescape")
 
 
 def _name_bytes(name: str) -> bytes:

@@ -12,16 +12,18 @@ is given every other head byte for byte, reads a plain one the same way::
     name         = one of those below, in any case
     value        = VCHAR [ *( SP / VCHAR ) VCHAR ]          ; a VCHAR is %x21-7E; no tab, no byte above it, no folding
 
-Framing. A field of interest comes at most once and with a value, Host exactly once::
+Framing. A field of interest comes at most once and with a value, User-Agent apart, and Host exactly once::
 
     Host            = 1*( ALPHA / DIGIT / "." / "_" / "-" / ":" / "[" / "]" )
     Content-Length  = "0" / "1"-"9" *9DIGIT                 ; without it the request has no body
     Connection      = "keep-alive"                          ; in any case, as often as it likes
+    User-Agent      = any value, or none, but "rollway"     ; the library that is too old, which no plain head is of
 
 Names. Default deny: a head with any other field is not plain, so Transfer-Encoding, Upgrade, Expect, Range, conditions, Origin
 and keys of requests never are. Those that are::
 
-    of interest     Host, Content-Length, Connection, Content-Type, Accept, Accept-Encoding, Authorization, Client-Id, X-Request-Id
+    of interest     Host, Content-Length, Connection, Content-Type, Accept, Accept-Encoding, Authorization, Client-Id, X-Request-Id,
+                    User-Agent
     without effect  ``WITHOUT_EFFECT``, and every other name that begins with "X-"
 
 The limits on bytes and number of headers count as for any other head.
@@ -34,7 +36,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 WITHOUT_EFFECT = frozenset(
     {
-        b"user-agent", b"accept-language", b"accept-charset", b"cache-control", b"pragma", b"cookie", b"referer", b"from", b"date",
+        b"accept-language", b"accept-charset", b"cache-control", b"pragma", b"cookie", b"referer", b"from", b"date",
         b"dnt", b"priority", b"forwarded", b"via", b"keep-alive", b"traceparent", b"tracestate", b"baggage", b"b3",
         b"sentry-trace", b"uber-trace-id", b"newrelic", b"elastic-apm-traceparent", b"cdn-loop", b"true-client-ip", b"cf-ray",
         b"cf-connecting-ip", b"cf-ipcountry", b"cf-visitor", b"amz-sdk-invocation-id", b"amz-sdk-request",
@@ -68,11 +70,12 @@ cdef enum Kind:
     AUTHORIZATION
     CLIENT_ID
     REQUEST_ID
+    USER_AGENT
 
 OF_INTEREST = {
     b"host": HOST, b"content-length": CONTENT_LENGTH, b"connection": CONNECTION, b"content-type": CONTENT_TYPE,
     b"accept": ACCEPT, b"accept-encoding": ACCEPT_ENCODING, b"authorization": AUTHORIZATION, b"client-id": CLIENT_ID,
-    b"x-request-id": REQUEST_ID,
+    b"x-request-id": REQUEST_ID, b"user-agent": USER_AGENT,
 }
 """The headers that make a difference, and which one each is."""
 
@@ -233,6 +236,9 @@ cdef bint read_field(const char* data, Py_ssize_t name_at, Py_ssize_t name_size,
         return take(&head.client_id, at, size)
     if kind == REQUEST_ID:
         return take(&head.request_id, at, size)
+    if kind == USER_AGENT:
+        # The library of before is the application's to refuse: ``dependencies.LIBRARY_OF_BEFORE``.
+        return size != 7 or memcmp(data + at, "rollway", 7) != 0
     return False
 
 

@@ -450,6 +450,7 @@ _OTHER_KINDS: list[tuple[int, str, int, bool, Applied, str]] = [
     ),
     (400, "incomplete_producer", -1, False, "no", "Of the headers of an idempotent producer, some are missing."),
     (400, "malformed_body", -1, False, "no", "The body is not what its media type or encoding says."),
+    (400, "client_too_old", -1, False, "no", "The rollway library of the client is older than the JSON of records."),
     (401, "unauthenticated", -1, False, "no", "The request says not who it comes from, or not so that it is believed."),
     (403, "topic_authorization_failed", 29, False, "no", "The principal may not do this to the topic."),
     (403, "group_authorization_failed", 30, False, "no", "The principal may not do this to the group."),

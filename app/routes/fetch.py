@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
-from app.dependencies import BrokerOf, LogOf, within_fetch_quota
+from app.dependencies import BrokerOf, LogOf, no_old_library, within_fetch_quota
 from app.documented_problems import READ, problems
 from app.documented_records import FETCHED_JSON, IF_NONE_MATCH
 from app.hot.declarations import hot
@@ -28,9 +28,9 @@ router = APIRouter(tags=["records"])
     operation_id="fetchRecords",
     summary="Fetch records",
     response_model=FetchResult,
-    responses={**FETCHED_JSON, **problems(*READ, "inconsistent_topic_id")},
+    responses={**FETCHED_JSON, **problems(*READ, "inconsistent_topic_id", "client_too_old")},
     openapi_extra=IF_NONE_MATCH,
-    dependencies=[Depends(within_fetch_quota)],
+    dependencies=[Depends(no_old_library), Depends(within_fetch_quota)],
 )
 @hot(
     fetch_batches,
@@ -57,7 +57,7 @@ async def fetch_records(
     return await fetch_partition(request, log, broker, parameters, media_type)
 
 
-@router.head(RECORDS, include_in_schema=False, dependencies=[Depends(within_fetch_quota)])
+@router.head(RECORDS, include_in_schema=False, dependencies=[Depends(no_old_library), Depends(within_fetch_quota)])
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def head_records(
     request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[AnyFetchParameters, Query()]

@@ -12,7 +12,7 @@ from app.access.operations import Operation, ResourceKind
 from app.answers import HeldResponse, request_body
 from app.broker import Broker
 from app.decoding import DecodingLimits
-from app.dependencies import BrokerOf, WorkOf, within_fetch_quota
+from app.dependencies import BrokerOf, WorkOf, no_old_library, within_fetch_quota
 from app.documented_problems import MULTI_FETCH, problems
 from app.fetch_headers import NO_STORE
 from app.http import request_context
@@ -90,7 +90,7 @@ _SOME_FAILED = {
         MultiFetch,
         example={"max_wait_ms": 500, "partitions": [{"topic": "readings", "partition": 0, "fetch_offset": 0}]},
     ),
-    dependencies=[Depends(within_fetch_quota)],
+    dependencies=[Depends(no_old_library), Depends(within_fetch_quota)],
 )
 @asks(Operation.READ, ResourceKind.TOPIC)
 async def fetch_many_partitions(request: Request, broker: BrokerOf, access: AccessOf, work: WorkOf) -> Response:

@@ -19,7 +19,7 @@ from app.hot.health import answer_health
 from app.metrics import CONTENT_TYPE
 from app.paths import DOCS, DOCUMENT, HEALTH, METRICS, READINESS
 from app.pools import call_in
-from app.routes.fetch import is_match
+from app.partition_fetch import is_match
 from app.translate import encode_document
 from schemas.health import Health, OpeningProgress, Readiness
 

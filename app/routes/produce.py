@@ -13,7 +13,7 @@ from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind
 from app.answers import combined_problem, json_answer
 from app.broker import ProduceOptions
-from app.dependencies import BrokerOf, WorkOf, within_produce_quota
+from app.dependencies import BrokerOf, WorkOf, no_old_library, within_produce_quota
 from app.documented_problems import PRODUCE, TRANSACTION, problems
 from app.documented_records import REPLAYED
 from app.http import request_context
@@ -65,12 +65,7 @@ _BODY: dict[str, Any] = {
         "required": True,
         "content": {
             JSON: {
-                "schema": {
-                    "anyOf": [
-                        {"$ref": "#/components/schemas/PartsToProduce"},
-                        {"$ref": "#/components/schemas/JsonPartsToProduce"},
-                    ]
-                },
+                "schema": {"$ref": "#/components/schemas/PartsToProduce"},
                 "example": _EXAMPLE,
             }
         },
@@ -89,7 +84,11 @@ _BODY: dict[str, Any] = {
         **problems(*PRODUCE, *TRANSACTION, TRANSACTION_ABORTED),
     },
     openapi_extra=_BODY,
-    dependencies=[Depends(within_produce_quota), Depends(no_transactional_id("give transactional_id in the body"))],
+    dependencies=[
+        Depends(no_old_library),
+        Depends(within_produce_quota),
+        Depends(no_transactional_id("give transactional_id in the body")),
+    ],
 )
 @asks(Operation.WRITE, ResourceKind.TOPIC)
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)

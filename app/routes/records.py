@@ -8,7 +8,14 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.needs import asks, needs
 from app.access.operations import Operation, ResourceKind
-from app.dependencies import BrokerOf, TopicName, TransactionalIdHeader, WorkOf, within_produce_quota
+from app.dependencies import (
+    BrokerOf,
+    TopicName,
+    TransactionalIdHeader,
+    WorkOf,
+    no_old_library,
+    within_produce_quota,
+)
 from app.documented_problems import PRODUCE, problems
 from app.documented_records import APPENDED, json_body
 from app.hot.declarations import hot
@@ -39,7 +46,7 @@ router = APIRouter(tags=["records"])
     response_model=ProduceResult,
     responses={200: APPENDED, **problems(*PRODUCE)},
     openapi_extra=json_body("RecordList"),
-    dependencies=[Depends(within_produce_quota)],
+    dependencies=[Depends(no_old_library), Depends(within_produce_quota)],
 )
 @hot(
     produce_batches,
@@ -85,7 +92,11 @@ async def produce_records(
         **problems(*PRODUCE),
     },
     openapi_extra=json_body("RoutedRecordList"),
-    dependencies=[Depends(within_produce_quota), Depends(no_transactional_id(TRANSACTIONS_NEED_A_PARTITION))],
+    dependencies=[
+        Depends(no_old_library),
+        Depends(within_produce_quota),
+        Depends(no_transactional_id(TRANSACTIONS_NEED_A_PARTITION)),
+    ],
 )
 @needs(Operation.WRITE, ResourceKind.TOPIC)
 async def produce_records_to_topic(

@@ -11,9 +11,9 @@ from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
 from app.answers import HeldResponse
 from app.broker import Broker
-from app.dependencies import BrokerOf, LogOf, OffsetInPath, within_fetch_quota
+from app.dependencies import BrokerOf, LogOf, OffsetInPath, no_old_library, within_fetch_quota
 from app.documented_problems import READ, problems
-from app.fetch_headers import IMMUTABLE, NO_STORE, is_durable
+from app.fetch_headers import IMMUTABLE, NO_STORE, RECORD_FORM, is_durable
 from app.fetch_range import ISOLATIONS, read_record, read_value
 from app.http import request_context
 from app.http.byte_budget import Hold
@@ -79,10 +79,10 @@ _ONE_RECORD = (*READ, "record_not_found")
     responses={
         200: {"description": "The record.", "headers": _RECORD_HEADERS},
         304: {"description": "The record is as If-None-Match says.", "headers": _RECORD_HEADERS},
-        **problems(*_ONE_RECORD),
+        **problems(*_ONE_RECORD, "client_too_old"),
     },
     openapi_extra={"parameters": [_IF_NONE_MATCH]},
-    dependencies=[Depends(within_fetch_quota)],
+    dependencies=[Depends(no_old_library), Depends(within_fetch_quota)],
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def get_record(
@@ -90,7 +90,7 @@ async def get_record(
     log: LogOf,
     offset: OffsetInPath,
     broker: BrokerOf,
-    encoding: Annotated[Encoding, Query(description="How key and value are shown.")] = "utf8",
+    encoding: Annotated[Encoding, Query(description="How key and value are shown; as in a fetch of many.")] = "utf8",
     isolation: OneRecordIsolation = "read_uncommitted",
 ) -> Response:
     """The record at an offset that consumers may read."""
@@ -119,7 +119,7 @@ def _record_response(
     """The record, or that it is as the client knows it."""
     headers = {"Cache-Control": NO_STORE}
     if is_durable(log, offset + 1):
-        etag = f'"{log.topic_id}-{log.name.partition}-{offset}-record;{encoding}"'
+        etag = f'"{log.topic_id}-{log.name.partition}-{offset}-record;{encoding};{RECORD_FORM}"'
         headers = {"ETag": etag, "Cache-Control": IMMUTABLE}
         if is_match(request, etag):
             return Response(status_code=304, headers={**headers, "Vary": "Accept-Encoding"})

@@ -145,7 +145,7 @@ NO_TIME = [
     ("{topic}/partitions/0/records", {"records": [{"value": "x", "timestamp": -1}]}),
     ("{topic}/records", {"records": [{"value": "x", "timestamp": -1, "partition": 0}]}),
     ("{topic}/partitions/0/records?encoding=json", {"records": [{"value": 1.5, "timestamp": -1}]}),
-    ("{topic}/partitions/0/records?encoding=base64", {"records": [{"value": "eA==", "timestamp": -1}]}),
+    ("{topic}/partitions/0/records?encoding=base64", {"records": [{"value_base64": "eA==", "timestamp": -1}]}),
     (
         "/v1/produce",
         {"partitions": [{"topic": "{name}", "partition": 0, "records": [{"value": "x", "timestamp": -1}]}]},

@@ -52,7 +52,7 @@ def test_headers_as_fetch_prints_them_are_taken_at_a_path(
 ) -> None:
     """A traceback: the name came as an object."""
     name = topic.rpartition("/")[2]
-    headers = [{"name": {"base64": "/w=="}, "value": "x"}, {"name": "n", "value": "1.10"}]
+    headers = [{"name_base64": "/w==", "value": "x"}, {"name": "n", "value": "1.10"}]
     line = json.dumps({"value": "v", "headers": headers}).encode()
     produce = ["produce", name, "-q", "-p", "0", "--value", "$.value", "--headers", "$.headers"]
     done = rollway(server, *produce, stdin=line)
@@ -60,4 +60,4 @@ def test_headers_as_fetch_prints_them_are_taken_at_a_path(
     (record,) = client.get(f"{topic}/partitions/0/records", params={"offset": 0}).json()["records"]
     assert (record["value"], record["headers"]) == ("v", headers)
     bad = rollway(server, *produce, stdin=line.replace(b"/w==", b"/w="))
-    assert (bad.returncode, b"its base64 is wrong" in bad.stderr) == (1, True)
+    assert (bad.returncode, b"name_base64 is no base64" in bad.stderr) == (1, True)

@@ -78,7 +78,7 @@ def test_header_names_that_are_not_utf_8_are_copied_and_compared(spark: SparkSes
     with httpx.Client(base_url=server.url, timeout=30) as http:
         for topic, name in ((ours.topic, b"\xff"), (other.topic, b"\xfe")):
             http.put(f"/v1/topics/{topic}", json={"partitions": 1, "config": KEEP}).raise_for_status()
-            header = {"name": {"base64": base64.b64encode(name).decode()}, "value": "v"}
+            header = {"name_base64": base64.b64encode(name).decode(), "value": "v"}
             record = {"value": "r", "timestamp": 1_700_000_000_000, "headers": [header]}
             http.post(f"/v1/topics/{topic}/partitions/0/records", json={"records": [record]}).raise_for_status()
         assert compare(spark, CompareRequest(left=ours, right=other)).outcome == "different"
@@ -86,7 +86,7 @@ def test_header_names_that_are_not_utf_8_are_copied_and_compared(spark: SparkSes
         replay(spark, ReplayRequest(source=ours, target=replayed, speed=0))
         for topic in (copied.topic, replayed.topic):
             shown: dict[str, Any] = http.get(f"/v1/topics/{topic}/partitions/0/records?offset=0").json()
-            assert shown["records"][0]["headers"] == [{"name": {"base64": "/w=="}, "value": "v"}]
+            assert shown["records"][0]["headers"] == [{"name_base64": "/w==", "value": "v"}]
     assert compare(spark, CompareRequest(left=ours, right=copied)).outcome == "equal"
 
 

@@ -90,8 +90,11 @@ WRONG_JSON = [
     ("value a bool", json_records({"value": True}), 422, "invalid_request"),
     ("key a list", json_records({"key": [], "value": "a"}), 422, "invalid_request"),
     ("no value", json_records({"key": "a"}), 422, "invalid_request"),
-    ("bad base64", json_records({"value": {"base64": "not base64!"}}), 422, "invalid_request"),
-    ("base64 without padding", json_records({"value": {"base64": "AA"}}), 422, "invalid_request"),
+    ("bad base64", json_records({"value_base64": "not base64!"}), 422, "invalid_request"),
+    ("base64 without padding", json_records({"value_base64": "AA"}), 422, "invalid_request"),
+    ("bytes as before", json_records({"value": {"base64": "AA=="}}), 422, "invalid_request"),
+    ("text and bytes", json_records({"value": "a", "value_base64": "AA=="}), 422, "invalid_request"),
+    ("a key that is text and bytes", json_records({"value": "a", "key": "", "key_base64": ""}), 422, "invalid_request"),
     ("timestamp negative", json_records({"value": "a", "timestamp": -5}), 422, "invalid_request"),
     ("timestamp huge", json_records({"value": "a", "timestamp": 2**63}), 422, "invalid_request"),
     ("timestamp 1e999", b'{"records":[{"value":"a","timestamp":1e999}]}', 422, "invalid_request"),
@@ -310,13 +313,37 @@ def test_a_body_above_the_limit_is_refused_without_being_held(process: ServerPro
 
 
 def test_bad_base64_in_every_place_is_named(process: ServerProcess) -> None:
-    wrong = {"base64": "AAA"}
+    wrong = "AAA"
     with http_client(process.url) as client:
         for record, pointer in [
-            ({"value": wrong}, "/records/0/value/base64"),
-            ({"value": "a", "key": wrong}, "/records/0/key/base64"),
-            ({"value": "a", "headers": [{"name": "h", "value": wrong}]}, "/records/0/headers/0/value/base64"),
+            ({"value_base64": wrong}, "/records/0/value_base64"),
+            ({"value": "a", "key_base64": wrong}, "/records/0/key_base64"),
+            ({"value": "a", "headers": [{"name": "h", "value_base64": wrong}]}, "/records/0/headers/0/value_base64"),
+            ({"value": "a", "headers": [{"name_base64": wrong, "value": "v"}]}, "/records/0/headers/0/name_base64"),
         ]:
             refused = client.post(f"{PARTITION}/records", json={"records": [record]})
             assert refused.status_code == 422
             assert refused.json()["errors"][0]["pointer"] == pointer
+
+
+@pytest.mark.parametrize("encoding", ["utf8", "base64"])
+@pytest.mark.parametrize("name", ["key", "value"])
+@pytest.mark.parametrize("content", [{"base64": "AAEC"}, {"base64": 7}, {"base64": "?"}, {"a": 1}])
+def test_an_object_for_bytes_is_refused_and_the_member_for_bytes_named(
+    process: ServerProcess, encoding: str, name: str, content: dict[str, Any]
+) -> None:
+    """What an object of base64 meant before the first release changes in no silence; as JSON, lines, and in parts."""
+    record = {"value": None, name: content}
+    line = json.dumps(record).encode() + b"\n"
+    with http_client(process.url) as client:
+        for path, request in [
+            (f"{PARTITION}/records", {"json": {"records": [record]}}),
+            (f"{PARTITION}/records", {"content": line, "headers": {"Content-Type": "application/x-ndjson"}}),
+            ("/v1/produce", {"json": {"partitions": [{"topic": "t", "partition": 0, "records": [record]}]}}),
+        ]:
+            refused = client.post(path, params={"encoding": encoding}, **request)
+            problem = json.loads(refused.content.splitlines()[-1])
+            problem = problem.get("error", problem)
+            assert (problem["status"], problem["code"]) == (422, "invalid_request")
+            assert f"{name}_base64" in problem["detail"]
+            assert problem["errors"][0]["pointer"].endswith(f"/{name}")

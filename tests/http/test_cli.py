@@ -154,8 +154,8 @@ def test_ndjson_with_paths(rollway: Rollway, tmp_path: Path) -> None:
 
 def test_fetched_records_can_be_produced_again(rollway: Rollway, topic: str, tmp_path: Path) -> None:
     records = [
-        {"key": "k", "value": "v", "timestamp": 5, "headers": [{"name": "h", "value": {"base64": "/w=="}}]},
-        {"key": None, "value": {"base64": "/w=="}, "timestamp": 6, "headers": []},
+        {"key": "k", "value": "v", "timestamp": 5, "headers": [{"name": "h", "value_base64": "/w=="}]},
+        {"key": None, "value_base64": "/w==", "timestamp": 6, "headers": []},
         {"key": "gone", "value": None, "timestamp": 7, "headers": []},
     ]
     path = write_lines(tmp_path / "records", [json.dumps(record) for record in records])
@@ -167,7 +167,8 @@ def test_fetched_records_can_be_produced_again(rollway: Rollway, topic: str, tmp
     assert len(stored) == 6
     for first, again in zip(stored[:3], stored[3:], strict=True):
         assert {**first, "offset": 0} == {**again, "offset": 0}
-    assert [{name: record[name] for name in records[0]} for record in stored[:3]] == records
+    own = {"offset", "timestamp_type", "partition"}
+    assert [{name: part for name, part in record.items() if name not in own} for record in stored[:3]] == records
 
 
 def test_a_bad_line_stops_and_says_how_to_go_on(rollway: Rollway, topic: str, tmp_path: Path) -> None:

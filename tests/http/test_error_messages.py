@@ -57,7 +57,7 @@ def test_a_parameter(client: httpx.Client, topic: str, method: str, path: str, p
             "{topic}/partitions/0/records",
             {"records": [{"value": 1}]},
             "/records/0/value",
-            "must be a string, an object or null, not a whole number",
+            "must be a string or null, not a whole number (is the value JSON? then add encoding=json to the query, or",
         ),
         ("POST", "/v1/fetch", {"isolation": "x"}, "/isolation", "must be one of read_committed, read_uncommitted"),
         ("POST", "/v1/fetch", {"partition": []}, "/partition", "unknown field; did you mean partitions?"),

@@ -67,7 +67,7 @@ class Case(NamedTuple):
         return "\r\n".join([*lines, f"Content-Length: {len(self.body)}", "", ""]).encode("latin-1") + self.body
 
 
-def _json(name: str, *rows: dict[str, Any], is_hot: bool = True, **fields: str) -> Case:
+def _json(name: str, *rows: dict[str, Any], is_hot: bool = True, **fields: Any) -> Case:
     body = json.dumps({"records": rows}).encode()
     return Case(name, is_hot, body=body, media_type="application/json", **fields)
 
@@ -135,6 +135,10 @@ CASES = [
     Case("expected offset", True, topic="other", query="?expected_offset=0"),
     Case("expected offset again", True, topic="other", query="?expected_offset=0"),
     Case("client's names", True, headers=(("Client-Id", "me"), ("User-Agent", "x"), ("Accept", "*/*"))),
+    Case("the library", True, headers=(("User-Agent", "rollway/0.1.0"), ("Client-Id", "rollway"))),
+    Case("a name like the library's", True, headers=(("User-Agent", "rollways"),)),
+    Case("the library of before", False, headers=(("User-Agent", "rollway"), ("Client-Id", "rollway"))),
+    _json("JSON of the library of before", {"value": "v"}, is_hot=False, headers=(("User-Agent", "rollway"),)),
     Case("accept anything", True, headers=(("Accept", "text/html"), ("Accept-Encoding", "gzip, zstd"))),
     Case("idempotent producer", True, body=PRODUCER),
     Case("the same again", True, body=PRODUCER),
@@ -145,7 +149,10 @@ CASES = [
     _json("JSON", {"value": "v"}, {"value": None, "key": "k", "timestamp": 5}),
     _json("JSON, much", {"value": "é", "headers": [{"name": "h", "value": "1"}], "partition": 0, "offset": 3}),
     _json("JSON, sixty records", *[{"value": "x" * 100}] * 60, query="?acks=1"),
-    _json("JSON in base64", {"value": "AAE=", "key": {"base64": "/w=="}}, query="?encoding=base64"),
+    _json("JSON in base64", {"value_base64": "AAE=", "key_base64": "/w=="}, query="?encoding=base64"),
+    _json("JSON with bytes", {"value_base64": "AAE=", "headers": [{"name_base64": "/w==", "value_base64": ""}]}),
+    _json("JSON with bytes and text", {"value_base64": "AAE=", "value": "v"}, is_hot=False),
+    _json("JSON with bytes as before", {"value": {"base64": "AAE="}}, is_hot=False),
     _json("JSON of JSON", {"value": {"a": [1, 2.5]}}, {"value": 7}, query="?encoding=json"),
     _json("JSON, acks 0", {"value": "v"}, query="?acks=0"),
     _json("JSON, group fsync", {"value": "v"}, topic="group"),
@@ -160,7 +167,7 @@ CASES = [
     _json("JSON, a number", {"value": 3}, is_hot=False),
     _json("JSON, 500 of 1 KiB", *[{"value": "x" * 1024, "key": "k"}] * 500, is_hot=plain_records is not None),
     _json("JSON, large", {"value": "x" * 200_000}, is_hot=plain_records is not None),
-    _json("JSON, large and not plain", {"value": "x" * 200_000}, {"value": {"base64": "AA=="}}, is_hot=False),
+    _json("JSON, large and not plain", {"value": "x" * 200_000}, {"value_base64": "AA=="}, is_hot=False),
     _json("JSON, large and wrong", {"value": "x" * 200_000}, {"value": 3}, is_hot=False),
     _json("JSON, larger", {"value": "x" * 700_000}, is_hot=False),
     Case("no JSON", False, body=b"{", media_type="application/json"),
@@ -194,7 +201,7 @@ CASES = [
     Case("encoded", False, headers=(("Content-Encoding", "gzip"),)),
     Case("two hosts", False, headers=(("Host", "b"),)),
     _json("records to fetch", *[{"value": "x" * 100, "key": "k"}] * 60, topic="fetched"),
-    _json("others to fetch", {"value": {"base64": "/w=="}, "headers": [{"name": "h", "value": None}]}, topic="fetched"),
+    _json("others to fetch", {"value_base64": "/w==", "headers": [{"name": "h", "value": None}]}, topic="fetched"),
     *_fetches("", "application/json"),
     *_fetches("NDJSON ", "application/x-ndjson"),
     fetch_case("fetch, any form", "?offset=0"),
@@ -202,6 +209,7 @@ CASES = [
     fetch_case("fetch, JSON", "?offset=0&max_records=30&encoding=json", topic="stamped"),
     fetch_case("fetch, compressed answer", "?offset=0", is_hot=False, headers=(("Accept-Encoding", "gzip"),)),
     fetch_case("fetch, identity", "?offset=0", headers=(("Accept-Encoding", "identity"),)),
+    fetch_case("fetch, by the library of before", "?offset=0", is_hot=False, headers=(("User-Agent", "rollway"),)),
     fetch_case("fetch, closed range", "?offset=0&end_offset=3", is_hot=False),
     fetch_case("fetch, committed", "?offset=0&isolation=read_committed", is_hot=False),
     fetch_case("fetch, beyond the end", "?offset=1000000", is_hot=False),

@@ -99,37 +99,49 @@ def test_keys_values_headers_and_times_come_back(client: httpx.Client, topic: st
         {"key": "k\u00e9y", "value": "\U0001f6eb", "timestamp": 0},
         {"key": "", "value": "", "timestamp": "2013-07-04T00:00:00-04:00"},
         {"value": None, "headers": [{"name": "a", "value": "1"}, {"name": "a", "value": None}]},
-        {"key": {"base64": raw}, "value": {"base64": raw}, "headers": [{"name": "", "value": {"base64": "/w=="}}]},
+        {"key_base64": raw, "value_base64": raw, "headers": [{"name": "", "value_base64": "/w=="}]},
     ]
     before = time.time_ns() // 1_000_000
     path = f"{topic}/partitions/0/records"
     assert client.post(path, json={"records": records}).status_code == 200
     after = time.time_ns() // 1_000_000
     shown = client.get(path, params={"offset": 0}).json()["records"]
-    assert [record["key"] for record in shown] == ["k\u00e9y", "", None, {"base64": raw}]
-    assert [record["value"] for record in shown] == ["\U0001f6eb", "", None, {"base64": raw}]
+    assert [record["key"] for record in shown[:3]] == ["k\u00e9y", "", None]
+    assert [record["value"] for record in shown[:3]] == ["\U0001f6eb", "", None]
+    assert (shown[3]["key_base64"], shown[3]["value_base64"]) == (raw, raw)
+    for record in shown:
+        assert ("key" in record, "value" in record) == (record is not shown[3],) * 2
+        assert ("key_base64" in record, "value_base64" in record) == (record is shown[3],) * 2
     assert [record["timestamp"] for record in shown[:2]] == [0, 1_372_910_400_000]
     assert before <= shown[2]["timestamp"] <= after
     assert [record["headers"] for record in shown] == [
         [],
         [],
         [{"name": "a", "value": "1"}, {"name": "a", "value": None}],
-        [{"name": "", "value": {"base64": "/w=="}}],
+        [{"name": "", "value_base64": "/w=="}],
     ]
     assert {record["timestamp_type"] for record in shown} == {"CreateTime"}
 
 
 def test_json_and_base64_encodings(client: httpx.Client, topic: str) -> None:
     path = f"{topic}/partitions/0/records"
-    body = {"records": [{"key": 7, "value": {"a": [1, None]}}, {"value": {"base64": "AAE="}}, {"value": None}]}
+    values = [{"value": {"a": [1, None]}}, {"value_base64": "AAE="}, {"value": None}, {"value": {"base64": "AAE="}}]
+    body = {"records": [{"key": 7, **values[0]}, *values[1:]]}
     assert client.post(f"{path}?encoding=json", json=body).status_code == 200
-    assert client.post(f"{path}?encoding=base64", json={"records": [{"value": "eyJ4IjoxfQ=="}]}).status_code == 200
+    encoded = {"value_base64": "eyJ4IjoxfQ==", "headers": [{"name": "h", "value_base64": "eA=="}]}
+    assert client.post(f"{path}?encoding=base64", json={"records": [encoded]}).status_code == 200
     as_json = client.get(path, params={"offset": 0, "encoding": "json"}).json()["records"]
-    assert [record["value"] for record in as_json] == [{"a": [1, None]}, {"base64": "AAE="}, None, {"x": 1}]
+    assert [value.items() <= record.items() for record, value in zip(as_json, values, strict=False)] == [True] * 4
+    assert ["value_base64" in record for record in as_json] == [False, True, False, False, False]
+    assert ["value" in record for record in as_json] == [True, False, True, True, True]
+    assert as_json[4]["value"] == {"x": 1}
     assert as_json[0]["key"] == 7
-    as_base64 = client.get(path, params={"offset": 3, "encoding": "base64"}).json()["records"]
-    assert as_base64[0]["value"] == "eyJ4IjoxfQ=="
-    assert client.get(path, params={"offset": 3}).json()["records"][0]["value"] == '{"x":1}'
+    assert as_json[4]["headers"] == [{"name": "h", "value": "x"}]
+    as_base64 = client.get(path, params={"offset": 4, "encoding": "base64"}).json()["records"]
+    assert encoded.items() <= as_base64[0].items()
+    assert as_base64[0]["key_base64"] is None
+    assert not {"key", "value"} & as_base64[0].keys()
+    assert client.get(path, params={"offset": 4}).json()["records"][0]["value"] == '{"x":1}'
 
 
 def test_records_are_spread_by_partition_by_key_and_sticky(client: httpx.Client) -> None:
@@ -343,7 +355,7 @@ def test_a_fetched_record_can_be_sent_again_as_it_is(client: httpx.Client, topic
     path = f"{topic}/partitions/1/records"
     sent = [
         {"key": "k", "value": "text", "timestamp": 5, "headers": [{"name": "h", "value": None}]},
-        {"value": {"base64": "/w=="}, "timestamp": -1},
+        {"value_base64": "/w==", "timestamp": -1},
         {"key": None, "value": None},
     ]
     assert client.post(path, json={"records": sent}).status_code == 200

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from app.http.problems import Problem
 from app.produce_body import parse_produce_request
-from schemas.produce import JsonPartsToProduce, PartsToProduce
+from schemas.produce import PartsToProduce
 from storage.file_system import LocalFile
 from tests.servers import ThreadedServer
 from tests.writers import record_batch
@@ -214,7 +214,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"topic": 7, "partition": 0, "records": []}, "/partitions/0/topic"),
     ({"topic": "t", "partition": 0, "record_batches": "?"}, "/partitions/0/record_batches"),
     ({"topic": "t", "partition": 0, "records": [{}]}, "/partitions/0/records/0/value"),
-    ({"topic": "t", "partition": 0, "records": [{"value": {"base64": "?"}}]}, "/partitions/0/records/0/value"),
+    ({"topic": "t", "partition": 0, "records": [{"value_base64": "?"}]}, "/partitions/0/records/0/value_base64"),
     ({"topic": "t", "partition": 0, "records": [], "more": 1}, "/partitions/0/more"),
     ({"partition": 0, "records": []}, "/partitions/0/topic"),
 ]
@@ -261,5 +261,5 @@ def test_the_number_of_parts_has_a_limit() -> None:
 def test_any_json_may_be_a_value(client: httpx.Client, names: tuple[str, str]) -> None:
     body = {"partitions": [{"topic": names[0], "partition": 0, "records": [{"key": 7, "value": {"a": [1, None]}}]}]}
     assert client.post("/v1/produce?encoding=json", json=body).status_code == 200
-    JsonPartsToProduce.model_validate(body)
+    PartsToProduce.model_validate(body)
     assert values(client, names[0], 0) == ['{"a":[1,null]}']

@@ -13,12 +13,20 @@ from app.cli.record_text import (
     InputFormat,
     JsonPaths,
     OutgoingRecord,
+    bytes_of,
     record_reader,
     text_or_base64,
-    value_bytes,
 )
 
 NOTHING = JsonPaths()
+
+
+def is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @given(st.binary())
@@ -28,7 +36,9 @@ def test_a_line_is_a_value_byte_for_byte(line: bytes) -> None:
 
 @given(st.one_of(st.none(), st.binary()))
 def test_every_key_and_value_survives_the_way_to_the_service(data: bytes | None) -> None:
-    assert value_bytes(json.loads(json.dumps(text_or_base64(data)))) == data
+    written = json.loads(json.dumps(text_or_base64("value", data)))
+    assert bytes_of(written, "value") == data
+    assert list(written) == (["value"] if data is None or is_text(data) else ["value_base64"])
 
 
 def test_paths_pick_the_parts_and_the_value_is_the_line() -> None:
@@ -115,16 +125,24 @@ def test_records_as_fetch_prints_them_are_read_back() -> None:
             "offset": 4,
             "timestamp": 5,
             "timestamp_type": "CreateTime",
-            "key": {"base64": "AP8="},
+            "key_base64": "AP8=",
             "value": "text",
-            "headers": [{"name": "a", "value": "1"}, {"name": "a", "value": None}],
+            "headers": [
+                {"name": "a", "value": "1"},
+                {"name": "a", "value": None},
+                {"name_base64": "/w==", "value_base64": "AP8="},
+            ],
             "partition": 2,
         }
     ).encode()
-    expected = OutgoingRecord(9, b"\x00\xff", b"text", 5, (("a", b"1"), ("a", None)))
+    expected = OutgoingRecord(9, b"\x00\xff", b"text", 5, (("a", b"1"), ("a", None), ("\udcff", b"\x00\xff")))
     assert record_reader(InputFormat.RECORDS, NOTHING)(9, line) == expected
     tombstone = record_reader(InputFormat.RECORDS, NOTHING)(1, b'{"value": null}')
     assert (tombstone.value, tombstone.timestamp) == (None, None)
+    for line in (b'{"value_base64": null}', b'{"value": null, "value_base64": null, "key_base64": null}'):
+        assert record_reader(InputFormat.RECORDS, NOTHING)(1, line) == tombstone
+    both = record_reader(InputFormat.RECORDS, NOTHING)(1, b'{"value": null, "value_base64": "AA==", "key": null}')
+    assert (both.key, both.value) == (None, b"\x00")
 
 
 @pytest.mark.parametrize(
@@ -173,16 +191,41 @@ def test_a_blank_line_of_json_is_no_record_and_a_blank_line_of_text_is_one(line:
 
 
 @pytest.mark.parametrize(
-    "line", [b"5", b"{}", b'{"value": 5}', b'{"value": {"base64": "%"}}', b'{"value": "x", "key": []}']
+    ("line", "message"),
+    [
+        (b"5", "a record is an object"),
+        (b"{}", "a record is an object"),
+        (b'{"key": "x"}', 'with a "value" or a "value_base64"'),
+        (b'{"value": 5}', "value is text or null"),
+        (b'{"value": {"base64": "AA=="}}', "bytes go in value_base64"),
+        (b'{"value": "x", "key": {"base64": "AA=="}}', "bytes go in key_base64"),
+        (b'{"value_base64": "%"}', "value_base64 is no base64"),
+        (b'{"value_base64": 5}', "value_base64 is no base64"),
+        (b'{"value": "x", "value_base64": "AA=="}', "value and value_base64 are both there"),
+        (b'{"value": "x", "key": []}', "key is text or null"),
+        (b'{"value": "x", "headers": [{"name": {"base64": "AA=="}, "value": null}]}', "bytes go in name_base64"),
+        (b'{"value": "x", "headers": [{"name": "h", "value": {"base64": "AA=="}}]}', "bytes go in value_base64"),
+        (b'{"value": "x", "headers": {"h": {"base64": "AA=="}}}', "bytes go in value_base64"),
+        (b'{"value": "x", "headers": [{"name": null, "value": null}]}', "headers are an object"),
+    ],
 )
-def test_what_is_no_record_is_refused(line: bytes) -> None:
-    with pytest.raises(RecordTextError):
+def test_what_is_no_record_is_refused(line: bytes, message: str) -> None:
+    with pytest.raises(RecordTextError, match=message):
         record_reader(InputFormat.RECORDS, NOTHING)(1, line)
+
+
+def test_headers_at_a_path_may_be_bytes() -> None:
+    read = record_reader(InputFormat.NDJSON, JsonPaths(headers="$.h"))
+    record = read(
+        1, b'{"h": [{"name_base64": "/w==", "value_base64": "AP8="}, {"name": "n", "value": {"base64": "AA=="}}]}'
+    )
+    assert record is not None
+    assert record.headers == (("\udcff", b"\x00\xff"), ("n", b'{"base64": "AA=="}'))
 
 
 def test_what_is_sent_has_only_what_is_there() -> None:
     bare = OutgoingRecord(1, None, b"\xff", None, ())
-    assert bare.as_json(3) == {"value": {"base64": "/w=="}, "partition": 3}
+    assert bare.as_json(3) == {"value_base64": "/w==", "partition": 3}
     full = OutgoingRecord(1, b"k", None, 7, (("h", None),))
     assert full.as_json(0) == {
         "value": None,

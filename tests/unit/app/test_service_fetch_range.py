@@ -102,7 +102,7 @@ def test_json_answers_are_exactly_the_records_of_the_range(library: Library) -> 
         read = read_records(snapshot, wanted, request, encoding="base64", partition=0)
         limit = min(bound for bound in (end, start + (max_records or 10**9), 10**9) if bound is not None)
         expected = [record for record in library.records if start <= record.offset < max(limit, start)]
-        got = [(document.offset, document.timestamp, document.value) for document in read.documents]
+        got = [(document.offset, document.timestamp, document.value_base64) for document in read.documents]
         assert got == [tuple(record) for record in expected[: len(got)]]
         assert len(got) <= (max_records or len(got))
         if request.max_bytes == 10**6:
@@ -179,7 +179,7 @@ def test_single_records_and_values(library: Library) -> None:
         assert found is not None
         record = json.loads(found)
         assert (record["offset"], record["timestamp"], record["partition"]) == (*known[offset][:2], 3)
-        assert base64.b64decode(record["value"]) == known[offset].value
+        assert base64.b64decode(record["value_base64"]) == known[offset].value
         assert value == (known[offset].value, known[offset].timestamp)
 
 

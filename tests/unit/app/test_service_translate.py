@@ -19,7 +19,7 @@ from app.translate import (
     parse_record_list,
     record_documents,
 )
-from schemas.records import JsonRecordList, JsonRoutedRecord, ProducedRecord, RecordList, RoutedRecord, RoutedRecordList
+from schemas.records import ProducedRecord, RecordList, RoutedRecord, RoutedRecordList
 
 NOW_MS = 1_700_000_000_000
 
@@ -39,19 +39,33 @@ def test_a_record_has_all_its_parts() -> None:
     parsed = parse(
         {
             "key": "k",
-            "value": {"base64": "AAH/"},
-            "headers": [{"name": "h", "value": "1"}, {"name": "h", "value": None}, {"name": "", "value": ""}],
+            "value_base64": "AAH/",
+            "headers": [
+                {"name": "h", "value": "1"},
+                {"name": "h", "value": None},
+                {"name": "", "value": ""},
+                {"name_base64": "/w==", "value_base64": "/w=="},
+                {"name": "h", "name_base64": None, "value": None, "value_base64": "AA=="},
+            ],
             "timestamp": "2013-07-04T00:00:00Z",
             "partition": 3,
         },
         {"value": None},
         {"value": "", "key": None, "headers": [], "timestamp": None, "partition": None},
+        {"value": None, "value_base64": "AA==", "key": None, "key_base64": "/w=="},
+        {"value_base64": None, "key_base64": None},
     )
-    assert parsed.keys == [b"k", None, None]
-    assert parsed.values == [b"\x00\x01\xff", None, b""]
-    assert parsed.timestamps == [1_372_896_000_000, NOW_MS, NOW_MS]
-    assert parsed.headers == [[("h", b"1"), ("h", None), ("", b"")], (), []]
-    assert parsed.partitions == [3, None, None]
+    assert parsed.keys == [b"k", None, None, b"\xff", None]
+    assert parsed.values == [b"\x00\x01\xff", None, b"", b"\x00", None]
+    assert parsed.timestamps == [1_372_896_000_000, NOW_MS, NOW_MS, NOW_MS, NOW_MS]
+    assert parsed.headers == [
+        [("h", b"1"), ("h", None), ("", b""), ("\udcff", b"\xff"), ("h", b"\x00")],
+        (),
+        [],
+        (),
+        (),
+    ]
+    assert parsed.partitions == [3, None, None, None, None]
 
 
 def test_columns_hold_the_rows_asked_for() -> None:
@@ -70,9 +84,14 @@ def test_columns_hold_the_rows_asked_for() -> None:
         (b'{"records":[{"value":"a"},{"value":3}]}', 422, "/records/1/value", "invalid_type"),
         (b'{"records":[{"value":true}]}', 422, "/records/0/value", "invalid_type"),
         (b'{"records":[{"key":"a"}]}', 422, "/records/0/value", "missing"),
-        (b'{"records":[{"value":{"base64":"!"}}]}', 422, "/records/0/value/base64", "invalid_value"),
-        (b'{"records":[{"value":{"base64":"AA"}}]}', 422, "/records/0/value/base64", "invalid_value"),
-        (b'{"records":[{"value":{"hex":"AA"}}]}', 422, "/records/0/value/hex", "unknown_field"),
+        (b'{"records":[{"value_base64":"!"}]}', 422, "/records/0/value_base64", "invalid_value"),
+        (b'{"records":[{"value_base64":"AA"}]}', 422, "/records/0/value_base64", "invalid_value"),
+        (b'{"records":[{"value":"a","value_base64":"AA=="}]}', 422, "/records/0/value_base64", "invalid_value"),
+        (b'{"records":[{"value":"","value_base64":""}]}', 422, "/records/0/value_base64", "invalid_value"),
+        (b'{"records":[{"value":"a","key":"a","key_base64":"AA=="}]}', 422, "/records/0/key_base64", "invalid_value"),
+        (b'{"records":[{"value":{"base64":"AA=="}}]}', 422, "/records/0/value", "invalid_type"),
+        (b'{"records":[{"value":{"hex":"AA"}}]}', 422, "/records/0/value", "invalid_type"),
+        (b'{"records":[{"value":"a","value_hex":"AA"}]}', 422, "/records/0/value_hex", "unknown_field"),
         (b'{"records":[{"value":"a","header":[]}]}', 422, "/records/0/header", "unknown_field"),
         (
             b'{"records":[{"value":"a","headers":[{"name":null,"value":"a"}]}]}',
@@ -81,6 +100,19 @@ def test_columns_hold_the_rows_asked_for() -> None:
             "invalid_type",
         ),
         (b'{"records":[{"value":"a","headers":[{"name":"a"}]}]}', 422, "/records/0/headers/0/value", "missing"),
+        (b'{"records":[{"value":"a","headers":[{"value":"a"}]}]}', 422, "/records/0/headers/0/name", "missing"),
+        (
+            b'{"records":[{"value":"a","headers":[{"name":"a","name_base64":"AA==","value":"a"}]}]}',
+            422,
+            "/records/0/headers/0/name_base64",
+            "invalid_value",
+        ),
+        (
+            b'{"records":[{"value":"a","headers":[{"name":"a","value":"a","value_base64":"AA=="}]}]}',
+            422,
+            "/records/0/headers/0/value_base64",
+            "invalid_value",
+        ),
         (b'{"records":[{"value":"a","timestamp":-2}]}', 422, "/records/0/timestamp", "invalid_value"),
         (b'{"records":[{"value":"a","timestamp":1.0}]}', 422, "/records/0/timestamp", "invalid_type"),
         (b'{"records":[{"value":"a","timestamp":false}]}', 422, "/records/0/timestamp", "invalid_type"),
@@ -116,7 +148,9 @@ def test_names_inside_text_are_no_duplicates(value: str) -> None:
 
 
 PIECES = st.sampled_from(['"', "\\", "\\\\", "a", "key", '"value":', "é", "\n", "base64"])
-NAMED = st.sampled_from(["value", "key", "headers", "timestamp", "partition", "offset", "timestamp_type"])
+NAMED = st.sampled_from(
+    ["value_base64", "key", "key_base64", "headers", "timestamp", "partition", "offset", "timestamp_type"]
+)
 
 
 def written(name: str, with_escapes: bool) -> str:
@@ -133,17 +167,26 @@ def test_a_name_that_occurs_twice_is_found_whatever_the_texts_say(
     rows: list[list[tuple[str, str, bool]]], encoding: Encoding
 ) -> None:
     """Names with and without escapes, texts full of quotes, backslashes and names; ``json`` is the judge."""
+    is_text = encoding == "utf8"
+    value = "value" if is_text else "value_base64"
     content = {
-        "headers": lambda text: [{"name": text, "value": {"base64": "AAE="}}, {"name": text, "value": None}],
+        "headers": lambda text: [
+            {"name": text, "value_base64": "AAE="},
+            {"name_base64": "AAE=", value: text if is_text else ""},
+        ],
         "timestamp": lambda _: 7,
         "partition": lambda _: None,
         "offset": lambda _: 1,
         "timestamp_type": lambda _: "CreateTime",
+        "value": lambda text: text if is_text else None,
+        "key": lambda text: text if is_text else None,
+        # Beside a text it would be one too many.
+        "value_base64": lambda _: None if is_text else "AA==",
+        "key_base64": lambda _: None if is_text else "AA==",
     }
 
     def member(name: str, text: str, with_escapes: bool) -> str:
-        make = content.get(name, lambda text: text if encoding == "utf8" else {"base64": "AA=="})
-        return f'"{written(name, with_escapes)}":{json.dumps(make(text))}'
+        return f'"{written(name, with_escapes)}":{json.dumps(content[name](text))}'
 
     lines = ["{" + ",".join(member(*field) for field in [*row, ("value", "end", False)]) + "}" for row in rows]
     repeats = [len({name for name, *_ in row} | {"value"}) != len(row) + 1 for row in rows]
@@ -153,18 +196,38 @@ def test_a_name_that_occurs_twice_is_found_whatever_the_texts_say(
     assert parses(lambda: parse_record_lines(block, encoding, now_ms=NOW_MS)) != any(repeats)
 
 
-def test_base64_encoding_takes_base64_for_keys_and_values() -> None:
-    parsed = parse({"value": "AAE=", "key": {"base64": "/w=="}}, {"value": None}, encoding="base64")
+def test_base64_encoding_takes_base64_alone() -> None:
+    header = {"name": "h", "value_base64": "AA=="}
+    parsed = parse(
+        {"value_base64": "AAE=", "key_base64": "/w==", "headers": [header]}, {"value": None}, encoding="base64"
+    )
     assert (parsed.values, parsed.keys) == ([b"\x00\x01", None], [b"\xff", None])
-    assert refusal(b'{"records":[{"value":"text!"}]}', "base64").errors[0]["pointer"] == "/records/0/value"
+    assert parsed.headers == [[("h", b"\x00")], ()]
+    parsed = parse({"value_base64": "AAE="}, {"value_base64": ""}, encoding="base64")
+    assert (parsed.values, parsed.keys) == ([b"\x00\x01", b""], [None, None])
+    for record, pointer in [
+        ('{"value":"AAE="}', "/records/0/value"),
+        ('{"value":{"base64":"AA=="}}', "/records/0/value"),
+        ('{"value_base64":"text!"}', "/records/0/value_base64"),
+        ('{"key":"AAE=","value_base64":""}', "/records/0/key"),
+        ('{"value":null,"headers":[{"name":"h","value":"AAE="}]}', "/records/0/headers/0/value"),
+        ("{}", "/records/0/value_base64"),
+    ]:
+        fault = refusal(b'{"records":[%s]}' % record.encode(), "base64").errors[0]
+        assert fault["pointer"] == pointer
+        assert "base64" in fault["detail"]
 
 
 def test_json_encoding_stores_the_text_of_any_json() -> None:
-    body = b'{"records":[{"value":{"a": [1, 2.50]},"key":7},{"value":null},{"value":"x"},{"value":{"base64":"AAE="}}]}'
+    body = b"""{"records":[{"value":{"a": [1, 2.50]},"key":7},{"value":null},{"value":"x"},{"value_base64":"AAE="},
+        {"value":{"base64":"AAE="},"key":{"base64":"?"}},{"value_base64":"bnVsbA==","value":null}]}"""
     parsed = parse_record_list(body, "json", now_ms=NOW_MS)
-    assert parsed.values == [b'{"a": [1, 2.50]}', None, b'"x"', b"\x00\x01"]
-    assert parsed.keys == [b"7", None, None, None]
-    assert refusal(b'{"records":[{"value":{"base64":"A"}}]}', "json").errors[0]["pointer"] == "/records/0/value/base64"
+    assert parsed.values == [b'{"a": [1, 2.50]}', None, b'"x"', b"\x00\x01", b'{"base64":"AAE="}', b"null"]
+    assert parsed.keys == [b"7", None, None, None, b'{"base64":"?"}', None]
+    assert refusal(b'{"records":[{"value_base64":"A"}]}', "json").errors[0]["pointer"] == "/records/0/value_base64"
+    both = refusal(b'{"records":[{"value":{},"value_base64":"AA=="}]}', "json").errors[0]
+    assert (both["pointer"], both["detail"]) == ("/records/0/value_base64", "give value or value_base64, not both")
+    assert refusal(b'{"records":[{"key":1}]}', "json").errors[0]["pointer"] == "/records/0/value"
     assert refusal(b'{"records":[{"value":{"a":1,"a":2}}]}', "json").errors[0]["code"] == "duplicate_field"
     assert refusal(b'{"records":[{"value":[1e999]}]}', "json").status == 422
 
@@ -216,8 +279,18 @@ TEXTS = st.sampled_from(["", "a", "AAE=", "AA", "\u00e9", "base64", "2013-07-04T
 FIELDS: dict[str, Any] = {
     "value": TEXTS | st.none() | st.fixed_dictionaries({"base64": TEXTS}) | JSON_VALUES,
     "key": TEXTS | st.none() | st.fixed_dictionaries({"base64": TEXTS}) | JSON_VALUES,
+    "value_base64": TEXTS | st.none() | JSON_VALUES,
+    "key_base64": TEXTS | st.none() | JSON_VALUES,
     "headers": st.lists(
-        st.fixed_dictionaries({}, optional={"name": TEXTS | JSON_VALUES, "value": TEXTS | st.none() | JSON_VALUES}),
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "name": TEXTS | JSON_VALUES,
+                "value": TEXTS | st.none() | JSON_VALUES,
+                "name_base64": TEXTS | st.none(),
+                "value_base64": TEXTS | st.none(),
+            },
+        ),
         max_size=2,
     )
     | JSON_VALUES,
@@ -279,27 +352,40 @@ def test_a_record_is_a_line_wherever_a_stream_is_cut(block: bytes, is_lines: boo
         assert read(block[:cut], block[cut:]) == whole
 
 
-@given(DOCUMENTS, st.booleans())
-def test_coders_and_models_accept_and_refuse_the_same(document: dict[str, Any], routed: bool) -> None:
+def is_of_encoding(record: dict[str, Any], encoding: Encoding) -> bool:
+    """What the models say in words alone: which kinds of ``key`` and ``value`` an encoding takes."""
+    if encoding == "json":
+        return True
+    kinds = (str, type(None)) if encoding == "utf8" else (type(None),)
+    values = [header.get("value") for header in record.get("headers", ())]
+    contents = [record.get("key"), record.get("value")]
+    return all(isinstance(content, kinds) for content in (contents if encoding == "utf8" else contents + values))
+
+
+@given(DOCUMENTS, st.booleans(), st.sampled_from(["utf8", "base64", "json"]))
+def test_coders_and_models_accept_and_refuse_the_same(
+    document: dict[str, Any], routed: bool, encoding: Encoding
+) -> None:
     body = json.dumps(document).encode()
     model = RoutedRecordList if routed else RecordList
-    read = parses(lambda: parse_record_list(body, "utf8", now_ms=NOW_MS))
-    assert read == accepts(model, body)
+    read = parses(lambda: parse_record_list(body, encoding, now_ms=NOW_MS))
+    of_encoding = accepts(model, body) and all(is_of_encoding(record, encoding) for record in document["records"])
+    assert read == of_encoding
     line_model = RoutedRecord if routed else ProducedRecord
     for record in document["records"]:
         line = json.dumps(record).encode() + b"\n"
-        read = parses(lambda line=line: parse_record_lines(line, "utf8", now_ms=NOW_MS))
-        assert read == accepts(line_model, line)
+        read = parses(lambda line=line: parse_record_lines(line, encoding, now_ms=NOW_MS))
+        assert read == (accepts(line_model, line) and is_of_encoding(record, encoding))
 
 
 @given(st.fixed_dictionaries({"value": JSON_VALUES}, optional={"key": JSON_VALUES, "timestamp": JSON_VALUES}))
 def test_coders_and_models_agree_about_json_values(record: dict[str, Any]) -> None:
     line = json.dumps(record).encode() + b"\n"
     read = parses(lambda: parse_record_lines(line, "json", now_ms=NOW_MS))
-    assert read == accepts(JsonRoutedRecord, line)
+    assert read == accepts(RoutedRecord, line)
     body = b'{"records":[%s]}' % line
     read = parses(lambda: parse_record_list(body, "json", now_ms=NOW_MS))
-    assert read == accepts(JsonRecordList, body)
+    assert read == accepts(RecordList, body)
 
 
 BYTES = (
@@ -329,13 +415,15 @@ def test_what_comes_out_goes_in_again_unchanged(
     rows: list[tuple[bytes | None, bytes | None, int]], encoding: Encoding
 ) -> None:
     """Every stored byte string survives the way through JSON and back, in every encoding."""
+
+    def encoded(content: bytes | None) -> str | None:
+        return None if content is None else base64.b64encode(content).decode()
+
     records = [
         {
-            "key": None if key is None else {"base64": base64.b64encode(key).decode()},
-            "value": None if value is None else {"base64": base64.b64encode(value).decode()},
-            "headers": [
-                {"name": "h", "value": None if value is None else {"base64": base64.b64encode(value).decode()}}
-            ],
+            "key_base64": encoded(key),
+            "value_base64": encoded(value),
+            "headers": [{"name": "h", "value_base64": encoded(value)}],
             "timestamp": timestamp,
         }
         for key, value, timestamp in rows
@@ -349,4 +437,10 @@ def test_what_comes_out_goes_in_again_unchanged(
     assert list(map(same, again.keys)) == [same(key) for key, _, _ in rows]
     assert list(map(same, again.values)) == [same(value) for _, value, _ in rows]
     assert again.timestamps == [timestamp for _, _, timestamp in rows]
+    assert again.headers == ([[("h", value)] for _, value, _ in rows] or None)
+    pairs = [("key", "key_base64"), ("value", "value_base64")]
+    for record, row in zip(shown, rows, strict=True):
+        assert all((plain in record) != (other in record) for plain, other in pairs)
+        assert "value" not in record if encoding == "base64" else (record.get("value", "") is None) == (row[1] is None)
+        assert ("value" in record["headers"][0]) != ("value_base64" in record["headers"][0])
     assert len(encode_document(documents).split(b"\n")) == 1

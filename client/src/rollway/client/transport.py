@@ -43,6 +43,8 @@ from rollway.client.whole_answers import WholeAnswers, check_head, whole_within
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
+USER_AGENT = "rollway/0.1.0"
+"""This library and its version; a service refuses one that is too old for it, with 400 ``client_too_old``."""
 IDLE_CONNECTIONS_MAX = 8
 """Connections that are kept while no thread uses them."""
 WAIT_MS_MAX = 60_000
@@ -291,7 +293,7 @@ def _milliseconds(value: object) -> int | None:
 
 
 def _headers(settings: ClientSettings) -> dict[str, str]:
-    headers = {"User-Agent": settings.client_id, "Client-Id": settings.client_id, "Accept-Encoding": "identity"}
+    headers = {"User-Agent": USER_AGENT, "Client-Id": settings.client_id, "Accept-Encoding": "identity"}
     if settings.token is not None:
         headers["Authorization"] = f"Bearer {settings.token}"
     return headers
