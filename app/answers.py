@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.http.byte_budget import Hold
 from app.http.problems import Problem
-from schemas.epochs import Epoch, EpochEnd, EpochHistory
+from schemas.epochs import EpochEnd, EpochHistory, EpochRange
 from schemas.retention import PartitionPlan, PlannedSegment, RetentionPolicyInForce
 from schemas.topics import ConfigValue, PartitionDescription, SegmentDescription, TopicDescription
 from storage.config import TopicConfig
@@ -70,7 +70,7 @@ def describe_epochs(log: PartitionLog, asked: int | None) -> EpochHistory:
         partition=log.name.partition,
         leader_epoch=log.leader_epoch,
         epochs=[
-            Epoch(epoch=entry.epoch, start_offset=entry.start_offset, end_offset=max(end, entry.start_offset))
+            EpochRange(epoch=entry.epoch, start_offset=entry.start_offset, end_offset=max(end, entry.start_offset))
             for entry, end in zip(entries, ends, strict=False)
         ],
         asked=answer,

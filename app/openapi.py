@@ -33,9 +33,9 @@ from schemas.producers import ProducerRequest
 from schemas.quotas import QuotaLimits
 from schemas.records import (
     FetchedRecord,
+    PartitionProduceOutcome,
     ProducedRecord,
     ProduceFailure,
-    PartitionProduceOutcome,
     ProduceResult,
     RecordList,
     RoutedRecord,
@@ -91,7 +91,13 @@ _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     RoutedRecord,
     PartsToProduce,
 )
-_ANSWERED_BY_ROUTES: tuple[type[BaseModel], ...] = (FetchedRecord, Problem, ProduceFailure, PartitionProduceOutcome, ProduceResult)
+_ANSWERED_BY_ROUTES: tuple[type[BaseModel], ...] = (
+    FetchedRecord,
+    Problem,
+    ProduceFailure,
+    PartitionProduceOutcome,
+    ProduceResult,
+)
 _SECURITY_SCHEMES = {
     "bearer": {
         "type": "http",

@@ -96,6 +96,7 @@ def published(whole: dict[str, Any]) -> dict[str, Any]:
         _named_enumerations,
         _named_problems,
         _default_problem,
+        _one_success,
     ):
         each(document)
     document["components"]["schemas"] = dict(sorted(document["components"]["schemas"].items()))
@@ -242,7 +243,7 @@ def _named_unions(document: dict[str, Any]) -> None:
     components = {id(schema) for schema in schemas.values()}
     for owner in list(nodes(document)):
         names = tuple(_name_of(choice) for choice in owner.get("anyOf", []) if choice != _NULL)
-        if len(names) < 2:  # noqa: PLR2004 - one, or null
+        if len(names) < 2:
             continue
         choices = owner.pop("anyOf")
         if id(owner) in components:
@@ -319,3 +320,15 @@ def _default_problem(document: dict[str, Any]) -> None:
                 "content": {MEDIA_TYPE: {"schema": plain}},
             }
         operation["responses"] = kept
+
+
+def _one_success(document: dict[str, Any]) -> None:
+    """An answer without a body beside one with it is told in words: a client's type would be "perhaps nothing"."""
+    for _, operation in operations(document):
+        answers = operation["responses"]
+        done = [status for status in answers if status.startswith("2")]
+        if any("content" in answers[status] for status in done):
+            for status in done:
+                if "content" not in answers[status]:
+                    told = f"{status}, without a body: {answers.pop(status)['description']}"
+                    operation["description"] = f"{operation.get('description', '')}\n\n{told}".strip()

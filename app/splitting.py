@@ -10,7 +10,7 @@ from app.broker import Broker
 from app.http.problems import Problem
 from app.offset_lookup import refuse_behind_epoch
 from app.topic_ids import check_topic_id
-from schemas.splits import SPLIT_COUNT_MAX, SplitBounds, SplitPartition, SplitRange, SplitRequest, Splits
+from schemas.splits import SPLIT_COUNT_MAX, SplitBounds, SplitPartition, SplitRange, SplitRequest, TopicSplits
 from storage.log_snapshot import Isolation, LogSnapshot
 from storage.offsets import Offset
 from storage.partition_log import PartitionLog
@@ -33,7 +33,7 @@ class _Resolved(NamedTuple):
     start_is_late: bool
 
 
-async def split_topic(broker: Broker, topic: str, request: SplitRequest) -> Splits:
+async def split_topic(broker: Broker, topic: str, request: SplitRequest) -> TopicSplits:
     """Cut what is in the topic into ranges with ends that do not move, by indexes and headers alone.
 
     Raises:
@@ -74,7 +74,7 @@ def _wanted(broker: Broker, topic: str, request: SplitRequest) -> list[_Wanted]:
     return wanted
 
 
-def _split(broker: Broker, wanted: Sequence[_Wanted], request: SplitRequest, isolation: Isolation) -> Splits:
+def _split(broker: Broker, wanted: Sequence[_Wanted], request: SplitRequest, isolation: Isolation) -> TopicSplits:
     resolved = [_resolve(broker, each, request, isolation) for each in wanted]
     counts = split_counts([each.found.size_bytes for each in resolved], request.split_count)
     count_max = max(SPLIT_COUNT_MAX, len(wanted))
@@ -107,7 +107,7 @@ def _split(broker: Broker, wanted: Sequence[_Wanted], request: SplitRequest, iso
                 start_is_late=each.start_is_late,
             )
         )
-    return Splits.model_construct(
+    return TopicSplits.model_construct(
         splits=splits, partitions=partitions, size_bytes=sum(each.found.size_bytes for each in resolved)
     )
 

@@ -10,7 +10,7 @@ from schemas.base import Schema
 from schemas.names import LeaderEpoch, Offset, Partition
 
 
-class Epoch(Schema):
+class EpochRange(Schema):
     """One leader epoch: the offsets written in it, the end exclusive."""
 
     epoch: LeaderEpoch
@@ -35,7 +35,7 @@ class EpochHistory(Schema):
 
     partition: Partition
     leader_epoch: Annotated[LeaderEpoch, Field(description="The current one.")]
-    epochs: Annotated[list[Epoch], Field(description="The epochs that have records, oldest first.")]
+    epochs: Annotated[list[EpochRange], Field(description="The epochs that have records, oldest first.")]
     asked: Annotated[EpochEnd | None, Field(description="The answer for `epoch`; null when none was asked for.")]
 
 

@@ -141,7 +141,7 @@ class SplitPartition(SplitRange):
     ]
 
 
-class Splits(Schema):
+class TopicSplits(Schema):
     """Ranges that begin and end between batches and have every offset once. Empty partitions have none."""
 
     splits: Annotated[list[SplitRange], Field(description="The ranges, by partition and offset.")]

@@ -17,9 +17,9 @@ from app.documented_problems import problems
 from app.hot.declarations import hot
 from app.hot.health import answer_health
 from app.metrics import CONTENT_TYPE
+from app.partition_fetch import is_match
 from app.paths import DOCS, DOCUMENT, HEALTH, METRICS, READINESS
 from app.pools import call_in
-from app.partition_fetch import is_match
 from app.translate import encode_document
 from schemas.health import Health, OpeningProgress, Readiness
 

@@ -13,7 +13,7 @@ from app.dependencies import BrokerOf, TopicName, json_body
 from app.documented_problems import BODY, NAMED, problems
 from app.paths import SPLITS
 from app.splitting import split_topic
-from schemas.splits import SplitRequest, Splits
+from schemas.splits import SplitRequest, TopicSplits
 
 router = APIRouter(tags=["records"])
 
@@ -34,7 +34,7 @@ async def split(
     topic: TopicName,
     broker: BrokerOf,
     body: Annotated[SplitRequest, Depends(json_body(SplitRequest, optional=True))],
-) -> Splits:
+) -> TopicSplits:
     """Ranges of about equal bytes that begin and end between batches, so that each byte is fetched once.
 
     Every offset of what is asked for lies in exactly one split. Ends are frozen: records that come later belong to

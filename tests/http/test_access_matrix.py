@@ -3,7 +3,6 @@ from the code that decides it."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass

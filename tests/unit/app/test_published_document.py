@@ -74,7 +74,9 @@ def sized_integers(document: dict[str, Any]) -> Iterator[str]:
 
 def no_exclusive_minimum(document: dict[str, Any]) -> Iterator[str]:
     """ogen refuses the document."""
-    yield from (json.dumps(owner) for owner in nodes(document) if {"exclusiveMinimum", "exclusiveMaximum"} & owner.keys())
+    yield from (
+        json.dumps(owner) for owner in nodes(document) if {"exclusiveMinimum", "exclusiveMaximum"} & owner.keys()
+    )
 
 
 def no_defaults_in_bodies(document: dict[str, Any]) -> Iterator[str]:
