@@ -235,7 +235,11 @@ def test_long_lines_count_among_the_memory_of_bodies(tmp_path: Path) -> None:
     budget_bytes = 8_000_000
     with (
         ThreadedServer(
-            tmp_path / "data", request_body_bytes_max=7_000_000, request_bodies_bytes_max=budget_bytes
+            tmp_path / "data",
+            request_body_bytes_max=7_000_000,
+            request_bodies_bytes_max=budget_bytes,
+            # None of the bodies ends, and none is to be refused as slow.
+            request_body_grace_ms=600_000,
         ) as server,
         http_client(server.url) as client,
     ):

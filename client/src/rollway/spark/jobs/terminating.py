@@ -61,7 +61,7 @@ def cancel_when_interrupted(context: SparkContext) -> None:
 
     Spark's own handler asks the JVM over the connection of the thread that it interrupts. Where that thread has sent a
     command and not begun to read the answer, the handler waits until the command ends, for hours perhaps. Here another
-    thread asks, and the interrupted one goes on with a new connection: on the old one is an answer that nobody reads.
+    thread asks. The interrupted thread gets a new connection, since an answer is still to come on the old one.
 
     Thread: the main one; another leaves signals alone.
     """
