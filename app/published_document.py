@@ -19,7 +19,7 @@ from schemas.base import LONG_MAX
 _INT_MAX = 2**31 - 1
 _REFERENCE = "#/components/schemas/"
 _NULL = {"type": "null"}
-_ANY_CALLER = [{}, {"bearer": []}]
+_ANY_CALLER: list[dict[str, list[str]]] = [{}, {"bearer": []}]
 _EXAMPLES = ("example", "examples", "x-examples")
 
 # The enumerations that are written where they are used, by what they enumerate. Others have a name already.

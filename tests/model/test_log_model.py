@@ -36,6 +36,8 @@ from tests.model.plain_transactions import (
 
 TOPIC = "model"
 START_MS = 1_700_000_000_000
+_EXAMPLES = 400 if settings.get_current_profile_name() == "ci" else 800
+"""Histories; CI has 20 minutes."""
 
 ages_ms = st.integers(0, 20_000)
 batches = st.lists(st.lists(ages_ms, min_size=1, max_size=6), min_size=1, max_size=3)
@@ -350,6 +352,6 @@ class LogMachine(RuleBasedStateMachine):
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=400, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=_EXAMPLES, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLogModel = LogMachine.TestCase
