@@ -10,6 +10,10 @@ JAVA_STAMP := $(VENV)/.java-stamp
 OLDEST_SPARK := $(VENV)/oldest-spark
 OLDEST_SPARK_STAMP := $(VENV)/.oldest-spark-stamp
 ON_OLDEST_SPARK := PYTHONPATH="$(CURDIR)/$(OLDEST_SPARK)" SPARK_WANTED=$(shell sed -n 's/^pyspark==\([0-9.]*\).*/\1/p' requirements/oldest-spark.lock)
+# Another tool that finds breaking changes of OpenAPI documents, in Go.
+OASDIFF_VERSION := v1.37.0
+OASDIFF_HOME := $(VENV)/oasdiff-$(OASDIFF_VERSION)
+OASDIFF := $(OASDIFF_HOME)/oasdiff
 # What is compiled when there is a compiler.
 COMPILED := client/src/rollway/records/_sections.pyx app/_distributions.pyx app/_plain_records.pyx app/_record_texts.pyx app/hot/_quick_answers.pyx app/http/_plain_heads.pyx app/http/_plain_requests.pyx storage/_batch_search.pyx storage/_plain_append.pyx
 
@@ -53,7 +57,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi lock clean
+.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi contract contract-release contract-oasdiff lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -142,12 +146,13 @@ failures-test: setup $(JAVA_STAMP) ## every fault that reviewers, attackers and 
 loop-test: setup ## the CPU time of the loop's longest turn, for a table of hostile inputs (fails above 100 ms)
 	$(BIN)/python -m tests.failures.loop_turns
 
-check: setup ## lint, format, types, import directions, and whether generated files are fresh
+check: setup ## lint, format, types, import directions, whether generated files are fresh, and the contract with SDKs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m app.openapi --check
+	$(BIN)/python -m openapi.contract
 	$(BIN)/python -m docs.generate --check
 
 format: setup ## format the code and fix what the linter can fix
@@ -186,6 +191,19 @@ docs: setup ## write the generated parts of docs/reference anew
 openapi: setup ## write openapi/openapi.json anew, and the reference that is made from it
 	$(BIN)/python -m app.openapi
 	$(BIN)/python -m docs.generate
+
+contract: setup ## name the changes of openapi/openapi.json that break SDKs of the last release, but for those in CHANGELOG
+	$(BIN)/python -m openapi.contract
+
+contract-release: setup ## a part of a release: openapi/openapi.json becomes openapi/released.json
+	$(BIN)/python -m openapi.contract --release
+
+$(OASDIFF):
+	GOPATH="$(CURDIR)/$(OASDIFF_HOME)" GOBIN="$(CURDIR)/$(OASDIFF_HOME)" GOCACHE="$(CURDIR)/$(OASDIFF_HOME)/cache" \
+		GOFLAGS=-modcacherw go install github.com/oasdiff/oasdiff@$(OASDIFF_VERSION)
+
+contract-oasdiff: setup $(OASDIFF) ## hold the rules of the contract against oasdiff, which it builds first (needs go, two minutes)
+	OASDIFF="$(CURDIR)/$(OASDIFF)" $(PYTEST) tests/unit/openapi/test_oasdiff.py
 
 lock: setup ## resolve the dependencies anew (UPGRADE=--upgrade takes the newest)
 	$(LOCK) pyproject.toml -o requirements/service.lock

@@ -30,7 +30,7 @@ RELEASED = Path(__file__).parent / "released.json"
 CHANGELOG = Path(__file__).parent.parent / "CHANGELOG.md"
 
 _SECTION = re.compile(r"^## \[(?P<version>[^]]+)\].*\n", re.MULTILINE)
-_BREAKING = re.compile(r"^### Breaking *\n(?P<items>(?:(?!##).*\n?)*)", re.MULTILINE)
+_HEADING = re.compile(r"^### (?P<name>.+?) *\n", re.MULTILINE)
 _PLACE = re.compile(r"^- (?P<place>`[^`]+`(?: `[^`]+`)*):", re.MULTILINE)
 
 
@@ -45,14 +45,19 @@ class Changelog:
 
     @staticmethod
     def read(text: str) -> Changelog:
-        # ["before", "Unreleased", "its text", "0.1.0", "its text", ...]
-        parts = _SECTION.split(text)
-        sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-        breaking = _BREAKING.search(sections.get("Unreleased", ""))
+        sections = _split(_SECTION, text)
+        breaking = _split(_HEADING, sections.get("Unreleased", "")).get("Breaking", "")
         # An item may go on in the next lines.
-        items = re.sub(r"\n +", " ", breaking["items"]) if breaking else ""
+        items = re.sub(r"\n +", " ", breaking)
         named = frozenset(tuple(re.findall(r"`([^`]+)`", item["place"])) for item in _PLACE.finditer(items))
         return Changelog(tuple(name for name in sections if name != "Unreleased"), named)
+
+
+def _split(heading: re.Pattern[str], text: str) -> dict[str, str]:
+    """The text below each heading, by its name."""
+    # ["before", "Unreleased", "its text", "0.1.0", "its text", ...]
+    parts = heading.split(text)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def faults(released: dict[str, Any], current: dict[str, Any], changelog: Changelog) -> Iterator[str]:
@@ -89,7 +94,7 @@ def _refusal(current: dict[str, Any], found: list[str], changelog: Changelog) ->
     """Why ``current`` may not become the released document, or None."""
     version = current["info"]["version"]
     if version in changelog.releases:
-        return f"{version} is released, and its document does not change. Set the next version in pyproject.toml first."
+        return f"{version} is released, and its document does not change. Set the next version first."
     return "\n\n".join(found) if found and changelog.releases else None
 
 
