@@ -202,7 +202,7 @@ $(OASDIFF):
 	GOPATH="$(CURDIR)/$(OASDIFF_HOME)" GOBIN="$(CURDIR)/$(OASDIFF_HOME)" GOCACHE="$(CURDIR)/$(OASDIFF_HOME)/cache" \
 		GOFLAGS=-modcacherw go install github.com/oasdiff/oasdiff@$(OASDIFF_VERSION)
 
-contract-oasdiff: setup $(OASDIFF) ## hold the rules of the contract against oasdiff, which it builds first (needs go, two minutes)
+contract-oasdiff: setup $(OASDIFF) ## hold the rules of the contract against oasdiff, which it builds first (needs go, some minutes)
 	OASDIFF="$(CURDIR)/$(OASDIFF)" $(PYTEST) tests/unit/openapi/test_oasdiff.py
 
 lock: setup ## resolve the dependencies anew (UPGRADE=--upgrade takes the newest)

@@ -28,13 +28,11 @@ def _parameter(where: str, name: str, schema: Node, **more: Any) -> Node:
     return {"name": name, "in": where, "required": where == "path", "schema": schema, "description": "Words.", **more}
 
 
-def document() -> Node:
-    """A fresh one. ``Topic`` is in answers, ``NewTopic`` in requests, ``Retention`` in both."""
-    topic = _parameter("path", "topic", {"type": "string", "maxLength": 249})
-    limit = {"type": "integer", "format": "int32", "minimum": 1, "maximum": 1000, "default": 100}
+def _components() -> Node:
+    """``Topic`` is in answers, ``NewTopic`` in requests, ``Retention`` in both, ``Line`` in neither."""
     state = {"anyOf": [{"$ref": REFERENCE + "State"}, {"type": "null"}], "description": "Words."}
     size = {"type": "integer", "format": "int32", "maximum": 100}
-    components = {
+    return {
         "Topic": {
             "type": "object",
             "title": "Topic",
@@ -70,6 +68,12 @@ def document() -> Node:
         "Problem": {"type": "object", "title": "Problem", "properties": {"code": {"type": "string"}}},
         "Line": {"type": "object", "properties": {"of": {"type": "string", "maxLength": 9}}},
     }
+
+
+def document() -> Node:
+    """A fresh one."""
+    topic = _parameter("path", "topic", {"type": "string", "maxLength": 249})
+    limit = {"type": "integer", "format": "int32", "minimum": 1, "maximum": 1000, "default": 100}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Small", "version": "0.1.0"},
@@ -112,7 +116,7 @@ def document() -> Node:
             },
         },
         "components": {
-            "schemas": components,
+            "schemas": _components(),
             "headers": {"Retry": {"schema": {"type": "integer", "format": "int64"}, "description": "Words."}},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": "Words."}},
         },
