@@ -46,6 +46,7 @@ def lines_body(record_schema: str) -> dict[str, Any]:
     """The body of a request with one record per line."""
     schema = {
         "type": "string",
+        "format": "binary",
         "description": f"One {record_schema} per line; read as a stream of any length.",
         "x-line-schema": {"$ref": f"{_SCHEMAS}{record_schema}"},
     }
@@ -61,6 +62,7 @@ ACKNOWLEDGED_LINES: dict[str, Any] = {
         NDJSON: {
             "schema": {
                 "type": "string",
+                "format": "binary",
                 "description": "One PartitionProduceOutcome per line.",
                 "x-line-schema": {"$ref": f"{_SCHEMAS}PartitionProduceOutcome"},
             }
@@ -128,6 +130,7 @@ FETCHED_LINES = _fetched(
         NDJSON: {
             "schema": {
                 "type": "string",
+                "format": "binary",
                 "description": "One FetchedRecord per line.",
                 "x-line-schema": {"$ref": f"{_SCHEMAS}FetchedRecord"},
             }

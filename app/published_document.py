@@ -29,9 +29,7 @@ _ENUMERATIONS: dict[tuple[str, ...], str] = {
     ("utf8", "base64", "json"): "Encoding",
     ("read_uncommitted", "read_committed"): "Isolation",
     ("error", "earliest"): "OnTruncated",
-    ("CreateTime", "LogAppendTime"): "TimestampType",
     ("delete", "compact", "delete,compact", "compact,delete"): "CleanupPolicy",
-    ("topic", "service", "default"): "ConfigSource",
     ("allow", "deny"): "AclPermission",
     ("literal", "prefixed"): "AclPatternType",
     ("topic", "group", "cluster", "transactional_id"): "AclResourceType",
@@ -50,11 +48,7 @@ _ENUMERATIONS: dict[tuple[str, ...], str] = {
         "IDEMPOTENT_WRITE",
     ): "AclOperation",
     ("transactional", "idempotent"): "JobMode",
-    ("open", "committing", "committed", "aborting", "aborted"): "JobState",
     ("all", "open", "committing", "committed", "aborting", "aborted"): "JobFilter",
-    ("asked", "fenced", "timed_out"): "JobAbortReason",
-    ("no", "unknown"): "Applied",
-    ("empty", "ongoing", "prepare_commit", "prepare_abort", "complete_commit", "complete_abort"): "TransactionState",
     (
         "open",
         "all",
@@ -93,6 +87,7 @@ def published(whole: dict[str, Any]) -> dict[str, Any]:
         _plain_unions,
         _sized_numbers,
         _named_unions,
+        _open_enumerations,
         _named_enumerations,
         _named_problems,
         _default_problem,
@@ -257,6 +252,27 @@ def _named_unions(document: dict[str, Any]) -> None:
 
 def _name_of(schema: dict[str, Any]) -> str:
     return str(schema.get("$ref", "")).removeprefix(_REFERENCE)
+
+
+def _open_enumerations(document: dict[str, Any]) -> None:
+    """In answers an enumeration is text that says its words of today: a client of today takes the word of tomorrow."""
+    schemas = _schemas(document)
+    waiting = [answer for _, operation in operations(document) for answer in operation["responses"].values()]
+    # A record is sent again as it was fetched.
+    waiting += [schemas["ProducedRecord"], schemas["RoutedRecord"]]
+    answered: dict[str, None] = {}
+    while waiting:
+        for owner in nodes(waiting.pop()):
+            words = owner.get("enum")
+            if isinstance(words, list) and words != ["true"]:
+                known = [word for word in owner.pop("enum") if word is not None]
+                told = f"One of {', '.join(known)}; a later version may have more."
+                owner["description"] = f"{owner.get('description', '')} {told}".strip()
+                owner["x-extensible-enum"] = known
+            name = _name_of(owner)
+            if name in schemas and name not in answered:
+                answered[name] = None
+                waiting.append(schemas[name])
 
 
 def _named_enumerations(document: dict[str, Any]) -> None:

@@ -62,6 +62,16 @@ def no_inline_enumerations(document: dict[str, Any]) -> Iterator[str]:
     yield from (json.dumps(owner) for owner in nodes(document) if "enum" in owner and id(owner) not in named)
 
 
+def open_enumerations(document: dict[str, Any]) -> Iterator[str]:
+    """Clients in Python, Java, Rust and Go refuse a whole answer for one word that they do not know."""
+    answers = [answer for _, operation in operations(document) for answer in operation["responses"].values()]
+    found: set[str] = set()
+    while names := set(re.findall(rf'"{REFERENCE}([^"]+)"', json.dumps(answers))) - found:
+        found |= names
+        answers = [document["components"]["schemas"][name] for name in names]
+    yield from (name for name in found if "enum" in document["components"]["schemas"][name])
+
+
 def sized_integers(document: dict[str, Any]) -> Iterator[str]:
     """Java and Go take 32 bits where nothing is said; a limit of 2^63 as a float is outside 64 bits."""
     for owner in nodes(document):
@@ -159,6 +169,7 @@ RULES: list[Rule] = [
     no_answer_without_a_body_beside_one_with,
     no_inline_unions,
     no_inline_enumerations,
+    open_enumerations,
     sized_integers,
     no_exclusive_minimum,
     no_defaults_in_bodies,
@@ -191,6 +202,9 @@ PLANTED: dict[str, Callable[[dict[str, Any]], object]] = {
     ),
     "no_inline_enumerations": lambda d: d["components"]["schemas"]["Problem"]["properties"]["code"].update(
         {"enum": ["a"]}
+    ),
+    "open_enumerations": lambda d: d["components"]["schemas"]["Problem"]["properties"]["applied"].update(
+        {"$ref": f"{REFERENCE}Isolation"}
     ),
     "sized_integers": lambda d: d["components"]["schemas"]["Problem"]["properties"]["status"].update(
         {"maximum": 9.2e18}
@@ -228,7 +242,7 @@ def test_an_enumeration_or_union_without_a_name_is_refused() -> None:
         {"anyOf": [{"$ref": f"{REFERENCE}Problem"}, {"$ref": f"{REFERENCE}Health"}]},
     ):
         whole = copy.deepcopy(whole_document())
-        whole["components"]["schemas"]["Health"]["properties"]["status"] = change
+        whole["components"]["schemas"]["JobSpecification"]["properties"]["mode"] = change
         with pytest.raises(ValueError, match="has no name"):
             published(whole)
 

@@ -1,0 +1,180 @@
+"""Runs generators, one after another, and says what each of them came to."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sdks.generators import Command, Generator
+from sdks.live_service import LiveService
+from sdks.steps import STEPS, contents_document
+
+PROGRAMS = Path(__file__).parent
+_STEP = re.compile(r"^(ok|failed) ([a-z0-9 ]+?)(?:: (.*))?$", re.MULTILINE)
+_WARNING = re.compile(r"\b(warn|warning|error|exception)s?\b", re.IGNORECASE)
+_TIMEOUT_SECONDS = 1_800
+_LAST_LINES = 60
+
+
+class SdkError(Exception):
+    """A generator, a compiler or a program that did not do what it should."""
+
+
+@dataclass
+class Outcome:
+    """What came of one generator.
+
+    Attributes:
+        missing: programs that this machine does not have; then nothing was run.
+        failures: what went wrong, in the order in which it was found.
+        passed: how many steps of the program worked, against today's service and against tomorrow's.
+    """
+
+    generator: Generator
+    missing: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    passed: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class Workshop:
+    """A folder in which clients are made. Tools stay there; clients are made anew each time."""
+
+    def __init__(self, directory: Path, document: Path) -> None:
+        self._directory = directory
+        self._document = document
+
+    def build(self, generator: Generator) -> None:
+        """Installs the generator, makes the client, and compiles it with our program.
+
+        Raises:
+            SdkError: a command failed, or there was a warning that is not allowed.
+        """
+        self._install(generator)
+        work = self._work(generator)
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(PROGRAMS / generator.slug, work)
+        for command in generator.generate:
+            printed = self._run(generator, command, work)
+            if unknown := _warnings(printed, generator.allowed):
+                raise SdkError("warnings of the generator:\n" + "\n".join(unknown))
+        for command in generator.compile:
+            self._run(generator, command, work)
+
+    def steps(self, generator: Generator, service: LiveService, prefix: str) -> dict[str, str]:
+        """Runs the program: each step that it named, with why it failed, or nothing.
+
+        Raises:
+            SdkError: the program ended before all its steps.
+        """
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as contents:
+            contents.write(contents_document())
+            contents.flush()
+            environment = {
+                "ROLLWAY_URL": service.url,
+                "ROLLWAY_API_KEY": service.api_key,
+                "ROLLWAY_PREFIX": prefix,
+                "ROLLWAY_CONTENTS": contents.name,
+            }
+            printed = self._run(generator, generator.run, self._work(generator), environment, may_fail=True)
+        found = {
+            step: (why or "it failed") if state == "failed" else ""
+            for state, step, why in _STEP.findall(printed)
+            if step in STEPS
+        }
+        if missing := [step for step in STEPS if step not in found]:
+            raise SdkError(f"the program did not come to {', '.join(missing)}:\n{_end_of(printed)}")
+        return found
+
+    def _install(self, generator: Generator) -> None:
+        tools = self._tools(generator)
+        stamp = tools / "installed"
+        wanted = repr(generator.tools)
+        if stamp.exists() and stamp.read_text() == wanted:
+            return
+        shutil.rmtree(tools, ignore_errors=True)
+        tools.mkdir(parents=True)
+        for command in generator.tools:
+            self._run(generator, command, tools)
+        stamp.write_text(wanted)
+
+    def _tools(self, generator: Generator) -> Path:
+        return self._directory / "tools" / generator.slug
+
+    def _work(self, generator: Generator) -> Path:
+        return self._directory / "clients" / generator.slug
+
+    def _run(
+        self,
+        generator: Generator,
+        command: Command,
+        directory: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        may_fail: bool = False,
+    ) -> str:
+        names = {
+            "document": str(self._document),
+            "tools": str(self._tools(generator)),
+            "python": sys.executable,
+        }
+        words = [word.format(**names) for word in command]
+        tools = self._tools(generator)
+        paths = [str(tools / "bin"), str(tools / "node_modules" / ".bin"), os.environ["PATH"]]
+        done = subprocess.run(
+            words,
+            cwd=directory,
+            env={**os.environ, "PATH": os.pathsep.join(paths), "SDK_TOOLS": str(tools), **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+        if done.returncode and not may_fail:
+            raise SdkError(f"{' '.join(words)}: exit status {done.returncode}\n{_end_of(done.stdout)}")
+        return done.stdout
+
+
+def run(generator: Generator, workshop: Workshop, today: LiveService, tomorrow: LiveService, prefix: str) -> Outcome:
+    """Makes, compiles and runs one client, against both services."""
+    outcome = Outcome(generator)
+    outcome.missing = [program for program in generator.needs if shutil.which(program) is None]
+    if outcome.missing:
+        return outcome
+    start = time.monotonic()
+    try:
+        workshop.build(generator)
+        for name, service in (("today", today), ("tomorrow", tomorrow)):
+            found = workshop.steps(generator, service, f"{prefix}{generator.slug}.{name}.")
+            outcome.passed[name] = sum(not why for why in found.values())
+            outcome.failures += _surprises(found, dict(generator.defects), name)
+    except SdkError as error:
+        outcome.failures.append(str(error))
+    outcome.seconds = time.monotonic() - start
+    return outcome
+
+
+def _surprises(found: Mapping[str, str], defects: Mapping[str, str], service: str) -> list[str]:
+    """Steps that failed and should not have, and known defects that are gone."""
+    failed = [f"{step} ({service}): {why}" for step, why in found.items() if why and step not in defects]
+    gone = [f"{step} ({service}) works: its defect is gone" for step in defects if not found[step]]
+    return failed + gone
+
+
+def _warnings(printed: str, allowed: Sequence[str]) -> list[str]:
+    """Lines that warn, but for those that are allowed."""
+    lines = (line for line in printed.splitlines() if _WARNING.search(line))
+    return [line for line in lines if not any(each in line for each in allowed)]
+
+
+def _end_of(printed: str) -> str:
+    return "\n".join(printed.splitlines()[-_LAST_LINES:])
