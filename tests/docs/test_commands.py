@@ -21,6 +21,14 @@ from tests.docs.pages import (
     run_page,
 )
 
+PROGRAM_LANGUAGES = ("javascript", "typescript", "go", "java", "rust")
+"""Programs in these are files of sdks/, which tests/sdks and `make sdks` run."""
+PROGRAMS = {
+    path.read_text("utf-8").strip()
+    for suffix in ("mjs", "ts", "go", "java", "rs")
+    for path in (Path(__file__).parents[2] / "sdks").rglob(f"*.{suffix}")
+}
+
 
 @pytest.mark.parametrize("page", PAGES_IN_A_SHELL, ids=page_id)
 def test_commands_of_the_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
@@ -57,11 +65,14 @@ def test_a_page_starts_and_stops_its_service_and_keeps_nothing_from_the_reader(p
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_blocks_that_cannot_run_are_at_least_shell(page: Path) -> None:
     for block in read_blocks(page):
+        source = "\n".join(block.lines)
+        if block.language in PROGRAM_LANGUAGES:
+            assert source.strip() in PROGRAMS, f"{page_id(page)}:{block.line_number}: no file of sdks/ is this program"
+            continue
         # tests/failures/test_spark_sql.py runs SQL.
         assert block.language in {"console", "sh", "json", "python", "ini", "toml", "text", "ndjson", "sql", ""}, (
             f"{page_id(page)}:{block.line_number}: {block.language} blocks are neither run nor checked"
         )
-        source = "\n".join(block.lines)
         if block.language == "sh":
             check = subprocess.run(["bash", "-n"], input=source, capture_output=True, text=True, check=False)
             assert check.returncode == 0, f"{page_id(page)}:{block.line_number}: {check.stderr}"
