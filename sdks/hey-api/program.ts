@@ -177,7 +177,8 @@ async function rawBatches(): Promise<void> {
 async function lines(): Promise<void> {
   const path = { topic: await create("lines"), partition: 0 };
   const sent = [{ key: "a", value: "1" }, { value: null }].map((each) => `${JSON.stringify(each)}\n`);
-  const { data: answer } = await produceRecordLines({ path, body: new Blob(sent), throwOnError: true });
+  const { data: answer, response } = await produceRecordLines({ path, body: new Blob(sent), throwOnError: true });
+  check(response.status === 200, response);
   const results: ProduceResult[] = await objectsOf(answer);
   check(results.reduce((sum, result) => sum + result.record_count, 0) === 2, results);
   const { data: got } = await fetchRecordLines({ path, query: { offset: "earliest" }, throwOnError: true });

@@ -171,8 +171,9 @@ async function rawBatches(): Promise<void> {
 async function lines(): Promise<void> {
   const partition = { topic: await create("lines"), partition: 0 };
   const sent = [{ key: "a", value: "1" }, { value: null }].map((each) => `${JSON.stringify(each)}\n`);
-  const answer = await records.produceRecordLines({ ...partition, body: new Blob(sent) });
-  const results = (await linesOf(answer)).map((line) => ProduceResultFromJSON(line));
+  const answer = await records.produceRecordLinesRaw({ ...partition, body: new Blob(sent) });
+  check(answer.raw.status === 200, answer.raw);
+  const results = (await linesOf(await answer.value())).map((line) => ProduceResultFromJSON(line));
   check(results.reduce((sum, result) => sum + result.recordCount, 0) === 2, results);
   const got = await records.fetchRecordLines({ ...partition, offset: "earliest" });
   const found = (await linesOf(got)).map((line) => FetchedRecordFromJSON(line));

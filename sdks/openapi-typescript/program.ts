@@ -165,16 +165,15 @@ async function rawBatches(): Promise<void> {
 async function lines(): Promise<void> {
   const path = { topic: await create("lines"), partition: 0 };
   const sent = [{ key: "a", value: "1" }, { value: null }].map((each) => `${JSON.stringify(each)}\n`).join("");
-  const answer = await answered(
-    client.POST(RECORD_LINES, {
-      params: { path },
-      headers: { "Content-Type": "application/x-ndjson" },
-      body: sent,
-      bodySerializer: (body) => body,
-      parseAs: "text",
-    }),
-  );
-  const results: ProduceResult[] = objectsOf(answer);
+  const { data, error, response } = await client.POST(RECORD_LINES, {
+    params: { path },
+    headers: { "Content-Type": "application/x-ndjson" },
+    body: sent,
+    bodySerializer: (body) => body,
+    parseAs: "text",
+  });
+  check(response.status === 200 && data !== undefined, error);
+  const results: ProduceResult[] = objectsOf(data);
   check(results.reduce((sum, result) => sum + result.record_count, 0) === 2, results);
   const got = await answered(
     client.GET(RECORD_LINES, { params: { path, query: { offset: "earliest" } }, parseAs: "text" }),
