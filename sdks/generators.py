@@ -7,7 +7,9 @@ commands of ``tools`` fill), and ``python`` (the interpreter that runs this).
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 Command = tuple[str, ...]
 BETA = "OpenAPI 3.1 support is still in beta"
@@ -51,9 +53,16 @@ class Generator:
     is_quick: bool = False
 
 
-def _npm(*packages: str) -> tuple[Command, ...]:
-    """Packages of npm; their programs are on the path of all commands."""
-    return (("npm", "install", "--prefix", "{tools}", "--no-audit", "--no-fund", "--no-save", *packages),)
+def _npm(slug: str) -> tuple[Command, ...]:
+    """What the package.json of the program names; its programs are on the path of all commands."""
+    package = json.loads((Path(__file__).parent / slug / "package.json").read_text())
+    packages = {**package.get("dependencies", {}), **package["devDependencies"]}
+    wanted = [f"{name}@{version}" for name, version in packages.items()]
+    return (("npm", "install", "--prefix", "{tools}", "--no-audit", "--no-fund", "--no-save", *wanted),)
+
+
+_FIND_MODULES = ("ln", "-s", "{tools}/node_modules", "node_modules")
+"""Node.js looks for packages in the folder of the program; NODE_PATH does not reach ES modules."""
 
 
 def _pip(*packages: str) -> tuple[Command, ...]:
@@ -92,5 +101,66 @@ GENERATORS = (
         compile=(("{tools}/bin/mypy", "--strict", "rollway_client", "program.py"),),
         run=("{tools}/bin/python", "program.py"),
         is_quick=True,
+    ),
+    Generator(
+        name="openapi-typescript with openapi-fetch",
+        slug="openapi-typescript",
+        language="TypeScript",
+        version="7.13.0",
+        options="--root-types --root-types-no-schema-prefix",
+        needs=("node", "npm"),
+        tools=_npm("openapi-typescript"),
+        generate=(
+            (
+                "openapi-typescript",
+                "{document}",
+                "--root-types",
+                "--root-types-no-schema-prefix",
+                "--output",
+                "rollway.ts",
+            ),
+        ),
+        compile=(_FIND_MODULES, ("tsc",)),
+        run=("node", "build/program.js"),
+        is_quick=True,
+    ),
+    Generator(
+        name="@hey-api/openapi-ts",
+        slug="hey-api",
+        language="TypeScript",
+        version="0.99.0",
+        options="output: { module: { extension: '.js' } } in openapi-ts.config.ts, for ES modules of Node.js",
+        needs=("node", "npm"),
+        tools=_npm("hey-api"),
+        generate=(_FIND_MODULES, ("openapi-ts", "--input", "{document}", "--no-log-file")),
+        compile=(("tsc",),),
+        run=("node", "build/program.js"),
+        is_quick=True,
+    ),
+    Generator(
+        name="openapi-generator typescript-fetch",
+        slug="openapi-generator-typescript-fetch",
+        language="TypeScript",
+        version="7.26.0",
+        options="--additional-properties importFileExtension=.js, for ES modules of Node.js",
+        needs=("java", "node", "npm"),
+        tools=(*_pip("openapi-generator-cli==7.26.0"), *_npm("openapi-generator-typescript-fetch")),
+        generate=(
+            (
+                "openapi-generator-cli",
+                "generate",
+                "--generator-name",
+                "typescript-fetch",
+                "--input-spec",
+                "{document}",
+                "--output",
+                "rollway",
+                "--additional-properties",
+                "importFileExtension=.js",
+            ),
+        ),
+        compile=(_FIND_MODULES, ("tsc", "--build")),
+        run=("node", "build/program.js"),
+        allowed=(BETA,),
     ),
 )

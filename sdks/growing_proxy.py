@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 MEMBER = "a_member_of_tomorrow"
 WORD = "a_word_of_tomorrow"
 _PER_CONNECTION = ("connection", "transfer-encoding", "content-length", "keep-alive")
+_OF_THE_PROXY = (*_PER_CONNECTION, "host", "accept-encoding")
 
 
 _DATA = ("key", "value")
@@ -77,7 +78,7 @@ def _handler(url: str, growth: Growth) -> type[BaseHTTPRequestHandler]:
         def pass_on(self) -> None:
             body = self._body()
             service = http.client.HTTPConnection(address, timeout=120)
-            kept = {name: each for name, each in self.headers.items() if name.lower() not in (*_PER_CONNECTION, "host")}
+            kept = {name: each for name, each in self.headers.items() if name.lower() not in _OF_THE_PROXY}
             # Compressed answers would have to be read, and JSON is what grows.
             kept["Accept-Encoding"] = "identity"
             service.request(self.command, self.path, body=body, headers=kept)
