@@ -15,6 +15,9 @@ BETA = "OpenAPI 3.1 support is still in beta"
 NO_NAME = "Failed to get the schema name: null"
 """openapi-generator, of every document whose objects may have more members; nothing is missing from the client."""
 
+RANGE = "range (reserved word) cannot be used as parameter name. Renamed to range_"
+"""openapi-generator for Go, of the header Range; the header keeps its name on the wire."""
+
 
 @dataclass(frozen=True)
 class Generator:
@@ -64,6 +67,14 @@ def _pip(*packages: str) -> tuple[Command, ...]:
     )
 
 
+def _go(program: str) -> tuple[Command, ...]:
+    """A program of a Go module, by its path and version; it is on the path of all commands."""
+    return (("env", "GOBIN={tools}/bin", "go", "install", program),)
+
+
+_GO_COMPILE = (("go", "vet", ".", "./rollway"), ("go", "build", "-buildvcs=false", "-o", "program", "."))
+
+
 GENERATORS = (
     Generator(
         name="openapi-python-client",
@@ -92,5 +103,32 @@ GENERATORS = (
         compile=(("{tools}/bin/mypy", "--strict", "rollway_client", "program.py"),),
         run=("{tools}/bin/python", "program.py"),
         is_quick=True,
+    ),
+    Generator(
+        name="openapi-generator (go)",
+        slug="openapi-generator-go",
+        language="Go",
+        version="7.26.0",
+        options="-g go --additional-properties="
+        "packageName=rollway,enumClassPrefix=true,disallowAdditionalPropertiesIfNotPresent=false,withGoMod=false",
+        needs=("go", "java"),
+        tools=_pip("openapi-generator-cli==7.26.0"),
+        generate=(
+            (
+                "{tools}/bin/openapi-generator-cli",
+                "generate",
+                "-i",
+                "{document}",
+                "-g",
+                "go",
+                "-o",
+                "rollway",
+                "--additional-properties=packageName=rollway,enumClassPrefix=true,"
+                "disallowAdditionalPropertiesIfNotPresent=false,withGoMod=false",
+            ),
+        ),
+        compile=_GO_COMPILE,
+        run=("./program",),
+        allowed=(BETA, RANGE),
     ),
 )
