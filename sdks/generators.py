@@ -131,4 +131,16 @@ GENERATORS = (
         run=("./program",),
         allowed=(BETA, RANGE),
     ),
+    Generator(
+        name="oapi-codegen",
+        slug="oapi-codegen",
+        language="Go",
+        version="2.8.2",
+        options="-config: output-options: {nullable-type: true}; compatibility: {always-prefix-enum-values: true}",
+        needs=("go",),
+        tools=_go("github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2"),
+        generate=(("mkdir", "rollway"), ("oapi-codegen", "-config", "config.yaml", "{document}")),
+        compile=_GO_COMPILE,
+        run=("./program",),
+    ),
 )
