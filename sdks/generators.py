@@ -17,6 +17,14 @@ BETA = "OpenAPI 3.1 support is still in beta"
 NO_NAME = "Failed to get the schema name: null"
 """openapi-generator, of every document whose objects may have more members; nothing is missing from the client."""
 
+RANGE = "range (reserved word) cannot be used as parameter name. Renamed to range_"
+"""openapi-generator for Go, of the header Range; the header keeps its name on the wire."""
+
+STATUS = 'Ensuring "status" matching HTTP status code will not be enforced yet!'
+"""ogen, of each answer of problem+json: its client does not compare the member status with the answer's status."""
+ETAG = '"original_name": "ETag", "canonical_name": "Etag"'
+"""ogen, of each answer with an ETag: its code spells the name as Go does. Names of headers have no case."""
+
 
 @dataclass(frozen=True)
 class Generator:
@@ -71,6 +79,18 @@ def _pip(*packages: str) -> tuple[Command, ...]:
         ("{python}", "-m", "venv", "{tools}"),
         ("{tools}/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages),
     )
+
+
+def _go(program: str) -> tuple[Command, ...]:
+    """A program of a Go module, by its path and version; it is on the path of all commands."""
+    return (("env", "GOBIN={tools}/bin", "go", "install", program),)
+
+
+_OPENAPI_GENERATOR_GO = (
+    "packageName=rollway,enumClassPrefix=true,disallowAdditionalPropertiesIfNotPresent=false,withGoMod=false"
+)
+"""The third: answers may have more members than the document says. Without it the client refuses them."""
+_GO_COMPILE = (("go", "vet", ".", "./rollway"), ("go", "build", "-buildvcs=false", "-o", "program", "."))
 
 
 GENERATORS = (
@@ -162,5 +182,69 @@ GENERATORS = (
         compile=(_FIND_MODULES, ("tsc", "--build")),
         run=("node", "build/program.js"),
         allowed=(BETA,),
+    ),
+    Generator(
+        name="openapi-generator (go)",
+        slug="openapi-generator-go",
+        language="Go",
+        version="7.26.0",
+        options=f"-g go --additional-properties {_OPENAPI_GENERATOR_GO}",
+        needs=("go", "java"),
+        tools=_pip("openapi-generator-cli==7.26.0"),
+        generate=(
+            (
+                "{tools}/bin/openapi-generator-cli",
+                "generate",
+                "-i",
+                "{document}",
+                "-g",
+                "go",
+                "-o",
+                "rollway",
+                "--additional-properties",
+                _OPENAPI_GENERATOR_GO,
+            ),
+        ),
+        compile=_GO_COMPILE,
+        run=("./program",),
+        allowed=(BETA, RANGE),
+    ),
+    Generator(
+        name="oapi-codegen",
+        slug="oapi-codegen",
+        language="Go",
+        version="2.8.2",
+        options="-config: output-options: {nullable-type: true}; compatibility: {always-prefix-enum-values: true}",
+        needs=("go",),
+        tools=_go("github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2"),
+        generate=(("mkdir", "rollway"), ("oapi-codegen", "-config", "config.yaml", "{document}")),
+        compile=_GO_COMPILE,
+        run=("./program",),
+    ),
+    Generator(
+        name="ogen",
+        slug="ogen",
+        language="Go",
+        version="1.24.0",
+        options="--config: generator: {features: {disable_all: true, enable: [paths/client]}}",
+        needs=("go",),
+        tools=_go("github.com/ogen-go/ogen/cmd/ogen@v1.24.0"),
+        generate=(
+            (
+                "ogen",
+                "--loglevel",
+                "warn",
+                "--config",
+                "ogen.yml",
+                "--target",
+                "rollway",
+                "--package",
+                "rollway",
+                "{document}",
+            ),
+        ),
+        compile=_GO_COMPILE,
+        run=("./program",),
+        allowed=(STATUS, ETAG),
     ),
 )
