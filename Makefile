@@ -197,6 +197,8 @@ lock: setup ## resolve the dependencies anew (UPGRADE=--upgrade takes the newest
 	$(LOCK) --group demo --no-deps -o requirements/demo.lock
 	$(LOCK) --group oldest-spark --no-deps -o requirements/oldest-spark.lock
 	$(LOCK) --group bench --constraints requirements/dev.lock -o requirements/bench.lock
+	$(LOCK) --group openapi-python-client -o requirements/openapi-python-client.lock
+	$(LOCK) --group openapi-generator-python -o requirements/openapi-generator-python.lock
 
 clean: ## remove .venv, caches and what builds leave; data directories stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -18,6 +18,7 @@ from sdks.live_service import LiveService
 from sdks.steps import STEPS, contents_document
 
 PROGRAMS = Path(__file__).parent
+REQUIREMENTS = PROGRAMS.parent / "requirements"
 _STEP = re.compile(r"^(ok|failed) ([a-z0-9 ]+?)(?:: (.*))?$", re.MULTILINE)
 _WARNING = re.compile(r"\b(warn|warning|error|exception)s?\b", re.IGNORECASE)
 _NEWS = re.compile(r"\[\w+\] INFO ")
@@ -38,12 +39,14 @@ class Outcome:
         missing: programs that this machine does not have; then nothing was run.
         failures: what went wrong, in the order in which it was found.
         passed: how many steps of the program worked, against today's service and against tomorrow's.
+        failed: the steps that did not, if the program came to its end.
     """
 
     generator: Generator
     missing: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     passed: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, list[str]] = field(default_factory=dict)
     seconds: float = 0.0
 
 
@@ -60,7 +63,7 @@ class Workshop:
         Raises:
             SdkError: a command failed, or there was a warning that is not allowed.
         """
-        self._install(generator)
+        self.install(generator)
         work = self._work(generator)
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(PROGRAMS / generator.slug, work)
@@ -96,10 +99,15 @@ class Workshop:
             raise SdkError(f"the program did not come to {', '.join(missing)}:\n{_end_of(printed)}")
         return found
 
-    def _install(self, generator: Generator) -> None:
+    def install(self, generator: Generator) -> None:
+        """Installs the generator and what its client needs, unless they are there.
+
+        Raises:
+            SdkError: a command failed.
+        """
         tools = self._tools(generator)
         stamp = tools / "installed"
-        wanted = repr(generator.tools)
+        wanted = f"{generator.tools!r}\n{lock_text(generator)}"
         if stamp.exists() and stamp.read_text() == wanted:
             return
         shutil.rmtree(tools, ignore_errors=True)
@@ -126,6 +134,7 @@ class Workshop:
         names = {
             "document": str(self._document),
             "tools": str(self._tools(generator)),
+            "requirements": str(REQUIREMENTS),
             "python": sys.executable,
         }
         words = [word.format(**names) for word in command]
@@ -149,7 +158,7 @@ class Workshop:
 def run(generator: Generator, workshop: Workshop, today: LiveService, tomorrow: LiveService, prefix: str) -> Outcome:
     """Makes, compiles and runs one client, against both services."""
     outcome = Outcome(generator)
-    outcome.missing = [program for program in generator.needs if shutil.which(program) is None]
+    outcome.missing = missing_programs(generator)
     if outcome.missing:
         return outcome
     start = time.monotonic()
@@ -157,12 +166,23 @@ def run(generator: Generator, workshop: Workshop, today: LiveService, tomorrow: 
         workshop.build(generator)
         for name, service in (("today", today), ("tomorrow", tomorrow)):
             found = workshop.steps(generator, service, f"{prefix}{generator.slug}.{name}.")
-            outcome.passed[name] = sum(not why for why in found.values())
+            outcome.failed[name] = [step for step in STEPS if found[step]]
+            outcome.passed[name] = len(STEPS) - len(outcome.failed[name])
             outcome.failures += _surprises(found, dict(generator.defects), name)
     except SdkError as error:
         outcome.failures.append(str(error))
     outcome.seconds = time.monotonic() - start
     return outcome
+
+
+def missing_programs(generator: Generator) -> list[str]:
+    """What the generator needs and this machine does not have."""
+    return [program for program in generator.needs if shutil.which(program) is None]
+
+
+def lock_text(generator: Generator) -> str:
+    """The pins of the generator's tools; nothing if its commands name them."""
+    return (REQUIREMENTS / f"{generator.lock}.lock").read_text("utf-8") if generator.lock else ""
 
 
 def _surprises(found: Mapping[str, str], defects: Mapping[str, str], service: str) -> list[str]:
