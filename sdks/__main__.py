@@ -32,10 +32,10 @@ def main(arguments: list[str] | None = None) -> int:
     document = json.loads(PATH.read_text("utf-8"))
     outcomes = _run(chosen, workshop, Growth(document))
     if options.record:
-        results.record(outcomes, document, GENERATORS)
+        results.record(outcomes, document, GENERATORS, results.PATH)
         print(f"recorded in {results.PATH.name}; `make docs` writes the page")
     ran = {each.generator.slug for each in outcomes if not each.missing}
-    outdated = results.stale(GENERATORS, document)
+    outdated = results.stale(GENERATORS, document, results.PATH)
     for slug, why in outdated.items():
         print(f"docs/reference/sdks.md, {slug}: {', '.join(why)}")
     if outdated.keys() & ran:

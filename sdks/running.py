@@ -68,7 +68,7 @@ class Workshop:
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(PROGRAMS / generator.slug, work)
         for command in generator.generate:
-            printed = self._run(generator, command, work)
+            printed, _ = self._run(generator, command, work)
             if unknown := _warnings(printed, generator.allowed):
                 raise SdkError("warnings of the generator:\n" + "\n".join(unknown))
         for command in generator.compile:
@@ -78,7 +78,7 @@ class Workshop:
         """Runs the program: each step that it named, with why it failed, or nothing.
 
         Raises:
-            SdkError: the program ended before all its steps.
+            SdkError: the program did not say once of each step what came of it.
         """
         with tempfile.NamedTemporaryFile("w", suffix=".json") as contents:
             contents.write(contents_document())
@@ -89,14 +89,10 @@ class Workshop:
                 "ROLLWAY_PREFIX": prefix,
                 "ROLLWAY_CONTENTS": contents.name,
             }
-            printed = self._run(generator, generator.run, self._work(generator), environment, may_fail=True)
-        found = {
-            step: (why or "it failed") if state == "failed" else ""
-            for state, step, why in _STEP.findall(printed)
-            if step in STEPS
-        }
-        if missing := [step for step in STEPS if step not in found]:
-            raise SdkError(f"the program did not come to {', '.join(missing)}:\n{_end_of(printed)}")
+            printed, status = self._run(generator, generator.run, self._work(generator), environment, may_fail=True)
+        found = told(printed)
+        if status and not any(found.values()):
+            raise SdkError(f"the program said ok of every step, and ended with status {status}:\n{_end_of(printed)}")
         return found
 
     def install(self, generator: Generator) -> None:
@@ -130,7 +126,7 @@ class Workshop:
         environment: Mapping[str, str] | None = None,
         *,
         may_fail: bool = False,
-    ) -> str:
+    ) -> tuple[str, int]:
         names = {
             "document": str(self._document),
             "tools": str(self._tools(generator)),
@@ -140,19 +136,22 @@ class Workshop:
         words = [word.format(**names) for word in command]
         tools = self._tools(generator)
         paths = [str(tools / "bin"), str(tools / "node_modules" / ".bin"), os.environ["PATH"]]
-        done = subprocess.run(
-            words,
-            cwd=directory,
-            env={**os.environ, "PATH": os.pathsep.join(paths), "SDK_TOOLS": str(tools), **(environment or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                words,
+                cwd=directory,
+                env={**os.environ, "PATH": os.pathsep.join(paths), "SDK_TOOLS": str(tools), **(environment or {})},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SdkError(f"{' '.join(words)}: {error}") from error
         if done.returncode and not may_fail:
             raise SdkError(f"{' '.join(words)}: exit status {done.returncode}\n{_end_of(done.stdout)}")
-        return done.stdout
+        return done.stdout, done.returncode
 
 
 def run(generator: Generator, workshop: Workshop, today: LiveService, tomorrow: LiveService, prefix: str) -> Outcome:
@@ -173,6 +172,24 @@ def run(generator: Generator, workshop: Workshop, today: LiveService, tomorrow: 
         outcome.failures.append(str(error))
     outcome.seconds = time.monotonic() - start
     return outcome
+
+
+def told(printed: str) -> dict[str, str]:
+    """What a program said of each step: why it failed, or nothing.
+
+    Raises:
+        SdkError: it said nothing of a step, or said something of it twice, or of a step that there is not.
+    """
+    found: dict[str, str] = {}
+    for state, step, why in _STEP.findall(printed):
+        if step not in STEPS:
+            raise SdkError(f"the program speaks of a step that there is not: {step}")
+        if step in found:
+            raise SdkError(f"the program speaks twice of {step}")
+        found[step] = (why or "it failed") if state == "failed" else ""
+    if missing := [step for step in STEPS if step not in found]:
+        raise SdkError(f"the program did not come to {', '.join(missing)}:\n{_end_of(printed)}")
+    return found
 
 
 def missing_programs(generator: Generator) -> list[str]:
