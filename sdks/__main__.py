@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
         results.record(outcomes, document, GENERATORS, results.PATH)
         print(f"recorded in {results.PATH.name}; `make docs` writes the page")
     ran = {each.generator.slug for each in outcomes if not each.missing}
-    outdated = results.stale(GENERATORS, document, results.PATH)
+    outdated = results.surprises(outcomes, document, results.PATH) | results.stale(GENERATORS, document, results.PATH)
     for slug, why in outdated.items():
         print(f"docs/reference/sdks.md, {slug}: {', '.join(why)}")
     if outdated.keys() & ran:

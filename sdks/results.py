@@ -150,6 +150,17 @@ def stale(generators: Iterable[Generator], document: Mapping[str, Any], path: Pa
     return {slug: why for slug, why in found.items() if why}
 
 
+def surprises(outcomes: Iterable[Outcome], document: Mapping[str, Any], path: Path = PATH) -> dict[str, list[str]]:
+    """Those that ran and came to something else than the record says, by their slugs."""
+    rows = recorded(path)
+    ran = (each for each in outcomes if not each.missing)
+    return {
+        each.generator.slug: ["this run came to something else"]
+        for each in ran
+        if rows.get(each.generator.slug) != row_of(each, document)
+    }
+
+
 def _of_entry(generator: Generator) -> tuple[str, str, str, list[str], list[str]]:
     steps = [step for step, _ in generator.defects]
     return generator.version, generator.language, generator.options, list(generator.allowed), steps

@@ -78,6 +78,19 @@ def test_a_failure_is_recorded_and_is_one(ran: dict[str, Outcome]) -> None:
     assert "404" not in results.PATH.read_text()
 
 
+def test_a_run_that_came_to_something_else_than_is_recorded_fails(
+    ran: dict[str, Outcome], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran[ONE.slug] = Outcome(ONE, failed={**NO_STEP_FAILED, "today": ["gone"]}, failures=["gone (today): 404"])
+    assert command.main(["--record"]) == 1
+    ran[ONE.slug] = Outcome(ONE, failed=NO_STEP_FAILED)
+    capsys.readouterr()
+    assert command.main([]) == 1
+    assert "sdks.md, a-generator: this run came to something else\n" in capsys.readouterr().out
+    assert command.main(["--record"]) == 0
+    assert command.main([]) == 0
+
+
 def test_installing_names_what_is_missing(
     ran: dict[str, Outcome], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
