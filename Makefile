@@ -6,6 +6,7 @@ SETUP_STAMP := $(VENV)/.setup-stamp
 DEMO_STAMP := $(VENV)/.demo-stamp
 BENCH_STAMP := $(VENV)/.bench-stamp
 JAVA_STAMP := $(VENV)/.java-stamp
+SDKS_STAMP := $(VENV)/.sdks-stamp
 # The oldest Spark that the library allows, beside that of .venv.
 OLDEST_SPARK := $(VENV)/oldest-spark
 OLDEST_SPARK_STAMP := $(VENV)/.oldest-spark-stamp
@@ -57,7 +58,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs docs openapi contract contract-release contract-oasdiff lock clean
+.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs sdks docs openapi contract contract-release contract-oasdiff lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -101,11 +102,16 @@ $(JAVA_STAMP): tests/spark/class_archive.py $(SETUP_STAMP)
 	$(BIN)/python -m tests.spark.class_archive
 	@touch $@
 
-test: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) ## run the tests (CI does a quarter of the simulated crashes and half of the history)
+# The tools of the generators that CI runs, each in a folder of its own. Those whose toolchain is missing are left out.
+$(SDKS_STAMP): requirements/openapi-python-client.lock requirements/openapi-generator-python.lock sdks/generators.py $(SETUP_STAMP)
+	$(BIN)/python -m sdks --quick --install
+	@touch $@
+
+test: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) $(SDKS_STAMP) ## run the tests (CI does a quarter of the simulated crashes and half of the history)
 	$(PYTEST) $(PARALLEL) -m "not slow"
 	ROLLWAY_PURE_PYTHON=1 $(PYTEST) -n $(JOBS) -m "not slow" $(WITHOUT_COMPILER)
 
-test-all: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
+test-all: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) $(SDKS_STAMP) ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
 	KILL_CYCLES=$(KILL_CYCLES) CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL)
 
 kill-test: setup ## kill -9 a real server under load, 500 times (KILL_CYCLES=...)
@@ -215,6 +221,8 @@ lock: setup ## resolve the dependencies anew (UPGRADE=--upgrade takes the newest
 	$(LOCK) --group demo --no-deps -o requirements/demo.lock
 	$(LOCK) --group oldest-spark --no-deps -o requirements/oldest-spark.lock
 	$(LOCK) --group bench --constraints requirements/dev.lock -o requirements/bench.lock
+	$(LOCK) --group openapi-python-client -o requirements/openapi-python-client.lock
+	$(LOCK) --group openapi-generator-python -o requirements/openapi-generator-python.lock
 
 clean: ## remove .venv, caches and what builds leave; data directories stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

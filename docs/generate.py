@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +19,13 @@ from app.documented_answers import REQUEST_HEADERS
 from app.http.problems import documented_problems
 from app.openapi import whole_document
 from app.settings import Settings
+from docs.markdown import code, table
+from docs.sdks_page import sdks_page
 from rollway.spark.jobs.cli import application as rollway_spark
 from storage.config import TopicConfig
 
 REFERENCE = Path(__file__).parent / "reference"
 MARK = "<!-- Written by `make docs` from the code: do not edit below. -->"
-
-
-def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
-    """A Markdown table; a bar in a cell is escaped."""
-
-    def line(cells: Iterable[object]) -> str:
-        return "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
-
-    names = list(header)
-    return [line(names), "|" + "---|" * len(names), *(line(row) for row in rows)]
-
-
-def code(value: object) -> str:
-    """``value`` as code, in the spelling of configuration files; nothing for nothing."""
-    if value is None or value in ("", {}, [], ()):
-        return ""
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def settings_page() -> list[str]:
@@ -146,6 +131,7 @@ PAGES: dict[str, Callable[[], list[str]]] = {
     "errors.md": errors_page,
     "command-line.md": command_line_page,
     "spark-command-line.md": spark_command_line_page,
+    "sdks.md": sdks_page,
 }
 
 

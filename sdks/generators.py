@@ -2,7 +2,7 @@
 
 Commands run in the generator's own folder below the folder of all builds: there its files of ``sdks/SLUG`` are copied
 to. Names in braces are ``document`` (the OpenAPI document), ``tools`` (a folder that is kept between runs and that the
-commands of ``tools`` fill), and ``python`` (the interpreter that runs this).
+commands of ``tools`` fill), ``requirements`` (the folder of locks), and ``python`` (the interpreter that runs this).
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class Generator:
         version: of the generator, which ``tools`` installs.
         options: what a user of it gives besides the document, as the how-to page shows it.
         needs: the programs that have to be on this machine.
-        tools: commands that install it, run when ``version`` changed.
+        tools: commands that install it, run when they or ``lock`` changed.
         generate: commands that make the client. What they print must have no warning but ``allowed``.
         compile: commands that compile client and program, or check their types, as strictly as templates allow.
         run: the program.
+        lock: the file of ``requirements`` with the packages of ``tools``, if there is one.
         allowed: warnings that say nothing about the document, each with its reason in this module.
         defects: steps that a template's own defect keeps from working, each with the reason.
         is_quick: whether CI runs it.
@@ -56,6 +57,7 @@ class Generator:
     generate: tuple[Command, ...]
     compile: tuple[Command, ...]
     run: Command
+    lock: str = ""
     allowed: Command = ()
     defects: tuple[tuple[str, str], ...] = ()
     is_quick: bool = False
@@ -93,6 +95,17 @@ _OPENAPI_GENERATOR_GO = (
 _GO_COMPILE = (("go", "vet", ".", "./rollway"), ("go", "build", "-buildvcs=false", "-o", "program", "."))
 
 
+def _locked(name: str) -> tuple[Command, ...]:
+    """Packages of Python in an environment of their own: those of ``requirements/NAME.lock``."""
+    return (
+        ("{python}", "-m", "venv", "{tools}"),
+        (
+            *("{tools}/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *("--require-hashes", "--no-deps", "--requirement", "{requirements}/" + name + ".lock"),
+        ),
+    )
+
+
 GENERATORS = (
     Generator(
         name="openapi-python-client",
@@ -101,7 +114,8 @@ GENERATORS = (
         version="0.29.1",
         options="--config: content_type_overrides: {application/x-ndjson: application/octet-stream}",
         needs=(),
-        tools=_pip("openapi-python-client==0.29.1", "mypy==2.4.1", "ruff==0.17.5"),
+        tools=_locked("openapi-python-client"),
+        lock="openapi-python-client",
         generate=(
             (
                 "{tools}/bin/openapi-python-client",
@@ -120,6 +134,33 @@ GENERATORS = (
         ),
         compile=(("{tools}/bin/mypy", "--strict", "rollway_client", "program.py"),),
         run=("{tools}/bin/python", "program.py"),
+        is_quick=True,
+    ),
+    Generator(
+        name="openapi-generator python",
+        slug="openapi-generator-python",
+        language="Python",
+        version="7.26.0",
+        options="--additional-properties=packageName=rollway_client",
+        needs=(),
+        tools=_locked("openapi-generator-python"),
+        lock="openapi-generator-python",
+        generate=(
+            (
+                "openapi-generator-cli",
+                "generate",
+                "--generator-name",
+                "python",
+                "--input-spec",
+                "{document}",
+                "--output",
+                ".",
+                "--additional-properties=packageName=rollway_client",
+            ),
+        ),
+        compile=(("{tools}/bin/mypy", "rollway_client", "program.py"),),
+        run=("{tools}/bin/python", "program.py"),
+        allowed=(BETA, NO_NAME),
         is_quick=True,
     ),
     Generator(
@@ -184,7 +225,7 @@ GENERATORS = (
         allowed=(BETA,),
     ),
     Generator(
-        name="openapi-generator (go)",
+        name="openapi-generator go",
         slug="openapi-generator-go",
         language="Go",
         version="7.26.0",

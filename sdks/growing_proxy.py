@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 MEMBER = "a_member_of_tomorrow"
 WORD = "a_word_of_tomorrow"
+_JSON = ("application/json", "application/problem+json")
+_LINES = "application/x-ndjson"
 _PER_CONNECTION = ("connection", "transfer-encoding", "content-length", "keep-alive")
 _OF_THE_PROXY = (*_PER_CONNECTION, "host", "accept-encoding")
 
@@ -24,12 +26,13 @@ class Growth:
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._words: dict[str, list[str]] = {}
-        self._maps: set[str] = set()
+        self._maps: dict[str, int] = {}
         for schema in document["components"]["schemas"].values():
             for name, member in schema.get("properties", {}).items():
-                self._words.setdefault(name, []).extend(member.get("x-extensible-enum", ()))
-                if "additionalProperties" in member:
-                    self._maps.add(name)
+                for each in (member, member.get("items", {})):
+                    self._words.setdefault(name, []).extend(each.get("x-extensible-enum", ()))
+                if depth := _map_depth(member):
+                    self._maps[name] = depth
 
     def grown(self, value: Any, name: str = "") -> Any:
         """``value``, the member ``name`` of an answer, of tomorrow.
@@ -39,12 +42,36 @@ class Growth:
         """
         if name in _DATA:
             return value
+        if depth := self._maps.get(name):
+            return self._grown_map(value, depth)
         if isinstance(value, list):
             return [self.grown(each, name) for each in value]
         if isinstance(value, dict):
             found = {inner: self.grown(each, inner) for inner, each in value.items()}
-            return found if name in self._maps else {**found, MEMBER: {"of": [1, None, "tomorrow"]}}
+            return {**found, MEMBER: {"of": [1, None, "tomorrow"]}}
         return WORD if isinstance(value, str) and value in self._words.get(name, ()) else value
+
+    def _grown_map(self, value: Any, depth: int) -> Any:
+        if not depth or not isinstance(value, dict):
+            return self.grown(value)
+        return {name: self._grown_map(each, depth - 1) for name, each in value.items()}
+
+    def body(self, media_type: str, content: bytes) -> bytes:
+        """The body of an answer, of tomorrow. What is no JSON and no lines of it stays as it is."""
+        if media_type in _JSON and content:
+            return self._text(content)
+        if media_type == _LINES:
+            return b"".join(self._text(line) + b"\n" for line in content.splitlines())
+        return content
+
+    def _text(self, content: bytes) -> bytes:
+        return json.dumps(self.grown(json.loads(content))).encode()
+
+
+def _map_depth(schema: dict[str, Any]) -> int:
+    """How many levels of names are data: 0 for an object, 2 for a map of maps."""
+    inner = schema.get("additionalProperties", False)
+    return 0 if inner is False else 1 + (_map_depth(inner) if isinstance(inner, dict) else 0)
 
 
 class GrowingProxy:
@@ -83,10 +110,8 @@ def _handler(url: str, growth: Growth) -> type[BaseHTTPRequestHandler]:
             kept["Accept-Encoding"] = "identity"
             service.request(self.command, self.path, body=body, headers=kept)
             answer = service.getresponse()
-            content = answer.read()
+            content = growth.body(answer.headers.get_content_type(), answer.read())
             service.close()
-            if answer.headers.get_content_type() in ("application/json", "application/problem+json") and content:
-                content = json.dumps(growth.grown(json.loads(content))).encode()
             self.send_response_only(answer.status)
             for name, each in answer.getheaders():
                 if name.lower() not in _PER_CONNECTION:

@@ -18,8 +18,11 @@ from sdks.live_service import LiveService
 from sdks.steps import STEPS, contents_document
 
 PROGRAMS = Path(__file__).parent
+REQUIREMENTS = PROGRAMS.parent / "requirements"
 _STEP = re.compile(r"^(ok|failed) ([a-z0-9 ]+?)(?:: (.*))?$", re.MULTILINE)
 _WARNING = re.compile(r"\b(warn|warning|error|exception)s?\b", re.IGNORECASE)
+_NEWS = re.compile(r"\[\w+\] INFO ")
+"""How lines of openapi-generator begin that warn of nothing; they name files, which may be called ``exceptions.py``."""
 _TIMEOUT_SECONDS = 1_800
 _LAST_LINES = 60
 
@@ -36,12 +39,14 @@ class Outcome:
         missing: programs that this machine does not have; then nothing was run.
         failures: what went wrong, in the order in which it was found.
         passed: how many steps of the program worked, against today's service and against tomorrow's.
+        failed: the steps that did not, if the program came to its end.
     """
 
     generator: Generator
     missing: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     passed: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, list[str]] = field(default_factory=dict)
     seconds: float = 0.0
 
 
@@ -58,12 +63,12 @@ class Workshop:
         Raises:
             SdkError: a command failed, or there was a warning that is not allowed.
         """
-        self._install(generator)
+        self.install(generator)
         work = self._work(generator)
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(PROGRAMS / generator.slug, work)
         for command in generator.generate:
-            printed = self._run(generator, command, work)
+            printed, _ = self._run(generator, command, work)
             if unknown := _warnings(printed, generator.allowed):
                 raise SdkError("warnings of the generator:\n" + "\n".join(unknown))
         for command in generator.compile:
@@ -73,7 +78,7 @@ class Workshop:
         """Runs the program: each step that it named, with why it failed, or nothing.
 
         Raises:
-            SdkError: the program ended before all its steps.
+            SdkError: the program did not say once of each step what came of it.
         """
         with tempfile.NamedTemporaryFile("w", suffix=".json") as contents:
             contents.write(contents_document())
@@ -84,20 +89,21 @@ class Workshop:
                 "ROLLWAY_PREFIX": prefix,
                 "ROLLWAY_CONTENTS": contents.name,
             }
-            printed = self._run(generator, generator.run, self._work(generator), environment, may_fail=True)
-        found = {
-            step: (why or "it failed") if state == "failed" else ""
-            for state, step, why in _STEP.findall(printed)
-            if step in STEPS
-        }
-        if missing := [step for step in STEPS if step not in found]:
-            raise SdkError(f"the program did not come to {', '.join(missing)}:\n{_end_of(printed)}")
+            printed, status = self._run(generator, generator.run, self._work(generator), environment, may_fail=True)
+        found = told(printed)
+        if status and not any(found.values()):
+            raise SdkError(f"the program said ok of every step, and ended with status {status}:\n{_end_of(printed)}")
         return found
 
-    def _install(self, generator: Generator) -> None:
+    def install(self, generator: Generator) -> None:
+        """Installs the generator and what its client needs, unless they are there.
+
+        Raises:
+            SdkError: a command failed.
+        """
         tools = self._tools(generator)
         stamp = tools / "installed"
-        wanted = repr(generator.tools)
+        wanted = f"{generator.tools!r}\n{lock_text(generator)}"
         if stamp.exists() and stamp.read_text() == wanted:
             return
         shutil.rmtree(tools, ignore_errors=True)
@@ -120,34 +126,38 @@ class Workshop:
         environment: Mapping[str, str] | None = None,
         *,
         may_fail: bool = False,
-    ) -> str:
+    ) -> tuple[str, int]:
         names = {
             "document": str(self._document),
             "tools": str(self._tools(generator)),
+            "requirements": str(REQUIREMENTS),
             "python": sys.executable,
         }
         words = [word.format(**names) for word in command]
         tools = self._tools(generator)
         paths = [str(tools / "bin"), str(tools / "node_modules" / ".bin"), os.environ["PATH"]]
-        done = subprocess.run(
-            words,
-            cwd=directory,
-            env={**os.environ, "PATH": os.pathsep.join(paths), "SDK_TOOLS": str(tools), **(environment or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                words,
+                cwd=directory,
+                env={**os.environ, "PATH": os.pathsep.join(paths), "SDK_TOOLS": str(tools), **(environment or {})},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SdkError(f"{' '.join(words)}: {error}") from error
         if done.returncode and not may_fail:
             raise SdkError(f"{' '.join(words)}: exit status {done.returncode}\n{_end_of(done.stdout)}")
-        return done.stdout
+        return done.stdout, done.returncode
 
 
 def run(generator: Generator, workshop: Workshop, today: LiveService, tomorrow: LiveService, prefix: str) -> Outcome:
     """Makes, compiles and runs one client, against both services."""
     outcome = Outcome(generator)
-    outcome.missing = [program for program in generator.needs if shutil.which(program) is None]
+    outcome.missing = missing_programs(generator)
     if outcome.missing:
         return outcome
     start = time.monotonic()
@@ -155,12 +165,41 @@ def run(generator: Generator, workshop: Workshop, today: LiveService, tomorrow: 
         workshop.build(generator)
         for name, service in (("today", today), ("tomorrow", tomorrow)):
             found = workshop.steps(generator, service, f"{prefix}{generator.slug}.{name}.")
-            outcome.passed[name] = sum(not why for why in found.values())
+            outcome.failed[name] = [step for step in STEPS if found[step]]
+            outcome.passed[name] = len(STEPS) - len(outcome.failed[name])
             outcome.failures += _surprises(found, dict(generator.defects), name)
     except SdkError as error:
         outcome.failures.append(str(error))
     outcome.seconds = time.monotonic() - start
     return outcome
+
+
+def told(printed: str) -> dict[str, str]:
+    """What a program said of each step: why it failed, or nothing.
+
+    Raises:
+        SdkError: it said nothing of a step, or said something of it twice, or of a step that there is not.
+    """
+    found: dict[str, str] = {}
+    for state, step, why in _STEP.findall(printed):
+        if step not in STEPS:
+            raise SdkError(f"the program speaks of a step that there is not: {step}")
+        if step in found:
+            raise SdkError(f"the program speaks twice of {step}")
+        found[step] = (why or "it failed") if state == "failed" else ""
+    if missing := [step for step in STEPS if step not in found]:
+        raise SdkError(f"the program did not come to {', '.join(missing)}:\n{_end_of(printed)}")
+    return found
+
+
+def missing_programs(generator: Generator) -> list[str]:
+    """What the generator needs and this machine does not have."""
+    return [program for program in generator.needs if shutil.which(program) is None]
+
+
+def lock_text(generator: Generator) -> str:
+    """The pins of the generator's tools; nothing if its commands name them."""
+    return (REQUIREMENTS / f"{generator.lock}.lock").read_text("utf-8") if generator.lock else ""
 
 
 def _surprises(found: Mapping[str, str], defects: Mapping[str, str], service: str) -> list[str]:
@@ -172,7 +211,7 @@ def _surprises(found: Mapping[str, str], defects: Mapping[str, str], service: st
 
 def _warnings(printed: str, allowed: Sequence[str]) -> list[str]:
     """Lines that warn, but for those that are allowed."""
-    lines = (line for line in printed.splitlines() if _WARNING.search(line))
+    lines = (line for line in printed.splitlines() if _WARNING.search(line) and not _NEWS.match(line))
     return [line for line in lines if not any(each in line for each in allowed)]
 
 

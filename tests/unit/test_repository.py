@@ -213,6 +213,8 @@ def test_locks_agree_with_the_declared_dependencies() -> None:
         "demo": groups["demo"],
         "bench": groups["bench"],
         "oldest-spark": groups["oldest-spark"],
+        "openapi-python-client": groups["openapi-python-client"],
+        "openapi-generator-python": groups["openapi-generator-python"],
     }
     for name, requirements in declared.items():
         pins = locked(name)
