@@ -134,7 +134,7 @@ GENERATORS = (
         slug="openapi-generator-java-native",
         language="Java",
         version="7.26.0",
-        options="--config: {library: native, useSingleRequestParameter: true}",
+        options="--config: {library: native, openApiNullable: false}",
         needs=("java", "mvn"),
         tools=_pip("openapi-generator-cli==7.26.0"),
         generate=(

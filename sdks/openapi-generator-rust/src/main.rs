@@ -1,5 +1,7 @@
 //! All steps of sdks/steps.py with the client of openapi-generator's rust.
 
+mod requests;
+
 use std::error::Error;
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -7,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::{env, fs, process};
 
 use async_trait::async_trait;
-use http::{Extensions, HeaderMap};
+use http::header::CONTENT_TYPE;
+use http::{Extensions, HeaderMap, HeaderValue};
 use reqwest::{Request, Response, StatusCode};
 use reqwest_middleware::{ClientBuilder, Middleware, Next};
 use rollway_client::apis;
@@ -17,10 +20,8 @@ use rollway_client::apis::load_jobs_api::{
 };
 use rollway_client::apis::offsets_api::{FindOffsetsParams, GetOffsetParams, find_offsets, get_offset};
 use rollway_client::apis::records_api::{
-    FetchRecordBatchesParams, FetchRecordLinesParams, FetchRecordsError, FetchRecordsParams,
-    ProduceRecordBatchesParams, ProduceRecordLinesParams, ProduceRecordsError, ProduceRecordsParams,
-    fetch_record_batches, fetch_record_lines, fetch_records, produce_record_batches, produce_record_lines,
-    produce_records,
+    FetchRecordsError, FetchRecordsParams, ProduceRecordsError, ProduceRecordsParams, fetch_record_batches,
+    fetch_record_lines, fetch_records, produce_record_batches, produce_record_lines, produce_records,
 };
 use rollway_client::apis::retention_api::{DeleteRecordsParams, delete_records};
 use rollway_client::apis::topics_api::{
@@ -31,13 +32,15 @@ use rollway_client::apis::transactions_api::{
 };
 use rollway_client::models::{
     Acks, AttemptSpecification, DeleteRecords, Durability, Encoding, EndTransaction, ExpectedOffsetProblem,
-    FetchResult, FetchedRecord, Isolation, JobCommit, JobMode, JobSpecification, JobWinner, LogEndProblem,
-    LogStartProblem, OffsetOutcome, OffsetQueries, OffsetQuery, PartitionProduceOutcome, Problem, ProduceResult,
-    ProducedRecord, ProducerRequest, RecordHeader, RecordList, TopicSpecification,
+    FetchResult, FetchedRecord, JobCommit, JobMode, JobSpecification, JobWinner, LogEndProblem, LogStartProblem,
+    OffsetOutcome, OffsetQueries, OffsetQuery, PartitionProduceOutcome, Problem, ProduceResult, ProducedRecord,
+    ProducerRequest, RecordHeader, TopicSpecification,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use crate::requests::{batches_from, batches_to, committed, from, lines_from, lines_to, to};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -96,6 +99,24 @@ impl Middleware for LatestHeaders {
     }
 }
 
+/// Says what lines are: the client sends bodies of bytes without a Content-Type.
+struct LinesAreNamed;
+
+#[async_trait]
+impl Middleware for LinesAreNamed {
+    async fn handle(
+        &self,
+        mut request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> reqwest_middleware::Result<Response> {
+        if request.body().is_some() && request.url().path().ends_with("/record-lines") {
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+        }
+        next.run(request, extensions).await
+    }
+}
+
 struct Program {
     client: Configuration,
     prefix: String,
@@ -109,7 +130,7 @@ impl Program {
         let client = Configuration {
             base_path: env::var("ROLLWAY_URL")?,
             bearer_access_token: Some(env::var("ROLLWAY_API_KEY")?),
-            client: ClientBuilder::new(reqwest::Client::new()).with(headers.clone()).build(),
+            client: ClientBuilder::new(reqwest::Client::new()).with(headers.clone()).with(LinesAreNamed).build(),
             ..Configuration::default()
         };
         let contents = serde_json::from_slice(&fs::read(env::var("ROLLWAY_CONTENTS")?)?)?;
@@ -232,38 +253,10 @@ impl Program {
             ..text(&format!("value {number}"))
         });
         self.send(to(&topic, records.collect())).await?;
-        let params = FetchRecordBatchesParams {
-            topic: topic.clone(),
-            partition: 0,
-            offset: Some("earliest".to_string()),
-            timestamp: None,
-            tail: None,
-            end_offset: None,
-            until: None,
-            max_records: None,
-            max_bytes: None,
-            wait_ms: None,
-            min_bytes: None,
-            isolation: None,
-            on_truncated: None,
-            topic_id: None,
-            if_none_match: None,
-        };
-        let batches = fetch_record_batches(&self.client, params).await?.bytes().await?;
+        let batches = fetch_record_batches(&self.client, batches_from(&topic)).await?.bytes().await?;
         check(batches.len() > 61 && batches[16] == 2, &batches)?;
         let body = file("batches", &batches)?;
-        let params = ProduceRecordBatchesParams {
-            topic: copy.clone(),
-            partition: 0,
-            body: body.clone(),
-            acks: None,
-            durability: None,
-            timeout_ms: None,
-            expected_offset: None,
-            idempotency_key: None,
-            transactional_id: None,
-        };
-        let done = produce_record_batches(&self.client, params).await?;
+        let done = produce_record_batches(&self.client, batches_to(&copy, &body)).await?;
         fs::remove_file(body)?;
         equal(&done.record_count, &3)?;
         for each in [&topic, &copy] {
@@ -278,21 +271,7 @@ impl Program {
         let tombstone = ProducedRecord { value: Some(None), ..ProducedRecord::new() };
         let sent = format!("{}\n{}\n", serde_json::to_string(&keyed)?, serde_json::to_string(&tombstone)?);
         let body = file("lines", sent.as_bytes())?;
-        let params = ProduceRecordLinesParams {
-            topic: topic.clone(),
-            partition: 0,
-            body: body.clone(),
-            acks: None,
-            durability: None,
-            timeout_ms: None,
-            expected_offset: None,
-            encoding: None,
-            producer_id: None,
-            producer_epoch: None,
-            base_sequence: None,
-            idempotency_key: None,
-        };
-        let answer = produce_record_lines(&self.client, params).await?;
+        let answer = produce_record_lines(&self.client, lines_to(&topic, &body)).await?;
         equal(&answer.status(), &StatusCode::OK)?;
         fs::remove_file(body)?;
         let mut count = 0;
@@ -303,25 +282,7 @@ impl Program {
             }
         }
         equal(&count, &2)?;
-        let params = FetchRecordLinesParams {
-            topic,
-            partition: 0,
-            offset: Some("earliest".to_string()),
-            timestamp: None,
-            tail: None,
-            end_offset: None,
-            until: None,
-            max_records: None,
-            max_bytes: None,
-            wait_ms: None,
-            min_bytes: None,
-            isolation: None,
-            on_truncated: None,
-            topic_id: None,
-            encoding: None,
-            if_none_match: None,
-        };
-        let answer = fetch_record_lines(&self.client, params).await?.text().await?;
+        let answer = fetch_record_lines(&self.client, lines_from(&topic)).await?.text().await?;
         let records = answer.lines().map(serde_json::from_str).collect::<Result<Vec<FetchedRecord>, _>>()?;
         let found: Vec<_> = records.into_iter().map(|record| (record.key, record.value)).collect();
         equal(&found, &vec![(Some(Some(json!("a"))), Some(Some(json!("1")))), (Some(None), Some(None))])
@@ -518,49 +479,6 @@ fn problem<P: DeserializeOwned, T: Debug, E: Debug + 'static>(
 
 fn text(value: &str) -> ProducedRecord {
     ProducedRecord { value: Some(Some(json!(value))), ..ProducedRecord::new() }
-}
-
-fn to(topic: &str, records: Vec<ProducedRecord>) -> ProduceRecordsParams {
-    ProduceRecordsParams {
-        topic: topic.to_string(),
-        partition: 0,
-        record_list: RecordList::new(records),
-        acks: None,
-        durability: None,
-        timeout_ms: None,
-        expected_offset: None,
-        encoding: None,
-        producer_id: None,
-        producer_epoch: None,
-        base_sequence: None,
-        idempotency_key: None,
-        transactional_id: None,
-    }
-}
-
-fn from(topic: &str) -> FetchRecordsParams {
-    FetchRecordsParams {
-        topic: topic.to_string(),
-        partition: 0,
-        offset: Some("earliest".to_string()),
-        timestamp: None,
-        tail: None,
-        end_offset: None,
-        until: None,
-        max_records: None,
-        max_bytes: Some(100_000_000),
-        wait_ms: None,
-        min_bytes: None,
-        isolation: None,
-        on_truncated: None,
-        topic_id: None,
-        encoding: None,
-        if_none_match: None,
-    }
-}
-
-fn committed(topic: &str) -> FetchRecordsParams {
-    FetchRecordsParams { isolation: Some(Isolation::ReadCommitted.to_string()), ..from(topic) }
 }
 
 fn the_records<const N: usize>(result: FetchResult) -> Outcome<[FetchedRecord; N]> {

@@ -105,15 +105,19 @@ public final class Program {
         return client;
     }
 
-    /** The client's own mapper, which is wrong about files and about unions, and leaves nulls out of JSON values. */
+    /** The client's own mapper, which is wrong about files and unions, and leaves out null in records and JSON values. */
     private static ObjectMapper mapper() {
         return ApiClient.createDefaultObjectMapper()
             .setDefaultPropertyInclusion(
                 JsonInclude.Value.construct(JsonInclude.Include.NON_NULL, JsonInclude.Include.ALWAYS))
             .enable(DeserializationFeature.USE_BIG_DECIMAL_FOR_FLOATS)
             .registerModule(new SimpleModule().addSerializer(File.class, new ContentOfFiles()))
+            .addMixIn(ProducedRecord.class, WithNulls.class)
             .addMixIn(OffsetOutcome.class, ReadOffsetOutcome.class);
     }
+
+    @JsonInclude
+    private interface WithNulls {}
 
     /** Sends the bytes of a file, where Jackson would send its name as JSON. */
     private static final class ContentOfFiles extends JsonSerializer<File> {
