@@ -16,6 +16,8 @@ BETA = "OpenAPI 3.1 support is still in beta"
 """openapi-generator says so of every document of OpenAPI 3.1."""
 NO_NAME = "Failed to get the schema name: null"
 """openapi-generator, of every document whose objects may have more members; nothing is missing from the client."""
+RENAMED = "cannot be used as a "
+"""openapi-generator rust, of words that are no names in Rust (a media type, ``type``, ``0``): it changes them."""
 
 RANGE = "range (reserved word) cannot be used as parameter name. Renamed to range_"
 """openapi-generator for Go, of the header Range; the header keeps its name on the wire."""
@@ -287,5 +289,107 @@ GENERATORS = (
         compile=_GO_COMPILE,
         run=("./program",),
         allowed=(STATUS, ETAG),
+    ),
+    Generator(
+        name="openapi-generator java, okhttp-gson",
+        slug="openapi-generator-java-okhttp-gson",
+        language="Java",
+        version="7.26.0",
+        options="--config: {library: okhttp-gson, disallowAdditionalPropertiesIfNotPresent: false}",
+        needs=("java", "mvn"),
+        tools=_pip("openapi-generator-cli==7.26.0"),
+        generate=(
+            (
+                "openapi-generator-cli",
+                "generate",
+                "--config",
+                "config.yaml",
+                "--input-spec",
+                "{document}",
+                "--output",
+                "rollway-client",
+            ),
+        ),
+        compile=(
+            (
+                "mvn",
+                "--batch-mode",
+                "--quiet",
+                "-Dmaven.test.skip=true",
+                "-Dmaven.javadoc.skip=true",
+                "-Dmaven.source.skip=true",
+                "package",
+            ),
+        ),
+        run=("java", "-jar", "program/target/program.jar"),
+        allowed=(BETA,),
+    ),
+    Generator(
+        name="openapi-generator java, native",
+        slug="openapi-generator-java-native",
+        language="Java",
+        version="7.26.0",
+        options="--config: {library: native, openApiNullable: false}",
+        needs=("java", "mvn"),
+        tools=_pip("openapi-generator-cli==7.26.0"),
+        generate=(
+            (
+                "openapi-generator-cli",
+                "generate",
+                "--config",
+                "config.yaml",
+                "--input-spec",
+                "{document}",
+                "--output",
+                "rollway-client",
+            ),
+        ),
+        compile=(
+            (
+                "mvn",
+                "--batch-mode",
+                "--quiet",
+                "-Dmaven.test.skip=true",
+                "-Dmaven.javadoc.skip=true",
+                "-Dmaven.source.skip=true",
+                "package",
+            ),
+        ),
+        run=("java", "-jar", "program/target/program.jar"),
+        allowed=(BETA,),
+    ),
+    Generator(
+        name="openapi-generator rust",
+        slug="openapi-generator-rust",
+        language="Rust",
+        version="7.26.0",
+        options="--config: {supportMiddleware: true, useSingleRequestParameter: true}",
+        needs=("java", "cargo"),
+        tools=_pip("openapi-generator-cli==7.26.0"),
+        generate=(
+            (
+                "openapi-generator-cli",
+                "generate",
+                "--config",
+                "config.yaml",
+                "--input-spec",
+                "{document}",
+                "--output",
+                "rollway_client",
+            ),
+        ),
+        compile=(
+            (
+                "cargo",
+                "build",
+                "--quiet",
+                "--target-dir",
+                "{tools}/target",
+                "--config",
+                "build.rustflags=['-Dwarnings']",
+            ),
+        ),
+        run=("{tools}/target/debug/program",),
+        allowed=(BETA, RENAMED),
     ),
 )
