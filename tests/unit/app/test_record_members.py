@@ -209,6 +209,9 @@ def test_what_is_no_base64_is_named(text: str, name: str) -> None:
             parse_record_list(body, encoding, now_ms=NOW_MS)
         (fault,) = refused.value.errors
         assert (refused.value.status, fault["pointer"]) == (422, f"/records/0/{name}")
+        assert fault["detail"].startswith(
+            "must be base64" if text.startswith('"') else "must be a string of base64 or null, not"
+        )
 
 
 @pytest.mark.parametrize("text", BROKEN)
