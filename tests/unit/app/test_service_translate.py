@@ -393,6 +393,28 @@ def test_coders_and_models_agree_about_json_values(record: dict[str, Any]) -> No
     assert read == accepts(RecordList, body)
 
 
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        (b'{"a" : [1, 1.10e+05, -0],\t"\\u00e9\\/": "\\/"}', None),
+        (b'{"a":1,"a":2}', None),
+        (b" 1 ", None),
+        (b'{"a" : 1.10,\n "b\\n" : -0}\n', b'{"a":1.10,"b\\n":-0}'),
+        (b'\r\n"x y"\r\n', b'"x y"'),
+    ],
+)
+def test_json_is_shown_as_it_is_stored_but_for_line_breaks(stored: bytes, shown: bytes | None) -> None:
+    column = BinaryColumn.from_list([stored])
+    columns = RecordColumns(np.arange(1), np.arange(1), column, column)
+    (document,) = record_documents(columns, encoding="json", timestamp_type="CreateTime", partition=0)
+    assert (bytes(document.key), bytes(document.value)) == (shown or stored,) * 2
+    line = encode_document(document) + b"\n"
+    if stored == b'{"a":1,"a":2}':
+        assert not parses(lambda: parse_record_lines(line, "json", now_ms=NOW_MS))
+    else:
+        assert parse_record_lines(line, "json", now_ms=NOW_MS).values == [(shown or stored).strip()]
+
+
 def test_json_that_is_nested_as_deeply_as_can_be_is_shown_or_base64() -> None:
     """Whichever of the steps to an answer gives up first."""
     shown = set()
