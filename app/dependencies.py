@@ -258,7 +258,8 @@ async def no_old_library(request: Request) -> None:
     Raises:
         Problem: 400.
     """
-    if request.headers.get("user-agent") == LIBRARY_OF_BEFORE:
+    # Blanks around a value are none of it (RFC 9110, 5.5).
+    if any(name.strip(" \t") == LIBRARY_OF_BEFORE for name in request.headers.getlist("user-agent")):
         raise Problem(400, "client_too_old", _TOO_OLD)
 
 

@@ -11,11 +11,13 @@ import msgspec
 from pydantic import BaseModel
 
 from schemas.names import TOPIC_ID_PATTERN, TOPIC_NAME_PATTERN
+from schemas.records import NOT_BASE64
 from storage.nearest_name import nearest_or_all
 
 _EXPECTED = re.compile(r"Expected `([^`]*)`(?:, got `([^`]*)`)?(.*)", re.DOTALL)
 _KINDS = {
     "str": "a string",
+    "bytes": "a string of base64",
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
@@ -51,6 +53,8 @@ def coder_words(detail: str, kind: Any, steps: Sequence[str]) -> str:
     if detail.startswith("Invalid enum value"):
         allowed = [str(value) for part in _parts(_schema_of(kind), steps) for value in part.get("enum", ())]
         return f"must be one of {', '.join(allowed)}" if allowed else detail
+    if detail.startswith("Invalid base64"):
+        return NOT_BASE64
     expected = _EXPECTED.fullmatch(detail)
     if expected is None:
         return detail

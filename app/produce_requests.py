@@ -87,8 +87,8 @@ class ProduceParameters(BaseModel):
     acks: Annotated[
         str,
         Field(
-            description="0: answer at once; its offsets are -1, and lines are answered with none. 1: once it is in the "
-            "file. all: once every copy has it and, with flush.policy=group, an fsync covers it.",
+            description="0: answer at once; its offsets are -1, and a stream of lines is answered with none. 1: once "
+            "it is in the file. all: once every copy has it and, with flush.policy=group, an fsync covers it.",
             json_schema_extra={"enum": list(ACKS)},
         ),
     ] = "all"

@@ -464,12 +464,13 @@ def _json_from_bytes(data: bytes | None) -> msgspec.Raw | bytes | None:
         raise TooManyValuesError(f"is JSON of {count} values, of which {VALUES_MAX} are read at once")
     try:
         msgspec.json.decode(data)
+        if data.strip() == b"null":
+            return data
+        # A line break may stand between the tokens of a JSON text, but not inside a line of an answer. Writing it
+        # without takes no text that is nested quite as deeply as reading it does.
+        return msgspec.Raw(msgspec.json.format(data, indent=-1) if _LINE_BREAK.search(data) else data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return data
-    if data.strip() == b"null":
-        return data
-    # A line break may stand between the tokens of a JSON text, but not inside a line of an answer.
-    return msgspec.Raw(msgspec.json.format(data, indent=-1) if _LINE_BREAK.search(data) else data)
 
 
 def shown_bytes(data: bytes | ByteArray | None, encoding: Encoding) -> int:

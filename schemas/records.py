@@ -18,13 +18,17 @@ from schemas.names import Offset, Partition
 
 Encoding = Literal["utf8", "base64", "json"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
+NOT_BASE64 = "must be base64 (RFC 4648, the alphabet with + and /) with its padding, without line breaks or spaces"
 
 
 def _base64(text: str) -> str:
     try:
         base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError):
-        raise ValueError("must be base64 with its padding") from None
+        raise ValueError(NOT_BASE64) from None
+    # Python takes more padding than there is to be.
+    if "===" in text:
+        raise ValueError(NOT_BASE64)
     return text
 
 

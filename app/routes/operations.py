@@ -87,7 +87,9 @@ async def get_document(request: Request) -> Response:
     """The OpenAPI document of this service. Its ETag changes with the document alone, so that tools may keep it."""
     text, etag = _document(request.app)
     headers = {"ETag": etag, "Cache-Control": "no-cache"}
-    return Response(status_code=304, headers=headers) if is_match(request, etag) else json_answer(text, headers=headers)
+    if is_match(request, etag):
+        return Response(status_code=304, headers={**headers, "Vary": "Accept-Encoding"})
+    return json_answer(text, headers=headers)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from app.dependencies import LIBRARY_OF_BEFORE
 from rollway.client import ClientSettings, ProblemError, RollwayClient
 from rollway.client.transport import USER_AGENT
 from rollway.records import Record, columns_from_records, encode_batch
+from tests.edge_server import Connection
 from tests.servers import ThreadedServer
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +83,28 @@ def test_the_library_of_before_is_refused_and_told_what_to_do(
         assert ask(client, written, request_, other).is_success
 
 
+@pytest.mark.parametrize("request_", [CHANGED[0], CHANGED[3], CHANGED[6]], ids=str)
+def test_however_the_header_is_written(server: ThreadedServer, written: str, request_: Request) -> None:
+    """With blanks around the name, and beside another one: what a proxy adds makes no library a new one."""
+    method, path, more = request_
+    fields = [f"{name}: {value}\r\n" for name, value in more.get("headers", {}).items()]
+    body = more.get("content", json.dumps(more["json"]).encode() if "json" in more else b"")
+    if "json" in more:
+        fields.append("Content-Type: application/json\r\n")
+    head = f"{method} {path.replace('{topic}', written)} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n"
+
+    def status_of(*user_agents: str) -> int:
+        sent = [*fields, *(f"User-Agent:{each}\r\n" for each in user_agents)]
+        with Connection(int(server.url.rpartition(":")[2])) as connection:
+            connection.send((head + "".join(sent) + "\r\n").encode() + body)
+            return connection.read_answer().status
+
+    for refused in (("rollway",), (" rollway",), (" \trollway \t",), (" curl/8", " rollway"), (" rollway", " curl/8")):
+        assert [status_of(*refused) for _ in range(2)] == [400, 400], refused
+    for taken in ((" Rollway",), (" rollway/0.1.0",), (" rollway, curl/8",), (" x rollway",), ("", "")):
+        assert [status_of(*taken) for _ in range(2)] == [200, 200], taken
+
+
 @pytest.mark.parametrize("request_", UNCHANGED, ids=names(UNCHANGED))
 def test_what_has_not_changed_is_answered(client: httpx.Client, written: str, request_: Request) -> None:
     assert ask(client, written, request_, LIBRARY_OF_BEFORE).is_success
@@ -88,7 +112,12 @@ def test_what_has_not_changed_is_answered(client: httpx.Client, written: str, re
 
 @pytest.fixture
 def library_of_before(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[RollwayClient]:
+    """Today's, with the name and the path that it had: it knew no ``record-batches``."""
     monkeypatch.setattr("rollway.client.transport.USER_AGENT", LIBRARY_OF_BEFORE)
+    monkeypatch.setattr(
+        "rollway.client.client._record_batches",
+        lambda topic, partition: f"/v1/topics/{topic}/partitions/{partition}/records",
+    )
     with RollwayClient(ClientSettings(server.url)) as client:
         yield client
 

@@ -139,6 +139,21 @@ def test_the_document_is_served_as_it_lies_in_the_repository(client: httpx.Clien
     assert answer.json() == __import__("json").loads(PATH.read_text())
 
 
+@pytest.mark.parametrize("coding", ["identity", "gzip", "zstd"])
+def test_the_document_is_sent_once_to_who_keeps_it(client: httpx.Client, coding: str) -> None:
+    headers = {"Accept-Encoding": coding}
+    first = client.get("/openapi.json", headers=headers)
+    tag = first.headers["etag"]
+    assert (first.headers["cache-control"], first.headers["vary"]) == ("no-cache", "Accept-Encoding")
+    assert client.head("/openapi.json", headers=headers).headers["etag"] == tag
+    for known in (tag, f'"other", W/{tag}', "*"):
+        kept = client.get("/openapi.json", headers={**headers, "If-None-Match": known})
+        assert (kept.status_code, kept.content) == (304, b"")
+        assert (kept.headers["cache-control"], kept.headers["vary"]) == ("no-cache", "Accept-Encoding")
+    other = client.get("/openapi.json", headers={**headers, "If-None-Match": '"other"'})
+    assert (other.status_code, other.headers["etag"]) == (200, tag)
+
+
 class _Links(HTMLParser):
     def __init__(self) -> None:
         super().__init__()

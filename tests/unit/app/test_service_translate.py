@@ -6,9 +6,11 @@ import base64
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from pydantic import BaseModel, ValidationError
 
 from app.http.problems import Problem
@@ -19,6 +21,7 @@ from app.translate import (
     parse_record_list,
     record_documents,
 )
+from rollway.records import BinaryColumn, RecordColumns
 from schemas.records import ProducedRecord, RecordList, RoutedRecord, RoutedRecordList
 
 NOW_MS = 1_700_000_000_000
@@ -275,7 +278,9 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=5,
 )
-TEXTS = st.sampled_from(["", "a", "AAE=", "AA", "\u00e9", "base64", "2013-07-04T00:00:00Z", "2013-07-04T00:00:00"])
+TEXTS = st.sampled_from(
+    ["", "a", "AAE=", "AA", "AAAA====", "\u00e9", "base64", "2013-07-04T00:00:00Z", "2013-07-04T00:00:00"]
+)
 FIELDS: dict[str, Any] = {
     "value": TEXTS | st.none() | st.fixed_dictionaries({"base64": TEXTS}) | JSON_VALUES,
     "key": TEXTS | st.none() | st.fixed_dictionaries({"base64": TEXTS}) | JSON_VALUES,
@@ -386,6 +391,44 @@ def test_coders_and_models_agree_about_json_values(record: dict[str, Any]) -> No
     body = b'{"records":[%s]}' % line
     read = parses(lambda: parse_record_list(body, "json", now_ms=NOW_MS))
     assert read == accepts(RecordList, body)
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        (b'{"a" : [1, 1.10e+05, -0],\t"\\u00e9\\/": "\\/"}', None),
+        (b'{"a":1,"a":2}', None),
+        (b" 1 ", None),
+        (b'{"a" : 1.10,\n "b\\n" : -0}\n', b'{"a":1.10,"b\\n":-0}'),
+        (b'\r\n"x y"\r\n', b'"x y"'),
+    ],
+)
+def test_json_is_shown_as_it_is_stored_but_for_line_breaks(stored: bytes, shown: bytes | None) -> None:
+    column = BinaryColumn.from_list([stored])
+    columns = RecordColumns(np.arange(1), np.arange(1), column, column)
+    (document,) = record_documents(columns, encoding="json", timestamp_type="CreateTime", partition=0)
+    assert (bytes(document.key), bytes(document.value)) == (shown or stored,) * 2
+    line = encode_document(document) + b"\n"
+    if stored == b'{"a":1,"a":2}':
+        assert not parses(lambda: parse_record_lines(line, "json", now_ms=NOW_MS))
+    else:
+        assert parse_record_lines(line, "json", now_ms=NOW_MS).values == [(shown or stored).strip()]
+
+
+def test_json_that_is_nested_as_deeply_as_can_be_is_shown_or_base64() -> None:
+    """Whichever of the steps to an answer gives up first."""
+    shown = set()
+    for depth in range(900, 1010):
+        for data in (b"[" * depth + b"\n" + b"]" * depth, b'{"a":' * depth + b"1\n" + b"}" * depth):
+            column = BinaryColumn.from_list([data])
+            columns = RecordColumns(np.arange(1), np.arange(1), column, column)
+            (document,) = record_documents(columns, encoding="json", timestamp_type="CreateTime", partition=0)
+            if document.value_base64 is UNSET:
+                assert bytes(document.value) == data.replace(b"\n", b"")
+            else:
+                assert document.value_base64 == data
+            shown.add(document.value_base64 is UNSET)
+    assert shown == {True, False}
 
 
 BYTES = (
