@@ -30,7 +30,9 @@ _PartitionName = Annotated[
 ]
 _Offset = Annotated[int, Field(ge=0, le=LONG_MAX, json_schema_extra={"format": "int64"})]
 _Positions = Annotated[
-    dict[TopicName, dict[_PartitionName, _Offset]],
+    dict[
+        TopicName, Annotated[dict[_PartitionName, _Offset], Field(json_schema_extra={"additionalProperties": False})]
+    ],
     Field(description="Offsets of the first record to read, by topic and partition.", examples=[_EXAMPLE]),
 ]
 
