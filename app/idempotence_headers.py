@@ -22,9 +22,7 @@ _BY_LOWER_NAME = {name.lower().encode(): name for name in _NAMES}
 _KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
 _QUOTED_KEY = re.compile(r'"((?:[!#-\[\]-~]|\\["\\])+)"', re.ASCII)
 # Without a quote or a backslash in it, which generators of clients would write into their code as they are.
-_KEY_PATTERN = (
-    r"^([\x21\x23-\x7e][\x21-\x7e]{0,254}|\x22([\x21\x23-\x5b\x5d-\x7e]|\x5c[\x22\x5c]){1,255}\x22)$"
-)
+_KEY_PATTERN = r"^([\x21\x23-\x7e][\x21-\x7e]{0,254}|\x22([\x21\x23-\x5b\x5d-\x7e]|\x5c[\x22\x5c]){1,255}\x22)$"
 
 ProducerIdHeader = Annotated[
     Annotated[int, WholeNumber(0, KEYED_PRODUCER_ID_MIN - 1)] | None,

@@ -67,9 +67,7 @@ def invalid(faults: Iterable[Fault]) -> Problem:
     )
 
 
-def decode(
-    decoder: msgspec.json.Decoder[Any], body: bytes | bytearray, *, takes_whole_floats: bool = False
-) -> Any:
+def decode(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray, *, takes_whole_floats: bool = False) -> Any:
     """``body`` as ``decoder`` reads it; with ``takes_whole_floats`` 3.0 is a whole number.
 
     Raises:
@@ -167,7 +165,7 @@ def _with_whole_numbers(body: bytes | bytearray) -> bytes | None:
     """``body``, which is JSON, with whole numbers such as 3.0 written as 3; ``None`` when it has none.
 
     To JSON Schema they are the same number, and clients that keep all numbers as floats write the first. Bodies longer
-    than ``_REWRITTEN_BYTES_MAX`` and numbers above 2^53 stay as they are.
+    than ``_REWRITTEN_BYTES_MAX`` and numbers from 2^53 on stay as they are.
     """
     if len(body) > _REWRITTEN_BYTES_MAX or _FRACTION.search(body) is None:
         return None
@@ -180,7 +178,7 @@ def _with_whole_numbers(body: bytes | bytearray) -> bytes | None:
 
 def _whole_or_float(text: str) -> int | float:
     number = float(text)
-    return int(number) if number.is_integer() and abs(number) <= _EXACT_MAX else number
+    return int(number) if number.is_integer() and abs(number) < _EXACT_MAX else number
 
 
 def faults_of_model(error: ValidationError, model: type[BaseModel]) -> list[Fault]:

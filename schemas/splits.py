@@ -43,11 +43,16 @@ _Place = Annotated[
 class SplitBounds(Schema):
     """Where a range begins and ends: by offset or by time. Absent: all that can be read."""
 
-    start_offset: Annotated[_Place | None, Field(description="First offset, as a number or as text; or earliest, or latest.")] = None
+    start_offset: Annotated[
+        _Place | None, Field(description="First offset, as a number or as text; or earliest, or latest.")
+    ] = None
     start_timestamp: Annotated[Timestamp | None, Field(description="From the first record at or after this time.")] = (
         None
     )
-    end_offset: Annotated[_Place | None, Field(description="The offset after the last, as a number or as text; or earliest, or latest.")] = None
+    end_offset: Annotated[
+        _Place | None,
+        Field(description="The offset after the last, as a number or as text; or earliest, or latest."),
+    ] = None
     end_timestamp: Annotated[
         Timestamp | None,
         Field(description="Up to the first record at or after this time from the start on, or to the end."),

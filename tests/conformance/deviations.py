@@ -50,7 +50,9 @@ class Deviation:
             problem = json.loads(body)
         except ValueError:
             return False
-        return problem.get("code") in self.codes and re.search(self.detail, problem["detail"]) is not None
+        if not isinstance(problem, dict) or problem.get("code") not in self.codes:
+            return False
+        return "detail" in problem and re.search(self.detail, problem["detail"]) is not None
 
 
 def read_deviations(path: Path = PATH) -> Sequence[Deviation]:
