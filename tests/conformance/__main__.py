@@ -100,7 +100,7 @@ def ask(name: str, document: Path, url: str, token: str, directory: Path, *, see
     return subprocess.run(command, env=environment, cwd=directory, check=False).returncode
 
 
-def test_document(name: str, directory: Path, *, seed: int, cases_min: int) -> Tally:
+def check_document(name: str, directory: Path, *, seed: int, cases_min: int) -> Tally:
     """Ask fresh services, with one seed after the other, until there were ``cases_min`` requests."""
     document = PATH
     if name == "whole":
@@ -174,7 +174,7 @@ def main() -> int:
         directory = options.keep or Path(temporary)
         directory.mkdir(exist_ok=True)
         for name in options.document or ["published", "whole"]:
-            tallies[name] = test_document(name, directory, seed=options.seed, cases_min=options.cases)
+            tallies[name] = check_document(name, directory, seed=options.seed, cases_min=options.cases)
     for name, tally in tallies.items():
         _show(name, tally)
     return 1 if any(tally.failures.total() for tally in tallies.values()) else 0
