@@ -39,6 +39,9 @@ CRASH_SCALE ?= 10
 HISTORY_SECONDS ?= 600
 FUZZ_STREAMS ?= 10000000
 FUZZ_SEED ?= 100000
+# Least requests for each OpenAPI document, and the first seed.
+CASES ?= 10000
+SEED ?= 1
 SOAK_SECONDS ?= 600
 RETRY_ROUNDS ?= 100
 ROUNDS ?= 20
@@ -58,7 +61,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs sdks docs openapi contract contract-release contract-oasdiff lock clean
+.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http openapi-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs sdks docs openapi contract contract-release contract-oasdiff lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -142,6 +145,9 @@ history-test: setup ## load, kill -9 and late requests, with and without clock s
 
 fuzz-http: setup ## hold every way to read a request against httptools, ten million streams (FUZZ_STREAMS=..., FUZZ_SEED=...)
 	FUZZ_STREAMS=$(FUZZ_STREAMS) FUZZ_SEED=$(FUZZ_SEED) $(PYTEST) -n $(JOBS) tests/differential
+
+openapi-test: setup ## schemathesis, every check, against the published document and the whole one (CASES=..., SEED=...)
+	$(BIN)/python -m tests.conformance --cases $(CASES) --seed $(SEED)
 
 crash-test: setup ## crash the log on a simulated disk, ten times as often as `make test` does (CRASH_SCALE=...)
 	CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL) tests/crash

@@ -25,9 +25,9 @@ from app.strict_json import read_model
 from app.work_rooms import RequestWork
 from schemas.names import (
     GROUP_ID_LENGTH_MAX,
+    ID_SCHEMA,
     TOPIC_NAME_LENGTH_MAX,
     TOPIC_NAME_PATTERN,
-    TRANSACTIONAL_ID_LENGTH_MAX,
     LeaderEpochParameter,
     OffsetParameter,
     PartitionParameter,
@@ -103,7 +103,7 @@ async def transactional_id(
         Path(
             description="Name of a transactional producer: printable characters without a slash, at most 249.",
             examples=["orders-loader-1"],
-            json_schema_extra={"minLength": 1, "maxLength": TRANSACTIONAL_ID_LENGTH_MAX},
+            json_schema_extra=ID_SCHEMA,
         ),
     ],
 ) -> str:
@@ -125,7 +125,7 @@ async def group_id(
         Path(
             description="Id of a group of readers: printable characters without a slash, at most 249.",
             examples=["readings-dashboard"],
-            json_schema_extra={"minLength": 1, "maxLength": GROUP_ID_LENGTH_MAX},
+            json_schema_extra={**ID_SCHEMA, "maxLength": GROUP_ID_LENGTH_MAX},
         ),
     ],
 ) -> str:

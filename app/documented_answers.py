@@ -47,22 +47,29 @@ _OF_STATUS = {
 }
 
 
-def _parameter(name: str, description: str, example: str, length_max: int) -> dict[str, Any]:
-    form = {"type": "string", "minLength": 1, "maxLength": length_max, "pattern": r"^[\x21-\x7e]+$"}
+def _parameter(name: str, description: str, example: str) -> dict[str, Any]:
+    # No pattern: a request with a name that cannot be taken is no wrong request.
     return {
         "name": name,
         "in": "header",
         "required": False,
         "description": description,
-        "schema": form,
+        "schema": {"type": "string"},
         "example": example,
     }
 
 
 _REQUEST_ID = _parameter(
-    HEADER, "A number for the request, which its answer and the service's log repeat.", "5f2b9c1e6d7a8034", 128
+    HEADER,
+    "A number for the request, which its answer and the service's log repeat: 1 to 128 visible ASCII characters. "
+    "Anything else is replaced.",
+    "5f2b9c1e6d7a8034",
 )
-_CLIENT_ID = _parameter(CLIENT_HEADER, "What the client calls itself; quotas may be for it.", "loader", 255)
+_CLIENT_ID = _parameter(
+    CLIENT_HEADER,
+    "What the client calls itself; quotas may be for it. 1 to 255 visible ASCII characters; anything else is ignored.",
+    "loader",
+)
 REQUEST_HEADERS = (_REQUEST_ID, _CLIENT_ID)
 """What every request may have; ``Client-Id`` means something below ``/v1`` only, where quotas are."""
 

@@ -21,6 +21,8 @@ _NAMES = ("Producer-Id", "Producer-Epoch", "Base-Sequence", "Idempotency-Key")
 _BY_LOWER_NAME = {name.lower().encode(): name for name in _NAMES}
 _KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
 _QUOTED_KEY = re.compile(r'"((?:[!#-\[\]-~]|\\["\\])+)"', re.ASCII)
+# Without a quote or a backslash in it, which generators of clients would write into their code as they are.
+_KEY_PATTERN = r"^([\x21\x23-\x7e][\x21-\x7e]{0,254}|\x22([\x21\x23-\x5b\x5d-\x7e]|\x5c[\x22\x5c]){1,255}\x22)$"
 
 ProducerIdHeader = Annotated[
     Annotated[int, WholeNumber(0, KEYED_PRODUCER_ID_MIN - 1)] | None,
@@ -48,6 +50,7 @@ IdempotencyKeyHeader = Annotated[
         description="Any text that names this request and no other: 1 to 255 visible ASCII characters, quoted or not. "
         "Sent again with it, the request is answered as the first time, with Idempotent-Replayed: true.",
         examples=["8e03978e-40d5-43dd-bc93-6894a57f9324"],
+        json_schema_extra={"pattern": _KEY_PATTERN},
     ),
 ]
 

@@ -41,7 +41,7 @@ class FetchPartition(msgspec.Struct, frozen=True, gc=False, forbid_unknown_field
     max_bytes: _Bytes = PARTITION_MAX_BYTES_DEFAULT
     current_leader_epoch: _Epoch | None = None
     last_fetched_epoch: _Epoch | None = None
-    log_start_offset: Annotated[int, Meta(ge=-1)] | None = None
+    log_start_offset: Annotated[int, Meta(ge=-1, le=LONG_MAX)] | None = None
 
     @property
     def key(self) -> PartitionKey:
@@ -94,7 +94,7 @@ def parse_multi_fetch(body: bytes | bytearray) -> MultiFetchRequest:
     Raises:
         Problem: 400 when it is no JSON; 422 with pointers for what a request cannot be.
     """
-    request: MultiFetchRequest = decode(_DECODER, body)
+    request: MultiFetchRequest = decode(_DECODER, body, takes_whole_floats=True)
     refuse_duplicates(body)
     faults = [*_faults("partitions", request.partitions), *_faults("forgotten", request.forgotten)]
     named: list[FetchPartition | ForgottenPartition] = [*request.partitions, *request.forgotten]

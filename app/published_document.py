@@ -14,12 +14,17 @@ from typing import Any
 
 from app.http.problems import MEDIA_TYPE
 from app.http.request_context import CLIENT_HEADER, HEADER
-from schemas.base import LONG_MAX
+from schemas.base import LONG_MAX, NUMBER_TEXT_PATTERN
 
 _INT_MAX = 2**31 - 1
 _REFERENCE = "#/components/schemas/"
 _NULL = {"type": "null"}
 _ANY_CALLER: list[dict[str, list[str]]] = [{}, {"bearer": []}]
+# A time from 1970 on. Regular expressions of every language read it, so it lets 30 February pass.
+_TIME = (
+    "(19[7-9][0-9]|[2-9][0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]"
+    r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+)
 _EXAMPLES = ("example", "examples", "x-examples")
 
 # The enumerations that are written where they are used, by what they enumerate. Others have a name already.
@@ -190,12 +195,12 @@ def _plain_unions(document: dict[str, Any]) -> None:
     """A choice of inline types becomes one type: time, number or word.
 
     In a query all of them are text. In JSON a time is a number of milliseconds, as answers have it; where words are
-    allowed it is text.
+    allowed it is text. A pattern says what that text may be.
     """
     for _, operation in operations(document):
         for parameter in operation.get("parameters", []):
             if "anyOf" in parameter["schema"]:
-                parameter["schema"] = {"type": "string"}
+                parameter["schema"] = _text_of(parameter["schema"]["anyOf"])
     for owner in nodes(document):
         choices = owner.get("anyOf")
         if choices is None or any("$ref" in choice for choice in choices):
@@ -216,8 +221,23 @@ def _one_of(choices: list[dict[str, Any]]) -> dict[str, Any]:
     kinds = {choice.get("type") for choice in choices}
     if kinds == {"integer", "string"}:
         is_time = all(choice.get("format") in ("int64", "date-time") for choice in choices)
-        return choices[0] if is_time else {"type": "string"}
+        return choices[0] if is_time else _text_of(choices)
     return {}
+
+
+def _text_of(choices: list[dict[str, Any]]) -> dict[str, Any]:
+    """The text that each of ``choices`` is as text: a number, a time, a word."""
+    patterns: list[str] = []
+    for choice in choices:
+        if "enum" in choice:
+            patterns += choice["enum"]
+        elif choice.get("format") == "date-time":
+            patterns.append(_TIME)
+        elif choice["type"] == "integer" or choice.get("pattern") == NUMBER_TEXT_PATTERN:
+            patterns.append(NUMBER_TEXT_PATTERN[1:-1])
+        else:
+            return {"type": "string"}
+    return {"type": "string", "pattern": f"^({'|'.join(dict.fromkeys(patterns))})$"}
 
 
 def _sized_numbers(document: dict[str, Any]) -> None:

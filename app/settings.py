@@ -26,6 +26,7 @@ from pydantic_settings import (
 )
 
 from rollway.records.compiled import PURE_PYTHON_VARIABLE
+from schemas.load_jobs import JOB_TIMEOUT_MS_MAX
 from schemas.names import host_name_problem, principal_problem
 from storage.config import TopicConfig
 from storage.errors import InvalidConfigError
@@ -309,7 +310,7 @@ class Settings(BaseSettings):
     )
 
     load_job_max_timeout_ms: int = _setting(
-        _DAY_MS, "Longest time without a sign of life that a load job may ask for.", low=1, high=365 * _DAY_MS
+        _DAY_MS, "Longest time without a sign of life that a load job may ask for.", low=1, high=JOB_TIMEOUT_MS_MAX
     )
     load_job_expiration_ms: int = _setting(
         7 * _DAY_MS, "Time that a load job is remembered after its end.", low=1, high=365 * _DAY_MS

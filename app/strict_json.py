@@ -28,6 +28,10 @@ _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 # Measured: smaller bodies are read quicker without numpy.
 _ARRAYS_MIN = 4096
 _FAULTS_SHOWN_MAX = 100
+# As many take some 20 ms.
+_REWRITTEN_BYTES_MAX = 128 * 1024
+_FRACTION = re.compile(rb"[0-9](?:\.0|[eE])")
+_EXACT_MAX = 2**53
 # What is wrong with a longer document is said in general: looking for the place holds the interpreter for too long.
 _SEARCHED_BYTES_MAX = 8 * 1024 * 1024
 _NAME_SHOWN_MAX = 100
@@ -63,8 +67,8 @@ def invalid(faults: Iterable[Fault]) -> Problem:
     )
 
 
-def decode(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
-    """``body`` as ``decoder`` reads it.
+def decode(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray, *, takes_whole_floats: bool = False) -> Any:
+    """``body`` as ``decoder`` reads it; with ``takes_whole_floats`` 3.0 is a whole number.
 
     Raises:
         Problem: 400 when it is no JSON, 422 with a pointer when it is JSON of another shape.
@@ -73,6 +77,9 @@ def decode(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         refuse_duplicates_first(body)
+        whole = _with_whole_numbers(body) if takes_whole_floats else None
+        if whole is not None:
+            return decode(decoder, whole)
         raise invalid([fault_of(error, decoder.type)]) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(reason_of(error, body)) from None
@@ -145,7 +152,33 @@ def read_model(model: type[Model], body: bytes | bytearray) -> Model:
     try:
         return model.model_validate_json(bytes(body))
     except ValidationError as error:
+        whole = _with_whole_numbers(body)
+        if whole is None:
+            raise invalid(faults_of_model(error, model)) from None
+    try:
+        return model.model_validate_json(whole)
+    except ValidationError as error:
         raise invalid(faults_of_model(error, model)) from None
+
+
+def _with_whole_numbers(body: bytes | bytearray) -> bytes | None:
+    """``body``, which is JSON, with whole numbers such as 3.0 written as 3; ``None`` when it has none.
+
+    To JSON Schema they are the same number, and clients that keep all numbers as floats write the first. Bodies longer
+    than ``_REWRITTEN_BYTES_MAX`` and numbers from 2^53 on stay as they are.
+    """
+    if len(body) > _REWRITTEN_BYTES_MAX or _FRACTION.search(body) is None:
+        return None
+    try:
+        rewritten = _ENCODER.encode(json.loads(body, parse_float=_whole_or_float))
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return None
+    return rewritten
+
+
+def _whole_or_float(text: str) -> int | float:
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < _EXACT_MAX else number
 
 
 def faults_of_model(error: ValidationError, model: type[BaseModel]) -> list[Fault]:

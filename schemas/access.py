@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from schemas.base import Count, Schema, Timestamp
+from schemas.names import KEY_PRINCIPAL_PATTERN, TEXT_PATTERN
 
 AclOperation = Literal[
     "ALL",
@@ -34,7 +35,16 @@ Principal = Annotated[
         examples=["User:orders"],
     ),
 ]
-Description = Annotated[str, Field(max_length=200, description="What it is for.", examples=["the order service"])]
+_ACL_PRINCIPAL_PATTERN = r"^(\*|(User|Jwt|Certificate):[^\x00-\x1f\x7f-\x9f]{1,500})$"
+Description = Annotated[
+    str,
+    Field(
+        max_length=200,
+        description="What it is for; printable characters.",
+        examples=["the order service"],
+        json_schema_extra={"pattern": TEXT_PATTERN},
+    ),
+]
 Created = Annotated[Count, Field(description="When it was made, in ms.", examples=[1714564800000])]
 Expires = Annotated[Count | None, Field(description="When it ends, in ms; null: never.", examples=[1746100800000])]
 ResourceName = Annotated[
@@ -45,6 +55,7 @@ ResourceName = Annotated[
         description='The name, or with prefixed its beginning; "*" with literal is every name. '
         "The cluster's is kafka-cluster.",
         examples=["orders"],
+        json_schema_extra={"pattern": TEXT_PATTERN},
     ),
 ]
 
@@ -52,7 +63,16 @@ ResourceName = Annotated[
 class KeySpecification(Schema):
     """What a new API key shall be."""
 
-    principal: Principal
+    principal: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=600,
+            description="Whom the key is for: User:name, with letters, digits and . _ @ + = - in name.",
+            examples=["User:orders"],
+            json_schema_extra={"pattern": KEY_PRINCIPAL_PATTERN},
+        ),
+    ]
     description: Description = ""
     expires_at: Annotated[Timestamp | None, Field(description="When it ends; absent: never.")] = None
 
@@ -96,6 +116,7 @@ class AclEntry(Schema):
             max_length=600,
             description="A principal, Type:* for all of its type, or * for everybody who is known.",
             examples=["User:orders"],
+            json_schema_extra={"pattern": _ACL_PRINCIPAL_PATTERN},
         ),
     ]
     permission: Annotated[AclPermission, Field(description="Whether the entry allows or denies.")] = "allow"

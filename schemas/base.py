@@ -28,6 +28,11 @@ _RFC_3339 = re.compile(
 )
 _SPACE_FOR_PLUS = re.compile(r":\d\d(?:\.\d{1,9})? \d\d:\d\d\Z", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
+NUMBER_TEXT_PATTERN = "^(0|[1-9][0-9]{0,17})$"
+"""A number as text in a body: of 18 digits all fit into 64 bits."""
+_NUMBER_TEXT = re.compile(NUMBER_TEXT_PATTERN[1:-1], re.ASCII)
+NUMBER_TEXT: dict[str, Any] = {"type": "string", "pattern": NUMBER_TEXT_PATTERN}
+"""The JSON schema of such a text."""
 
 
 class Schema(BaseModel):
@@ -104,6 +109,14 @@ def parse_parameter_timestamp(value: object) -> int:
     if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
         return parse_timestamp(int(value))
     return parse_timestamp(value)
+
+
+def number_of_text(value: object) -> object:
+    """The number that a text of digits in a body stands for; anything else as it is.
+
+    Where words are allowed beside a number, clients that generators made send both as text.
+    """
+    return int(value) if isinstance(value, str) and _NUMBER_TEXT.fullmatch(value) else value
 
 
 def timestamp_schema(description: str, *others: dict[str, Any], minimum: int = 0) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from schemas.names import ApplicationId, Partition, TopicName
 from schemas.producers import ProducerId
 
 JOB_TIMEOUT_MS_DEFAULT = 600_000
+JOB_TIMEOUT_MS_MAX = 365 * 24 * 60 * 60 * 1_000
+"""The most that the setting load_job_max_timeout_ms can allow."""
 WINNER_COUNT_MAX = 50_000
 DRIVER_ID_LENGTH_MAX = 249
 
@@ -51,8 +53,9 @@ class JobSpecification(Schema):
         int,
         Field(
             ge=1,
-            le=LONG_MAX,
-            description="The job is aborted when nothing was enlisted or written in it for this long.",
+            le=JOB_TIMEOUT_MS_MAX,
+            description="The job is aborted when nothing was enlisted or written in it for this long; at most the "
+            "service's load_job_max_timeout_ms, a day by default.",
             examples=[JOB_TIMEOUT_MS_DEFAULT],
         ),
     ] = JOB_TIMEOUT_MS_DEFAULT

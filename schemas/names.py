@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
@@ -24,7 +24,7 @@ def _no_directory(name: str) -> str:
 
 TopicName = Annotated[
     str,
-    AfterValidator(_no_directory),
+    # Before the function, or the document does not show the pattern.
     Field(
         min_length=1,
         max_length=TOPIC_NAME_LENGTH_MAX,
@@ -32,6 +32,7 @@ TopicName = Annotated[
         description='ASCII letters, digits, ".", "_" and "-"; at most 249 of them; not "." and not "..".',
         examples=["readings"],
     ),
+    AfterValidator(_no_directory),
 ]
 """A topic's name in a body."""
 
@@ -51,8 +52,13 @@ TopicIdParameter = Annotated[str, Field(pattern=TOPIC_ID_PATTERN)]
 """A topic's identity in a query."""
 
 TRANSACTIONAL_ID_LENGTH_MAX = 249
+TEXT_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
+"""Text without control characters. Which others are printable only tables of Unicode say."""
+ID_PATTERN = r"^[^\x00-\x1f\x2f\x7f-\x9f]+$"
+"""The same without a slash, of an id that is part of a path."""
 KEY_PRINCIPAL = re.compile(r"User:[A-Za-z0-9._@+=-]{1,200}", re.ASCII)
 """Whom a key can be for."""
+KEY_PRINCIPAL_PATTERN = f"^{KEY_PRINCIPAL.pattern}$"
 _OTHER_PRINCIPAL = re.compile(r"(?:Jwt|Certificate):(?!\*\Z).{1,500}")
 INTERNAL_ID_PREFIX = "__rollway"
 
@@ -115,11 +121,12 @@ _TRANSACTIONAL_ID_TEXT = (
     "those that begin with __rollway are the service's own."
 )
 
-_LENGTH = {"minLength": 1, "maxLength": TRANSACTIONAL_ID_LENGTH_MAX}
+ID_SCHEMA: dict[str, Any] = {"minLength": 1, "maxLength": TRANSACTIONAL_ID_LENGTH_MAX, "pattern": ID_PATTERN}
+"""What the document says of transactional ids, and of others that are part of a path."""
 TransactionalId = Annotated[
     str,
     AfterValidator(_usable("a transactional id")),
-    Field(description=_TRANSACTIONAL_ID_TEXT, examples=["orders-loader-1"], json_schema_extra=_LENGTH),
+    Field(description=_TRANSACTIONAL_ID_TEXT, examples=["orders-loader-1"], json_schema_extra=ID_SCHEMA),
 ]
 """A transactional id in a body."""
 
@@ -129,7 +136,7 @@ ApplicationId = Annotated[
     Field(
         description="Whose job it is: printable characters without a slash, at most 249, as a transactional id.",
         examples=["readings-nightly"],
-        json_schema_extra=_LENGTH,
+        json_schema_extra=ID_SCHEMA,
     ),
 ]
 """The id of an application that loads, in a body."""

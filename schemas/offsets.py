@@ -9,10 +9,12 @@ from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from schemas.base import (
     LONG_MAX,
+    NUMBER_TEXT,
     Count,
     Schema,
     Timestamp,
     WholeNumber,
+    number_of_text,
     parse_parameter_timestamp,
     parse_timestamp,
     timestamp_schema,
@@ -28,15 +30,17 @@ _SPECIAL: dict[object, SpecialTimestamp] = {
     "latest": "latest",
     "max_timestamp": "max_timestamp",
 }
-_PLACE_SCHEMA = timestamp_schema(
-    "A time; or earliest, latest, or max_timestamp: the record with the largest timestamp, none while it is not "
-    "visible.",
-    {"type": "string", "enum": list(_SPECIAL)},
+_PLACE_TEXT = (
+    "A time: milliseconds since the epoch, or an RFC 3339 date and time; or earliest, latest, or max_timestamp: the "
+    "record with the largest timestamp, none while it is not visible."
 )
+_WORDS = {"type": "string", "enum": list(_SPECIAL)}
+_PLACE_SCHEMA = timestamp_schema(f"{_PLACE_TEXT} The milliseconds may be text.", NUMBER_TEXT, _WORDS)
+_PLACE_PARAMETER_SCHEMA = timestamp_schema(_PLACE_TEXT, _WORDS)
 
 
 def _parse_place(value: object) -> int | SpecialTimestamp:
-    return _place_or_time(value, parse_timestamp)
+    return _place_or_time(number_of_text(value), parse_timestamp)
 
 
 def _parse_parameter_place(value: object) -> int | SpecialTimestamp:
@@ -57,7 +61,7 @@ TimeOrPlace = Annotated[int | SpecialTimestamp, PlainValidator(_parse_place), Wi
 """A time in a body, or one of the three special places."""
 
 TimeOrPlaceParameter = Annotated[
-    int | SpecialTimestamp, PlainValidator(_parse_parameter_place), WithJsonSchema(_PLACE_SCHEMA)
+    int | SpecialTimestamp, PlainValidator(_parse_parameter_place), WithJsonSchema(_PLACE_PARAMETER_SCHEMA)
 ]
 """The same in a query."""
 

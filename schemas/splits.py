@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from schemas.base import LONG_MAX, Count, Schema, Timestamp
+from schemas.base import LONG_MAX, NUMBER_TEXT, Count, Schema, Timestamp, number_of_text
 from schemas.names import Offset, Partition, TopicId
 from schemas.offsets import Isolation
 
@@ -17,6 +17,7 @@ _PLACES = ("earliest", "latest")
 
 
 def _parse_place(value: object) -> object:
+    value = number_of_text(value)
     is_offset = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LONG_MAX
     if not is_offset and value not in _PLACES:
         raise ValueError("must be an offset, earliest or latest")
@@ -30,6 +31,7 @@ _Place = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "format": "int64", "minimum": 0, "maximum": LONG_MAX},
+                NUMBER_TEXT,
                 {"type": "string", "enum": list(_PLACES)},
             ],
             "examples": ["earliest", 42],
@@ -41,11 +43,16 @@ _Place = Annotated[
 class SplitBounds(Schema):
     """Where a range begins and ends: by offset or by time. Absent: all that can be read."""
 
-    start_offset: Annotated[_Place | None, Field(description="First offset; or earliest, or latest.")] = None
+    start_offset: Annotated[
+        _Place | None, Field(description="First offset, as a number or as text; or earliest, or latest.")
+    ] = None
     start_timestamp: Annotated[Timestamp | None, Field(description="From the first record at or after this time.")] = (
         None
     )
-    end_offset: Annotated[_Place | None, Field(description="The offset after the last; or earliest, or latest.")] = None
+    end_offset: Annotated[
+        _Place | None,
+        Field(description="The offset after the last, as a number or as text; or earliest, or latest."),
+    ] = None
     end_timestamp: Annotated[
         Timestamp | None,
         Field(description="Up to the first record at or after this time from the start on, or to the end."),

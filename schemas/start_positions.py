@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
@@ -11,6 +11,13 @@ from schemas.base import LONG_MAX, Schema
 from schemas.names import PARTITION_MAX, TopicId, TopicName
 
 _NUMBER = re.compile(r"(0|[1-9][0-9]{0,9})", re.ASCII)
+# From 0 to 2147483647.
+_NUMBER_PATTERN = (
+    "^(0|[1-9][0-9]{0,8}|1[0-9]{9}|20[0-9]{8}|21[0-3][0-9]{7}|214[0-6][0-9]{6}|2147[0-3][0-9]{5}|21474[0-7][0-9]{4}|"
+    "214748[0-2][0-9]{3}|2147483[0-5][0-9]{2}|21474836[0-3][0-9]|214748364[0-7])$"
+)
+# Names are told by a pattern, and an object takes others beside that.
+_NO_OTHER_NAMES: dict[str, Any] = {"additionalProperties": False}
 _EXAMPLE = {"readings": {"0": 123, "1": 0}}
 
 
@@ -25,13 +32,17 @@ _PartitionName = Annotated[
     AfterValidator(_number),
     Field(
         description="Number of a partition.",
-        json_schema_extra={"minLength": 1, "maxLength": 10, "pattern": f"^{_NUMBER.pattern}$"},
+        json_schema_extra={"minLength": 1, "maxLength": 10, "pattern": _NUMBER_PATTERN},
     ),
 ]
 _Offset = Annotated[int, Field(ge=0, le=LONG_MAX, json_schema_extra={"format": "int64"})]
 _Positions = Annotated[
-    dict[TopicName, dict[_PartitionName, _Offset]],
-    Field(description="Offsets of the first record to read, by topic and partition.", examples=[_EXAMPLE]),
+    dict[TopicName, Annotated[dict[_PartitionName, _Offset], Field(json_schema_extra=_NO_OTHER_NAMES)]],
+    Field(
+        description="Offsets of the first record to read, by topic and partition.",
+        examples=[_EXAMPLE],
+        json_schema_extra=_NO_OTHER_NAMES,
+    ),
 ]
 
 
@@ -40,7 +51,7 @@ class StartPositions(Schema):
 
     positions: _Positions
     topic_ids: Annotated[
-        dict[TopicName, TopicId] | None,
+        Annotated[dict[TopicName, TopicId], Field(json_schema_extra=_NO_OTHER_NAMES)] | None,
         Field(
             description="Ids of the topics that the offsets belong to: 409 when a topic has another one; then nothing "
             "is pinned. Topics that are not named are not checked.",

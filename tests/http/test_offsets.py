@@ -78,6 +78,23 @@ def test_many_questions_have_one_answer_each_in_order(client: httpx.Client, topi
     assert [result["offset"] for result in results] == [7, 2, 0, None]
 
 
+def test_a_time_in_a_body_is_a_number_or_its_text(client: httpx.Client, topic: str, path: str) -> None:
+    """Where words stand beside a number, the document that clients are made of has text."""
+    name = topic.rpartition("/")[2]
+    times: list[Any] = [2, "2", 2.0, "1970-01-01T00:00:00.002Z", "0", "999999999999999999"]
+    queries = [{"topic": name, "partition": 0, "timestamp": timestamp} for timestamp in times]
+    results = client.post("/v1/offsets", json={"queries": queries}).json()["results"]
+    assert [result["offset"] for result in results] == [2, 2, 2, 2, 0, None]
+
+
+@pytest.mark.parametrize("timestamp", ["", " 2", "+2", "-1", "02", "2.0", "2" * 19, "soon", 2.5, -1, True, None, [2]])
+def test_no_time_in_a_body_is_refused(client: httpx.Client, topic: str, path: str, timestamp: Any) -> None:
+    query = {"topic": topic.rpartition("/")[2], "partition": 0, "timestamp": timestamp}
+    refused = client.post("/v1/offsets", json={"queries": [query]})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+    assert refused.json()["errors"][0]["pointer"] == "/queries/0/timestamp"
+
+
 def test_some_failed_is_207_and_all_failed_is_the_error(client: httpx.Client, topic: str, path: str) -> None:
     good = {"topic": topic.rpartition("/")[2], "partition": 0, "timestamp": 0}
     bad = {"topic": "nowhere", "partition": 0, "timestamp": 0}

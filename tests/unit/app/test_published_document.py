@@ -247,6 +247,40 @@ def test_an_enumeration_or_union_without_a_name_is_refused() -> None:
             published(whole)
 
 
+def test_patterns_are_regular_expressions_of_every_language() -> None:
+    """RE2, Rust, Java and JavaScript: no look-around, no back reference, no class by name, nothing beyond 16 bits."""
+    patterns = {owner["pattern"] for owner in nodes(PUBLISHED) if isinstance(owner.get("pattern"), str)}
+    assert len(patterns) >= 8
+    for pattern in patterns:
+        assert pattern.isascii()
+        assert pattern.startswith("^")
+        assert pattern.endswith("$")
+        assert not re.search(r"\(\?|\\[^x.*]|[*+?}][+?]", pattern), pattern
+        assert not set("/'\"`") & set(pattern), pattern
+        re.compile(pattern)
+
+
+@pytest.mark.parametrize(
+    ("component", "member", "good", "bad"),
+    [
+        (
+            "OffsetQuery",
+            "timestamp",
+            ["0", "1714564800000", "earliest", "latest", "max_timestamp", "2024-05-01T14:00:00+02:00"],
+            ["", "soon", "-1", "01", "1" * 19, "2024-05-01", "2024-13-01T00:00:00Z", "1969-12-31T23:59:59Z", "latest "],
+        ),
+        ("SplitRequest", "start_offset", ["0", "42", "earliest", "latest"], ["", "max_timestamp", "-1", "01"]),
+    ],
+)
+def test_text_that_stands_for_a_choice_has_a_pattern_of_it(
+    component: str, member: str, good: list[str], bad: list[str]
+) -> None:
+    schema = PUBLISHED["components"]["schemas"][component]["properties"][member]
+    assert "string" in schema["type"]
+    assert all(re.search(schema["pattern"], text) for text in good)
+    assert not any(re.search(schema["pattern"], text) for text in bad)
+
+
 def test_the_whole_document_is_left_as_it_was() -> None:
     before = json.dumps(whole_document())
     published(whole_document())

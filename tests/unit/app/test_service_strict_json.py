@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.http.problems import Problem
+from app.multi_fetch_body import parse_multi_fetch
 from app.strict_json import check, read_model, refuse_duplicates
 from schemas.offsets import DeleteRecords, OffsetQueries
 from schemas.retention import RetentionPolicy
@@ -139,6 +140,38 @@ def test_all_faults_of_a_document_are_listed_with_pointers(
         read_model(model, body)
     assert refused.value.status == 422
     assert [(fault["pointer"], fault["code"]) for fault in refused.value.errors] == faults
+
+
+@pytest.mark.parametrize("number", ["3.0", "3.000", "3e0", "0.3E1", "30e-1"])
+def test_a_whole_number_may_be_written_as_a_float(number: str) -> None:
+    """It is the same number to JSON Schema; clients that keep all numbers as floats write it so."""
+    assert read_model(DeleteRecords, b'{"offset":%s}' % number.encode()).offset == 3
+    fetch = b'{"partitions":[{"topic":"t","partition":0,"fetch_offset":%s}]}' % number.encode()
+    assert parse_multi_fetch(fetch).partitions[0].fetch_offset == 3
+
+
+@pytest.mark.parametrize("number", ["3.5", "1e300", "1e19", "9007199254740993.0", '"3.0"'])
+def test_other_floats_are_no_whole_numbers(number: str) -> None:
+    body = b'{"offset":%s}' % number.encode()
+    with pytest.raises(Problem) as refused:
+        read_model(DeleteRecords, body)
+    assert (refused.value.status, refused.value.errors[0]["pointer"]) == (422, "/offset")
+    with pytest.raises(Problem) as refused:
+        parse_multi_fetch(b'{"partitions":[{"topic":"t","partition":0,"fetch_offset":%s}]}' % number.encode())
+    assert (refused.value.status, refused.value.errors[0]["pointer"]) == (422, "/partitions/0/fetch_offset")
+
+
+def test_a_float_beside_another_fault_hides_nothing() -> None:
+    with pytest.raises(Problem) as refused:
+        read_model(DeleteRecords, b'{"offset":3.0,"dry_run":1,"more":2}')
+    assert {fault["pointer"] for fault in refused.value.errors} == {"/dry_run", "/more"}
+    twice = b'{"partitions":[{"topic":"t","partition":0.0,"fetch_offset":1,"fetch_offset":2}]}'
+    with pytest.raises(Problem) as refused:
+        parse_multi_fetch(twice)
+    assert refused.value.errors[0]["code"] == "duplicate_field"
+    long = b'{"offset":3.0%s}' % (b" " * 128 * 1024)
+    with pytest.raises(Problem, match="whole number"):
+        read_model(DeleteRecords, long)
 
 
 def test_times_are_milliseconds_or_rfc_3339() -> None:

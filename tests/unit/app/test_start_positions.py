@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from pydantic import ValidationError
 
 from app.http.problems import Problem
 from app.start_positions import registry
@@ -10,6 +13,7 @@ from app.start_positions.records import TOPIC, group_change, read_table
 from app.start_positions.registry import GROUP_POSITION_COUNT_MAX, StartPositions
 from app.start_positions.state import PinnedGroup, PinnedTopic, PositionTable, pin
 from app.transactions.keyed_log import CONFIG
+from schemas.start_positions import StartPositions as StartPositionsInBody
 from storage.errors import CorruptionError
 from storage.topic_metadata import new_topic_id
 from tests.brokers import Stand, on_stand
@@ -25,6 +29,29 @@ def test_the_largest_group_fits_into_a_batch():
     assert isinstance(limit, int)
     assert value is not None
     assert len(key) + len(value) + _BATCH_OVERHEAD_BYTES < limit
+
+
+_DIGITS = sorted({10**power + step for power in range(11) for step in (-1, 0)} | set(range(2**31 - 12, 2**31 + 12)))
+
+
+@pytest.mark.parametrize("number", [*_DIGITS, 2_000_000_000, 2_099_999_999, 2_139_999_999, 2_147_399_999])
+def test_the_pattern_of_a_partitions_name_is_exact(number: int):
+    """The document has a pattern, the service compares numbers."""
+    positions = StartPositionsInBody.model_json_schema()["properties"]["positions"]
+    (names,) = positions["patternProperties"].values()
+    (pattern,) = names["patternProperties"]
+    assert (re.search(pattern, str(number)) is not None) == (number < 2**31)
+    assert not any(re.search(pattern, text) for text in ("", f"0{number}", f"{number}.0", f"-{number}", f" {number}"))
+    body = {"positions": {"t": {str(number): 0}}}
+    assert (refusal_of(body) is None) == (number < 2**31)
+
+
+def refusal_of(body: dict[str, object]) -> ValidationError | None:
+    try:
+        StartPositionsInBody.model_validate(body)
+    except ValidationError as error:
+        return error
+    return None
 
 
 def test_what_is_written_is_read():
