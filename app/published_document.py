@@ -72,6 +72,7 @@ _UNIONS = {
 }
 _PROBLEMS = {"410": "LogStartProblem", "412": "ExpectedOffsetProblem", "416": "LogEndProblem", "503": "StartingProblem"}
 _TOO_LARGE = "RecordTooLargeProblem"
+_PROGRESS = "StartingProgress"
 
 
 def published(whole: dict[str, Any]) -> dict[str, Any]:
@@ -86,6 +87,7 @@ def published(whole: dict[str, Any]) -> dict[str, Any]:
         _one_security,
         _parameters_in_order,
         _without_titles,
+        _required_answers,
         _without_defaults,
         _open_objects,
         _settings_as_text,
@@ -94,6 +96,7 @@ def published(whole: dict[str, Any]) -> dict[str, Any]:
         _named_unions,
         _open_enumerations,
         _named_enumerations,
+        _plain_parameters,
         _named_problems,
         _default_problem,
         _one_success,
@@ -165,6 +168,30 @@ def _without_titles(document: dict[str, Any]) -> None:
         for owner in nodes(schema):
             if owner is not schema and not isinstance(owner.get("title"), dict):
                 owner.pop("title", None)
+
+
+def _required_answers(document: dict[str, Any]) -> None:
+    """Members of answers with a default are always there: the service writes it. Those of requests stay optional."""
+    schemas = _schemas(document)
+    bodies = [operation.get("requestBody", {}) for _, operation in operations(document)]
+    asked = _components_of(bodies, schemas)
+    for name in _components_of([operation["responses"] for _, operation in operations(document)], schemas) - asked:
+        for member, schema in schemas[name].get("properties", {}).items():
+            if isinstance(schema.get("default"), str | int) and member not in schemas[name].get("required", []):
+                schemas[name].setdefault("required", []).append(member)
+
+
+def _components_of(owners: list[Any], schemas: dict[str, Any]) -> set[str]:
+    """The names of all components that ``owners`` refer to, themselves or through others."""
+    found: set[str] = set()
+    waiting = list(owners)
+    while waiting:
+        for owner in nodes(waiting.pop()):
+            name = _name_of(owner)
+            if name in schemas and name not in found:
+                found.add(name)
+                waiting.append(schemas[name])
+    return found
 
 
 def _without_defaults(document: dict[str, Any]) -> None:
@@ -277,22 +304,17 @@ def _name_of(schema: dict[str, Any]) -> str:
 def _open_enumerations(document: dict[str, Any]) -> None:
     """In answers an enumeration is text that says its words of today: a client of today takes the word of tomorrow."""
     schemas = _schemas(document)
-    waiting = [answer for _, operation in operations(document) for answer in operation["responses"].values()]
+    answers: list[Any] = [operation["responses"] for _, operation in operations(document)]
     # A record is sent again as it was fetched.
-    waiting += [schemas["ProducedRecord"], schemas["RoutedRecord"]]
-    answered: dict[str, None] = {}
-    while waiting:
-        for owner in nodes(waiting.pop()):
+    answers += [schemas["ProducedRecord"], schemas["RoutedRecord"]]
+    for answer in [*answers, *(schemas[name] for name in sorted(_components_of(answers, schemas)))]:
+        for owner in nodes(answer):
             words = owner.get("enum")
             if isinstance(words, list) and words != ["true"]:
                 known = [word for word in owner.pop("enum") if word is not None]
                 told = f"One of {', '.join(known)}; a later version may have more."
                 owner["description"] = f"{owner.get('description', '')} {told}".strip()
                 owner["x-extensible-enum"] = known
-            name = _name_of(owner)
-            if name in schemas and name not in answered:
-                answered[name] = None
-                waiting.append(schemas[name])
 
 
 def _named_enumerations(document: dict[str, Any]) -> None:
@@ -319,6 +341,14 @@ def _named_enumerations(document: dict[str, Any]) -> None:
             owner["$ref"] = _REFERENCE + name
 
 
+def _plain_parameters(document: dict[str, Any]) -> None:
+    """A parameter's description is beside its schema. One beside a reference, too, makes it an untyped one."""
+    for _, operation in operations(document):
+        for parameter in operation.get("parameters", []):
+            if "$ref" in parameter["schema"]:
+                parameter["schema"] = {"$ref": parameter["schema"]["$ref"]}
+
+
 def _named_problems(document: dict[str, Any]) -> None:
     """A problem with members of its own is a whole component, and no sum of two."""
     schemas = _schemas(document)
@@ -329,6 +359,9 @@ def _named_problems(document: dict[str, Any]) -> None:
                 continue
             members = content["schema"]["allOf"][1]["properties"]
             name = _TOO_LARGE if "record_offset" in members else _PROBLEMS[status]
+            if "progress" in members:
+                schemas[_PROGRESS] = members["progress"] | {"type": "object"}
+                members["progress"] = {"anyOf": [{"$ref": _REFERENCE + _PROGRESS}, _NULL]}
             whole = copy.deepcopy(schemas["Problem"])
             whole["title"] = name
             whole["properties"].update(members)
