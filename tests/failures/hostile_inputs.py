@@ -249,10 +249,10 @@ def watch(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> LoopWork:
     work = LoopWork(found[0], loop.call_soon)
     decode, records_of = strict_json.decode, fetch_json.records_of
 
-    def counted_decode(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
+    def counted_decode(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray, **named: Any) -> Any:
         work.note("parsed", len(body))
         work.values_at_once_max = max(work.values_at_once_max, sum(body.count(mark) for mark in b"[{,:"))
-        return decode(decoder, body)
+        return decode(decoder, body, **named)
 
     def counted_records(*arguments: Any, limits: Any, **named: Any) -> Any:
         decompressed_before, text_before = limits.meter.decompressed_bytes, limits.meter.text_bytes
