@@ -14,10 +14,8 @@ BETA = "OpenAPI 3.1 support is still in beta"
 """openapi-generator says so of every document of OpenAPI 3.1."""
 NO_NAME = "Failed to get the schema name: null"
 """openapi-generator, of every document whose objects may have more members; nothing is missing from the client."""
-
 RANGE = "range (reserved word) cannot be used as parameter name. Renamed to range_"
 """openapi-generator for Go, of the header Range; the header keeps its name on the wire."""
-
 STATUS = 'Ensuring "status" matching HTTP status code will not be enforced yet!'
 """ogen, of each answer of problem+json: its client does not compare the member status with the answer's status."""
 ETAG = '"original_name": "ETag", "canonical_name": "Etag"'
