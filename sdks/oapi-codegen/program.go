@@ -68,8 +68,8 @@ func toSend(records ...rollway.ProducedRecord) rollway.RecordList {
 	return rollway.RecordList{Records: records}
 }
 
-func send(topic string, options rollway.ProduceRecordsParams, records ...rollway.ProducedRecord) *rollway.ProduceResult {
-	return must(client.ProduceRecordsWithResponse(ctx, topic, 0, &options, toSend(records...)))
+func send(topic string, params rollway.ProduceRecordsParams, records ...rollway.ProducedRecord) *rollway.ProduceResult {
+	return must(client.ProduceRecordsWithResponse(ctx, topic, 0, &params, toSend(records...)))
 }
 
 // fetch reads from the beginning, if options name no offset.
@@ -187,7 +187,7 @@ func table() []content {
 	check(err == nil, "%v", err)
 	var table []content
 	err = json.Unmarshal(read, &table)
-	check(err == nil && len(table) > 0, "%v", err)
+	check(err == nil && len(table) > 0, "%d contents: %v", len(table), err)
 	return table
 }
 

@@ -174,7 +174,7 @@ func table() []content {
 	check(err == nil, "%v", err)
 	var table []content
 	err = json.Unmarshal(read, &table)
-	check(err == nil && len(table) > 0, "%v", err)
+	check(err == nil && len(table) > 0, "%d contents: %v", len(table), err)
 	return table
 }
 
