@@ -7,6 +7,7 @@ import com.google.gson.TypeAdapterFactory;
 import com.google.gson.reflect.TypeToken;
 import com.google.gson.stream.JsonReader;
 import com.google.gson.stream.JsonWriter;
+import java.io.File;
 import java.io.IOException;
 import java.math.BigDecimal;
 import java.nio.file.Files;
@@ -273,8 +274,10 @@ public final class Program {
         String name = create("lines", 1);
         Path sent = folder.resolve("lines");
         Files.write(sent, List.of(JSON.serialize(text("1").key("a")), JSON.serialize(new ProducedRecord())));
+        ApiResponse<File> answer = records.produceRecordLines(name, 0, sent.toFile()).executeWithHttpInfo();
+        check(answer.getStatusCode() == 200, answer.getStatusCode());
         long count = 0;
-        for (String line : Files.readAllLines(records.produceRecordLines(name, 0, sent.toFile()).execute().toPath())) {
+        for (String line : Files.readAllLines(answer.getData().toPath())) {
             count += PartitionProduceOutcome.fromJson(line).getProduceResult().getRecordCount();
         }
         check(count == 2, count);
