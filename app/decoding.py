@@ -32,7 +32,6 @@ from storage.offsets import Offset
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """The largest batch a producer may send, decompressed; also what the batches of one answer take together."""
 
-_RAW = "application/vnd.kafka.record-batch.v2"
 _HEADER_TEXT_BYTES_MIN = 22
 _HEADER_COLUMN_BYTES = 64
 
@@ -93,8 +92,8 @@ def record_too_large(offset: int, detail: str) -> Problem:
     return Problem(
         422,
         "record_too_large",
-        f"the record at offset {offset} {detail}; read it as raw record batches (Accept: {_RAW}), its value alone at "
-        f".../records/{offset}/value, or go on at offset {offset + 1}",
+        f"the record at offset {offset} {detail}; read it as raw record batches at .../record-batches, its value "
+        f"alone at .../records/{offset}/value, or go on at offset {offset + 1}",
         kafka_code=10,
         record_offset=offset,
         next_offset=offset + 1,

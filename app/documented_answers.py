@@ -95,7 +95,9 @@ def complete_answers(path: str, operation: dict[str, Any], components: dict[str,
             schema = content["schema"]
             if answer["description"] == _UNDESCRIBED and "$ref" in schema:
                 answer["description"] = _resolved(schema, components)["description"]
-            if not {"example", "examples"} & content.keys() and schema.get("format") != "binary":
+            # Lines are bytes to generators, and text to people.
+            has_text = schema.get("format") != "binary" or "x-line-schema" in schema
+            if not {"example", "examples"} & content.keys() and has_text:
                 content["example"] = _example_of_content(schema, components, every=status == _SOME_FAILED)
 
 

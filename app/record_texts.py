@@ -21,7 +21,7 @@ from app.translate import (
     record_documents,
     shown_bytes,
 )
-from rollway.records import HeaderColumns, RecordColumns
+from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
 from rollway.records.compiled import load
 
 IN_LIST = b","
@@ -89,6 +89,9 @@ _FRAME_BYTES = 200
 _HEADER_FRAME_BYTES = 45
 _HEADER_FRAME_BYTES_MIN = 22
 _ESCAPED_BYTES_MAX = 6
+_WRITTEN_BYTES_MAX = 4096
+# Quotes, and what base64 adds to a member's name.
+_BASE64_FRAME_BYTES = 9
 
 
 def bounded_texts(
@@ -169,11 +172,29 @@ def _shown_bytes(one: RecordColumns, encoding: Encoding, bytes_max: int) -> int:
     size = shown_bytes(one.keys[0], encoding) + shown_bytes(one.values[0], encoding)
     if headers is not None:
         size += _HEADER_FRAME_BYTES * len(headers.names)
-        size += shown_bytes(headers.names.data[headers.names.offsets[0] : headers.names.offsets[-1]], "utf8")
-        size += shown_bytes(
-            headers.values.data[headers.values.offsets[0] : headers.values.offsets[-1]], header_encoding(encoding)
-        )
+        size += _all_shown_bytes(headers.names, "utf8") + _all_shown_bytes(headers.values, header_encoding(encoding))
     return size
+
+
+def _all_shown_bytes(column: BinaryColumn, encoding: Encoding) -> int:
+    """``shown_bytes`` of each element: one that is no text makes none of the others base64."""
+    if encoding == "base64":
+        return int(((np.diff(column.offsets) + 2) // 3 * 4 + _BASE64_FRAME_BYTES).sum())
+    size = 0
+    for first in range(0, len(column), _HEADERS_AT_A_TIME):
+        last = min(first + _HEADERS_AT_A_TIME, len(column))
+        size += sum(map(_small_shown_bytes, column.slice(first, last).to_list()))
+    return size
+
+
+def _small_shown_bytes(data: bytes | None) -> int:
+    """As ``shown_bytes`` with ``utf8``; what is small is quicker written than looked at."""
+    if data is None or len(data) > _WRITTEN_BYTES_MAX:
+        return shown_bytes(data, "utf8")
+    try:
+        return len(encode_document(data.decode()))
+    except UnicodeDecodeError:
+        return shown_bytes(data, "base64")
 
 
 def _record_text(one: RecordColumns, encoding: Encoding, timestamp_type: str, partition: int) -> bytes:

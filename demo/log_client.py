@@ -93,10 +93,10 @@ class LogClient:
 
     def records(self, topic: str, partition: int, start: int = 0) -> Iterator[StoredRecord]:
         """All records from ``start`` to the high watermark."""
-        path = f"/v1/topics/{topic}/partitions/{partition}/records"
+        path = f"/v1/topics/{topic}/partitions/{partition}/record-lines"
         while True:
             params: dict[str, str | int] = {"offset": start, "max_bytes": FETCH_BYTES, "encoding": "base64"}
-            response = self.request("GET", path, params=params, headers={"Accept": "application/x-ndjson"})
+            response = self.request("GET", path, params=params)
             for line in response.content.splitlines():
                 record = _decode_record(line)
                 yield StoredRecord(
@@ -111,11 +111,10 @@ class LogClient:
 
     def raw_batches(self, topic: str, partition: int, start: int = 0) -> Iterator[bytes]:
         """The stored record batches from ``start`` to the high watermark, byte for byte, in pieces."""
-        path = f"/v1/topics/{topic}/partitions/{partition}/records"
-        headers = {"Accept": "application/vnd.kafka.record-batch.v2"}
+        path = f"/v1/topics/{topic}/partitions/{partition}/record-batches"
         while True:
             params: dict[str, str | int] = {"offset": start, "max_bytes": FETCH_BYTES}
-            response = self.request("GET", path, params=params, headers=headers)
+            response = self.request("GET", path, params=params)
             yield response.content
             start = int(response.headers["Next-Offset"])
             if start >= int(response.headers["High-Watermark"]):

@@ -22,7 +22,7 @@ def print_document(
 
     It is the document that a service of this version answers at /openapi.json.
 
-    \\b
+    \b
     Examples:
       rollway openapi > openapi.json
       rollway openapi --output openapi.json

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from functools import cache
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
@@ -83,16 +83,17 @@ async def get_metrics(service: ServiceOf) -> Response:
 
 @router.get(DOCUMENT, include_in_schema=False)
 @needs_authentication
-async def get_document(request: Request) -> Response:
+async def get_document(request: Request, service: ServiceOf) -> Response:
     """The OpenAPI document of this service. Its ETag changes with the document alone, so that tools may keep it."""
-    text, etag = _document(request.app)
+    # In a thread: the first time it takes half a second.
+    text, etag = await call_in(service.pools.read, functools.partial(_document, request.app))
     headers = {"ETag": etag, "Cache-Control": "no-cache"}
     if is_match(request, etag):
         return Response(status_code=304, headers={**headers, "Vary": "Accept-Encoding"})
     return json_answer(text, headers=headers)
 
 
-@cache
+@functools.cache
 def _document(app: FastAPI) -> tuple[bytes, str]:
     """The document, and the ETag that names it."""
     text = encode_document(app.openapi())
@@ -101,6 +102,10 @@ def _document(app: FastAPI) -> tuple[bytes, str]:
 
 @router.get(DOCS, include_in_schema=False)
 @needs_authentication
-async def get_docs(request: Request) -> HTMLResponse:
+async def get_docs(request: Request, service: ServiceOf) -> HTMLResponse:
     """The whole document, with its examples, as a page that needs nothing from elsewhere."""
-    return HTMLResponse(render_page(request.app.state.whole_document()))
+    return HTMLResponse(await call_in(service.pools.read, functools.partial(_page, request.app)))
+
+
+def _page(app: FastAPI) -> str:
+    return render_page(app.state.whole_document())

@@ -98,6 +98,13 @@ _ODD_FIELDS = (
         b"Keep-Alive: timeout=5",
         b"X-Request-Id:",
     ),
+    # Of this header one value alone is not plain, and it may occur more than once.
+    *(b"User-Agent: rollway", b"user-agent:rollway", b"User-Agent: rollway ", b"User-Agent:", b"User-Agent: Rollway"),
+    *(
+        b"User-Agent: a/1\r\nUser-Agent: rollway",
+        b"User-Agent: rollway\r\nUser-Agent: a/1",
+        b"User-Agent: rollway/0.1.0",
+    ),
 )
 _CODINGS = (
     *(

@@ -105,6 +105,10 @@ def test_a_reader_comes_past_a_bomb(
             problem = answer.json()
             value = client.get(f"{stored[bomb.name]}/records/{problem['record_offset']}/value")
             assert value.status_code in (200, 204)
+            # The other way that it names.
+            assert "raw record batches at .../record-batches," in problem["detail"]
+            raw = client.get(f"{stored[bomb.name]}/record-batches", params={"offset": problem["record_offset"]})
+            assert (raw.status_code, bool(raw.content)) == (200, True)
     assert read > 0 or bomb.name.startswith(("zeros", "headers", "bytes", "keys", "values"))
     check(server, loop_work)
 

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.main import create_app
 from app.openapi import PATH
+from app.routes import operations
 from app.settings import Settings
 from schemas.health import OpeningProgress
 from storage.clock import ManualClock
@@ -152,6 +153,23 @@ def test_the_document_is_sent_once_to_who_keeps_it(client: httpx.Client, coding:
         assert (kept.headers["cache-control"], kept.headers["vary"]) == ("no-cache", "Accept-Encoding")
     other = client.get("/openapi.json", headers={**headers, "If-None-Match": '"other"'})
     assert (other.status_code, other.headers["etag"]) == (200, tag)
+
+
+@pytest.mark.parametrize(("path", "step"), [("/openapi.json", "encode_document"), ("/docs", "render_page")])
+def test_the_document_is_made_beside_the_loop(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, path: str, step: str
+) -> None:
+    loops: list[bool] = []
+    make = getattr(operations, step)
+
+    def noted(document: object) -> object:
+        loops.append(asyncio._get_running_loop() is not None)
+        return make(document)
+
+    operations._document.cache_clear()
+    monkeypatch.setattr(operations, step, noted)
+    assert client.get(path).status_code == 200
+    assert loops == [False]
 
 
 class _Links(HTMLParser):

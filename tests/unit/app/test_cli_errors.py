@@ -34,7 +34,7 @@ def every_command() -> list[tuple[str, ...]]:
 def test_every_command_has_help_with_examples(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(make_application(), [*words, "--help"], env={"COLUMNS": "100"})
     assert result.exit_code == 0
-    assert "Examples:" in result.output
+    assert "\n  Examples:\n" in result.output, "a paragraph of its own, as \\b in a help text makes it"
     assert "default: (" not in result.output, "a default in two kinds of brackets"
     assert f"rollway {' '.join(words)}" in result.output
 

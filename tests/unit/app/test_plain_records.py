@@ -237,6 +237,8 @@ def test_a_body_that_ends_anywhere_or_has_another_byte_anywhere() -> None:
 
 
 MAYBE = st.none() | TEXT
+# Few, as no list with one of them is plain.
+ENCODED = st.sampled_from(["", "AA==", "/w==", "AA", "_w==", None])
 RECORDS = st.lists(
     st.fixed_dictionaries(
         {"value": MAYBE},
@@ -249,6 +251,20 @@ RECORDS = st.lists(
     ),
     min_size=1,
     max_size=90,
+)
+ENCODED_RECORD = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(("value", "key"), MAYBE),
+        **dict.fromkeys(("value_base64", "key_base64"), ENCODED),
+        "headers": st.lists(
+            st.fixed_dictionaries(
+                {},
+                optional={"name": MAYBE, "value": MAYBE, "name_base64": ENCODED, "value_base64": ENCODED},
+            ),
+            max_size=2,
+        ),
+    },
 )
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -283,6 +299,22 @@ def test_any_records_are_the_batches_that_translate_makes(
         # What is left to the way in Python and yet in order is one of these; -1 is a record that has no timestamp.
         times = [record.get("timestamp") or 0 for record in records]
         assert "compression.type" in topic or min(times) == -1 or max(times) >= 10**18
+
+
+@settings(max_examples=300)
+@given(RECORDS, ENCODED_RECORD, st.data(), st.booleans())
+def test_records_with_bytes_are_left_to_translate_wherever_they_stand(
+    records: list[dict[str, Any]], encoded: dict[str, Any], data: st.DataObject, is_lines: bool
+) -> None:
+    record = dict(data.draw(st.permutations(list(encoded.items()))))
+    row = [*records[:5], record, *records[5:]]
+    text = "".join(json.dumps(each) + "\n" for each in row) if is_lines else json.dumps({"records": row})
+    # Whatever is taken at once is what translate makes of it: ``plain`` has looked.
+    found = plain(text.encode(), is_lines=is_lines)
+    headers = record.get("headers", [])
+    has_bytes = any(name.endswith("_base64") for holder in (record, *headers) for name in holder)
+    lacks = "value" not in record or any({"name", "value"} - set(header) for header in headers)
+    assert found is None or not (has_bytes or lacks)
 
 
 @pytest.mark.parametrize("is_lines", [False, True])

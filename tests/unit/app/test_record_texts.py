@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import get_args
 
 import numpy as np
@@ -94,6 +95,34 @@ def test_offsets_that_lie_are_no_way_out_of_the_data() -> None:
         columns = RecordColumns(one, one, sound, liar)
         with pytest.raises(IndexError):
             record_texts(columns, encoding="utf8", timestamp_type="CreateTime", partition=0, between=IN_LIST)
+
+
+@pytest.mark.parametrize("encoding", get_args(Encoding))
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("sizes", [[4_000_000], [4000] * 1000, [40] * 20_000])
+def test_a_header_that_is_no_text_hides_no_others(
+    encoding: Encoding, is_compiled: bool, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text that takes six bytes for one is told before any of it is made, whatever stands beside it."""
+    if not is_compiled:
+        monkeypatch.setattr(module, "texts", None)
+    headers = [*[("h", b"\0" * size) for size in sizes], ("h", b"\xff")]
+    one, nothing = np.arange(1), BinaryColumn.from_list([None])
+    columns = RecordColumns(one, one, nothing, nothing, HeaderColumns.from_rows([headers]))
+    content_bytes = sum(sizes)
+    limit = 4 * content_bytes // 3 - 1000 if encoding == "base64" else 3 * content_bytes
+    tracemalloc.start()
+    try:
+        found = bounded_texts(
+            columns, encoding=encoding, timestamp_type="CreateTime", partition=0, between=IN_LINES, bytes_max=limit
+        )
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (found.record_count, found.size_bytes) == (0, 0)
+    assert found.missing_bytes > (content_bytes if encoding == "base64" else 5 * content_bytes)
+    # Of headers, 16 * 1024 are objects at a time.
+    assert peak_bytes < limit + 1_000_000
 
 
 @settings(max_examples=200)
