@@ -9,6 +9,7 @@ wire: what the service takes and answers fits both documents.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,7 +66,7 @@ _ENUMERATIONS: dict[tuple[str, ...], str] = {
         "complete_abort",
     ): "TransactionFilter",
 }
-_UNIONS = {
+_OUTCOMES = {
     ("OffsetResult", "OffsetFailure"): "OffsetOutcome",
     ("PartProduceResult", "PartProduceFailure"): "PartProduceOutcome",
     ("ProduceResult", "ProduceFailure"): "PartitionProduceOutcome",
@@ -83,6 +84,7 @@ def published(whole: dict[str, Any]) -> dict[str, Any]:
     """
     document = copy.deepcopy(whole)
     for each in (
+        _named_problems,
         _without_examples,
         _one_security,
         _parameters_in_order,
@@ -93,11 +95,10 @@ def published(whole: dict[str, Any]) -> dict[str, Any]:
         _settings_as_text,
         _plain_unions,
         _sized_numbers,
-        _named_unions,
+        _flat_outcomes,
         _open_enumerations,
         _named_enumerations,
         _plain_parameters,
-        _named_problems,
         _default_problem,
         _one_success,
     ):
@@ -279,22 +280,43 @@ def _sized_numbers(document: dict[str, Any]) -> None:
         owner["format"] = "int32" if 0 <= owner.get("maximum", LONG_MAX) <= _INT_MAX else "int64"
 
 
-def _named_unions(document: dict[str, Any]) -> None:
-    """A choice of components is a component itself, and each has a name of its own."""
+def _flat_outcomes(document: dict[str, Any]) -> None:
+    """A result or an error is one object, with the members of both, and those that both need are required.
+
+    Generated code tells the choices of a union apart by members that only one has, or by trying each of them: a member
+    that one of them gets later would break it.
+    """
     schemas = _schemas(document)
     components = {id(schema) for schema in schemas.values()}
     for owner in list(nodes(document)):
         names = tuple(_name_of(choice) for choice in owner.get("anyOf", []) if choice != _NULL)
         if len(names) < 2:
             continue
-        choices = owner.pop("anyOf")
-        if id(owner) in components:
-            owner["oneOf"] = choices
-            continue
-        if names not in _UNIONS:
+        if names not in _OUTCOMES:
             raise ValueError(f"the union {names} has no name")
-        schemas.setdefault(_UNIONS[names], {"oneOf": choices, "description": " or ".join(names) + "."})
-        owner["$ref"] = _REFERENCE + _UNIONS[names]
+        if id(owner) not in components:
+            del owner["anyOf"]
+            owner["$ref"] = _REFERENCE + _OUTCOMES[names]
+        schemas[_OUTCOMES[names]] = _flat(names[0], names[1], schemas)
+    for names in _OUTCOMES:
+        for name in names:
+            if f'"{_REFERENCE}{name}"' not in json.dumps(document):
+                del schemas[name]
+
+
+def _flat(result: str, failure: str, schemas: dict[str, Any]) -> dict[str, Any]:
+    """One object for both: with ``error`` it is a failure."""
+    good, bad = schemas[result], schemas[failure]
+    properties = copy.deepcopy(good["properties"])
+    for name, member in bad["properties"].items():
+        if name not in properties or "null" in member.get("type", ""):
+            properties[name] = copy.deepcopy(member)
+    return {
+        "type": "object",
+        "description": "With `error` it failed; otherwise it has the members of a result.",
+        "properties": properties,
+        "required": [name for name in good["required"] if name in bad["required"]],
+    }
 
 
 def _name_of(schema: dict[str, Any]) -> str:
@@ -350,7 +372,11 @@ def _plain_parameters(document: dict[str, Any]) -> None:
 
 
 def _named_problems(document: dict[str, Any]) -> None:
-    """A problem with members of its own is a whole component, and no sum of two."""
+    """A problem with members of its own is a whole component, and no sum of two.
+
+    Its members are required, if every problem of that status has them. Where some problems of an operation do not have
+    them the status has no type of its own, but for 422: that is the only one of its members.
+    """
     schemas = _schemas(document)
     for _, operation in operations(document):
         for status, answer in operation["responses"].items():
@@ -358,13 +384,19 @@ def _named_problems(document: dict[str, Any]) -> None:
             if content is None or "allOf" not in content["schema"]:
                 continue
             members = content["schema"]["allOf"][1]["properties"]
+            have_all = all(members.keys() <= example["value"].keys() for example in content["examples"].values())
             name = _TOO_LARGE if "record_offset" in members else _PROBLEMS[status]
-            if "progress" in members:
-                schemas[_PROGRESS] = members["progress"] | {"type": "object"}
-                members["progress"] = {"anyOf": [{"$ref": _REFERENCE + _PROGRESS}, _NULL]}
+            if not have_all and name in ("LogStartProblem", "LogEndProblem", "ExpectedOffsetProblem"):
+                content["schema"] = {"$ref": f"{_REFERENCE}Problem"}
+                continue
             whole = copy.deepcopy(schemas["Problem"])
             whole["title"] = name
             whole["properties"].update(members)
+            if have_all:
+                whole["required"] += [each for each, member in members.items() if member.get("type") == "integer"]
+            if "progress" in members:
+                schemas[_PROGRESS], _ = members["progress"]["anyOf"]
+                members["progress"]["anyOf"][0] = {"$ref": _REFERENCE + _PROGRESS}
             if schemas.setdefault(name, whole) != whole:
                 raise ValueError(f"{name} has members of two kinds")
             content["schema"] = {"$ref": _REFERENCE + name}
