@@ -155,7 +155,7 @@ crash-test: setup ## crash the log on a simulated disk, ten times as often as `m
 failures-test: setup $(JAVA_STAMP) ## every fault that reviewers, attackers and newcomers ever found, against a real service
 	$(PYTEST) $(PARALLEL) tests/failures $(FAILURES_ELSEWHERE)
 
-sdks: setup ## a client by each generator of SDKs, compiled, and its program against a service (SDKS="--only ogen"; needs java, go, node, cargo)
+sdks: setup ## a client by each generator of SDKs, compiled, and its program against a service (SDKS="--only ogen"; needs node, go, java, mvn, cargo)
 	$(BIN)/python -m sdks $(SDKS)
 
 loop-test: setup ## the CPU time of the loop's longest turn, for a table of hostile inputs (fails above 100 ms)

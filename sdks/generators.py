@@ -44,6 +44,7 @@ class Generator:
         compile: commands that compile client and program, or check their types, as strictly as templates allow.
         run: the program.
         lock: the file of ``requirements`` with the packages of ``tools``, if there is one.
+        toolbox: the folder of its tools, where others with the same ``tools`` and ``lock`` have theirs; else its slug.
         allowed: warnings that say nothing about the document, each with its reason in this module.
         defects: steps that a template's own defect keeps from working, each with the reason.
         is_quick: whether CI runs it.
@@ -60,6 +61,7 @@ class Generator:
     compile: tuple[Command, ...]
     run: Command
     lock: str = ""
+    toolbox: str = ""
     allowed: Command = ()
     defects: tuple[tuple[str, str], ...] = ()
     is_quick: bool = False
@@ -75,14 +77,6 @@ def _npm(slug: str) -> tuple[Command, ...]:
 
 _FIND_MODULES = ("ln", "-s", "{tools}/node_modules", "node_modules")
 """Node.js looks for packages in the folder of the program; NODE_PATH does not reach ES modules."""
-
-
-def _pip(*packages: str) -> tuple[Command, ...]:
-    """Packages of Python in an environment of their own."""
-    return (
-        ("{python}", "-m", "venv", "{tools}"),
-        ("{tools}/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages),
-    )
 
 
 def _go(program: str) -> tuple[Command, ...]:
@@ -107,6 +101,18 @@ def _locked(name: str) -> tuple[Command, ...]:
         ),
     )
 
+
+_OPENAPI_GENERATOR = "openapi-generator-python"
+"""The lock with the jar that makes clients of five languages, and the folder where it is installed once."""
+_MAVEN = (
+    "mvn",
+    "--batch-mode",
+    "--quiet",
+    "-Dmaven.test.skip=true",
+    "-Dmaven.javadoc.skip=true",
+    "-Dmaven.source.skip=true",
+    "package",
+)
 
 GENERATORS = (
     Generator(
@@ -145,8 +151,8 @@ GENERATORS = (
         version="7.26.0",
         options="--additional-properties=packageName=rollway_client",
         needs=(),
-        tools=_locked("openapi-generator-python"),
-        lock="openapi-generator-python",
+        tools=_locked(_OPENAPI_GENERATOR),
+        lock=_OPENAPI_GENERATOR,
         generate=(
             (
                 "openapi-generator-cli",
@@ -206,8 +212,9 @@ GENERATORS = (
         language="TypeScript",
         version="7.26.0",
         options="--additional-properties importFileExtension=.js, for ES modules of Node.js",
-        needs=("java", "node", "npm"),
-        tools=(*_pip("openapi-generator-cli==7.26.0"), *_npm("openapi-generator-typescript-fetch")),
+        needs=("node", "npm"),
+        tools=(*_locked(_OPENAPI_GENERATOR), *_npm("openapi-generator-typescript-fetch")),
+        lock=_OPENAPI_GENERATOR,
         generate=(
             (
                 "openapi-generator-cli",
@@ -232,11 +239,13 @@ GENERATORS = (
         language="Go",
         version="7.26.0",
         options=f"-g go --additional-properties {_OPENAPI_GENERATOR_GO}",
-        needs=("go", "java"),
-        tools=_pip("openapi-generator-cli==7.26.0"),
+        needs=("go",),
+        tools=_locked(_OPENAPI_GENERATOR),
+        lock=_OPENAPI_GENERATOR,
+        toolbox=_OPENAPI_GENERATOR,
         generate=(
             (
-                "{tools}/bin/openapi-generator-cli",
+                "openapi-generator-cli",
                 "generate",
                 "-i",
                 "{document}",
@@ -297,7 +306,9 @@ GENERATORS = (
         version="7.26.0",
         options="--config: {library: okhttp-gson, disallowAdditionalPropertiesIfNotPresent: false}",
         needs=("java", "mvn"),
-        tools=_pip("openapi-generator-cli==7.26.0"),
+        tools=_locked(_OPENAPI_GENERATOR),
+        lock=_OPENAPI_GENERATOR,
+        toolbox=_OPENAPI_GENERATOR,
         generate=(
             (
                 "openapi-generator-cli",
@@ -310,17 +321,7 @@ GENERATORS = (
                 "rollway-client",
             ),
         ),
-        compile=(
-            (
-                "mvn",
-                "--batch-mode",
-                "--quiet",
-                "-Dmaven.test.skip=true",
-                "-Dmaven.javadoc.skip=true",
-                "-Dmaven.source.skip=true",
-                "package",
-            ),
-        ),
+        compile=(_MAVEN,),
         run=("java", "-jar", "program/target/program.jar"),
         allowed=(BETA,),
     ),
@@ -331,7 +332,9 @@ GENERATORS = (
         version="7.26.0",
         options="--config: {library: native, openApiNullable: false}",
         needs=("java", "mvn"),
-        tools=_pip("openapi-generator-cli==7.26.0"),
+        tools=_locked(_OPENAPI_GENERATOR),
+        lock=_OPENAPI_GENERATOR,
+        toolbox=_OPENAPI_GENERATOR,
         generate=(
             (
                 "openapi-generator-cli",
@@ -344,17 +347,7 @@ GENERATORS = (
                 "rollway-client",
             ),
         ),
-        compile=(
-            (
-                "mvn",
-                "--batch-mode",
-                "--quiet",
-                "-Dmaven.test.skip=true",
-                "-Dmaven.javadoc.skip=true",
-                "-Dmaven.source.skip=true",
-                "package",
-            ),
-        ),
+        compile=(_MAVEN,),
         run=("java", "-jar", "program/target/program.jar"),
         allowed=(BETA,),
     ),
@@ -364,8 +357,10 @@ GENERATORS = (
         language="Rust",
         version="7.26.0",
         options="--config: {supportMiddleware: true, useSingleRequestParameter: true}",
-        needs=("java", "cargo"),
-        tools=_pip("openapi-generator-cli==7.26.0"),
+        needs=("cargo",),
+        tools=_locked(_OPENAPI_GENERATOR),
+        lock=_OPENAPI_GENERATOR,
+        toolbox=_OPENAPI_GENERATOR,
         generate=(
             (
                 "openapi-generator-cli",

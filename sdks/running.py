@@ -113,7 +113,7 @@ class Workshop:
         stamp.write_text(wanted)
 
     def _tools(self, generator: Generator) -> Path:
-        return self._directory / "tools" / generator.slug
+        return self._directory / "tools" / (generator.toolbox or generator.slug)
 
     def _work(self, generator: Generator) -> Path:
         return self._directory / "clients" / generator.slug

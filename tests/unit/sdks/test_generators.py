@@ -33,10 +33,12 @@ def test_its_version_is_the_one_that_is_installed(generator: Generator) -> None:
 
 @each_generator
 def test_it_is_pinned(generator: Generator) -> None:
-    """Packages of pip and npm name one version each, or a lock does."""
+    """Packages of npm and Go name one version each, and those of Python are in a lock with hashes."""
     for command in generator.tools:
-        if "pip" in command and not generator.lock:
-            assert any("==" in word for word in command), command
+        if "pip" in command:
+            assert "--require-hashes" in command
+            assert "--no-deps" in command
+            assert command[-2:] == ("--requirement", "{requirements}/" + f"{generator.lock}.lock")
         for word in command:
             assert not re.search(r"[<>~^*]|@latest", word), f"{word} is no exact version"
 
@@ -49,3 +51,11 @@ def test_what_it_is_forgiven_has_a_reason(generator: Generator) -> None:
     for step, reason in generator.defects:
         assert step in STEPS
         assert len(reason.split()) > 5, "a defect is shown by the smallest document that has it"
+
+
+def test_those_with_one_toolbox_have_the_same_tools() -> None:
+    """Else each would install its own over the other's."""
+    boxes: dict[str, set[tuple[object, ...]]] = {}
+    for each in GENERATORS:
+        boxes.setdefault(each.toolbox or each.slug, set()).add((each.tools, each.lock))
+    assert all(len(tools) == 1 for tools in boxes.values()), boxes

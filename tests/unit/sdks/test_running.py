@@ -248,3 +248,17 @@ def test_another_failure_beside_a_known_defect_is_one(tmp_path: Path, program: W
     program(saying(gone="failed gone: the template", job="failed job: 500"))
     outcome = outcome_of(tmp_path, defects=(("gone", "the template drops it"),))
     assert outcome.failures == ["job (today): 500", "job (tomorrow): 500"]
+
+
+# Tools that are shared
+
+
+def test_generators_with_one_toolbox_install_it_once(tmp_path: Path, program: Write) -> None:
+    program(ALL_OK)
+    installs = tmp_path / "installs"
+    tools = (("{python}", "-c", f"open({str(installs)!r}, 'a').write('.')"),)
+    for slug in ("a-generator", "another"):
+        workshop = Workshop(tmp_path / "sdks", tmp_path / "openapi.json")
+        workshop.install(generator(slug=slug, tools=tools, toolbox="both"))
+    assert installs.read_text() == "."
+    assert [each.name for each in (tmp_path / "sdks" / "tools").iterdir()] == ["both"]
