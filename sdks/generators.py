@@ -43,6 +43,8 @@ class Generator:
         generate: commands that make the client. What they print must have no warning but ``allowed``.
         compile: commands that compile client and program, or check their types, as strictly as templates allow.
         run: the program.
+        example: the short program for people that stands beside that one; nothing if there is none. Its last line is
+            the offset of the record that it appended, the key ``kitchen``, and a value with ``21.5``.
         lock: the file of ``requirements`` with the packages of ``tools``, if there is one.
         toolbox: the folder of its tools, where others with the same ``tools`` and ``lock`` have theirs; else its slug.
         allowed: warnings that say nothing about the document, each with its reason in this module.
@@ -60,6 +62,7 @@ class Generator:
     generate: tuple[Command, ...]
     compile: tuple[Command, ...]
     run: Command
+    example: Command = ()
     lock: str = ""
     toolbox: str = ""
     allowed: Command = ()
@@ -140,8 +143,9 @@ GENERATORS = (
                 "--fail-on-warning",
             ),
         ),
-        compile=(("{tools}/bin/mypy", "--strict", "rollway_client", "program.py"),),
+        compile=(("{tools}/bin/mypy", "--strict", "rollway_client", "program.py", "example.py"),),
         run=("{tools}/bin/python", "program.py"),
+        example=("{tools}/bin/python", "example.py"),
         is_quick=True,
     ),
     Generator(
@@ -191,6 +195,7 @@ GENERATORS = (
         ),
         compile=(_FIND_MODULES, ("tsc",)),
         run=("node", "build/program.js"),
+        example=("node", "build/example.js"),
         is_quick=True,
     ),
     Generator(
@@ -270,8 +275,13 @@ GENERATORS = (
         needs=("go",),
         tools=_go("github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2"),
         generate=(("mkdir", "rollway"), ("oapi-codegen", "-config", "config.yaml", "{document}")),
-        compile=_GO_COMPILE,
+        compile=(
+            ("go", "vet", "./..."),
+            ("go", "build", "-buildvcs=false", "-o", "program", "."),
+            ("go", "build", "-buildvcs=false", "-o", "show", "./example"),
+        ),
         run=("./program",),
+        example=("./show",),
     ),
     Generator(
         name="ogen",
@@ -323,6 +333,7 @@ GENERATORS = (
         ),
         compile=(_MAVEN,),
         run=("java", "-jar", "program/target/program.jar"),
+        example=("java", "-cp", "program/target/program.jar", "rollway.program.Example"),
         allowed=(BETA,),
     ),
     Generator(
@@ -385,6 +396,7 @@ GENERATORS = (
             ),
         ),
         run=("{tools}/target/debug/program",),
+        example=("{tools}/target/debug/example",),
         allowed=(BETA, RENAMED),
     ),
 )

@@ -20,6 +20,8 @@ from sdks.steps import STEPS, contents_document
 PROGRAMS = Path(__file__).parent
 REQUIREMENTS = PROGRAMS.parent / "requirements"
 _STEP = re.compile(r"^(ok|failed) ([a-z0-9 ]+?)(?:: (.*))?$", re.MULTILINE)
+_SHOWN = re.compile(r"(\d+) .*\bkitchen\b.*\b21\.5\b")
+"""How examples show their record: its offset, its key, and a value with that number."""
 _WARNING = re.compile(r"\b(warn|warning|error|exception)s?\b", re.IGNORECASE)
 _NEWS = re.compile(r"\[\w+\] INFO ")
 """How lines of openapi-generator begin that warn of nothing; they name files, which may be called ``exceptions.py``."""
@@ -95,6 +97,24 @@ class Workshop:
             raise SdkError(f"the program said ok of every step, and ended with status {status}:\n{_end_of(printed)}")
         return found
 
+    def example(self, generator: Generator, service: LiveService) -> None:
+        """Runs the example twice: the last line shows its record, the second time with the next offset.
+
+        Raises:
+            SdkError: it failed, or did not show a record that it appended.
+        """
+        environment = {"ROLLWAY_URL": service.url, "ROLLWAY_API_KEY": service.api_key}
+        offsets = []
+        for _ in range(2):
+            printed, _ = self._run(generator, generator.example, self._work(generator), environment)
+            shown = _SHOWN.match((printed.splitlines() or [""])[-1])
+            if shown is None:
+                raise SdkError(f"the last line of the example does not show its record:\n{_end_of(printed)}")
+            offsets.append(int(shown[1]))
+        first, second = offsets
+        if second != first + 1:
+            raise SdkError(f"the example did not append one record each time: it shows {first}, then {second}")
+
     def install(self, generator: Generator) -> None:
         """Installs the generator and what its client needs, unless they are there.
 
@@ -155,7 +175,7 @@ class Workshop:
 
 
 def run(generator: Generator, workshop: Workshop, today: LiveService, tomorrow: LiveService, prefix: str) -> Outcome:
-    """Makes, compiles and runs one client, against both services."""
+    """Makes, compiles and runs one client, against both services, and its example against today's."""
     outcome = Outcome(generator)
     outcome.missing = missing_programs(generator)
     if outcome.missing:
@@ -168,6 +188,8 @@ def run(generator: Generator, workshop: Workshop, today: LiveService, tomorrow: 
             outcome.failed[name] = [step for step in STEPS if found[step]]
             outcome.passed[name] = len(STEPS) - len(outcome.failed[name])
             outcome.failures += _surprises(found, dict(generator.defects), name)
+        if generator.example:
+            workshop.example(generator, today)
     except SdkError as error:
         outcome.failures.append(str(error))
     outcome.seconds = time.monotonic() - start

@@ -1,7 +1,5 @@
 //! All steps of sdks/steps.py with the client of openapi-generator's rust.
 
-mod requests;
-
 use std::error::Error;
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -11,6 +9,7 @@ use std::{env, fs, process};
 use async_trait::async_trait;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, HeaderValue};
+use program::requests::{batches_from, batches_to, committed, from, lines_from, lines_to, to};
 use reqwest::{Request, Response, StatusCode};
 use reqwest_middleware::{ClientBuilder, Middleware, Next};
 use rollway_client::apis;
@@ -33,14 +32,12 @@ use rollway_client::apis::transactions_api::{
 use rollway_client::models::{
     Acks, AttemptSpecification, DeleteRecords, Durability, Encoding, EndTransaction, ExpectedOffsetProblem,
     FetchResult, FetchedRecord, JobCommit, JobMode, JobSpecification, JobWinner, LogEndProblem, LogStartProblem,
-    OffsetOutcome, OffsetQueries, OffsetQuery, PartitionProduceOutcome, Problem, ProduceResult, ProducedRecord,
-    ProducerRequest, RecordHeader, TopicSpecification,
+    OffsetQueries, OffsetQuery, PartitionProduceOutcome, Problem, ProduceResult, ProducedRecord, ProducerRequest,
+    RecordHeader, TopicSpecification,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-use crate::requests::{batches_from, batches_to, committed, from, lines_from, lines_to, to};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -203,8 +200,8 @@ impl Program {
         let tombstone = ProducedRecord { value_base64: Some(None), ..ProducedRecord::new() };
         let done = self
             .send(ProduceRecordsParams {
-                acks: Some(Acks::All.to_string()),
-                durability: Some(Durability::Fsynced.to_string()),
+                acks: Some(Acks::All),
+                durability: Some(Durability::Fsynced),
                 ..to(&topic, vec![record, tombstone])
             })
             .await?;
@@ -227,13 +224,13 @@ impl Program {
                 value_base64: bytes.clone(),
                 ..ProducedRecord::new()
             };
-            let params = ProduceRecordsParams { encoding: Some(encoding.to_string()), ..to(&topic, vec![record]) };
+            let params = ProduceRecordsParams { encoding: Some(encoding), ..to(&topic, vec![record]) };
             let offset = self.send(params).await?.base_offset;
             let [found] = the_records(
                 self.fetch(FetchRecordsParams {
                     offset: Some(offset.to_string()),
                     max_records: Some(1),
-                    encoding: Some(encoding.to_string()),
+                    encoding: Some(encoding),
                     ..from(&topic)
                 })
                 .await?,
@@ -276,10 +273,9 @@ impl Program {
         fs::remove_file(body)?;
         let mut count = 0;
         for line in answer.text().await?.lines() {
-            match serde_json::from_str(line)? {
-                PartitionProduceOutcome::ProduceResult(result) => count += result.record_count,
-                failure => return Err(format!("{failure:?}").into()),
-            }
+            let outcome: PartitionProduceOutcome = serde_json::from_str(line)?;
+            equal(&outcome.error, &None)?;
+            count += outcome.record_count.ok_or("a result says how many records there are")?;
         }
         equal(&count, &2)?;
         let answer = fetch_record_lines(&self.client, lines_from(&topic)).await?.text().await?;
@@ -315,12 +311,10 @@ impl Program {
         let params = FindOffsetsParams { offset_queries: OffsetQueries::new(queries) };
         let mut offsets = Vec::new();
         for outcome in find_offsets(&self.client, params).await?.results {
-            match outcome {
-                OffsetOutcome::OffsetResult(result) => offsets.push(result.offset),
-                OffsetOutcome::OffsetFailure(failure) => return Err(format!("{failure:?}").into()),
-            }
+            equal(&outcome.error, &None)?;
+            offsets.push(outcome.offset);
         }
-        equal(&offsets, &vec![Some(0), Some(3), Some(1)])
+        equal(&offsets, &vec![Some(Some(0)), Some(Some(3)), Some(Some(1))])
     }
 
     async fn idempotency_key(&self) -> Outcome {
@@ -374,7 +368,7 @@ impl Program {
         let attempt = enlist_attempt(&self.client, params).await?;
         self.send(ProduceRecordsParams {
             producer_id: Some(attempt.producer_id),
-            producer_epoch: attempt.producer_epoch,
+            producer_epoch: Some(attempt.producer_epoch),
             base_sequence: Some(0),
             ..to(&topic, vec![text("loaded")])
         })
@@ -418,13 +412,13 @@ impl Program {
         let params = DeleteRecordsParams { topic: topic.clone(), partition: 0, delete_records: before_two };
         delete_records(&self.client, params).await?;
         let answer = self.fetch(FetchRecordsParams { offset: Some("0".to_string()), ..from(&topic) }).await;
-        equal(&problem::<LogStartProblem, _, _>(answer, StatusCode::GONE)?.log_start_offset, &Some(2))
+        equal(&problem::<LogStartProblem, _, _>(answer, StatusCode::GONE)?.log_start_offset, &2)
     }
 
     async fn beyond_the_end(&self) -> Outcome {
         let topic = self.create("end", 1).await?;
         let answer = self.fetch(FetchRecordsParams { offset: Some("7".to_string()), ..from(&topic) }).await;
-        equal(&problem::<LogEndProblem, _, _>(answer, StatusCode::RANGE_NOT_SATISFIABLE)?.log_end_offset, &Some(0))
+        equal(&problem::<LogEndProblem, _, _>(answer, StatusCode::RANGE_NOT_SATISFIABLE)?.log_end_offset, &0)
     }
 
     async fn precondition(&self) -> Outcome {
@@ -432,7 +426,7 @@ impl Program {
         let params = ProduceRecordsParams { expected_offset: Some(3), ..to(&topic, vec![text("late")]) };
         let answer = self.send(params).await;
         let found: ExpectedOffsetProblem = problem(answer, StatusCode::PRECONDITION_FAILED)?;
-        equal(&found.log_end_offset, &Some(0))
+        equal(&found.log_end_offset, &0)
     }
 
     async fn authentication(&self) -> Outcome {

@@ -50,7 +50,7 @@ pub fn from(topic: &str) -> FetchRecordsParams {
 }
 
 pub fn committed(topic: &str) -> FetchRecordsParams {
-    FetchRecordsParams { isolation: Some(Isolation::ReadCommitted.to_string()), ..from(topic) }
+    FetchRecordsParams { isolation: Some(Isolation::ReadCommitted), ..from(topic) }
 }
 
 pub fn batches_to(topic: &str, body: &Path) -> ProduceRecordBatchesParams {

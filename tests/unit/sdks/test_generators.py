@@ -59,3 +59,15 @@ def test_those_with_one_toolbox_have_the_same_tools() -> None:
     for each in GENERATORS:
         boxes.setdefault(each.toolbox or each.slug, set()).add((each.tools, each.lock))
     assert all(len(tools) == 1 for tools in boxes.values()), boxes
+
+
+def test_one_language_each_has_an_example_for_people() -> None:
+    assert sorted(each.language for each in GENERATORS if each.example) == sorted(
+        {each.language for each in GENERATORS}
+    )
+
+
+@each_generator
+def test_an_example_has_a_command_that_runs_it(generator: Generator) -> None:
+    found = [path for path in (PROGRAMS / generator.slug).rglob("*") if "example" in path.as_posix().lower()]
+    assert bool(found) == bool(generator.example)

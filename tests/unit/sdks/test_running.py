@@ -250,6 +250,56 @@ def test_another_failure_beside_a_known_defect_is_one(tmp_path: Path, program: W
     assert outcome.failures == ["job (today): 500", "job (tomorrow): 500"]
 
 
+# Examples
+
+APPENDS = (
+    "import pathlib\n"
+    "path = pathlib.Path('log')\n"
+    "offset = len(path.read_text()) if path.exists() else 0\n"
+    "path.write_text('.' * (offset + 1))\n"
+)
+"""A service of one partition: the number of its records is the size of a file."""
+
+
+def example_of(tmp_path: Path, program: Write, text: str) -> Outcome:
+    (program(ALL_OK).parent / "example.py").write_text(text)
+    return outcome_of(tmp_path, example=("{python}", "example.py"))
+
+
+def test_an_example_that_appends_a_record_and_shows_it_at_last_works(tmp_path: Path, program: Write) -> None:
+    shows = "for each in range(offset + 1):\n print(each, 'kitchen', {'celsius': 21.5})\n"
+    asks = "import os\nassert os.environ['ROLLWAY_URL'] == 'http://127.0.0.1:1'\nassert os.environ['ROLLWAY_API_KEY']\n"
+    assert example_of(tmp_path, program, f"{asks}{APPENDS}{shows}").failures == []
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        (f"{APPENDS}print(offset, 'kitchen', 21.5)\nraise SystemExit(3)", "python example.py: exit status 3"),
+        ("", "does not show its record"),
+        (f"{APPENDS}print('kitchen', 21.5)", "does not show its record"),
+        (f"{APPENDS}print(offset, 'kitchen', 21.55)", "does not show its record"),
+        (f"{APPENDS}print(offset, 'cellar', 21.5)", "does not show its record"),
+        (f"{APPENDS}print(offset, 'kitchen', 21.5)\nprint('invalid_request', 'for good')", "does not show its record"),
+        ("print(0, 'kitchen', 21.5)", "did not append one record each time: it shows 0, then 0"),
+        (f"{APPENDS}print(2 * offset, 'kitchen', 21.5)", "it shows 0, then 2"),
+    ],
+)
+def test_a_planted_defect_of_an_example_is_found(tmp_path: Path, program: Write, text: str, failure: str) -> None:
+    outcome = example_of(tmp_path, program, text)
+    assert len(outcome.failures) == 1
+    assert failure in outcome.failures[0].replace(sys.executable, "python")
+    assert outcome.passed == {"today": COUNT, "tomorrow": COUNT}, "the steps were done before"
+    assert line(outcome).startswith("a generator: FAILED")
+
+
+def test_an_example_that_does_not_compile_is_found(tmp_path: Path, program: Write) -> None:
+    (program(ALL_OK).parent / "example.py").write_text("def")
+    compiling = (("{python}", "-m", "py_compile", "program.py", "example.py"),)
+    [failure] = outcome_of(tmp_path, compile=compiling, example=("{python}", "example.py")).failures
+    assert "SyntaxError" in failure
+
+
 # Tools that are shared
 
 

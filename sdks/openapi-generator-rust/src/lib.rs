@@ -1,0 +1,3 @@
+//! What the program and the example share.
+
+pub mod requests;
