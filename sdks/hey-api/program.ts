@@ -213,7 +213,7 @@ async function offsetByTime(): Promise<void> {
     body: { queries: ["earliest", "latest", "1500"].map((timestamp) => ({ topic: name, partition: 0, timestamp })) },
     throwOnError: true,
   });
-  const offsets = answers.results.map((result) => ("error" in result ? result.error.code : result.offset));
+  const offsets = answers.results.map((result) => result.error?.code ?? result.offset);
   check(isDeepStrictEqual(offsets, [0, 3, 1]), answers);
 }
 
@@ -264,7 +264,7 @@ async function job(): Promise<void> {
   const path = { job_id: begun.job_id };
   const { data: attempt } = await enlistAttempt({ path, body: { task: 0 }, throwOnError: true });
   await send(name, [{ value: "loaded" }], {
-    headers: { "Producer-Id": attempt.producer_id, "Producer-Epoch": attempt.producer_epoch ?? 0, "Base-Sequence": 0 },
+    headers: { "Producer-Id": attempt.producer_id, "Producer-Epoch": attempt.producer_epoch, "Base-Sequence": 0 },
   });
   const { data: done } = await commitJob({
     path,

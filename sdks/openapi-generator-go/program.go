@@ -293,8 +293,8 @@ func offsetByTime() {
 	results := must(request.Execute()).Results
 	check(len(results) == 3, "%v", results)
 	for number, offset := range []int64{0, 3, 1} {
-		result := results[number].OffsetResult
-		check(result != nil && is(result.Offset.Get(), offset), "%v", results[number].GetActualInstance())
+		result := results[number]
+		check(result.Error == nil && is(result.Offset.Get(), offset), "%v", result)
 	}
 }
 
@@ -341,7 +341,7 @@ func job() {
 	task := *rollway.NewAttemptSpecification(0)
 	attempt := must(client.LoadJobsAPI.EnlistAttempt(authenticated, begun.JobId).AttemptSpecification(task).Execute())
 	request := toSend(name, text("loaded")).ProducerId(attempt.ProducerId)
-	must(request.ProducerEpoch(attempt.GetProducerEpoch()).BaseSequence(0).Execute())
+	must(request.ProducerEpoch(attempt.ProducerEpoch).BaseSequence(0).Execute())
 	winner := rollway.NewJobWinner(attempt.ProducerId)
 	winner.SetRows(1)
 	commit := *rollway.NewJobCommit([]rollway.JobWinner{*winner})
@@ -382,18 +382,18 @@ func gone() {
 	start.SetOffset(2)
 	must(client.RetentionAPI.DeleteRecords(authenticated, name, 0).DeleteRecords(*start).Execute())
 	problem, status := refused[rollway.LogStartProblem](toFetch(name, "0").Execute())
-	check(status == 410 && is(problem.LogStartOffset, 2), "%d %v", status, problem)
+	check(status == 410 && problem.LogStartOffset == 2, "%d %v", status, problem)
 }
 
 func beyondTheEnd() {
 	problem, status := refused[rollway.LogEndProblem](toFetch(create("end", 1), "7").Execute())
-	check(status == 416 && is(problem.LogEndOffset, 0), "%d %v", status, problem)
+	check(status == 416 && problem.LogEndOffset == 0, "%d %v", status, problem)
 }
 
 func precondition() {
 	request := toSend(create("precondition", 1), text("late")).ExpectedOffset(3)
 	problem, status := refused[rollway.ExpectedOffsetProblem](request.Execute())
-	check(status == 412 && is(problem.LogEndOffset, 0), "%d %v", status, problem)
+	check(status == 412 && problem.LogEndOffset == 0, "%d %v", status, problem)
 }
 
 func authentication() {

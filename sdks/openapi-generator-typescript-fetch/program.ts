@@ -201,7 +201,7 @@ async function offsetByTime(): Promise<void> {
   check(answer.offset === 1 && answer.timestamp === 2_000, answer);
   const queries = ["earliest", "latest", "1500"].map((timestamp) => ({ topic: name, partition: 0, timestamp }));
   const { results } = await offsets.findOffsets({ offsetQueries: { queries } });
-  const found = results.map((result) => ("error" in result ? result.error.code : result.offset));
+  const found = results.map((result) => result.error?.code ?? result.offset);
   check(isDeepStrictEqual(found, [0, 3, 1]), results);
 }
 
@@ -242,7 +242,7 @@ async function job(): Promise<void> {
     jobSpecification: { applicationId: `${PREFIX}loader`, version: 1, mode: JobMode.Idempotent, topics: [name] },
   });
   const attempt = await jobs.enlistAttempt({ jobId, attemptSpecification: { task: 0 } });
-  const { producerId, producerEpoch = 0 } = attempt;
+  const { producerId, producerEpoch } = attempt;
   await send(name, [{ value: "loaded" }], { producerId, producerEpoch, baseSequence: 0 });
   const done = await jobs.commitJob({ jobId, jobCommit: { winners: [{ producerId, rows: 1 }] } });
   check(done.winnerCount === 1 && done.rows === 1, done);

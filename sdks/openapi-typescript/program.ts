@@ -211,7 +211,7 @@ async function offsetByTime(): Promise<void> {
       },
     }),
   );
-  const offsets = results.map((result) => ("error" in result ? result.error.code : result.offset));
+  const offsets = results.map((result) => result.error?.code ?? result.offset);
   check(isDeepStrictEqual(offsets, [0, 3, 1]), results);
 }
 
@@ -266,7 +266,7 @@ async function job(): Promise<void> {
     client.POST("/v1/jobs/{job_id}/attempts", { params: { path: { job_id } }, body: { task: 0 } }),
   );
   await send(name, [{ value: "loaded" }], {
-    header: { "Producer-Id": attempt.producer_id, "Producer-Epoch": attempt.producer_epoch ?? 0, "Base-Sequence": 0 },
+    header: { "Producer-Id": attempt.producer_id, "Producer-Epoch": attempt.producer_epoch, "Base-Sequence": 0 },
   });
   const done = await answered(
     client.POST("/v1/jobs/{job_id}/commit", {

@@ -46,7 +46,7 @@ func main() {
 			fmt.Println(record.Offset, record.Key, record.Value)
 		}
 	case answer.ApplicationproblemJSON410 != nil:
-		fmt.Println("those records are deleted; the log begins at", *answer.ApplicationproblemJSON410.LogStartOffset)
+		fmt.Println("those records are deleted; the log begins at", answer.ApplicationproblemJSON410.LogStartOffset)
 	default:
 		fmt.Println(answer.StatusCode(), string(answer.Body))
 	}

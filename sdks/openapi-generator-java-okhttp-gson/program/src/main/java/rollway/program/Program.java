@@ -46,6 +46,7 @@ import rollway.client.model.JobSpecification;
 import rollway.client.model.JobWinner;
 import rollway.client.model.LogEndProblem;
 import rollway.client.model.LogStartProblem;
+import rollway.client.model.OffsetOutcome;
 import rollway.client.model.OffsetQueries;
 import rollway.client.model.OffsetQuery;
 import rollway.client.model.PartitionProduceOutcome;
@@ -278,7 +279,9 @@ public final class Program {
         check(answer.getStatusCode() == 200, answer.getStatusCode());
         long count = 0;
         for (String line : Files.readAllLines(answer.getData().toPath())) {
-            count += PartitionProduceOutcome.fromJson(line).getProduceResult().getRecordCount();
+            PartitionProduceOutcome outcome = PartitionProduceOutcome.fromJson(line);
+            check(outcome.getError() == null, outcome);
+            count += outcome.getRecordCount();
         }
         check(count == 2, count);
         Path got = records.fetchRecordLines(name, 0).offset("earliest").execute().toPath();
@@ -307,8 +310,9 @@ public final class Program {
             .map(time -> new OffsetQuery().topic(name).partition(0).timestamp(time))
             .toList();
         var results = offsets.findOffsets(new OffsetQueries().queries(queries)).execute().getResults();
-        List<Long> found = results.stream().map(each -> each.getOffsetResult().getOffset()).toList();
+        List<Long> found = results.stream().map(OffsetOutcome::getOffset).toList();
         check(found.equals(List.of(0L, 3L, 1L)), results);
+        check(results.stream().allMatch(each -> each.getError() == null), results);
     }
 
     private void idempotencyKey() throws ApiException {
