@@ -96,7 +96,7 @@ def _parse_key(text: str) -> str:
 
 
 def _request_key(instead: str) -> Callable[..., Awaitable[RequestKey | None]]:
-    """A dependency: the key of a request whose body says who produces, if anybody does.
+    """A dependency: the key of a request that takes no producer from its headers.
 
     The other headers are refused with 422, and ``instead`` says what to do: ignored, they would let a retry append
     twice.
@@ -140,4 +140,13 @@ RequestKeyOf = Annotated[
     RequestKey | None, Depends(_request_key("give producer_id, producer_epoch and base_sequence in the body"))
 ]
 BatchesKeyOf = Annotated[RequestKey | None, Depends(_request_key("record batches carry their producer themselves"))]
+TopicKeyOf = Annotated[
+    RequestKey | None,
+    Depends(
+        _request_key(
+            "sequences count the records of one partition; send them to "
+            "/v1/topics/{topic}/partitions/{partition}/records, or send the request with an Idempotency-Key"
+        )
+    ),
+]
 IdempotenceOf = Annotated[Idempotence | None, Depends(idempotence_of)]

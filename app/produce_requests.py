@@ -61,10 +61,6 @@ from storage.batch_validation import ValidBatch
 from storage.errors import UnsupportedFormatError
 from storage.partition_log import PartitionLog
 
-_SEQUENCES_NEED_A_PARTITION = (
-    "sequences count the records of one partition; send them to /v1/topics/{topic}/partitions/{partition}/records, "
-    "or send the request with an Idempotency-Key"
-)
 TRANSACTIONS_NEED_A_PARTITION = (
     "send records of a transaction to /v1/topics/{topic}/partitions/{partition}/records, or to /v1/produce with "
     "transactional_id in the body"
@@ -263,7 +259,7 @@ async def produce_in_topic(
     broker: Broker,
     parameters: TextProduceParameters,
     forms: Sequence[str],
-    idempotence: Idempotence | None,
+    key: RequestKey | None,
     work: RequestWork,
 ) -> Response:
     """Spread the records of the body over the partitions of a topic; ``forms`` are JSON, lines or both.
@@ -275,26 +271,24 @@ async def produce_in_topic(
     options = parameters.options()
     is_lines = content_type(request, forms) == NDJSON
     instance = instance_of(request.scope)
-    if isinstance(idempotence, ProducerStamp):
-        raise refused_header("Base-Sequence", _SEQUENCES_NEED_A_PARTITION)
     broker.topic(topic)
-    if is_lines and idempotence is None:
+    if is_lines and key is None:
         stream = RecordStream(broker, topic, None, options, parameters.encoding, instance)
         return await _streamed(request, stream, options)
     body = await read_limited(request, broker, work)
-    if idempotence is None:
+    if key is None:
         parsed = await parse_records(broker, body, parameters.encoding, work)
         outcomes = await produce_to_topic(broker, topic, parsed, options)
     else:
         parsed, timed = await parse_marked(broker, body, parameters.encoding, work, lines=is_lines)
-        outcomes = await produce_keyed_to_topic(broker, topic, parsed, timed, options, idempotence)
+        outcomes = await produce_keyed_to_topic(broker, topic, parsed, timed, options, key)
     failures = [outcome.problem for outcome in outcomes]
     if outcomes and None not in failures:
         refused = [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes]
         raise combined_problem(failures, refused)
     results = [outcome.document(instance) for outcome in outcomes]
     status = 207 if any(failures) else 200
-    headers = {} if idempotence is None else replay_headers([outcome.result for outcome in outcomes])
+    headers = {} if key is None else replay_headers([outcome.result for outcome in outcomes])
     headers |= end_of_unacknowledged(options, failures)
     if is_lines:
         content = b"".join(encode_document(result) + b"\n" for result in results)

@@ -15,7 +15,7 @@ from app.hot.declarations import hot
 from app.hot.fetch_json import fetch_json
 from app.http.negotiation import accept
 from app.http.problems import MEDIA_TYPE as PROBLEM
-from app.idempotence_headers import IdempotenceOf, no_transactional_id
+from app.idempotence_headers import IdempotenceOf, TopicKeyOf, no_transactional_id
 from app.media_types import NDJSON
 from app.partition_fetch import HOT_TEXT_PARAMETERS, TextFetchParameters, fetch_partition
 from app.paths import RECORD_LINES, TOPIC_RECORD_LINES
@@ -74,7 +74,7 @@ async def produce_record_lines_to_topic(
     request: Request,
     topic: TopicName,
     broker: BrokerOf,
-    idempotence: IdempotenceOf,
+    key: TopicKeyOf,
     parameters: Annotated[TextProduceParameters, Query()],
     work: WorkOf,
 ) -> Response:
@@ -84,7 +84,7 @@ async def produce_record_lines_to_topic(
 
     With an Idempotency-Key the request may be sent again, and a retry completes what was done in part.
     """
-    return await produce_in_topic(request, topic, broker, parameters, [NDJSON], idempotence, work)
+    return await produce_in_topic(request, topic, broker, parameters, [NDJSON], key, work)
 
 
 @router.get(

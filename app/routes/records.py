@@ -23,7 +23,7 @@ from app.hot.produce import BODY_BYTES_MAX, LARGE_BODY_BYTES_MAX, produce_batche
 from app.hot.produce_json import BODY_BYTES_MAX as HOT_JSON_BYTES_MAX
 from app.hot.produce_json import PLAIN_BODY_BYTES_MAX as PLAIN_JSON_BYTES_MAX
 from app.hot.produce_json import produce_json
-from app.idempotence_headers import IdempotenceOf, no_transactional_id
+from app.idempotence_headers import IdempotenceOf, TopicKeyOf, no_transactional_id
 from app.media_types import JSON, MESSAGE_SET, NDJSON, RECORD_BATCHES
 from app.paths import RECORDS, TOPIC_RECORDS
 from app.produce_requests import (
@@ -103,7 +103,7 @@ async def produce_records_to_topic(
     request: Request,
     topic: TopicName,
     broker: BrokerOf,
-    idempotence: IdempotenceOf,
+    key: TopicKeyOf,
     parameters: Annotated[TextProduceParameters, Query()],
     work: WorkOf,
 ) -> Response:
@@ -113,4 +113,4 @@ async def produce_records_to_topic(
     What goes to one partition is appended whole or not at all. When all partitions fail, the first error is the
     answer. With an Idempotency-Key the request may be sent again, and a retry completes what was done in part.
     """
-    return await produce_in_topic(request, topic, broker, parameters, [JSON, NDJSON], idempotence, work)
+    return await produce_in_topic(request, topic, broker, parameters, [JSON, NDJSON], key, work)

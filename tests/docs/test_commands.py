@@ -21,11 +21,11 @@ from tests.docs.pages import (
     run_page,
 )
 
-PROGRAM_LANGUAGES = ("javascript", "typescript", "go", "java", "rust")
+PROGRAM_LANGUAGES = ("javascript", "typescript", "go", "java", "rust", "yaml")
 """Programs in these are files of sdks/, which tests/sdks and `make sdks` run."""
 PROGRAMS = {
     path.read_text("utf-8").strip()
-    for suffix in ("mjs", "ts", "go", "java", "rs")
+    for suffix in ("mjs", "ts", "go", "java", "rs", "yaml", "toml")
     for path in (Path(__file__).parents[2] / "sdks").rglob(f"*.{suffix}")
 }
 

@@ -26,7 +26,7 @@ def serving(content: bytes, *headers: tuple[str, str]) -> Iterator[str]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            has_records = "/records" in self.path or self.path.startswith("/v1/topics?")
+            has_records = "/record" in self.path or self.path.startswith("/v1/topics?")
             body = content if has_records else TOPIC.encode()
             self.send_response(200)
             # Said, so that no request is sent on a connection that is about to be closed.
