@@ -4,6 +4,8 @@ use std::env;
 use std::error::Error;
 
 use program::requests::{from, to};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest_middleware::ClientBuilder;
 use rollway_client::apis;
 use rollway_client::apis::configuration::Configuration;
 use rollway_client::apis::records_api::{FetchRecordsParams, ProduceRecordsParams, fetch_records, produce_records};
@@ -13,9 +15,11 @@ use serde_json::json;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
+    let headers = HeaderMap::from_iter([(HeaderName::from_static("client-id"), HeaderValue::from_static("example"))]);
     let client = Configuration {
         base_path: env::var("ROLLWAY_URL")?,
         bearer_access_token: Some(env::var("ROLLWAY_API_KEY")?),
+        client: ClientBuilder::new(reqwest::Client::builder().default_headers(headers).build()?).build(),
         ..Configuration::default()
     };
     let topic_specification = TopicSpecification { partitions: Some(1), ..TopicSpecification::new() };
