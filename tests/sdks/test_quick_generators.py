@@ -1,4 +1,4 @@
-"""The quick generators of ``make sdks``: each client is made, compiled, and does all steps against both services, and its example runs."""
+"""The quick generators: each client is made, compiled, and does all steps against both services; its example runs."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,7 +76,9 @@ def test_a_failure_is_recorded_and_is_one(ran: dict[str, Outcome]) -> None:
     assert command.main(["--record"]) == 1
     row = results.recorded(results.PATH)[ONE.slug]
     assert (row.works, row.today, row.tomorrow) == (False, [], ["gone"])
-    assert "404" not in results.PATH.read_text()
+    # Digests are hexadecimal, and may have any number in them.
+    assert "404" not in repr(dataclasses.replace(row, digests={}))
+    assert "(tomorrow)" not in results.PATH.read_text()
 
 
 def test_a_run_that_came_to_something_else_than_is_recorded_fails(
