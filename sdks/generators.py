@@ -173,7 +173,6 @@ GENERATORS = (
         compile=(("{tools}/bin/mypy", "rollway_client", "program.py"),),
         run=("{tools}/bin/python", "program.py"),
         allowed=(BETA, NO_NAME),
-        is_quick=True,
     ),
     Generator(
         name="openapi-typescript with openapi-fetch",

@@ -16,6 +16,7 @@ from pathlib import Path
 from sdks.generators import Command, Generator
 from sdks.live_service import LiveService
 from sdks.steps import STEPS, contents_document
+from tests.every_value import CONTENTS, Content
 
 PROGRAMS = Path(__file__).parent
 REQUIREMENTS = PROGRAMS.parent / "requirements"
@@ -53,11 +54,15 @@ class Outcome:
 
 
 class Workshop:
-    """A folder in which clients are made. Tools stay there; clients are made anew each time."""
+    """A folder in which clients are made. Tools stay there; clients are rebuilt each time.
 
-    def __init__(self, directory: Path, document: Path) -> None:
+    ``contents`` are what programs send and compare: all of them, or those that are small.
+    """
+
+    def __init__(self, directory: Path, document: Path, contents: Mapping[str, Content] = CONTENTS) -> None:
         self._directory = directory
         self._document = document
+        self._contents = contents
 
     def build(self, generator: Generator) -> None:
         """Installs the generator, makes the client, and compiles it with our program.
@@ -83,7 +88,7 @@ class Workshop:
             SdkError: the program did not say once of each step what came of it.
         """
         with tempfile.NamedTemporaryFile("w", suffix=".json") as contents:
-            contents.write(contents_document())
+            contents.write(contents_document(self._contents))
             contents.flush()
             environment = {
                 "ROLLWAY_URL": service.url,

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 
-from tests.every_value import CONTENTS
+from tests.every_value import CONTENTS, Content
 
 STEPS: dict[str, str] = {
     "topic": "create a topic of two partitions with max.message.bytes, read its configuration back",
@@ -39,7 +40,7 @@ STEPS: dict[str, str] = {
 """Each step, in words."""
 
 
-def contents_document() -> str:
+def contents_document(contents: Mapping[str, Content] = CONTENTS) -> str:
     """The table of contents for programs: a list of objects with these members.
 
     ``name``, ``base64`` (the bytes; null: none), ``text`` (the bytes as text; null: they are no UTF-8, or none) and
@@ -56,6 +57,6 @@ def contents_document() -> str:
                 "text": content.text,
                 "json": content.is_json,
             }
-            for name, content in CONTENTS.items()
+            for name, content in contents.items()
         ]
     )

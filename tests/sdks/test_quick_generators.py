@@ -1,4 +1,7 @@
-"""The quick generators: each client is made, compiled, and does all steps against both services; its example runs."""
+"""The quick generators: each client is made, compiled, and does all steps against both services; its example runs.
+
+Contents of 10 MB take most of the time of a program. `make sdks` sends them, this does not.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from sdks.growing_proxy import GrowingProxy, Growth
 from sdks.live_service import LiveService, live_service
 from sdks.running import Workshop, missing_programs, run
 from sdks.steps import STEPS
+from tests.every_value import SMALL
 
 QUICK = [each for each in GENERATORS if each.is_quick]
 WORKSHOP = Path(__file__).parents[2] / ".venv" / "sdks"
@@ -36,7 +40,7 @@ def test_the_client_does_all_steps(generator: Generator, services: tuple[LiveSer
     if missing := missing_programs(generator):
         pytest.skip(f"{generator.name} needs {', '.join(missing)}")
     WORKSHOP.mkdir(parents=True, exist_ok=True)
-    outcome = run(generator, Workshop(WORKSHOP, PATH.resolve()), *services, "sdk.")
+    outcome = run(generator, Workshop(WORKSHOP, PATH.resolve(), SMALL), *services, "sdk.")
     assert outcome.failures == []
     expected = len(STEPS) - len(generator.defects)
     assert outcome.passed == {"today": expected, "tomorrow": expected}

@@ -42,7 +42,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     for module in (running, results):
         monkeypatch.setattr(module, "PROGRAMS", folder.parent)
     # The real table is 100 MB of JSON.
-    monkeypatch.setattr(running, "contents_document", lambda: '[{"name": "nothing"}]')
+    monkeypatch.setattr(running, "contents_document", lambda _: '[{"name": "nothing"}]')
 
     def write(text: str) -> Path:
         (folder / "program.py").write_text(text)
