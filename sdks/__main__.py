@@ -15,7 +15,7 @@ from sdks import results
 from sdks.generators import GENERATORS, Generator
 from sdks.growing_proxy import GrowingProxy, Growth
 from sdks.live_service import LiveService, live_service
-from sdks.running import Outcome, Workshop, missing_programs, run
+from sdks.running import Outcome, SdkError, Workshop, missing_programs, run
 from sdks.steps import STEPS
 
 
@@ -58,11 +58,15 @@ def _run(chosen: Sequence[Generator], workshop: Workshop, growth: Growth) -> lis
 
 
 def _install(chosen: Sequence[Generator], workshop: Workshop) -> int:
+    """Installs what can be had. What cannot, such as packages of a registry that is out of reach, is named."""
     for generator in chosen:
         if missing := missing_programs(generator):
             print(f"{generator.name}: not installed, without {', '.join(missing)}")
-        else:
+            continue
+        try:
             workshop.install(generator)
+        except SdkError as error:
+            print(f"{generator.name}: not installed: {error}")
     return 0
 
 

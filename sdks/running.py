@@ -126,16 +126,22 @@ class Workshop:
         Raises:
             SdkError: a command failed.
         """
-        tools = self._tools(generator)
-        stamp = tools / "installed"
-        wanted = f"{generator.tools!r}\n{lock_text(generator)}"
-        if stamp.exists() and stamp.read_text() == wanted:
+        if self.has_installed(generator):
             return
+        tools = self._tools(generator)
         shutil.rmtree(tools, ignore_errors=True)
         tools.mkdir(parents=True)
         for command in generator.tools:
             self._run(generator, command, tools)
-        stamp.write_text(wanted)
+        self._stamp(generator).write_text(_what_is_installed(generator))
+
+    def has_installed(self, generator: Generator) -> bool:
+        """Whether the generator is there, in the version of today."""
+        stamp = self._stamp(generator)
+        return stamp.exists() and stamp.read_text() == _what_is_installed(generator)
+
+    def _stamp(self, generator: Generator) -> Path:
+        return self._tools(generator) / "installed"
 
     def _tools(self, generator: Generator) -> Path:
         return self._directory / "tools" / (generator.toolbox or generator.slug)
@@ -177,6 +183,10 @@ class Workshop:
         if done.returncode and not may_fail:
             raise SdkError(f"{' '.join(words)}: exit status {done.returncode}\n{_end_of(done.stdout)}")
         return done.stdout, done.returncode
+
+
+def _what_is_installed(generator: Generator) -> str:
+    return f"{generator.tools!r}\n{lock_text(generator)}"
 
 
 def run(generator: Generator, workshop: Workshop, today: LiveService, tomorrow: LiveService, prefix: str) -> Outcome:

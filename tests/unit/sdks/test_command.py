@@ -11,7 +11,7 @@ import pytest
 from sdks import __main__ as command
 from sdks import results
 from sdks.generators import Generator
-from sdks.running import Outcome
+from sdks.running import Outcome, Workshop
 from tests.unit.sdks.conftest import generator
 
 ONE, OTHER = generator(is_quick=True), generator(slug="another", name="another", needs=("no-such-compiler",))
@@ -101,6 +101,19 @@ def test_installing_names_what_is_missing(
     assert capsys.readouterr().out == "another: not installed, without no-such-compiler\n"
     assert (tmp_path / ".venv/sdks/tools/a-generator/installed").exists()
     assert not (tmp_path / ".venv/sdks/tools/another").exists()
+
+
+def test_installing_goes_on_behind_what_cannot_be_had(
+    ran: dict[str, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = generator(slug="gone", name="gone", tools=(("{python}", "-c", "raise SystemExit('no such registry')"),))
+    monkeypatch.setattr(command, "GENERATORS", (gone, ONE))
+    assert command.main(["--install"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("gone: not installed: ")
+    assert "no such registry" in printed
+    workshop = Workshop(tmp_path / ".venv/sdks", tmp_path / "openapi.json")
+    assert [workshop.has_installed(each) for each in (gone, ONE)] == [False, True]
 
 
 def test_the_quick_ones_are_those_that_are_marked(ran: dict[str, Outcome], capsys: pytest.CaptureFixture[str]) -> None:
