@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import re
 
 import pytest
 
@@ -13,9 +14,10 @@ from docs import sdks_page
 from sdks import generators as entries
 from sdks.generators import BETA, GENERATORS
 from sdks.results import Row, row_of
-from sdks.running import Outcome
+from sdks.running import PROGRAMS, Outcome
 from sdks.steps import STEPS
 
+ROOT = PROGRAMS.parent
 DOCUMENT = json.loads(PATH.read_text("utf-8"))
 ONE = GENERATORS[0]
 
@@ -82,3 +84,19 @@ def test_the_defects_of_a_template_are_shown_with_what_shows_them() -> None:
         *("The template drops it:", "", "    type: string"),
     ]
     assert list(sdks_page.defects([dataclasses.replace(ONE, defects=())])) == []
+
+
+def test_the_page_on_generating_a_client_has_the_examples_that_are_run() -> None:
+    """Each block of code on it is a file of ``sdks``, and no example is missing."""
+    page = (ROOT / "docs" / "how-to" / "generate-a-client.md").read_text("utf-8")
+    blocks = re.findall(r"^```(?:python|typescript|go|java|rust|yaml)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    files = {
+        path.read_text("utf-8"): path
+        for generator in GENERATORS
+        if generator.example
+        for path in (PROGRAMS / generator.slug).rglob("*")
+        if path.is_file() and ("example" in path.as_posix().lower() or path.name == "config.yaml")
+    }
+    examples = [text for text, path in files.items() if path.name != "config.yaml"]
+    assert len(examples) == len({each.language for each in GENERATORS})
+    assert set(examples) <= set(blocks) <= files.keys()
