@@ -112,7 +112,12 @@ def schemas(whole: Node) -> Iterator[tuple[Place, Node]]:
 @pytest.mark.parametrize("keyword", ["$ref", "type", "format", "pattern", "contentEncoding", "const", "anyOf", "oneOf"])
 def test_no_type_of_the_published_document_changes_unseen(keyword: str) -> None:
     """Every place at once: what is altered and not named would be unseen."""
-    changed = copy.deepcopy(PUBLISHED)
+    released = copy.deepcopy(PUBLISHED)
+    if keyword == "oneOf":
+        # Outcomes were unions of this kind; the document has none now.
+        choices = [{"$ref": "#/components/schemas/Health"}, {"$ref": "#/components/schemas/Problem"}]
+        released["components"]["schemas"]["Union"] = {"oneOf": choices}
+    changed = copy.deepcopy(released)
     expected: set[Place] = set()
     for place, schema in schemas(changed):
         # What was an array or an object is not looked into when it is something else.
@@ -124,7 +129,7 @@ def test_no_type_of_the_published_document_changes_unseen(keyword: str) -> None:
                 schema[keyword] += "-other" if isinstance(schema[keyword], str) else ["boolean"]
             expected.add((*place, "type" if keyword in ("$ref", "anyOf", "oneOf") else keyword))
     assert expected
-    assert places(PUBLISHED, changed) == expected
+    assert places(released, changed) == expected
 
 
 @pytest.mark.parametrize("keyword", ["minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"])
