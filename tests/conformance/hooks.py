@@ -48,8 +48,9 @@ def as_it_is(context: schemathesis.SerializationContext, value: Any) -> bytes:
 def before_load_schema(context: schemathesis.HookContext, raw_schema: dict[str, Any]) -> None:
     """Say of requests what the published document leaves out, as generators of clients stumble over it.
 
-    Its objects are open, for answers that grow; the service refuses members of requests that it does not know. Its
-    bodies are all required, and a choice of a number and a word is text: the service also takes no body and numbers.
+    Its objects are open, for answers that grow, and so are enumerations in what both requests and answers have. The
+    service refuses members and words of requests that it does not know. Its bodies are all required, and a choice of a
+    number and a word is text: the service also takes no body and numbers.
     """
     if DOCUMENT != "published":
         return
@@ -61,6 +62,10 @@ def before_load_schema(context: schemathesis.HookContext, raw_schema: dict[str, 
                 operation["requestBody"]["required"] = body.get("required", False)
     components, exact = raw_schema["components"]["schemas"], whole["components"]["schemas"]
     for name in _sent(raw_schema):
+        for owner in nodes(components[name]):
+            if "x-extensible-enum" in owner:
+                nulls = [None] if "null" in owner["type"] else []
+                owner["enum"] = [*owner.pop("x-extensible-enum"), *nulls]
         if exact.get(name, {}).get("additionalProperties") is False:
             components[name]["additionalProperties"] = False
         for member, schema in components[name].get("properties", {}).items():
