@@ -93,11 +93,13 @@ async def get_document(request: Request, service: ServiceOf) -> Response:
     return json_answer(text, headers=headers)
 
 
-@functools.cache
 def _document(app: FastAPI) -> tuple[bytes, str]:
-    """The document, and the ETag that names it."""
-    text = encode_document(app.openapi())
-    return text, f'"{hashlib.sha256(text).hexdigest()[:32]}"'
+    """Return the document and its ETag. The application keeps both, so that they go when it goes."""
+    kept: tuple[bytes, str] | None = getattr(app.state, "document", None)
+    if kept is None:
+        text = encode_document(app.openapi())
+        kept = app.state.document = (text, f'"{hashlib.sha256(text).hexdigest()[:32]}"')
+    return kept
 
 
 @router.get(DOCS, include_in_schema=False)
