@@ -107,6 +107,14 @@ def _locked(name: str) -> tuple[Command, ...]:
 
 _OPENAPI_GENERATOR = "openapi-generator-python"
 """The lock with the jar that makes clients of five languages, and the folder where it is installed once."""
+
+
+def _configured(output: str) -> tuple[Command, ...]:
+    """openapi-generator as the program's config.yaml says; the client goes into the folder ``output``."""
+    generate = ("openapi-generator-cli", "generate", "--config", "config.yaml")
+    return ((*generate, "--input-spec", "{document}", "--output", output),)
+
+
 _MAVEN = (
     "mvn",
     "--batch-mode",
@@ -318,18 +326,7 @@ GENERATORS = (
         tools=_locked(_OPENAPI_GENERATOR),
         lock=_OPENAPI_GENERATOR,
         toolbox=_OPENAPI_GENERATOR,
-        generate=(
-            (
-                "openapi-generator-cli",
-                "generate",
-                "--config",
-                "config.yaml",
-                "--input-spec",
-                "{document}",
-                "--output",
-                "rollway-client",
-            ),
-        ),
+        generate=_configured("rollway-client"),
         compile=(_MAVEN,),
         run=("java", "-jar", "program/target/program.jar"),
         example=("java", "-cp", "program/target/program.jar", "rollway.program.Example"),
@@ -345,18 +342,7 @@ GENERATORS = (
         tools=_locked(_OPENAPI_GENERATOR),
         lock=_OPENAPI_GENERATOR,
         toolbox=_OPENAPI_GENERATOR,
-        generate=(
-            (
-                "openapi-generator-cli",
-                "generate",
-                "--config",
-                "config.yaml",
-                "--input-spec",
-                "{document}",
-                "--output",
-                "rollway-client",
-            ),
-        ),
+        generate=_configured("rollway-client"),
         compile=(_MAVEN,),
         run=("java", "-jar", "program/target/program.jar"),
         allowed=(BETA,),
@@ -371,18 +357,7 @@ GENERATORS = (
         tools=_locked(_OPENAPI_GENERATOR),
         lock=_OPENAPI_GENERATOR,
         toolbox=_OPENAPI_GENERATOR,
-        generate=(
-            (
-                "openapi-generator-cli",
-                "generate",
-                "--config",
-                "config.yaml",
-                "--input-spec",
-                "{document}",
-                "--output",
-                "rollway_client",
-            ),
-        ),
+        generate=_configured("rollway_client"),
         compile=(
             (
                 "cargo",
