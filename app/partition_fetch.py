@@ -47,7 +47,7 @@ from storage.partition_log import PartitionLog
 
 MAX_BYTES_DEFAULT = 1024 * 1024
 DECODED_BYTES_MAX = 8 * 1024 * 1024
-"""JSON holds its records in memory: so many stored bytes at a time, whatever ``max_bytes`` says."""
+"""Stored bytes that one response of JSON reads at most, whatever ``max_bytes`` says: it holds its records in memory."""
 WAIT_MS_MAX = 60_000
 RECORDS_MAX = 1_000_000
 
@@ -305,7 +305,7 @@ async def fetch_partition(
 def _without_records(
     fetched: FetchAnswer[_Prepared], prepare: Callable[[LogSnapshot, FetchRange], _Prepared]
 ) -> FetchAnswer[_Prepared]:
-    """The same answer but empty: the client is to come again. It tells nothing of the range, so nobody may keep it."""
+    """Return the same answer without records. It says nothing of the range, so caches must not keep it."""
     start = fetched.wanted.start
     return FetchAnswer(fetched.snapshot, FetchRange(start, None), prepare(fetched.snapshot, FetchRange(start, start)))
 

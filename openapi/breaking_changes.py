@@ -6,7 +6,7 @@ answer that could be read cannot be read. Therefore
 - no operation, parameter, member, enumeration value, status, media type or component goes away or gets another name;
 - the type of whatever stays is the same: its component, format, null, and whether it is required. Compiled languages
   have a type of their own for each of these;
-- nothing new is required in requests, and nobody must authenticate who need not before;
+- no new parameter or member is required in requests, and no request needs a credential that did not need one before;
 - limits do not narrow in requests and do not widen in answers, as some SDKs check them. A component that is part of
   both may do neither.
 

@@ -50,7 +50,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     assert process.stdout is not None
     for line in process.stdout:
         if found := _READY.search(line.decode()):
-            # Whatever it says from now on, nobody has to read it.
+            # The rest of its output is not read, and must not block the service.
             os.set_blocking(process.stdout.fileno(), False)
             return found[1]
     raise RuntimeError(f"the service did not start:\n{log.read_text()}")

@@ -23,7 +23,7 @@ Rule = Callable[[dict[str, Any]], Iterator[str]]
 
 
 def contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What each body of an operation may be, and whose body it is."""
+    """Yield the content of the request and of each response, with ``request`` or the status."""
     if "requestBody" in operation:
         yield "request", operation["requestBody"]["content"]
     for status, answer in operation["responses"].items():
@@ -34,7 +34,7 @@ def contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def one_media_type(document: dict[str, Any]) -> Iterator[str]:
     """openapi-generator takes the first of several alone; openapi-python-client takes none."""
     for _, operation in operations(document):
-        yield from (f"{operation['operationId']} {who}" for who, content in contents(operation) if len(content) != 1)
+        yield from (f"{operation['operationId']} {part}" for part, content in contents(operation) if len(content) != 1)
 
 
 def no_answer_without_a_body_beside_one_with(document: dict[str, Any]) -> Iterator[str]:
@@ -288,7 +288,7 @@ def test_the_whole_document_is_left_as_it_was() -> None:
 
 
 def test_both_documents_have_the_same_operations() -> None:
-    """But for the twins by HEAD, which generators make methods of that nobody calls."""
+    """The published document only leaves out HEAD: a generator would make a method of each that no program calls."""
 
     def names(document: dict[str, Any]) -> set[str]:
         return {operation["operationId"] for _, operation in operations(document)}
