@@ -171,7 +171,7 @@ class Workshop:
             done = subprocess.run(
                 words,
                 cwd=directory,
-                env={**os.environ, "PATH": os.pathsep.join(paths), "SDK_TOOLS": str(tools), **(environment or {})},
+                env={**os.environ, "PATH": os.pathsep.join(paths), **(environment or {})},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
