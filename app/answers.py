@@ -15,11 +15,11 @@ from schemas.epochs import EpochEnd, EpochHistory, EpochRange
 from schemas.retention import PartitionPlan, PlannedSegment, RetentionPolicyInForce
 from schemas.topics import ConfigValue, PartitionDescription, SegmentDescription, TopicDescription
 from storage.config import TopicConfig
-from storage.log_snapshot import SegmentInfo
+from storage.log.log_snapshot import SegmentInfo
+from storage.log.partition_log import PartitionLog
+from storage.log.retention import RetentionEntry
+from storage.manager.topic_registry import Topic
 from storage.offsets import LeaderEpoch
-from storage.partition_log import PartitionLog
-from storage.retention import RetentionEntry
-from storage.topic_registry import Topic
 
 IS_HELD = "rollway.is_held"
 """Of a scope: its answer counts among those of a budget already."""

@@ -11,9 +11,9 @@ from app.enlisting import PartitionAppend, Submitted, submit_appends
 from app.http.problems import Problem
 from app.pending_append import PendingAppend
 from app.transactions.pool import PooledProducer
+from storage.disk.file_names import PartitionName
 from storage.errors import StorageError, let_go_of_frames
-from storage.file_names import PartitionName
-from storage.partition_log import AppendResult
+from storage.log.partition_log import AppendResult
 
 TRANSACTION_TIMEOUT_MS = 60_000
 

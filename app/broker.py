@@ -44,15 +44,15 @@ from app.transactions.limits import TransactionLimits
 from app.transactions.producer_owners import ProducerOwners
 from app.unanswered import count_when_written
 from app.work_rooms import WorkRooms
-from storage.batch_validation import ValidBatch, validate_batches
+from storage.batches.batch_validation import ValidBatch, validate_batches
+from storage.batches.message_conversion import convert_message_set
+from storage.disk.file_names import PartitionName
 from storage.errors import InvalidTxnStateError, PolicyViolationError, StorageError, UnknownTopicOrPartitionError
-from storage.file_names import PartitionName
-from storage.log_manager import LogManager
-from storage.message_conversion import convert_message_set
+from storage.log.partition_log import AppendRequest, AppendResult, DeletedSegment, PartitionLog
+from storage.log.retention import RetentionEntry
+from storage.manager.log_manager import LogManager
+from storage.manager.topic_registry import Topic, refuse_internal
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, AppendResult, DeletedSegment, PartitionLog
-from storage.retention import RetentionEntry
-from storage.topic_registry import Topic, refuse_internal
 
 logger = logging.getLogger(__name__)
 

@@ -35,9 +35,9 @@ from schemas.names import (
     transactional_id_problem,
 )
 from schemas.offsets import Isolation
-from storage.file_names import topic_name_problem
+from storage.disk.file_names import topic_name_problem
+from storage.log.partition_log import PartitionLog
 from storage.nearest_name import nearest_or_all
-from storage.partition_log import PartitionLog
 
 CONTROL_BODY_BYTES_MAX = 1024 * 1024
 CONTROL_VALUES_MAX = 250_000

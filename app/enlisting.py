@@ -13,11 +13,11 @@ from app.transactions.duplicates import merged
 from app.transactions.sessions import Enlistment
 from app.transactions.state import ProducerIdentity
 from rollway.records import BatchHeader
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
+from storage.disk.file_names import PartitionName
 from storage.errors import InvalidPidMappingError, InvalidRecordError, InvalidTxnStateError, RefusedError, StorageError
-from storage.file_names import PartitionName
-from storage.partition_log import AppendResult, PartitionLog
-from storage.topic_registry import refuse_internal
+from storage.log.partition_log import AppendResult, PartitionLog
+from storage.manager.topic_registry import refuse_internal
 
 _APPENDS_PER_TURN = 32
 """Appends that begin in one turn of the loop: a small one to an idle writer is written there."""

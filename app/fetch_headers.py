@@ -7,9 +7,9 @@ from typing import Protocol
 
 from app.fetch_range import FetchRange
 from app.fetching import offset_headers
-from storage.log_snapshot import FetchData, LogSnapshot
+from storage.log.log_snapshot import FetchData, LogSnapshot
+from storage.log.partition_log import PartitionLog
 from storage.offsets import Offset
-from storage.partition_log import PartitionLog
 
 IMMUTABLE = "max-age=60, immutable"
 """Nothing changes what is stored, but a topic made anew has the same URLs, and records are deleted: after a minute

@@ -25,7 +25,7 @@ from rollway.records import (
     parse_header,
 )
 from storage.errors import CorruptionError
-from storage.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import LogOffsetMetadata, Offset, Position
 
 ISOLATIONS = {"read_uncommitted": Isolation.HIGH_WATERMARK, "read_committed": Isolation.LAST_STABLE}

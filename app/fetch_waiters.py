@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable
 
 from app.purgatory import DelayedOperation, Purgatory, Wake
-from storage.file_names import PartitionName
-from storage.log_snapshot import Isolation, LogSnapshot
+from storage.disk.file_names import PartitionName
+from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.partition_log import PartitionLog
 from storage.offsets import LogOffsetMetadata, Offset
-from storage.partition_log import PartitionLog
 
 __all__ = ["FetchWaiter", "FetchWaiters", "Wake", "available_bytes", "is_served", "known_place"]
 

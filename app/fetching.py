@@ -15,11 +15,11 @@ from app.fetch_waiters import FetchWaiter, FetchWaiters, Wake, known_place
 from app.http.problems import Problem
 from app.metrics import Metrics
 from app.pools import Pools, call_in
+from storage.disk.file_names import PartitionName
 from storage.errors import UnknownTopicOrPartitionError
-from storage.file_names import PartitionName
-from storage.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.partition_log import PartitionLog
 from storage.offsets import Offset
-from storage.partition_log import PartitionLog
 
 Result = TypeVar("Result")
 

@@ -27,12 +27,12 @@ from app.producing import (
 from app.stored_records import holds_same_records
 from app.translate import TIME_ABSENT, Encoding, ParsedRecords, parse_record_lines, parse_record_list
 from app.work_rooms import RequestWork
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
 from storage.errors import InvalidRecordError, OutOfOrderSequenceError, StorageError
+from storage.log.partition_log import PartitionLog
 from storage.offsets import Offset
-from storage.partition_log import PartitionLog
-from storage.producer_entry import SEQUENCE_COUNT
-from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
+from storage.producers.producer_entry import SEQUENCE_COUNT
+from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
 
 EPOCH_COUNT = 2**15
 REPLAYED_HEADER = "Idempotent-Replayed"

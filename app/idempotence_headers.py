@@ -12,7 +12,7 @@ from app.access.needs import AccessOf
 from app.http.problems import Problem
 from app.idempotence import Idempotence, ProducerStamp, RequestKey
 from schemas.base import WholeNumber
-from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
+from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
 
 EPOCH_MAX = 2**15 - 1
 SEQUENCE_MAX = 2**31 - 1

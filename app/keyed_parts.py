@@ -12,10 +12,10 @@ from app.idempotence import EPOCH_COUNT, ProducerStamp, RequestKey, key_reused, 
 from app.pools import INLINE_BYTES_MAX, call_in
 from app.produce_body import PartRequest, ProduceRequest
 from app.stored_records import holds_same_records
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
 from storage.errors import OutOfOrderSequenceError, UnknownTopicOrPartitionError
+from storage.log.partition_log import AppendResult, PartitionLog
 from storage.offsets import Offset
-from storage.partition_log import AppendResult, PartitionLog
 
 
 @dataclass(frozen=True, slots=True)

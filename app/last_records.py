@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from rollway.records import BatchHeader, RecordBatch, RecordFormatError, decode_batch
 from storage.errors import CorruptionError
-from storage.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import Isolation, LogSnapshot
 from storage.offsets import Offset
 from storage.transactions import AbortedTransaction
 

@@ -46,7 +46,7 @@ from app.routes import (
 )
 from app.service import Service
 from app.settings import Settings
-from storage.clock import Clock
+from storage.disk.clock import Clock
 
 ROUTERS = [
     routes.router

@@ -9,7 +9,7 @@ import numpy as np
 from app.decoding import DECOMPRESSED_BYTES_MAX, DecodedPiece, DecodingLimits, NeedsRoomError, record_too_large
 from app.fetch_range import FetchRange, FetchRequest, read_columns
 from rollway.records import MESSAGE_OVERHEAD_BYTES, RecordColumns, encode_message_set, walk_entries
-from storage.log_snapshot import LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.offsets import Offset
 
 

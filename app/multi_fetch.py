@@ -26,14 +26,14 @@ from app.purgatory import DelayedOperation, Wake
 from app.record_texts import IN_LIST
 from app.topic_ids import ZERO_TOPIC_ID, check_topic_id
 from app.translate import Encoding
+from storage.disk.file_names import PartitionName
 from storage.errors import (
     StorageError,
     UnknownTopicIdError,
 )
-from storage.file_names import PartitionName
-from storage.log_snapshot import FetchData, Isolation
+from storage.log.log_snapshot import FetchData, Isolation
+from storage.log.partition_log import PartitionLog
 from storage.offsets import LogOffsetMetadata, Offset
-from storage.partition_log import PartitionLog
 
 PARTITIONS_PER_TURN = 256
 """Finding why so many cannot be fetched takes some 5 ms of the loop."""

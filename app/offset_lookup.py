@@ -13,9 +13,9 @@ from app.http.problems import Problem, problem_for
 from schemas.offsets import Isolation as IsolationName
 from schemas.offsets import OffsetAnswer, OffsetQuery, SpecialTimestamp
 from storage.errors import OffsetNotAvailableError, StorageError
-from storage.log_snapshot import Isolation, LogSnapshot
-from storage.partition_log import PartitionLog
-from storage.timestamped_records import TimestampedRecord
+from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.partition_log import PartitionLog
+from storage.segment.timestamped_records import TimestampedRecord
 
 QUESTIONS_PER_TURN = 64
 """Writing the errors for this many questions takes some 3 ms of the loop."""

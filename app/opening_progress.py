@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from storage.recovery_progress import RecoveryMeter, RecoveryProgress
+from storage.recovery.recovery_progress import RecoveryMeter, RecoveryProgress
 
 logger = logging.getLogger(__name__)
 

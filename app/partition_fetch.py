@@ -41,9 +41,9 @@ from schemas.base import LONG_MAX, FlagParameter, TimestampParameter, WholeNumbe
 from schemas.names import OffsetParameter, TopicIdParameter
 from schemas.offsets import Isolation, OffsetOrPlaceParameter
 from schemas.records import Encoding
-from storage.log_snapshot import FileSlice, LogSnapshot
+from storage.log.log_snapshot import FileSlice, LogSnapshot
+from storage.log.partition_log import PartitionLog
 from storage.offsets import Offset
-from storage.partition_log import PartitionLog
 
 MAX_BYTES_DEFAULT = 1024 * 1024
 DECODED_BYTES_MAX = 8 * 1024 * 1024

@@ -8,8 +8,8 @@ from itertools import islice
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from storage.log_snapshot import LogSnapshot
-from storage.partition_log import PartitionLog
+from storage.log.log_snapshot import LogSnapshot
+from storage.log.partition_log import PartitionLog
 
 _Value = Callable[[PartitionLog, LogSnapshot], float]
 

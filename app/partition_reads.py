@@ -13,9 +13,9 @@ from app.fetch_range import read_listable
 from app.multi_fetch_body import FetchPartition
 from app.record_texts import RecordText
 from storage.errors import PartitionOfflineError, StorageError
-from storage.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.log.partition_log import PartitionLog
 from storage.offsets import Offset
-from storage.partition_log import PartitionLog
 
 
 class Diverging(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from app.settings import Settings
 from storage.errors import PolicyViolationError, TooManyOpenFilesError
-from storage.topic_registry import Topic
+from storage.manager.topic_registry import Topic
 
 SEGMENT_DESCRIPTORS = 8_192
 """Open files that are kept from connections for segments and their indexes, but never more than half of all."""

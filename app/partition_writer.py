@@ -29,7 +29,7 @@ from app.flush_pace import FlushPace
 from app.http.problems import Problem
 from app.pending_append import PendingAppend, set_exception, set_result
 from app.settings import Settings
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
 from storage.errors import (
     PartitionFailedError,
     PartitionOfflineError,
@@ -37,7 +37,7 @@ from storage.errors import (
     StorageError,
     let_go_of_frames,
 )
-from storage.partition_log import AppendRequest, AppendResult, PartitionLog
+from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 
 logger = logging.getLogger(__name__)
 

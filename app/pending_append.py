@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from storage.errors import let_go_of_frames
-from storage.partition_log import AppendRequest, AppendResult, PartitionLog
+from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 
 Result = TypeVar("Result")
 

@@ -16,7 +16,7 @@ from app.strict_json import Fault, check, decode, invalid, refuse_duplicates
 from app.translate import EncodedRecord, Encoding, JsonRecord, ParsedRecords, TextRecord, parsed_records
 from schemas.names import PARTITION_MAX
 from schemas.produce import TOPIC_TEXT_LENGTH_MAX
-from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
+from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
 
 EPOCH_MAX = 2**15 - 1
 SEQUENCE_MAX = 2**31 - 1

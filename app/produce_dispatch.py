@@ -29,10 +29,10 @@ from app.producing import ProduceResultDocument, batches_of, count_records, plac
 from app.translate import Encoding
 from app.work_rooms import RequestWork
 from rollway.records.errors import BrokenRecordError, RecordFormatError
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
+from storage.disk.file_names import topic_name_problem
 from storage.errors import InvalidRecordError, InvalidTopicError, StorageError
-from storage.file_names import topic_name_problem
-from storage.partition_log import AppendResult, PartitionLog
+from storage.log.partition_log import AppendResult, PartitionLog
 
 _HIDES_LOG_START = frozenset({2, 3, 6, 10, 17, 18, 29, 53, 56})
 """Kafka codes whose failures do not tell where the log begins (spec A7; 29 and 53 tell nothing at all)."""

@@ -57,9 +57,9 @@ from app.work_rooms import RequestWork
 from schemas.base import WholeNumber
 from schemas.names import OffsetParameter
 from schemas.records import Encoding
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
 from storage.errors import UnsupportedFormatError
-from storage.partition_log import PartitionLog
+from storage.log.partition_log import PartitionLog
 
 TRANSACTIONS_NEED_A_PARTITION = (
     "send records of a transaction to /v1/topics/{topic}/partitions/{partition}/records, or to /v1/produce with "

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from app.http.problems import Problem
 from app.purgatory import DelayedOperation, Purgatory, Wake
+from storage.disk.file_names import PartitionName
 from storage.errors import NotEnoughReplicasAfterAppendError, PartitionFailedError, StorageError
-from storage.file_names import PartitionName
-from storage.partition_log import AppendResult, PartitionLog
+from storage.log.partition_log import AppendResult, PartitionLog
 
 Acks = Literal["0", "1", "all"]
 Durability = Literal["written", "fsynced"]

@@ -18,7 +18,7 @@ from app.attempt_names import is_attempt
 from app.broker import Broker
 from app.enlisting import transactional_id_of
 from schemas.names import INTERNAL_ID_PREFIX
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
 from storage.errors import InvalidPidMappingError
 
 

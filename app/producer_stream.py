@@ -17,9 +17,9 @@ from app.record_stream import RecordStream
 from app.stored_records import KnownPlace, Rows, StoredPiece, find_stored
 from app.translate import TIME_ABSENT, Encoding, ParsedRecords, encode_document
 from storage.errors import OutOfOrderSequenceError, ProducerFencedError
+from storage.log.partition_log import AppendResult, PartitionLog
 from storage.offsets import Offset
-from storage.partition_log import AppendResult, PartitionLog
-from storage.producer_entry import SEQUENCE_COUNT
+from storage.producers.producer_entry import SEQUENCE_COUNT
 
 
 class ProducerStream(RecordStream):

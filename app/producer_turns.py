@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from storage.file_names import PartitionName
+from storage.disk.file_names import PartitionName
 
 
 class Superseded(Protocol):

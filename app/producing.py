@@ -22,10 +22,10 @@ from app.pools import INLINE_BYTES_MAX, call_in
 from app.record_batches import compresses, plain_batches, validated_batches
 from app.translate import Encoding, ParsedRecords, parse_record_list
 from app.work_rooms import RequestWork
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
 from storage.errors import StorageError
+from storage.log.partition_log import AppendResult, PartitionLog
 from storage.offsets import NO_TIMESTAMP
-from storage.partition_log import AppendResult, PartitionLog
 
 _PREPARED_AT_ONCE = 4
 """Groups of partitions of one request that are encoded at the same time, in threads that other requests use as well."""

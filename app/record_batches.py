@@ -18,11 +18,11 @@ from rollway.records import (
     parse_header,
 )
 from rollway.records.compiled import load
-from storage.batch_validation import ValidBatch, allows_range, allows_records, own_batch, own_section
+from storage.batches.batch_validation import ValidBatch, allows_range, allows_records, own_batch, own_section
+from storage.batches.message_conversion import check_fits_segment, validate_each
+from storage.batches.recompression import level_of, stored_codec
 from storage.config import TopicConfig
 from storage.errors import InvalidRecordError, MessageTooLargeError, RecordError
-from storage.message_conversion import check_fits_segment, validate_each
-from storage.recompression import level_of, stored_codec
 
 _COMPRESSION_OVERHEAD_BYTES = 128
 

@@ -33,9 +33,9 @@ from app.producing import (
     spread_records,
 )
 from app.translate import Encoding, ParsedRecords, encode_document, parse_record_lines
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
 from storage.errors import ShuttingDownError, StorageError, let_go_of_frames
-from storage.partition_log import AppendResult, PartitionLog
+from storage.log.partition_log import AppendResult, PartitionLog
 
 BATCH_BYTES = 512 * 1024
 """So many bytes of lines are appended together although earlier ones are still on their way."""

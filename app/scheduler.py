@@ -23,7 +23,7 @@ from app.http.problems import Problem
 from app.pools import call_in
 from app.settings import Settings
 from storage.errors import StorageError
-from storage.partition_log import PartitionLog
+from storage.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 

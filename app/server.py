@@ -29,10 +29,10 @@ from app.http.tls_gate import Handshakes, gate_of
 from app.main import build_routes, create_app
 from app.partition_room import connections_within
 from app.settings import Settings, is_loopback
+from storage.disk.file_names import LOCK
+from storage.disk.file_system import LocalFileSystem
 from storage.errors import DirectoryLockedError, StorageError
-from storage.file_names import LOCK
-from storage.file_system import LocalFileSystem
-from storage.log_manager import LOGS_DIRECTORY
+from storage.manager.log_manager import LOGS_DIRECTORY
 
 logger = logging.getLogger(__name__)
 

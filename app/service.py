@@ -22,11 +22,11 @@ from app.quotas.store import QuotaStore
 from app.scheduler import Scheduler
 from app.settings import Settings
 from rollway.records.compiled import is_compiled
-from storage.clock import Clock, SystemClock
 from storage.config import ProducerLimits
-from storage.file_system import LocalFileSystem
-from storage.log_manager import OWN_DIRECTORY, LogManager
-from storage.recovery_progress import RecoveryMeter
+from storage.disk.clock import Clock, SystemClock
+from storage.disk.file_system import LocalFileSystem
+from storage.manager.log_manager import OWN_DIRECTORY, LogManager
+from storage.recovery.recovery_progress import RecoveryMeter
 
 logger = logging.getLogger(__name__)
 

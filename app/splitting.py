@@ -11,10 +11,10 @@ from app.http.problems import Problem
 from app.offset_lookup import refuse_behind_epoch
 from app.topic_ids import check_topic_id
 from schemas.splits import SPLIT_COUNT_MAX, SplitBounds, SplitPartition, SplitRange, SplitRequest, TopicSplits
-from storage.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.partition_log import PartitionLog
+from storage.log.splits import SplittableRange, TooManySplitsError, split_counts
 from storage.offsets import Offset
-from storage.partition_log import PartitionLog
-from storage.splits import SplittableRange, TooManySplitsError, split_counts
 
 Place = int | Literal["earliest", "latest"]
 

@@ -13,11 +13,11 @@ from rollway.records import (
     decompress_batch,
     split_batches,
 )
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
 from storage.errors import StorageError
-from storage.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import Isolation, LogSnapshot
 from storage.offsets import Offset
-from storage.producer_entry import SEQUENCE_COUNT
+from storage.producers.producer_entry import SEQUENCE_COUNT
 
 READ_BYTES = 1024 * 1024
 SEARCH_BYTES_MAX = 64 * 1024 * 1024

@@ -12,9 +12,9 @@ from app.broker import Broker
 from app.piecewise import pieces, smallest
 from schemas.retention import RetentionPlan
 from schemas.topics import PartitionList, TopicPage
-from storage.partition_log import PartitionLog
-from storage.retention import RetentionEntry
-from storage.topic_registry import Topic
+from storage.log.partition_log import PartitionLog
+from storage.log.retention import RetentionEntry
+from storage.manager.topic_registry import Topic
 
 Item = TypeVar("Item")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from storage.errors import InconsistentTopicIdError
-from storage.topic_registry import Topic
+from storage.manager.topic_registry import Topic
 
 ZERO_TOPIC_ID = "A" * 22
 """What stands for no id in Kafka's protocol."""

@@ -13,7 +13,7 @@ from schemas.transactions import (
     TransactionPartition,
     TransactionSummary,
 )
-from storage.file_names import PartitionName
+from storage.disk.file_names import PartitionName
 
 _OPEN = frozenset({TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 _OURS = _OPEN | {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}

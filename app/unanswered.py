@@ -7,7 +7,7 @@ from typing import Protocol
 
 from app.metrics import Metrics
 from app.pending_append import PendingAppend
-from storage.partition_log import AppendResult
+from storage.log.partition_log import AppendResult
 
 
 class Counting(Protocol):

@@ -26,14 +26,14 @@ from bench.rollway_server import RollwayServer
 from bench.rounds import in_turns
 from bench.rows import Goal, Plan, Row, Sample, row_of
 from bench.scenes import measure_load
-from storage.append_request import AppendRequest
-from storage.batch_validation import validate_batches
-from storage.file_system import LocalFileSystem
-from storage.log_manager import LogManager
-from storage.offset_index import OffsetIndex
+from storage.batches.append_request import AppendRequest
+from storage.batches.batch_validation import validate_batches
+from storage.disk.file_system import LocalFileSystem
+from storage.index.offset_index import OffsetIndex
+from storage.index.time_index import TimeIndex
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
-from storage.partition_log import PartitionLog
-from storage.time_index import TimeIndex
 
 BENCH = "scale"
 MIB = 1024 * 1024

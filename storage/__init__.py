@@ -1,7 +1,7 @@
 """The log engine: partitioned, segmented commit logs on local disk, byte-compatible with Kafka's.
 
-Synchronous and single-writer per partition. Knows no HTTP, no asyncio and no pydantic; ``app`` calls it.
-The floors, high to low: ``log_manager`` · ``recovery`` · ``partition_log`` · ``retention`` ·
-``log_snapshot`` · ``segment`` · indexes, producer state, epochs, checkpoints · ``file_system`` ·
-``file_names``, ``clock`` · ``config`` · ``errors`` · ``offsets``. A module imports only lower floors.
+The engine is synchronous, has one writer per partition, and imports neither HTTP nor asyncio nor pydantic; ``app``
+calls it. Its rooms, from high to low: ``manager`` · ``recovery`` · ``log`` · ``producers`` · ``segment`` · ``index``,
+``batches`` · ``disk``, ``config`` · ``errors``, ``offsets``. A room imports only lower rooms. ``log_inspection``
+stands beside them: it judges the files with its own reading of them. Begin with ``log/log_snapshot.py``.
 """

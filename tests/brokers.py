@@ -13,9 +13,9 @@ from app.metrics import Metrics
 from app.pools import Pools
 from app.scheduler import Scheduler
 from app.settings import Settings
-from storage.clock import ManualClock
-from storage.log_manager import LogManager
-from storage.partition_log import PartitionLog
+from storage.disk.clock import ManualClock
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
 from tests.crash.simulated_disk import SimulatedDisk
 from tests.writers import DATA, valid_batches
 

@@ -13,24 +13,24 @@ from typing import Any
 
 import pytest
 
-import storage.segment
-import storage.segment_scan
-from storage.file_names import CLEAN_SHUTDOWN_MARKER
-from storage.file_system import write_file_atomically
-from storage.log_manager import LogManager
-from storage.log_snapshot import Isolation, LogSnapshot
-from storage.log_writer import AppendRequest, LogWriter
-from storage.offset_index import OffsetIndex
+import storage.recovery.segment_scan
+import storage.segment.segment
+from storage.disk.file_names import CLEAN_SHUTDOWN_MARKER
+from storage.disk.file_system import write_file_atomically
+from storage.index.offset_index import OffsetIndex
+from storage.index.time_index import TimeIndex
+from storage.index.transaction_index import TransactionIndex
+from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_writer import AppendRequest, LogWriter
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
 from storage.offsets import LogOffsetMetadata, Offset, Position
-from storage.partition_log import PartitionLog
-from storage.producer_entry import ProducerEntry
-from storage.recovery import PartitionOpener
-from storage.segment import Segment
-from storage.segment_scan import SegmentScanner
-from storage.segment_transactions import SegmentTransactions
-from storage.time_index import TimeIndex
-from storage.transaction_checkpoint import TransactionCheckpoint
-from storage.transaction_index import TransactionIndex
+from storage.producers.producer_entry import ProducerEntry
+from storage.producers.transaction_checkpoint import TransactionCheckpoint
+from storage.recovery.recovery import PartitionOpener
+from storage.recovery.segment_scan import SegmentScanner
+from storage.segment.segment import Segment
+from storage.segment.segment_transactions import SegmentTransactions
 from storage.transactions import UnstableTransactions
 
 POWER_CUT = "power cut"
@@ -114,7 +114,12 @@ def no_directory_fsync_at_roll(patch: pytest.MonkeyPatch) -> None:
 
 @defect(POWER_CUT)
 def no_directory_fsync_after_an_atomic_write(patch: pytest.MonkeyPatch) -> None:
-    for module in (storage.checkpoint, storage.topic_registry, storage.topic_metadata, storage.log_manager):
+    for module in (
+        storage.disk.checkpoint,
+        storage.manager.topic_registry,
+        storage.disk.topic_metadata,
+        storage.manager.log_manager,
+    ):
         patch.setattr(
             module,
             "write_file_atomically",
@@ -127,7 +132,7 @@ def no_fsync_of_the_old_segment_at_roll(patch: pytest.MonkeyPatch) -> None:
     seal = Segment.seal
 
     def seal_without(self: Segment) -> None:
-        with _swapped(storage.segment, "fsync", lambda sync: None):
+        with _swapped(storage.segment.segment, "fsync", lambda sync: None):
             seal(self)
 
     patch.setattr(Segment, "seal", seal_without)
@@ -172,11 +177,11 @@ def recovery_point_ahead_of_the_fsync(patch: pytest.MonkeyPatch) -> None:
 
 @defect(POWER_CUT)
 def recovery_ignores_crc(patch: pytest.MonkeyPatch) -> None:
-    class Unchecked(storage.segment_scan.RecordBatch):
+    class Unchecked(storage.recovery.segment_scan.RecordBatch):
         def check_crc(self) -> None:
             """Left out."""
 
-    patch.setattr(storage.segment_scan, "RecordBatch", Unchecked)
+    patch.setattr(storage.recovery.segment_scan, "RecordBatch", Unchecked)
 
 
 @defect(POWER_CUT)
@@ -232,7 +237,7 @@ def half_an_append_stays_after_a_full_disk(patch: pytest.MonkeyPatch) -> None:
 
 @defect(DISK_ERRORS, found_by=1)
 def full_disk_in_an_fsync_is_tried_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(storage.segment, "fsync", lambda sync: sync())
+    patch.setattr(storage.segment.segment, "fsync", lambda sync: sync())
 
 
 # Reading

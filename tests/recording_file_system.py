@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from storage.file_system import File, FileSystem, LocalFileSystem, Lock
+from storage.disk.file_system import File, FileSystem, LocalFileSystem, Lock
 
 
 class RecordingFileSystem:

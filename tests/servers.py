@@ -24,7 +24,7 @@ from app.main import create_app
 from app.server import Server, bind
 from app.service import Service
 from app.settings import Settings
-from storage.clock import Clock
+from storage.disk.clock import Clock
 from tests.forked_program import ForkedProgram
 
 START_SECONDS_MAX = 60.0

@@ -20,10 +20,10 @@ from rollway.records import (
     encode_batch,
     split_batches,
 )
-from storage.batch_validation import ValidBatch, validate_batches
-from storage.file_names import PartitionName
-from storage.log_snapshot import Isolation, LogSnapshot
-from storage.partition_log import AppendResult, PartitionLog
+from storage.batches.batch_validation import ValidBatch, validate_batches
+from storage.disk.file_names import PartitionName
+from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.partition_log import AppendResult, PartitionLog
 from tests.brokers import Stand
 
 EVERYTHING = 1 << 30

@@ -14,11 +14,11 @@ from typing import Any
 from app.flush_pace import FlushPace
 from app.partition_writer import MailboxLimits, PartitionWriter
 from rollway.records import Record, columns_from_records, encode_batch
-from storage.batch_validation import ValidBatch, validate_batches
-from storage.clock import ManualClock
-from storage.log_manager import LogManager
-from storage.log_snapshot import LogSnapshot
-from storage.partition_log import AppendRequest, PartitionLog
+from storage.batches.batch_validation import ValidBatch, validate_batches
+from storage.disk.clock import ManualClock
+from storage.log.log_snapshot import LogSnapshot
+from storage.log.partition_log import AppendRequest, PartitionLog
+from storage.manager.log_manager import LogManager
 from tests.crash.simulated_disk import Operation, SimulatedDisk
 
 DATA = Path("/data")

@@ -17,9 +17,9 @@ from app.access.jwt_verifier import JwtVerifier
 from app.access.registry import AccessChangeError, AccessRegistry
 from app.http.problems import Problem, json_pointer
 from app.settings import Settings
-from storage.clock import Clock
+from storage.disk.clock import Clock
+from storage.disk.file_system import NotDurableError
 from storage.errors import outcome_unknown, refused_by_system
-from storage.file_system import NotDurableError
 
 Result = TypeVar("Result")
 

@@ -16,7 +16,7 @@ from app.cli.rendering import print_json, say
 from app.cli.standard_streams import STANDARD_OUTPUT
 from rollway.printable import escape_unprintable
 from rollway.records import RecordFormatError, decode_batch, split_batches
-from storage.file_names import (
+from storage.disk.file_names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     META_PROPERTIES,
@@ -29,7 +29,7 @@ from storage.file_names import (
     OffsetFileName,
     parse_offset_file_name,
 )
-from storage.file_system import File, LocalFileSystem
+from storage.disk.file_system import File, LocalFileSystem
 from storage.log_inspection import (
     StoredBatch,
     StoredFileError,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from app.access.registry import AccessChangeError, AccessRegistry
 from app.cli.command_errors import CommandError
-from storage.clock import SystemClock
+from storage.disk.clock import SystemClock
+from storage.disk.file_names import LOCK
+from storage.disk.file_system import LocalFileSystem, NotDurableError
 from storage.errors import StorageError
-from storage.file_names import LOCK
-from storage.file_system import LocalFileSystem, NotDurableError
 
 _LOGS = "logs"
 _OWN = "rollway"

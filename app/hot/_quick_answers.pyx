@@ -17,12 +17,12 @@ import weakref
 
 from app.http._plain_requests import Ticket
 from app.http.hot import HotAnswer
-from storage import batch_search
-from storage._plain_append import append
-from storage.batch_validation import find_plain_batch
-from storage.clock import SystemClock
+from storage.segment import batch_search
+from storage.log._plain_append import append
+from storage.batches.batch_validation import find_plain_batch
+from storage.disk.clock import SystemClock
 from storage.errors import StorageError
-from storage.log_snapshot import FileSlice
+from storage.log.log_snapshot import FileSlice
 
 cdef extern from "<time.h>" nogil:
     struct timespec:

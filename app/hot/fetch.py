@@ -15,11 +15,11 @@ from app.http.hot import HotAnswer, make_head
 from app.media_types import OCTETS, RECORD_BATCHES
 from app.quotas.limits import QuotaKind
 from rollway.records.compiled import load
-from storage import batch_search
-from storage.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.log.partition_log import PartitionLog
+from storage.manager.topic_registry import Topic
 from storage.offsets import Offset
-from storage.partition_log import PartitionLog
-from storage.topic_registry import Topic
+from storage.segment import batch_search
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

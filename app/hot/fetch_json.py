@@ -19,7 +19,7 @@ from app.quotas.limits import QuotaKind
 from app.record_texts import IN_LINES, IN_LIST, RecordText
 from app.translate import FetchDocument, encode_document, encode_lines
 from storage.errors import StorageError
-from storage.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import Offset
 
 STORED_BYTES_MAX = 64 * 1024

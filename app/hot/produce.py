@@ -28,14 +28,14 @@ from app.translate import encode_document
 from app.unanswered import count_when_written
 from rollway.records import RecordFormatError
 from rollway.records.compiled import load
-from storage.batch_validation import ValidBatch, find_plain_batch, validate_batches
+from storage.batches.batch_validation import ValidBatch, find_plain_batch, validate_batches
 from storage.errors import StorageError
+from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
+from storage.manager.topic_registry import INTERNAL_TOPICS, Topic
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, AppendResult, PartitionLog
-from storage.repeated_requests import KEYED_PRODUCER_ID_MIN
-from storage.topic_registry import INTERNAL_TOPICS, Topic
+from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
 
-plain_append = load("storage._plain_append")
+plain_append = load("storage.log._plain_append")
 quick_answers = load("app.hot._quick_answers")
 """What answers known requests in C, or ``None``."""
 

@@ -28,8 +28,8 @@ from app.http.plain_requests import SLICED_BYTES_MIN, TURN_SECONDS as MAX_TURN_S
 from app.http.request_context import given_request_id
 from app.http.protocol import Stage, Waits
 from app.http.transfer_turns import LEAST_PIECE_BYTES, PIECE_BYTES, TURN_BYTES
-from storage.file_system import LocalFile
-from storage.log_snapshot import FileSlice
+from storage.disk.file_system import LocalFile
+from storage.log.log_snapshot import FileSlice
 
 cdef extern from "<sys/types.h>" nogil:
     ctypedef long long off_t

@@ -17,8 +17,8 @@ from typing import Protocol
 from app.http.send_queue import queued_bytes
 from app.http.transfer_turns import PIECE_BYTES, TransferTurns
 from app.http.wire import Wire
-from storage.batch_search import search
-from storage.log_snapshot import FileSlice
+from storage.log.log_snapshot import FileSlice
+from storage.segment.batch_search import search
 
 _PROBE_BYTES = 1024 * 1024
 """From one place to the next that is looked for in memory; and what a thread sends at a time if one is not there."""

@@ -15,11 +15,11 @@ from app.load_jobs.state import Loaded
 from app.pending_append import PendingAppend
 from app.piecewise import pieces
 from app.transactions.logs import Logs
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
+from storage.disk.file_names import PartitionName
 from storage.errors import UnknownTopicOrPartitionError
-from storage.file_names import PartitionName
-from storage.partition_log import AppendResult
-from storage.producer_entry import SEQUENCE_COUNT, ProducerEntry
+from storage.log.partition_log import AppendResult
+from storage.producers.producer_entry import SEQUENCE_COUNT, ProducerEntry
 
 _ATTEMPTS_AT_A_TIME = 16
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from app.load_jobs.state import AbortReason, Forgotten, JobMode, JobState, JobTable, Loaded, LoadJob
 from app.transactions.keyed_log import Change
+from storage.disk.file_names import PartitionName
 from storage.errors import CorruptionError
-from storage.file_names import PartitionName
 
 TOPIC = "__load_jobs"
 _VERSION = 1

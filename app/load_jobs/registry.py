@@ -24,7 +24,8 @@ from app.pending_append import PendingAppend
 from app.piecewise import smallest
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.logs import Logs
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
+from storage.disk.file_names import PartitionName
 from storage.errors import (
     ConcurrentTransactionsError,
     PartitionFailedError,
@@ -33,7 +34,6 @@ from storage.errors import (
     ShuttingDownError,
     StorageError,
 )
-from storage.file_names import PartitionName
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from app.load_jobs.state import Forgotten, JobState, JobTable, LoadJob
 from app.piecewise import pieces
 from app.transactions.keyed_log import Change, KeyedLog
 from app.transactions.logs import Logs
-from storage.clock import Ages
+from storage.disk.clock import Ages
 
 logger = logging.getLogger(__name__)
 

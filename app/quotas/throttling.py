@@ -10,7 +10,7 @@ from app.http import request_context
 from app.http.problems import Problem
 from app.quotas.limits import Limit, QuotaEntity, QuotaKind, QuotaTable
 from app.quotas.sampled_rate import SAMPLE_COUNT, WINDOW_MS, SampledRate
-from storage.clock import Clock
+from storage.disk.clock import Clock
 
 TRACKED_CLIENTS_MAX = 100_000
 

@@ -14,7 +14,7 @@ from app.documented_problems import EPOCH, NAMED, WRITE, problems
 from app.paths import PARTITION_EPOCHS
 from schemas.epochs import EpochHistory, EpochStart
 from schemas.names import LeaderEpochParameter
-from storage.topic_registry import refuse_internal
+from storage.manager.topic_registry import refuse_internal
 
 router = APIRouter(tags=["topics"])
 

@@ -28,8 +28,8 @@ from app.value_range import requested_range
 from app.work_rooms import TEXT_BYTES_MIN
 from schemas.offsets import Isolation
 from schemas.records import Encoding, FetchedRecord
+from storage.log.partition_log import PartitionLog
 from storage.offsets import Offset
-from storage.partition_log import PartitionLog
 
 router = APIRouter(tags=["records"])
 

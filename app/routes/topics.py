@@ -25,7 +25,7 @@ from schemas.topics import (
     TopicPage,
     TopicSpecification,
 )
-from storage.topic_registry import Topic
+from storage.manager.topic_registry import Topic
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1_000

@@ -21,7 +21,7 @@ from app.start_positions.state import PinnedGroup, Positions, PositionTable
 from app.topic_ids import check_topic_id
 from app.transactions.keyed_log import Change, KeyedLog
 from app.transactions.logs import Logs
-from storage.clock import Ages
+from storage.disk.clock import Ages
 from storage.errors import (
     PartitionOfflineError,
     ShuttingDownError,

@@ -28,6 +28,7 @@ from app.transactions.state import ProducerIdentity, Transaction, TransactionSta
 from app.transactions.state_log import StateLog
 from app.transactions.turns import Turns
 from rollway.records import BatchHeader
+from storage.disk.file_names import PartitionName
 from storage.errors import (
     ConcurrentTransactionsError,
     DiskFullError,
@@ -37,7 +38,6 @@ from storage.errors import (
     ShuttingDownError,
     StorageError,
 )
-from storage.file_names import PartitionName
 from storage.offsets import NO_TIMESTAMP
 
 logger = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from app.transactions.logs import Logs
 from rollway.records import BatchHeader
 from storage.errors import OutOfOrderSequenceError
+from storage.log.partition_log import AppendResult, PartitionLog
 from storage.offsets import NO_TIMESTAMP, Offset
-from storage.partition_log import AppendResult, PartitionLog
-from storage.producer_entry import ProducerBatch, add_sequence
+from storage.producers.producer_entry import ProducerBatch, add_sequence
 
 
 async def find_duplicates(logs: Logs, log: PartitionLog, headers: Sequence[BatchHeader]) -> list[AppendResult] | None:

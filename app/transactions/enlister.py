@@ -14,6 +14,7 @@ from app.transactions.sessions import Enlistment, Session
 from app.transactions.state import ProducerIdentity, TransactionTable
 from app.transactions.state_log import StateLog
 from rollway.records import BatchHeader
+from storage.disk.file_names import PartitionName
 from storage.errors import (
     DiskFullError,
     InvalidPidMappingError,
@@ -21,8 +22,7 @@ from storage.errors import (
     RefusedError,
     StorageError,
 )
-from storage.file_names import PartitionName
-from storage.partition_log import AppendResult
+from storage.log.partition_log import AppendResult
 
 
 class Enlister:

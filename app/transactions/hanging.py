@@ -12,10 +12,10 @@ from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.logs import Logs
 from app.transactions.markers import MARKER_BYTES
 from storage.errors import InvalidTxnStateError
+from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
+from storage.manager.topic_registry import refuse_internal
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, AppendResult, PartitionLog
-from storage.producer_entry import ProducerEntry
-from storage.topic_registry import refuse_internal
+from storage.producers.producer_entry import ProducerEntry
 from storage.transactions import TransactionMarker
 
 

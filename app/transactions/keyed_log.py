@@ -14,10 +14,10 @@ from contextlib import aclosing
 from app.pending_append import PendingAppend
 from app.transactions.logs import Logs
 from rollway.records import Record, RecordFormatError, columns_from_records, decode_batch, encode_batch, split_batches
-from storage.batch_validation import validate_batches
+from storage.batches.batch_validation import validate_batches
 from storage.errors import CorruptionError, PartitionOfflineError, UnknownTopicOrPartitionError
-from storage.log_snapshot import Isolation, LogSnapshot
-from storage.partition_log import AppendRequest, PartitionLog
+from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.partition_log import AppendRequest, PartitionLog
 
 CONFIG: dict[str, object] = {
     "cleanup.policy": "delete",

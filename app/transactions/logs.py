@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from app.partition_writer import PartitionWriter
-from storage.clock import ProtectedClock
-from storage.partition_log import PartitionLog
+from storage.disk.clock import ProtectedClock
+from storage.log.partition_log import PartitionLog
 
 Result = TypeVar("Result")
 

@@ -11,6 +11,7 @@ from app.http.turns import Turns
 from app.piecewise import BEGUN_COUNT, all_in_turns
 from app.transactions.logs import Logs
 from app.transactions.state import Transaction
+from storage.disk.file_names import PartitionName
 from storage.errors import (
     CoordinatorFencedError,
     DiskFullError,
@@ -20,8 +21,7 @@ from storage.errors import (
     UnknownTopicOrPartitionError,
     let_go_of_frames,
 )
-from storage.file_names import PartitionName
-from storage.partition_log import AppendRequest, PartitionLog
+from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.transactions import TransactionMarker
 
 logger = logging.getLogger(__name__)

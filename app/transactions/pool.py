@@ -10,9 +10,9 @@ from functools import partial
 from typing import Protocol
 
 from app.transactions.state import ProducerIdentity, Transaction
+from storage.disk.file_names import PartitionName
 from storage.errors import DiskFullError
-from storage.file_names import PartitionName
-from storage.producer_entry import SEQUENCE_COUNT
+from storage.producers.producer_entry import SEQUENCE_COUNT
 
 PRODUCER_COUNT_MAX = 64
 """Requests that are carried out at a time; others wait their turn."""

@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from app.transactions.state import Transaction
+from storage.disk.file_names import PartitionName
 from storage.errors import StorageError
-from storage.file_names import PartitionName
-from storage.partition_log import AppendResult
+from storage.log.partition_log import AppendResult
 
 
 class Session:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.file_names import (
+from storage.disk.file_names import (
     CLEAN_SHUTDOWN_MARKER,
     HIGH_WATERMARK_CHECKPOINT,
     LOCK,
@@ -19,7 +19,7 @@ from storage.file_names import (
     is_set_aside_directory_name,
     parse_partition_directory_name,
 )
-from storage.file_system import FileSystem, LocalFileSystem
+from storage.disk.file_system import FileSystem, LocalFileSystem
 from storage.log_inspection.findings import Finding, Findings, Severity, read_sound
 from storage.log_inspection.partition_check import DirectoryState, PartitionCheck, PartitionReport
 from storage.log_inspection.stored_files import (

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from storage.file_system import FileSystem
+from storage.disk.file_system import FileSystem
 from storage.log_inspection.stored_files import StoredFileError, read_small_file
 
 FINDINGS_PER_FILE_MAX = 20

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.file_system import File
+from storage.disk.file_system import File
 from storage.log_inspection.stored_files import (
     OFFSET_ENTRY,
     TIME_ENTRY,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.file_names import (
+from storage.disk.file_names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     OFFSET_DIGITS,
@@ -17,7 +17,7 @@ from storage.file_names import (
     PartitionName,
     parse_offset_file_name,
 )
-from storage.file_system import FileSystem
+from storage.disk.file_system import FileSystem
 from storage.log_inspection.findings import Findings, read_sound
 from storage.log_inspection.segment_check import PartitionWalk, SegmentCheck, SegmentPlace
 from storage.log_inspection.stored_files import (

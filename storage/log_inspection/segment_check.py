@@ -10,14 +10,14 @@ from pathlib import Path
 
 from rollway.records import Codec, HeaderColumns, RecordFormatError, TimestampType, decode_batch, split_batches
 from rollway.records.compression import find_lz4_obstacle
-from storage.file_names import (
+from storage.disk.file_names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
 )
-from storage.file_system import File, FileSystem
+from storage.disk.file_system import File, FileSystem
 from storage.log_inspection.findings import Findings
 from storage.log_inspection.index_checks import IndexFile, OffsetIndexCheck, Report, TimeIndexCheck
 from storage.log_inspection.stored_files import (

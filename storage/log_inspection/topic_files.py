@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.file_names import PartitionName
-from storage.file_system import FileSystem
+from storage.disk.file_names import PartitionName
+from storage.disk.file_system import FileSystem
 from storage.log_inspection.findings import Findings
 from storage.log_inspection.partition_check import PartitionReport
 from storage.log_inspection.stored_files import read_small_file

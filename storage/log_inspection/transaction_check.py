@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rollway.records import RecordFormatError, decode_batch, split_batches
-from storage.file_system import File
+from storage.disk.file_system import File
 from storage.log_inspection.index_checks import Report
 from storage.log_inspection.stored_files import StoredBatch, TransactionEntry
 

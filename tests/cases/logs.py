@@ -22,16 +22,16 @@ from rollway.records import (
     records_from_columns,
     split_batches,
 )
-from storage.batch_validation import validate_batches
-from storage.clock import ManualClock
+from storage.batches.batch_validation import validate_batches
+from storage.disk.clock import ManualClock
+from storage.disk.file_system import FileSystem
 from storage.errors import StorageError
-from storage.file_system import FileSystem
-from storage.log_manager import LogManager
-from storage.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
+from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, AppendResult, PartitionLog
-from storage.recovery import PartitionRecovery
-from storage.segment import Segment
+from storage.recovery.recovery import PartitionRecovery
+from storage.segment.segment import Segment
 from storage.transactions import AbortedTransaction, TransactionMarker
 
 TOPIC = "cases"

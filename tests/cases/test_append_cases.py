@@ -11,10 +11,10 @@ import pytest
 
 from rollway.records import Codec, ControlType, RecordBatch, decode_batch, encode_control_batch, parse_header
 from rollway.records.compression import compress
-from storage.batch_validation import validate_batches
+from storage.batches.batch_validation import validate_batches
 from storage.errors import InvalidRecordError, StorageError
+from storage.log.partition_log import AppendRequest
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest
 from tests.cases.logs import (
     LONG_MAX,
     START_MS,

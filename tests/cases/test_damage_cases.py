@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rollway.records import Record, columns_from_records, encode_batch
 from storage.errors import CorruptionError, PartitionOfflineError
-from storage.log_snapshot import Isolation, OffsetRange
+from storage.log.log_snapshot import Isolation, OffsetRange
 from storage.offsets import Offset
 from tests.cases.logs import START_MS, CaseLog, batch_of
 

@@ -15,8 +15,8 @@ from storage.errors import (
     UnexpectedAppendOffsetError,
     UnknownLeaderEpochError,
 )
-from storage.leader_epochs import LeaderEpochs
-from storage.log_snapshot import Isolation
+from storage.log.leader_epochs import LeaderEpochs
+from storage.log.log_snapshot import Isolation
 from storage.offsets import LeaderEpoch, Offset
 from tests.cases.logs import CaseLog, batch_of
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from rollway.records import Codec
+from storage.log.log_snapshot import Isolation, OffsetRange
 from storage.log_inspection import verify_directory
-from storage.log_snapshot import Isolation, OffsetRange
 from storage.offsets import Offset
 from tests.cases.logs import TOPIC, CaseLog, batch_of
 

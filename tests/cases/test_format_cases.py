@@ -22,12 +22,12 @@ from rollway.records import (
     split_batches,
 )
 from rollway.records.compression import compress
-from storage.batch_validation import validate_batches
+from storage.batches.batch_validation import validate_batches
+from storage.batches.message_conversion import convert_message_set
 from storage.errors import InvalidRecordError
-from storage.log_snapshot import Isolation
-from storage.message_conversion import convert_message_set
+from storage.log.log_snapshot import Isolation
+from storage.log.partition_log import AppendRequest, AppendResult
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, AppendResult
 from tests.cases.logs import START_MS, CaseLog, batch_of, patched, raw_batch, raw_record, refused, varint
 
 NewLog = Callable[..., CaseLog]

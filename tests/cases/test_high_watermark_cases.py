@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-import storage.recovery
-from storage.batch_validation import validate_batches
+import storage.recovery.recovery
+from storage.batches.batch_validation import validate_batches
 from storage.errors import DiskFullError, NotEnoughReplicasError, PartitionFailedError, PartitionOfflineError
-from storage.log_snapshot import Isolation
+from storage.log.log_snapshot import Isolation
+from storage.log.partition_log import AppendRequest
+from storage.log.replica_set import ReplicaSet
 from storage.offsets import LogOffsetMetadata, Offset, Position
-from storage.partition_log import AppendRequest
-from storage.replica_set import ReplicaSet
 from tests.cases.logs import TOPIC, CaseLog, batch_of
 from tests.recording_file_system import RecordingFileSystem
 
@@ -154,8 +154,8 @@ def test_hw_4_restart_with_followers(
     if checkpoint is not None:
         path = log.path / "logs" / "replication-offset-checkpoint"
         path.write_text(f"0\n1\n{TOPIC} 0 {checkpoint}\n")
-    parts = functools.partial(storage.recovery.LogParts, replicas=ReplicaSet(1, (2,)))
-    monkeypatch.setattr(storage.recovery, "LogParts", parts)
+    parts = functools.partial(storage.recovery.recovery.LogParts, replicas=ReplicaSet(1, (2,)))
+    monkeypatch.setattr(storage.recovery.recovery, "LogParts", parts)
     log.start()
     assert (log.snapshot.high_watermark, log.end_offset) == (expected, 10)
     assert log.offsets() == list(range(expected))

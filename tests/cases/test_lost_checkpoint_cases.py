@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from storage.errors import PartitionOfflineError
-from storage.log_snapshot import OffsetRange
+from storage.log.log_snapshot import OffsetRange
 from storage.offsets import Offset
 from tests.cases.logs import TOPIC, CaseLog, batch_of, refused
 

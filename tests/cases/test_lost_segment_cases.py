@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from storage.errors import CorruptionError, PartitionOfflineError
+from storage.log.log_snapshot import OffsetRange
 from storage.log_inspection import Severity, verify_directory
-from storage.log_snapshot import OffsetRange
 from storage.offsets import Offset
 from tests.cases.logs import CaseLog, batch_of
 

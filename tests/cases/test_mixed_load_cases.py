@@ -12,11 +12,11 @@ from typing import Self
 import pytest
 
 from rollway.records import parse_header, split_batches
-from storage.batch_validation import validate_batches
+from storage.batches.batch_validation import validate_batches
 from storage.errors import OffsetOutOfRangeError, StorageError
-from storage.log_snapshot import LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
+from storage.log.partition_log import AppendRequest, AppendResult
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, AppendResult
 from tests.cases.logs import CaseLog, batch_of
 
 NewLog = Callable[..., CaseLog]

@@ -8,9 +8,9 @@ import pytest
 
 from rollway.records import RecordBatch, split_batches
 from rollway.records.batch import build_batch
-from storage.batch_validation import validate_batches
+from storage.batches.batch_validation import validate_batches
+from storage.log.partition_log import AppendRequest, AppendResult
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, AppendResult
 from tests.cases.logs import START_MS, CaseLog, batch_of, raw_record, refused
 
 NewLog = Callable[..., CaseLog]

@@ -14,7 +14,7 @@ import pytest
 
 from rollway.records import split_batches
 from storage.errors import CorruptionError, OffsetOutOfRangeError
-from storage.log_snapshot import FileSlice, Isolation
+from storage.log.log_snapshot import FileSlice, Isolation
 from storage.offsets import LogOffsetMetadata, Offset, Position
 from tests.cases.logs import EVERYTHING, START_MS, TOPIC, CaseLog, batch_of, raw_record, sized_batch
 from tests.kafka_directory import NOON_MS, KafkaDirectory, Segment, batch, emptied, with_crc

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from rollway.records import Record, TimestampType, columns_from_records, encode_batch, split_batches
-from storage.batch_validation import validate_batches
-from storage.clock import ManualClock
+from storage.batches.batch_validation import validate_batches
+from storage.disk.clock import ManualClock
 from storage.errors import DiskFullError
-from storage.log_manager import LogManager
-from storage.partition_log import AppendRequest, PartitionLog
+from storage.log.partition_log import AppendRequest, PartitionLog
+from storage.manager.log_manager import LogManager
 
 WRITING = os.O_RDWR | os.O_WRONLY | os.O_CREAT
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from rollway.records import Codec
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from storage.errors import CorruptionError, DirectoryLockedError, PartitionOfflineError
-from storage.log_manager import LogManager
-from storage.log_snapshot import Isolation, OffsetRange
+from storage.log.log_snapshot import Isolation, OffsetRange
+from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
 from tests.cases.logs import TOPIC, CaseLog, assert_whole, batch_of
 from tests.kafka_directory import KafkaDirectory, Segment, batch
@@ -308,7 +308,7 @@ def test_rc_12_a_second_opening_is_refused(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
         "from storage.errors import DirectoryLockedError\n"
-        "from storage.log_manager import LogManager\n"
+        "from storage.manager.log_manager import LogManager\n"
         "try:\n"
         "    manager = LogManager.open(Path(sys.argv[1]))\n"
         "except DirectoryLockedError as error:\n"

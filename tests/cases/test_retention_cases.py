@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from rollway.records import split_batches
-from storage.batch_validation import validate_batches
+from storage.batches.batch_validation import validate_batches
 from storage.errors import InvalidConfigError, OffsetOutOfRangeError, StorageError
-from storage.log_snapshot import Isolation
+from storage.log.log_snapshot import Isolation
+from storage.log.partition_log import AppendRequest
+from storage.log.retention import RetainedSegment, register_policy
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest
-from storage.retention import RetainedSegment, register_policy
 from tests.cases.logs import EVERYTHING, START_MS, TOPIC, CaseLog, assert_whole, batch_of, refused
 from tests.recording_file_system import RecordingFileSystem
 

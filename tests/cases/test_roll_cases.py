@@ -13,7 +13,7 @@ import pytest
 
 from rollway.records import split_batches
 from storage.log_inspection import verify_directory
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from storage.offsets import LogOffsetMetadata, Offset, Position
 from tests.cases.logs import START_MS, TOPIC, CaseLog, assert_whole, batch_of, sized_batch, with_crc
 from tests.kafka_directory import KafkaDirectory, Segment, batch

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from storage import leftover_files
+from storage.disk import leftover_files
 from storage.log_inspection import verify_directory
 from tests.cases.logs import START_MS, CaseLog, batch_of
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from rollway.records import Record, TimestampType, columns_from_records, encode_batch, split_batches
-from storage.batch_validation import validate_batches
-from storage.clock import ManualClock
+from storage.batches.batch_validation import validate_batches
+from storage.disk.clock import ManualClock
+from storage.disk.file_system import LocalFileSystem
 from storage.errors import (
     CorruptionError,
     DiskFailedError,
@@ -19,10 +20,9 @@ from storage.errors import (
     TooManyOpenFilesError,
     TopicExistsError,
 )
-from storage.file_system import LocalFileSystem
-from storage.log_manager import LogManager
+from storage.log.partition_log import AppendRequest, PartitionLog
+from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, PartitionLog
 
 
 class RefusingFileSystem(LocalFileSystem):

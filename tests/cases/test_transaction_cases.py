@@ -14,11 +14,11 @@ from rollway.records import (
     decode_batch,
     decode_control_record,
 )
-from storage.batch_validation import validate_batches
+from storage.batches.batch_validation import validate_batches
 from storage.errors import OffsetOutOfRangeError
-from storage.log_snapshot import Isolation
+from storage.log.log_snapshot import Isolation
+from storage.log.partition_log import AppendRequest
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest
 from storage.transactions import TransactionMarker
 from tests.cases.logs import CaseLog, batch_of, refused
 from tests.cases.transactional import MIXED_ENTRIES, Producer, committed, last_stable, mixed, stored_aborted

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from storage.disk.file_system import LocalFileSystem
 from storage.errors import CorruptionError, DiskFullError
-from storage.file_system import LocalFileSystem
-from storage.log_snapshot import Isolation
+from storage.log.log_snapshot import Isolation
+from storage.log.partition_log import AppendRequest
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest
-from storage.producer_snapshot import read_snapshot
+from storage.producers.producer_snapshot import read_snapshot
 from storage.transactions import TransactionMarker
 from tests.cases.logs import TOPIC, CaseLog, batch_of, refused
 from tests.cases.transactional import MIXED_ENTRIES, Producer, committed, last_stable, mixed, stored_aborted

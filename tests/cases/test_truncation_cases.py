@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.log_snapshot import Isolation, OffsetRange
+from storage.log.log_snapshot import Isolation, OffsetRange
 from storage.offsets import Offset
 from tests.cases.logs import START_MS, TOPIC, CaseLog, assert_whole, batch_of, refused
 from tests.kafka_directory import KafkaDirectory, Segment, batch

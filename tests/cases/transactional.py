@@ -7,7 +7,7 @@ import struct
 from rollway.records import (
     split_batches,
 )
-from storage.log_snapshot import Isolation
+from storage.log.log_snapshot import Isolation
 from storage.offsets import Offset
 from tests.cases.logs import CaseLog, batch_of
 

@@ -27,7 +27,7 @@ from rollway.client import (
 )
 from rollway.client.transport import Transport
 from rollway.records import Record, columns_from_records, decode_batch, encode_batch, split_batches
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from tests.access import Authority, make_keys
 from tests.http.fault_proxy import FaultProxy
 from tests.servers import ThreadedServer, http_client

@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 from rollway.records import RecordFormatError, split_batches
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from storage.errors import CorruptionError
-from storage.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.partition_log import PartitionLog
 from storage.offsets import Offset
-from storage.partition_log import PartitionLog
 from tests.crash.ledger import (
     DATA_DIR,
     EVERYTHING,

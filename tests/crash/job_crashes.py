@@ -19,8 +19,8 @@ from app.enlisting import submit_append
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState
 from app.transactions.state import ProducerIdentity
-from storage.clock import ManualClock
-from storage.partition_log import AppendResult, PartitionLog
+from storage.disk.clock import ManualClock
+from storage.log.partition_log import AppendResult, PartitionLog
 from tests.crash.ledger import require
 from tests.crash.service_crashes import ServiceCrashes
 from tests.crash.simulated_disk import Operation, SimulatedDisk

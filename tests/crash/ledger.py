@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rollway.records.compiled import load
-from storage.batch_validation import find_plain_batch, validate_batches
-from storage.clock import Clock
+from storage.batches.batch_validation import find_plain_batch, validate_batches
+from storage.disk.clock import Clock
+from storage.disk.file_system import FileSystem
 from storage.errors import DiskFullError, PartitionOfflineError, StorageError
-from storage.file_system import FileSystem
-from storage.log_manager import LogManager
-from storage.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
+from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, AppendResult, PartitionLog
 from tests.model.plain_log import ClientBatch, PlainLog, client_batch
 from tests.model.plain_transactions import (
     aborted_entries,
@@ -25,7 +25,7 @@ from tests.model.plain_transactions import (
     last_stable_offset,
 )
 
-plain_append: Any = load("storage._plain_append")
+plain_append: Any = load("storage.log._plain_append")
 
 BALLAST_BYTES = 512
 DATA_DIR = Path("/data")

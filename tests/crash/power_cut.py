@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 from storage.errors import StorageError
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.crash.ledger import DirectoryCheck, Ledger, ViolationError, check_goes_on, open_directory, require
 from tests.crash.seen_disks import SeenDisks
 from tests.crash.simulated_disk import CrashImage, Operation, SimulatedCrash, SimulatedDisk

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from app.broker import Broker
 from app.http.problems import Problem
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from storage.errors import StorageError
 from tests.crash.inline_pools import InlinePools
 from tests.crash.ledger import ViolationError

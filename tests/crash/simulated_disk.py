@@ -1,6 +1,6 @@
 """A disk in memory that can crash before any operation, lose what was not synced, and fail on demand.
 
-It stands in for ``storage.file_system``. Every operation that changes something is counted and logged. At any
+It stands in for ``storage.disk.file_system``. Every operation that changes something is counted and logged. At any
 moment ``images`` builds disks as a power cut would leave them:
 
 * what was synced is exact;
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from storage.clock import Clock, ManualClock
+from storage.disk.clock import Clock, ManualClock
 from tests.crash.simulated_nodes import Choice, DirectoryNode, FileNode, NameChange, Node
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.file_names import LOCK
+from storage.disk.file_names import LOCK
 from tests.crash.damaged_directory import DamageCheck, StoppedDirectory
 from tests.crash.ledger import ViolationError
 

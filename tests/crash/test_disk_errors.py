@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from storage.errors import DiskFullError, PartitionFailedError, PartitionOfflineError
 from tests.crash.disk_errors import fail_every_operation
 from tests.crash.ledger import (

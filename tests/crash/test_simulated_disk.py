@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.clock import ManualClock
-from storage.file_system import FileSystem, LocalFileSystem, write_file_atomically
+from storage.disk.clock import ManualClock
+from storage.disk.file_system import FileSystem, LocalFileSystem, write_file_atomically
 from tests.crash.simulated_disk import (
     Fault,
     SimulatedCrash,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from storage.offsets import Offset
 from tests.cases.logs import batch_of
 from tests.crash.ledger import DATA_DIR, EVERYTHING, content_of, open_directory

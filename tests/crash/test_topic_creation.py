@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.clock import ManualClock
-from storage.log_manager import LogManager
+from storage.disk.clock import ManualClock
+from storage.manager.log_manager import LogManager
 from tests.crash.ledger import EVERYTHING, append_group, content_of, flush, open_directory, publish
 from tests.crash.ledger import PartitionLedger as Expected
 from tests.crash.simulated_disk import SimulatedCrash, SimulatedDisk

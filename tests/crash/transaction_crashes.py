@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from app.broker import Broker
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from tests.crash.ledger import require
 from tests.crash.service_crashes import ServiceCrashes
 from tests.crash.simulated_disk import SimulatedDisk

@@ -13,10 +13,10 @@ from app.broker import Broker, ProduceOptions
 from app.metrics import Metrics
 from app.settings import Settings
 from app.transactions.state import ProducerIdentity
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from storage.errors import ProducerFencedError
-from storage.log_manager import LogManager
-from storage.partition_log import PartitionLog
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
 from tests.crash.inline_pools import InlinePools
 from tests.crash.ledger import BALLAST_BYTES, DATA_DIR
 from tests.crash.simulated_disk import Operation, SimulatedDisk

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from storage.errors import StorageError
-from storage.log_manager import LogManager
-from storage.partition_log import PartitionLog
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
 from tests.crash.ledger import (
     DATA_DIR,
     DirectoryCheck,

@@ -10,10 +10,10 @@ import sys
 import time
 from collections.abc import Callable
 
-import storage.producer_state
+import storage.producers.producer_state
 from app.cli import main
 from app.scheduler import Scheduler
-from storage.clock import Ages, ProtectedClock, SystemClock
+from storage.disk.clock import Ages, ProtectedClock, SystemClock
 
 DEFECTS: dict[str, Callable[[], None]] = {}
 
@@ -57,12 +57,12 @@ def what_expires_is_aged_by_the_wall_clock() -> None:
 
 @defect
 def producers_are_aged_by_the_wall_clock() -> None:
-    make = storage.producer_state.ProducerState.__init__
+    make = storage.producers.producer_state.ProducerState.__init__
 
     def by_wall_clock(self: object, *arguments: object, **options: object) -> None:
         make(self, *arguments, **{**options, "elapsed_ms": SystemClock().now_ms})  # type: ignore[arg-type]
 
-    storage.producer_state.ProducerState.__init__ = by_wall_clock  # type: ignore[assignment,method-assign]
+    storage.producers.producer_state.ProducerState.__init__ = by_wall_clock  # type: ignore[assignment,method-assign]
 
 
 @defect

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from app.access.access_files import AccessFiles
-from storage.file_system import LocalFileSystem
-from storage.producer_ids import LOST_COUNT, ProducerIds
+from storage.disk.file_system import LocalFileSystem
+from storage.producers.producer_ids import LOST_COUNT, ProducerIds
 from tests.load_jobs import Driver
 from tests.servers import ServerProcess, ThreadedServer
 

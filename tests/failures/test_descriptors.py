@@ -14,7 +14,7 @@ import pytest
 from app.partition_room import PARTITION_DESCRIPTORS, PartitionRoom, connections_within
 from app.settings import Settings
 from storage.errors import TooManyOpenFilesError
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.servers import ServerProcess, ThreadedServer, http_client
 
 CONNECTIONS = 20

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from rollway.records import Record, columns_from_records, encode_batch
-from storage.file_system import LocalFile
-from storage.file_watch import FileWatch
-from storage.log_manager import LogManager
+from storage.disk.file_system import LocalFile
+from storage.manager.log_manager import LogManager
+from storage.segment.file_watch import FileWatch
 from tests.servers import ServerProcess, ThreadedServer
 from tests.small_disk import SmallDisk
 from tests.writers import append_request
@@ -130,7 +130,7 @@ def test_a_cut_is_seen_by_the_next_append(
 def test_the_check_finds_appends_behind_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: an append that does not look at the length goes where it thinks the end is."""
     never_looks(monkeypatch)
-    monkeypatch.setattr("storage.segment_file.SegmentFile.check_size", lambda *_: None)
+    monkeypatch.setattr("storage.segment.segment_file.SegmentFile.check_size", lambda *_: None)
     with ThreadedServer(tmp_path / "data") as server, httpx.Client(base_url=server.url, timeout=30) as client:
         assert client.put("/v1/topics/t", json={"partitions": 1}).status_code == 201
         assert send(client, "documents") == {200}
@@ -181,7 +181,7 @@ def test_a_flush_beside_appends_takes_none_of_them_for_a_cut(tmp_path: Path, mon
 def test_the_check_finds_appends_that_nobody_looks_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: without the look every append to a removed file is acknowledged, until an fsync looks."""
     monkeypatch.setattr(FileWatch, "check", lambda *_: None)
-    monkeypatch.setattr("storage.segment_file.SegmentFile.check", lambda *_: None)
+    monkeypatch.setattr("storage.segment.segment_file.SegmentFile.check", lambda *_: None)
     with ThreadedServer(tmp_path / "data") as server, httpx.Client(base_url=server.url, timeout=30) as client:
         assert client.put("/v1/topics/t", json={"partitions": 1}).status_code == 201
         assert client.post(RECORDS, json=LARGE).status_code == 200

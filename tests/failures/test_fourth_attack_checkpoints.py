@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from storage.ballast import Ballast
-from storage.clock import ManualClock
-from storage.directory_checkpoints import DirectoryCheckpoints
+from storage.disk.ballast import Ballast
+from storage.disk.clock import ManualClock
+from storage.disk.directory_checkpoints import DirectoryCheckpoints
+from storage.disk.file_names import PartitionName
+from storage.disk.file_system import LocalFileSystem, NotDurableError
 from storage.errors import StorageError
-from storage.file_names import PartitionName
-from storage.file_system import LocalFileSystem, NotDurableError
-from storage.log_manager import LogManager
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
-from storage.partition_log import PartitionLog
 from tests.writers import append_request
 
 NAME = PartitionName("events", 0)

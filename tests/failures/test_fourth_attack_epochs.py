@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
+from storage.disk.file_system import LocalFileSystem
 from storage.errors import DiskFullError, PartitionFailedError, PartitionOfflineError, TooManyOpenFilesError
-from storage.file_system import LocalFileSystem
-from storage.log_manager import LogManager
-from storage.partition_log import PartitionLog
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
 from tests.writers import append_request
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
+from storage.disk.file_system import File, LocalFileSystem
 from storage.errors import DiskFullError, TooManyOpenFilesError
-from storage.file_system import File, LocalFileSystem
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.writers import append_request
 
 LOG, INDEX, TIME_INDEX = (f"{1:020d}.{suffix}" for suffix in ("log", "index", "timeindex"))

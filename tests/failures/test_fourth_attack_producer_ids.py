@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 
 from rollway.records import Record, columns_from_records, encode_batch
-from storage.log_manager import PRODUCER_IDS
+from storage.manager.log_manager import PRODUCER_IDS
 from tests.servers import ThreadedServer
 
 RECORDS = "/v1/topics/t/partitions/0/records"

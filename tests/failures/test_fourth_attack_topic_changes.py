@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
+from storage.disk.file_system import LocalFile, LocalFileSystem
 from storage.errors import ChangeOutcomeUnknownError, DiskFailedError, InvalidTopicError, TopicExistsError
-from storage.file_system import LocalFile, LocalFileSystem
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.writers import append_request
 
 REFUSED = (DiskFailedError, ChangeOutcomeUnknownError)

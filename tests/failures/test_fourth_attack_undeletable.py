@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.clock import ManualClock
-from storage.file_system import LocalFileSystem
-from storage.log_manager import LogManager
+from storage.disk.clock import ManualClock
+from storage.disk.file_system import LocalFileSystem
+from storage.manager.log_manager import LogManager
 from tests.writers import append_request
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from storage import ballast
-from storage.ballast import Ballast
-from storage.clock import ManualClock
-from storage.log_manager import LogManager
+from storage.disk import ballast
+from storage.disk.ballast import Ballast
+from storage.disk.clock import ManualClock
+from storage.manager.log_manager import LogManager
 from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
 from tests.crash.workload import new_disk
 from tests.servers import ServerProcess, ThreadedServer

@@ -17,9 +17,9 @@ import pytest
 
 from app.access.registry import AccessRegistry
 from app.quotas.store import QuotaStore
-from storage.clock import SystemClock
-from storage.file_system import LocalFileSystem
-from storage.topic_registry import TopicRegistry
+from storage.disk.clock import SystemClock
+from storage.disk.file_system import LocalFileSystem
+from storage.manager.topic_registry import TopicRegistry
 from tests.servers import ThreadedServer
 
 Refuses = Callable[[str, Path], bool]

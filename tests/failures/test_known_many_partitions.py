@@ -17,7 +17,7 @@ from app.http.turns import Turns
 from app.piecewise import BEGUN_COUNT, PIECE_COUNT
 from app.transactions.markers import MarkerWriter
 from schemas.topics import PartitionDescription
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.failures.turn_counts import TurnCounts
 from tests.servers import ThreadedServer
 

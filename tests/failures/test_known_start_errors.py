@@ -13,8 +13,8 @@ import pytest
 
 from app.server import cannot_open
 from app.settings import Settings
-from storage.clock import ManualClock
-from storage.log_manager import LogManager
+from storage.disk.clock import ManualClock
+from storage.manager.log_manager import LogManager
 from tests.writers import append_request
 
 WRITING = os.O_RDWR | os.O_WRONLY | os.O_CREAT

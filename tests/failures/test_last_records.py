@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from app.last_records import start_of_last
-from storage.log_manager import LogManager
-from storage.log_snapshot import Isolation
+from storage.log.log_snapshot import Isolation
+from storage.manager.log_manager import LogManager
 from tests.servers import ThreadedServer
 
 RAW = "application/vnd.kafka.record-batch.v2"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.writers import append_request
 
 START = "00000000000000000000"

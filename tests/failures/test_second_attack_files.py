@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from demo.service import rollway_command
+from storage.disk.file_system import LocalFileSystem
 from storage.errors import UnavailableError
-from storage.file_system import LocalFileSystem
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.failures.test_files_from_outside import FIRST, LARGE, RECORDS, await_that
 from tests.servers import ServerProcess
 

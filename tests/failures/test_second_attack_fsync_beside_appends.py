@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
+from storage.disk.file_system import LocalFile, LocalFileSystem
 from storage.errors import PartitionFailedError
-from storage.file_system import LocalFile, LocalFileSystem
-from storage.log_manager import LogManager
-from storage.partition_log import PartitionLog
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
 from tests.writers import append_request
 
 

@@ -15,7 +15,7 @@ from app.access.acls import Acl, Permission
 from app.access.credentials import Grant
 from app.access.operations import Operation, Pattern, PatternKind, ResourceKind
 from app.access.registry import AccessChangeError, AccessRegistry
-from storage.file_system import LocalFileSystem
+from storage.disk.file_system import LocalFileSystem
 from tests.http import foreign_ids
 from tests.http.foreign_ids import SOON_MS, Stand, make_keys
 

@@ -20,7 +20,7 @@ from app.start_positions.state import PinnedGroup, PinnedTopic
 from app.transactions import coordinator as coordinators
 from app.transactions.state import ProducerIdentity, Transaction, TransactionState, TransactionTable
 from rollway.records import Record, columns_from_records, encode_batch, parse_header
-from storage.clock import SETTLING_MS, Ages
+from storage.disk.clock import SETTLING_MS, Ages
 from tests.brokers import Stand, on_stand
 from tests.servers import ThreadedServer, http_client
 from tests.transactions import TestProducer, transactional_batch

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from storage.errors import TooManyOpenFilesError
-from storage.log_manager import LogManager
-from storage.partition_log import PartitionLog
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
 from tests.writers import append_request
 
 OPENS_MAX = 10

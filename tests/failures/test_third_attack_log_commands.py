@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from app.cli import run
-from storage.batch_validation import validate_batches
+from storage.batches.batch_validation import validate_batches
+from storage.log.partition_log import AppendRequest
 from storage.log_inspection import Severity, read_index_checkpoint, verify_directory
-from storage.log_manager import LogManager
-from storage.partition_log import AppendRequest
+from storage.manager.log_manager import LogManager
 from tests.cases.logs import START_MS, batch_of, patched
 
 SECONDS_MAX = 20

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rollway.records import split_batches
-from storage.log_manager import LogManager
-from storage.log_snapshot import Isolation
-from storage.partition_log import PartitionLog
+from storage.log.log_snapshot import Isolation
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
 from tests.writers import append_request
 
 SEGMENT_COUNT = 4

@@ -17,7 +17,7 @@ from app.pools import Pools
 from app.scheduler import Scheduler
 from app.settings import Settings
 from storage.log_inspection import verify_directory
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.servers import ThreadedServer
 from tests.writers import valid_batches
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.clock import ManualClock
-from storage.file_system import LocalFile, LocalFileSystem
-from storage.log_manager import LogManager
-from storage.segment_scan import ZEROS_BYTES_MAX, written_bytes
+from storage.disk.clock import ManualClock
+from storage.disk.file_system import LocalFile, LocalFileSystem
+from storage.manager.log_manager import LogManager
+from storage.recovery.segment_scan import ZEROS_BYTES_MAX, written_bytes
 from tests.writers import append_request
 
 MIB = 1024 * 1024

@@ -13,16 +13,16 @@ from typing import Any
 import app.fetch_range
 import app.fetching
 import app.partition_fetch
-import storage.producer_state
+import storage.producers.producer_state
 from app.cli import main
-from storage.append_request import AppendRequest, AppendResult
+from storage.batches.append_request import AppendRequest, AppendResult
 from storage.errors import StorageError
-from storage.log_snapshot import FetchData, LogSnapshot
+from storage.log.log_snapshot import FetchData, LogSnapshot
+from storage.log.partition_log import PartitionLog
 from storage.offsets import Offset, Position
-from storage.partition_log import PartitionLog
-from storage.recovery import PartitionOpener
-from storage.segment import Segment
-from storage.segment_scan import SegmentScan, SegmentScanner
+from storage.recovery.recovery import PartitionOpener
+from storage.recovery.segment_scan import SegmentScan, SegmentScanner
+from storage.segment.segment import Segment
 from storage.transactions import TransactionMarker, UnstableTransactions
 from tests.earlier_transactions import end_as_before
 from tests.histories.clients import TOPIC
@@ -70,7 +70,7 @@ def recovery_cuts_one_batch_too_many() -> None:
 
 @defect("duplicate", "torn batch", "inconsistent offsets")
 def sequences_are_not_checked() -> None:
-    storage.producer_state.check_batch = lambda *_: None
+    storage.producers.producer_state.check_batch = lambda *_: None
 
 
 @defect("aborted read")

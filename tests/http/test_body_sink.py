@@ -15,7 +15,7 @@ from app.hot import tier
 from app.http.body_sink import SINK_BYTES_MIN, BodyBuffers
 from app.http.turns import Turns
 from rollway.records import Record, columns_from_records, encode_batch, split_batches
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from tests.edge_server import Answer, Connection, KeptTurns
 from tests.http.test_long_poll import until as eventually_true
 from tests.servers import ThreadedServer, http_client

@@ -21,8 +21,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.http import file_transfer, transfer_turns
 from app.http.zero_copy import EXTENSION, PIECE_BYTES, SliceResponse
-from storage.file_system import LocalFileSystem
-from storage.log_snapshot import FileSlice
+from storage.disk.file_system import LocalFileSystem
+from storage.log.log_snapshot import FileSlice
 from storage.offsets import Position
 from tests.edge_server import Connection, RunningServer, serving
 

@@ -16,8 +16,8 @@ import pytest
 
 from app.http import file_transfer, transfer_turns
 from app.http.wire import Wire
-from storage import batch_search
-from storage.file_system import LocalFile
+from storage.disk.file_system import LocalFile
+from storage.segment import batch_search
 from tests.cases.logs import sized_batch
 from tests.edge_server import Answer, Connection
 from tests.servers import ThreadedServer, http_client

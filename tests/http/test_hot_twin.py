@@ -17,7 +17,7 @@ import pytest
 from app.http.hot import plain_heads
 from app.record_batches import plain_records
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from tests.edge_server import Answer, Connection
 from tests.servers import ThreadedServer, http_client
 from tests.writers import record_batch

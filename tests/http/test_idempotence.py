@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from rollway.records import Codec, Record, columns_from_records, encode_batch, parse_header, split_batches
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from tests.servers import ServerProcess, ThreadedServer, http_client
 
 RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}

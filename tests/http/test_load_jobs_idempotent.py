@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from tests.load_jobs import RAW, Driver, Writer
 from tests.servers import ThreadedServer, http_client
 

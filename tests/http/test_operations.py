@@ -18,10 +18,10 @@ from app.openapi import PATH
 from app.routes import operations
 from app.settings import Settings
 from schemas.health import OpeningProgress
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from storage.errors import DirectoryLockedError
-from storage.log_manager import LogManager
-from storage.recovery_progress import RecoveryMeter
+from storage.manager.log_manager import LogManager
+from storage.recovery.recovery_progress import RecoveryMeter
 from tests.servers import ServerProcess, ThreadedServer, http_client
 
 

@@ -19,8 +19,8 @@ from app.flush_pace import FlushPace
 from app.hot import fetch, produce
 from app.http import connections
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage import batch_search
-from storage.segment import Segment
+from storage.segment import batch_search
+from storage.segment.segment import Segment
 from tests.edge_server import Answer, Connection
 from tests.servers import ThreadedServer, http_client
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from app.http.problems import Problem
 from app.produce_body import parse_produce_request
 from schemas.produce import PartsToProduce
-from storage.file_system import LocalFile
+from storage.disk.file_system import LocalFile
 from tests.servers import ThreadedServer
 from tests.writers import record_batch
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from storage.clock import ManualClock
-from storage.log_manager import OWN_DIRECTORY
+from storage.disk.clock import ManualClock
+from storage.manager.log_manager import OWN_DIRECTORY
 from tests.servers import ServerProcess, ThreadedServer, http_client
 
 QUOTAS = "/v1/quotas"

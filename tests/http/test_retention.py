@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from tests.servers import ThreadedServer, http_client
 
 

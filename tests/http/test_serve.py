@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from storage.file_names import CLEAN_SHUTDOWN_MARKER
-from storage.log_manager import LOGS_DIRECTORY
+from storage.disk.file_names import CLEAN_SHUTDOWN_MARKER
+from storage.manager.log_manager import LOGS_DIRECTORY
 from tests.edge_server import Connection
 from tests.servers import ServerProcess
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from schemas.health import OpeningProgress
-from storage.clock import ManualClock
-from storage.recovery_progress import RecoveryMeter
+from storage.disk.clock import ManualClock
+from storage.recovery.recovery_progress import RecoveryMeter
 from tests.servers import ServerProcess, ThreadedServer
 from tests.writers import record_batch
 

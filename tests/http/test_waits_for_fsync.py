@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from storage.partition_log import PartitionLog
+from storage.log.partition_log import PartitionLog
 from tests.edge_server import Connection
 from tests.http.test_plain_requests import (
     batch,

@@ -19,7 +19,7 @@ from aiokafka.structs import TopicPartition
 from kafka.consumer.fetcher import Fetcher, IsolationLevel
 
 from rollway.records import committed_batches, decode_batch, decode_multi_frame, split_batches
-from storage.partition_log import PartitionLog
+from storage.log.partition_log import PartitionLog
 from tests.http.test_long_poll import until, waiting_count
 from tests.http.test_multi_fetch import FRAMES, Waiting, asked
 from tests.servers import ThreadedServer, http_client

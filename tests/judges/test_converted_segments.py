@@ -16,8 +16,8 @@ import kafka.record.memory_records as kafka_memory
 import pytest
 
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage.message_conversion import convert_message_set
-from storage.partition_log import AppendRequest
+from storage.batches.message_conversion import convert_message_set
+from storage.log.partition_log import AppendRequest
 from tests.cases.logs import START_MS, CaseLog
 
 READERS = {"aiokafka": aiokafka_memory.MemoryRecords, "kafka-python": kafka_memory.MemoryRecords}

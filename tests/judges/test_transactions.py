@@ -11,7 +11,7 @@ from aiokafka.record.memory_records import MemoryRecords as AioRecords
 from aiokafka.structs import TopicPartition
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
-from storage.log_snapshot import Isolation
+from storage.log.log_snapshot import Isolation
 from storage.offsets import Offset
 from tests.cases.logs import CaseLog
 from tests.cases.transactional import Producer, mixed

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from rollway.records import split_batches
-from storage.batch_validation import validate_batches
-from storage.clock import ManualClock
+from storage.batches.batch_validation import validate_batches
+from storage.disk.clock import ManualClock
 from storage.errors import OffsetOutOfRangeError
-from storage.log_manager import LogManager
-from storage.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.partition_log import AppendRequest, PartitionLog
+from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, PartitionLog
 from storage.transactions import TransactionMarker
 from tests.model.plain_log import ClientBatch, PlainLog, client_batch
 from tests.model.plain_transactions import kept_by_a_consumer, marker_batch

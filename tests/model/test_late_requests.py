@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from app.broker import Broker
 from app.transactions.state import PRODUCER_EPOCH_MAX, ProducerIdentity, Transaction
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from storage.errors import (
     InvalidPidMappingError,
     InvalidTxnStateError,
@@ -27,7 +27,7 @@ from storage.errors import (
     ProducerFencedError,
     StorageError,
 )
-from storage.partition_log import AppendResult
+from storage.log.partition_log import AppendResult
 from tests.crash.transaction_workload import CONFIG, TIMEOUT_MS, open_broker
 from tests.crash.workload import new_disk
 from tests.earlier_transactions import end_as_before

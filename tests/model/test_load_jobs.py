@@ -14,9 +14,9 @@ from app.http.problems import Problem
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode
 from app.transactions.state import ProducerIdentity
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from storage.errors import InvalidPidMappingError, ProducerFencedError
-from storage.partition_log import AppendResult
+from storage.log.partition_log import AppendResult
 from tests.crash.job_crashes import jobs_settled
 from tests.crash.transaction_workload import CONFIG, open_broker
 from tests.crash.workload import new_disk

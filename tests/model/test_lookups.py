@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from rollway.records import parse_header
-from storage.batch_validation import validate_batches
-from storage.clock import ManualClock
-from storage.log_manager import LogManager
+from storage.batches.batch_validation import validate_batches
+from storage.disk.clock import ManualClock
+from storage.log.partition_log import AppendRequest, PartitionLog
+from storage.manager.log_manager import LogManager
 from storage.offsets import Offset, TimestampOffset
-from storage.partition_log import AppendRequest, PartitionLog
-from storage.segment import Segment
+from storage.segment.segment import Segment
 from tests.model.plain_log import PlainLog, client_batch
 
 SEGMENT_COUNT = 200

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollway.records import split_batches
-from storage.batch_validation import validate_batches
-from storage.clock import ManualClock
-from storage.log_manager import LogManager
-from storage.log_snapshot import Isolation, LogSnapshot
+from storage.batches.batch_validation import validate_batches
+from storage.disk.clock import ManualClock
+from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.partition_log import AppendRequest, PartitionLog
+from storage.log.splits import SplittableRange, TooManySplitsError, split_counts
+from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, PartitionLog
-from storage.splits import SplittableRange, TooManySplitsError, split_counts
 from storage.transactions import TransactionMarker
 from tests.crash.simulated_disk import SimulatedDisk
 from tests.model.plain_log import client_batch

@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import pytest
 
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
+from storage.disk.truncation_gaps import TruncationGap
 from storage.errors import StorageError
-from storage.log_manager import LogManager
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
-from storage.partition_log import PartitionLog
-from storage.truncation_gaps import TruncationGap
 from tests.crash.ledger import (
     DATA_DIR,
     EVERYTHING,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from app.access.access_files import AccessFiles
 from app.access.acls import Acl, Acls, Permission
 from app.access.operations import OFFERED, Operation, Pattern, PatternKind, Resource, ResourceKind
-from storage.file_system import LocalFileSystem
+from storage.disk.file_system import LocalFileSystem
 
 ME = "User:me"
 NAMES = st.text("ab*", min_size=1, max_size=3)

@@ -14,7 +14,7 @@ from app.enlisting import PartitionAppend
 from app.transactions.pool import ProducerPool, UntilEnded, Wait
 from app.transactions.state import ProducerIdentity, Transaction, TransactionState
 from storage.errors import DiskFullError
-from storage.partition_log import AppendResult, PartitionLog
+from storage.log.partition_log import AppendResult, PartitionLog
 from tests.brokers import Stand, on_stand
 from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
 from tests.transactions import visible

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.cli import run
-from storage.file_system import LocalFileSystem
+from storage.disk.file_system import LocalFileSystem
 from tests.kafka_directory import NOON_MS, KafkaDirectory, Segment, batch, snapshot
 
 FIRST = "00000000000000000000"

@@ -11,7 +11,7 @@ from app.load_jobs.registry import RETRY_MS, BegunJob, Winner
 from app.load_jobs.state import AbortReason, JobMode, JobState
 from app.settings import Settings
 from app.transactions.state import ProducerIdentity
-from storage.partition_log import AppendResult, PartitionLog
+from storage.log.partition_log import AppendResult, PartitionLog
 from tests.brokers import Stand, on_stand
 from tests.crash.job_crashes import jobs_settled
 from tests.transactions import committed_values, valid_transactional

@@ -14,8 +14,8 @@ from app.load_jobs import store
 from app.load_jobs.records import TOPIC, all_changes, application_change, job_change, read_table, task_change
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import Forgotten, JobMode, JobState, JobTable, LoadJob
-from storage.clock import SETTLING_MS, ManualClock
-from storage.partition_log import PartitionLog
+from storage.disk.clock import SETTLING_MS, ManualClock
+from storage.log.partition_log import PartitionLog
 from tests.crash.job_crashes import jobs_settled
 from tests.crash.transaction_workload import open_broker
 from tests.crash.workload import new_disk

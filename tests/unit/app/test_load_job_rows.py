@@ -11,7 +11,7 @@ from app.load_jobs.progress import SEQUENCE_COUNT, Attempt, is_row_count, rows_o
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState
 from app.transactions.state import ProducerIdentity
-from storage.partition_log import AppendResult, PartitionLog
+from storage.log.partition_log import AppendResult, PartitionLog
 from tests.brokers import Stand, on_stand
 from tests.transactions import valid_transactional
 

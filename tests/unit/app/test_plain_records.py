@@ -14,7 +14,7 @@ from app import record_batches as module
 from app.http.problems import Problem
 from app.record_batches import plain_batches, validated_batches
 from app.translate import parse_record_lines, parse_record_list
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
 from storage.config import TopicConfig
 from storage.errors import RefusedError
 

@@ -10,7 +10,7 @@ from app.http.problems import Problem
 from app.quotas.limits import DEFAULT, Limit, QuotaEntity, QuotaKind, QuotaTable
 from app.quotas.sampled_rate import SAMPLE_COUNT, WINDOW_MS, SampledRate
 from app.quotas.throttling import Client, Quotas
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 
 ALICE = Client("alice", "loader")
 

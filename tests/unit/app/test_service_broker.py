@@ -19,8 +19,8 @@ from app.http.problems import Problem
 from app.translate import ParsedRecords, parse_record_list
 from storage.config import TopicConfig
 from storage.errors import ShuttingDownError, StorageError, UnknownTopicOrPartitionError
-from storage.log_snapshot import LogSnapshot
-from storage.partition_log import PartitionLog
+from storage.log.log_snapshot import LogSnapshot
+from storage.log.partition_log import PartitionLog
 from tests.brokers import Stand, on_stand
 from tests.writers import Gate, eventually, valid_batches
 

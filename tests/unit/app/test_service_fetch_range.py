@@ -21,12 +21,12 @@ from app.fetch_range import (
     start_of,
 )
 from rollway.records import Codec, Record, columns_from_records, encode_batch, split_batches
-from storage.batch_validation import validate_batches
-from storage.clock import ManualClock
-from storage.log_manager import LogManager
-from storage.log_snapshot import LogSnapshot
+from storage.batches.batch_validation import validate_batches
+from storage.disk.clock import ManualClock
+from storage.log.log_snapshot import LogSnapshot
+from storage.log.partition_log import AppendRequest, PartitionLog
+from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest, PartitionLog
 from tests.crash.simulated_disk import SimulatedDisk
 from tests.writers import DATA
 

@@ -8,7 +8,7 @@ from app.fetch_sessions import FetchSessions, next_epoch
 from app.http.problems import Problem
 from app.multi_fetch_body import FetchPartition, ForgottenPartition, MultiFetchRequest
 from schemas.multi_fetch import INT_MAX
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 
 
 def asked(count: int, topic: str = "t") -> tuple[FetchPartition, ...]:

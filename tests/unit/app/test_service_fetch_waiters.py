@@ -10,7 +10,7 @@ import pytest
 
 from app.fetch_waiters import FetchWaiter, FetchWaiters, Wake, is_served, known_place
 from app.http.problems import Problem
-from storage.log_snapshot import Isolation
+from storage.log.log_snapshot import Isolation
 from storage.offsets import Offset
 from tests.crash.simulated_disk import SimulatedFile
 from tests.writers import WriterStand, append_request, eventually, writer_stand

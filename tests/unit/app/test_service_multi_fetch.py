@@ -12,11 +12,11 @@ from app.access.access import EVERYTHING
 from app.multi_fetch import PARTITIONS_PER_TURN, DelayedFetch, Watched, _resolve
 from app.multi_fetch_body import FetchPartition
 from app.purgatory import Purgatory
-from storage.batch_validation import validate_batches
-from storage.file_names import PartitionName
-from storage.log_manager import LogManager
-from storage.log_snapshot import Isolation
-from storage.partition_log import AppendRequest, PartitionLog
+from storage.batches.batch_validation import validate_batches
+from storage.disk.file_names import PartitionName
+from storage.log.log_snapshot import Isolation
+from storage.log.partition_log import AppendRequest, PartitionLog
+from storage.manager.log_manager import LogManager
 from tests.cases.logs import START_MS, CaseLog, sized_batch
 from tests.servers import ThreadedServer
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from app.offset_lookup import find_offset
-from storage.batch_validation import validate_batches
+from storage.batches.batch_validation import validate_batches
 from storage.errors import FencedLeaderEpochError, OffsetNotAvailableError
-from storage.partition_log import AppendRequest
-from storage.replica_set import ReplicaSet
+from storage.log.partition_log import AppendRequest
+from storage.log.replica_set import ReplicaSet
 from storage.transactions import TransactionMarker
 from tests.brokers import Stand, on_stand
 from tests.cases.logs import batch_of

@@ -21,8 +21,8 @@ from storage.errors import (
     ShuttingDownError,
     UnknownTopicOrPartitionError,
 )
+from storage.log.partition_log import AppendRequest
 from storage.offsets import Offset
-from storage.partition_log import AppendRequest
 from tests.crash.simulated_disk import SPACE_KINDS, Fault, Operation
 from tests.writers import Gate, WriterStand, append_request, eventually, on_stand, valid_batches
 

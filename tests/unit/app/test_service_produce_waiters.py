@@ -16,9 +16,9 @@ from storage.errors import (
     PartitionFailedError,
     UnknownTopicOrPartitionError,
 )
+from storage.log.partition_log import AppendResult, PartitionLog
+from storage.log.replica_set import ReplicaSet
 from storage.offsets import Offset
-from storage.partition_log import AppendResult, PartitionLog
-from storage.replica_set import ReplicaSet
 from tests.brokers import Stand, on_stand
 from tests.writers import eventually, valid_batches
 

@@ -14,7 +14,7 @@ from app.http.problems import Problem
 from app.record_batches import needs_codec, validated_batches
 from app.translate import ParsedRecords
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage.batch_validation import ValidBatch
+from storage.batches.batch_validation import ValidBatch
 from storage.config import TopicConfig
 from storage.errors import RefusedError
 

@@ -14,8 +14,8 @@ from app.start_positions.registry import GROUP_POSITION_COUNT_MAX, StartPosition
 from app.start_positions.state import PinnedGroup, PinnedTopic, PositionTable, pin
 from app.transactions.keyed_log import CONFIG
 from schemas.start_positions import StartPositions as StartPositionsInBody
+from storage.disk.topic_metadata import new_topic_id
 from storage.errors import CorruptionError
-from storage.topic_metadata import new_topic_id
 from tests.brokers import Stand, on_stand
 
 _BATCH_OVERHEAD_BYTES = 1_000

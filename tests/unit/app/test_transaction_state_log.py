@@ -15,7 +15,7 @@ from storage.errors import (
     InvalidTopicError,
     PartitionOfflineError,
 )
-from storage.partition_log import AppendRequest, TransactionMarker
+from storage.log.partition_log import AppendRequest, TransactionMarker
 from tests.brokers import Stand, on_stand
 from tests.transactions import producer_on
 from tests.writers import append_request

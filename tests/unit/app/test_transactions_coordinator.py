@@ -27,7 +27,7 @@ from storage.errors import (
     ProducerFencedError,
     UnknownTopicOrPartitionError,
 )
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.brokers import Stand, on_stand
 from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
 from tests.transactions import TestProducer, all_values, producer_on, settled, valid_transactional, visible

@@ -7,8 +7,8 @@ import pytest
 from app.broker import ProduceOptions
 from app.enlisting import submit_append
 from storage.errors import OutOfOrderSequenceError
-from storage.partition_log import AppendResult
-from storage.producer_entry import ProducerEntry
+from storage.log.partition_log import AppendResult
+from storage.producers.producer_entry import ProducerEntry
 from tests.brokers import Stand, on_stand
 from tests.earlier_transactions import end_as_before
 from tests.transactions import TestProducer, valid_transactional

@@ -22,14 +22,14 @@ from app.transactions.state import (
     TransactionState,
     TransactionTable,
 )
-from storage.clock import SETTLING_MS, ManualClock, ProtectedClock
+from storage.disk.clock import SETTLING_MS, ManualClock, ProtectedClock
+from storage.disk.file_names import PartitionName
 from storage.errors import (
     ConcurrentTransactionsError,
     InvalidPidMappingError,
     InvalidTxnStateError,
     ProducerFencedError,
 )
-from storage.file_names import PartitionName
 
 A, B = PartitionName("a", 0), PartitionName("b", 1)
 NOW = 1_700_000_000_000

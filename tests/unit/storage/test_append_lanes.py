@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import storage.batch_validation
+import storage.batches.batch_validation
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage.batch_validation import ValidBatch, find_plain_batch, validate_batches
-from storage.clock import ManualClock
+from storage.batches.batch_validation import ValidBatch, find_plain_batch, validate_batches
 from storage.config import TopicConfig
+from storage.disk.clock import ManualClock
 from storage.errors import InvalidRecordError, StorageError
-from storage.log_manager import LogManager
-from storage.log_writer import LogWriter
-from storage.partition_log import AppendRequest, PartitionLog
+from storage.log.log_writer import LogWriter
+from storage.log.partition_log import AppendRequest, PartitionLog
+from storage.manager.log_manager import LogManager
 from tests.crash.simulated_disk import SimulatedDisk
 
 NOW_MS = 1_700_000_000_000
@@ -68,7 +68,7 @@ def bodies(draw: st.DrawFn) -> bytes:
         for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
             made[draw(st.integers(0, len(made) - 1))] = draw(st.integers(0, 255))
         if draw(st.booleans()):
-            made[17:21] = storage.batch_validation.crc32c(made[21:]).to_bytes(4, "big")
+            made[17:21] = storage.batches.batch_validation.crc32c(made[21:]).to_bytes(4, "big")
         body += made
     return bytes(body)
 
@@ -80,7 +80,7 @@ def test_facts_and_columns_give_one_verdict(body: bytes, name: str) -> None:
     quick = verdict(body, config)
     assert verdict(memoryview(bytearray(body)), config) == quick
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage.batch_validation, "find_facts", lambda *_: None)
+        patch.setattr(storage.batches.batch_validation, "find_facts", lambda *_: None)
         assert verdict(body, config) == quick
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from storage import batch_search
-from storage.file_system import LocalFile, LocalFileSystem
-from storage.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.disk.file_system import LocalFile, LocalFileSystem
+from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import Offset
-from storage.segment import Segment
+from storage.segment import batch_search
+from storage.segment.segment import Segment
 from tests.cases.logs import START_MS, CaseLog, batch_of, sized_batch
 from tests.cases.transactional import Producer
 

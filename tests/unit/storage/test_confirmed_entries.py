@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from storage import batch_search
-from storage.log_snapshot import FileSlice, LogSnapshot
+from storage.log.log_snapshot import FileSlice, LogSnapshot
 from storage.offsets import Offset
+from storage.segment import batch_search
 from tests.cases.logs import CaseLog, sized_batch
 from tests.unit.storage.test_batch_search import general, make_copies
 

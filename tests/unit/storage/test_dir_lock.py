@@ -7,18 +7,18 @@ import sys
 
 import pytest
 
-from storage.dir_lock import DirectoryLock
+from storage.disk.dir_lock import DirectoryLock
+from storage.disk.file_system import LocalFileSystem
 from storage.errors import DirectoryLockedError
-from storage.file_system import LocalFileSystem
 
 FILE_SYSTEM = LocalFileSystem()
 
 ACQUIRE = """
 import sys
 from pathlib import Path
-from storage.dir_lock import DirectoryLock
+from storage.disk.dir_lock import DirectoryLock
 from storage.errors import DirectoryLockedError
-from storage.file_system import LocalFileSystem
+from storage.disk.file_system import LocalFileSystem
 try:
     DirectoryLock.acquire(LocalFileSystem(), Path(sys.argv[1]))
 except DirectoryLockedError as error:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.file_names import (
+from storage.disk.file_names import (
     PartitionName,
     deleted_directory_name,
     is_deleted_directory_name,

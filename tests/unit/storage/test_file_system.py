@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import storage
-from storage import file_system
-from storage.file_system import RESERVED_FROM_BYTES, LocalFileSystem, read_file, write_file_atomically
+from storage.disk import file_system
+from storage.disk.file_system import RESERVED_FROM_BYTES, LocalFileSystem, read_file, write_file_atomically
 from tests.recording_file_system import RecordingFileSystem
 
 FILE_SYSTEM = LocalFileSystem()
@@ -78,14 +78,14 @@ def test_short_writes_go_on_where_they_stopped(file, monkeypatch):
     def seven_bytes(descriptor: int, parts: list[memoryview], position: int) -> int:
         return real(descriptor, [b"".join(parts)[:7]], position)
 
-    monkeypatch.setattr("storage.file_system.os.pwritev", seven_bytes)
+    monkeypatch.setattr("storage.disk.file_system.os.pwritev", seven_bytes)
     parts = [bytes(range(number, number + 5)) for number in range(0, 50, 5)]
     file.write(3, parts)
     assert file.read(3, 100) == b"".join(parts)
 
 
 def test_a_disk_that_takes_nothing_is_an_error_and_no_endless_loop(file, monkeypatch):
-    monkeypatch.setattr("storage.file_system.os.pwritev", lambda *_: 0)
+    monkeypatch.setattr("storage.disk.file_system.os.pwritev", lambda *_: 0)
     with pytest.raises(OSError, match="took no bytes") as caught:
         file.write(0, [b"abc"])
     assert caught.value.errno == errno.EIO
@@ -95,7 +95,8 @@ def test_short_reads_go_on_where_they_stopped(file, monkeypatch):
     file.write(0, [bytes(range(100))])
     real = os.pread
     monkeypatch.setattr(
-        "storage.file_system.os.pread", lambda descriptor, length, position: real(descriptor, min(length, 9), position)
+        "storage.disk.file_system.os.pread",
+        lambda descriptor, length, position: real(descriptor, min(length, 9), position),
     )
     assert file.read(5, 60) == bytes(range(5, 65))
     assert file.read(90, 60) == bytes(range(90, 100))
@@ -311,7 +312,7 @@ def test_no_other_module_of_the_engine_touches_the_disk():
         if path.name in {"file_system.py", "file_lock.py"}:
             continue
         # A part of ``file_system`` that nothing else may go round it by.
-        assert "storage.file_lock" not in path.read_text(), path
+        assert "storage.disk.file_lock" not in path.read_text(), path
         checked += 1
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.clock import ManualClock
-from storage.log_manager import LogManager
+from storage.disk.clock import ManualClock
+from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
 from tests.recording_file_system import RecordingFileSystem
 from tests.writers import append_request

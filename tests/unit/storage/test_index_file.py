@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from storage import index_file
-from storage.file_system import LocalFileSystem
-from storage.index_file import CorruptIndexError, IndexFullError, floor_slot
-from storage.offset_index import OffsetIndex
+from storage.disk.file_system import LocalFileSystem
+from storage.index import index_file
+from storage.index.index_file import CorruptIndexError, IndexFullError, floor_slot
+from storage.index.offset_index import OffsetIndex
+from storage.index.time_index import TimeIndex
 from storage.offsets import Offset, OffsetPosition, Position, TimestampOffset
-from storage.time_index import TimeIndex
 from tests.recording_file_system import RecordingFileSystem
 
 FILE_SYSTEM = LocalFileSystem()

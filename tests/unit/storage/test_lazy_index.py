@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.file_names import OFFSET_INDEX_SUFFIX, offset_file_name
-from storage.file_system import LocalFileSystem
-from storage.lazy_index import LazyIndex
-from storage.offset_index import OffsetIndex
+from storage.disk.file_names import OFFSET_INDEX_SUFFIX, offset_file_name
+from storage.disk.file_system import LocalFileSystem
+from storage.index.lazy_index import LazyIndex
+from storage.index.offset_index import OffsetIndex
 from storage.offsets import Offset, Position
 
 FILE_SYSTEM = LocalFileSystem()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.checkpoint import CorruptCheckpointError
-from storage.file_system import LocalFileSystem
-from storage.leader_epochs import EpochEntry, LeaderEpochs
+from storage.disk.checkpoint import CorruptCheckpointError
+from storage.disk.file_system import LocalFileSystem
+from storage.log.leader_epochs import EpochEntry, LeaderEpochs
 from tests.recording_file_system import RecordingFileSystem
 
 LOG_END = 99

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rollway.records import Codec
-from storage.file_system import LocalFileSystem
+from storage.disk.file_system import LocalFileSystem
 from storage.log_inspection import DirectoryReport, Severity, StoredFileError, verify_directory
 from storage.log_inspection.findings import FINDINGS_PER_FILE_MAX
 from tests.kafka_directory import NOON_MS, TOPIC_ID, KafkaDirectory, Segment, batch, snapshot, two_segments, with_crc

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.file_system import LocalFileSystem
+from storage.disk.file_system import LocalFileSystem
 from storage.log_inspection import read_batches, read_control_record, verify_directory
 from tests.cases.logs import CaseLog
 from tests.cases.transactional import MIXED_ENTRIES, Producer, mixed

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
 from storage.errors import CorruptionError
-from storage.log_manager import LogManager
-from storage.recovery_progress import RecoveryMeter
+from storage.manager.log_manager import LogManager
+from storage.recovery.recovery_progress import RecoveryMeter
 from tests.cases.logs import CONFIG
 from tests.writers import append_request
 

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.file_system import LocalFileSystem
-from storage.index_file import CorruptIndexError, IndexFullError, InvalidEntryError
-from storage.offset_index import OffsetIndex
+from storage.disk.file_system import LocalFileSystem
+from storage.index.index_file import CorruptIndexError, IndexFullError, InvalidEntryError
+from storage.index.offset_index import OffsetIndex
 from storage.offsets import Offset, OffsetPosition, Position
 
 FILE_SYSTEM = LocalFileSystem()

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from rollway.records import Codec
 from rollway.records.compiled import load
-from storage.batch_validation import find_plain_batch, validate_batches
-from storage.clock import ManualClock
+from storage.batches.batch_validation import find_plain_batch, validate_batches
 from storage.config import TopicConfig
+from storage.disk.clock import ManualClock
+from storage.disk.file_system import LocalFileSystem
 from storage.errors import DiskFullError, PartitionFailedError, StorageError
-from storage.file_system import LocalFileSystem
-from storage.log_manager import LogManager
-from storage.partition_log import AppendRequest, AppendResult, PartitionLog
+from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
+from storage.manager.log_manager import LogManager
 from tests.unit.storage.test_append_lanes import CONFIGS, NOW_MS, batch, bodies
 
-plain_append: Any = load("storage._plain_append")
+plain_append: Any = load("storage.log._plain_append")
 pytestmark = pytest.mark.skipif(plain_append is None or not plain_append.is_usable, reason="not compiled here")
 
 GROUP_MAX = 64

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from rollway.records import Record, columns_from_records, encode_batch
-from storage.batch_validation import validate_batches
+from storage.batches.batch_validation import validate_batches
 from storage.errors import DiskFailedError, InvalidTopicError
-from storage.log_manager import LogManager
-from storage.partition_log import AppendRequest
-from storage.producer_ids import BLOCK_COUNT, LOST_COUNT, ProducerIds
+from storage.log.partition_log import AppendRequest
+from storage.manager.log_manager import LogManager
+from storage.producers.producer_ids import BLOCK_COUNT, LOST_COUNT, ProducerIds
 from tests.crash.simulated_disk import Fault, SimulatedCrash, SimulatedDisk
 
 PATH = Path("/data/producer-ids")

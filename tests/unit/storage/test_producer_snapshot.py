@@ -9,9 +9,9 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage.disk.file_system import LocalFileSystem
 from storage.errors import CorruptionError
-from storage.file_system import LocalFileSystem
-from storage.producer_snapshot import (
+from storage.producers.producer_snapshot import (
     CorruptSnapshotError,
     ProducerRecord,
     decode_snapshot,

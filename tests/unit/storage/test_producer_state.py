@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollway.records import BatchHeader
-from storage.clock import ManualClock
+from storage.disk.clock import ManualClock
+from storage.disk.file_system import LocalFileSystem
 from storage.errors import OutOfOrderSequenceError, ProducerFencedError
-from storage.file_system import LocalFileSystem
 from storage.offsets import Offset
-from storage.producer_entry import ProducerBatch, add_sequence
-from storage.producer_snapshot import ProducerRecord, decode_snapshot, encode_snapshot
-from storage.producer_state import ProducerState
+from storage.producers.producer_entry import ProducerBatch, add_sequence
+from storage.producers.producer_snapshot import ProducerRecord, decode_snapshot, encode_snapshot
+from storage.producers.producer_state import ProducerState
 from tests.recording_file_system import RecordingFileSystem
 
 NOW_MS = 1_700_000_000_000

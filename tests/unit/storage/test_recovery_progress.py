@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from storage.clock import ManualClock
-from storage.recovery_progress import RecoveryMeter
+from storage.disk.clock import ManualClock
+from storage.recovery.recovery_progress import RecoveryMeter
 
 
 def test_nothing_is_told_before_it_is_known_what_there_is_to_do() -> None:

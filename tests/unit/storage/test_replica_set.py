@@ -7,8 +7,8 @@ import random
 import pytest
 
 from storage.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
+from storage.log.replica_set import REPLICA_LAG_TIME_MAX_MS, ReplicaSet, restored_high_watermark
 from storage.offsets import LogOffsetMetadata, Offset
-from storage.replica_set import REPLICA_LAG_TIME_MAX_MS, ReplicaSet, restored_high_watermark
 
 LAG = REPLICA_LAG_TIME_MAX_MS
 

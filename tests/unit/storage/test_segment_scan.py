@@ -9,12 +9,12 @@ import pytest
 
 from rollway.records import split_batches, stamp
 from storage.config import TopicConfig
-from storage.file_system import LocalFileSystem
-from storage.index_builder import IndexSettings
-from storage.leader_epochs import LeaderEpochs
+from storage.disk.file_system import LocalFileSystem
+from storage.index.index_builder import IndexSettings
+from storage.log.leader_epochs import LeaderEpochs
 from storage.offsets import LeaderEpoch, Offset, Position
-from storage.segment import Segment
-from storage.segment_scan import SegmentScan, SegmentScanner
+from storage.recovery.segment_scan import SegmentScan, SegmentScanner
+from storage.segment.segment import Segment
 from tests.cases.logs import batch_of
 
 BATCH_COUNT = 9
@@ -71,7 +71,7 @@ def test_both_ways_agree_on_damaged_logs(tmp_path: Path, monkeypatch: pytest.Mon
         with monkeypatch.context() as careful:
             careful.setattr(SegmentScanner, "_pass_good", lambda _, position, offset: (position, offset))
             expected = scan(tmp_path)
-        monkeypatch.setattr("storage.segment_scan._PASS_BYTES", piece_bytes)
+        monkeypatch.setattr("storage.recovery.segment_scan._PASS_BYTES", piece_bytes)
         found = scan(tmp_path)
         assert (found.valid_bytes, found.end_offset, found.problem, found.holes, found.is_old_format) == (
             expected.valid_bytes,
@@ -96,7 +96,7 @@ def test_what_is_below_the_recovery_point_is_not_written_again(tmp_path: Path, m
     ends = [0]
     for batch in split_batches(good):
         ends.append(ends[-1] + batch.header.size_bytes)
-    monkeypatch.setattr("storage.segment_scan._PASS_BYTES", 400)
+    monkeypatch.setattr("storage.recovery.segment_scan._PASS_BYTES", 400)
     for recovery_point in range(2 * BATCH_COUNT + 1):
         result = scan(tmp_path, recovery_point)
         assert result.durable_bytes in ends

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.errors import CorruptionError
-from storage.file_system import LocalFileSystem
-from storage.topic_metadata import (
+from storage.disk.file_system import LocalFileSystem
+from storage.disk.topic_metadata import (
     CorruptMetadataError,
     MetaProperties,
     is_topic_id,
@@ -21,6 +20,7 @@ from storage.topic_metadata import (
     write_meta_properties,
     write_partition_metadata,
 )
+from storage.errors import CorruptionError
 from tests.recording_file_system import RecordingFileSystem
 
 FILE_SYSTEM = LocalFileSystem()
@@ -44,7 +44,7 @@ def test_new_ids_are_random_uuids_in_kafkas_spelling():
 
 def test_an_id_with_a_leading_dash_is_drawn_again(monkeypatch):
     draws = iter([uuid.UUID(bytes=b"\xf8" + bytes(15)), uuid.UUID(bytes=bytes(range(16)))])
-    monkeypatch.setattr("storage.topic_metadata.uuid.uuid4", lambda: next(draws))
+    monkeypatch.setattr("storage.disk.topic_metadata.uuid.uuid4", lambda: next(draws))
     assert new_topic_id() == "AAECAwQFBgcICQoLDA0ODw"
     assert next(draws, None) is None
 

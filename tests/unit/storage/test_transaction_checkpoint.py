@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.file_system import LocalFileSystem
+from storage.disk.file_system import LocalFileSystem
 from storage.offsets import Offset
-from storage.transaction_checkpoint import TransactionCheckpoint
+from storage.producers.transaction_checkpoint import TransactionCheckpoint
 from tests.recording_file_system import RecordingFileSystem
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.file_system import LocalFileSystem
-from storage.index_file import CorruptIndexError, InvalidEntryError
+from storage.disk.file_system import LocalFileSystem
+from storage.index.index_file import CorruptIndexError, InvalidEntryError
+from storage.index.transaction_index import TransactionIndex
 from storage.offsets import Offset
-from storage.transaction_index import TransactionIndex
 from storage.transactions import AbortedTransaction
 from tests.recording_file_system import RecordingFileSystem
 

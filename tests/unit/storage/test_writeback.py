@@ -11,8 +11,8 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from storage import writeback
-from storage.file_system import LocalFile, LocalFileSystem
+from storage.disk.file_system import LocalFile, LocalFileSystem
+from storage.segment import writeback
 from tests.crash.simulated_disk import SimulatedFile
 from tests.servers import ThreadedServer, http_client
 from tests.writers import WriterStand, append_request, eventually, on_stand, record_batch

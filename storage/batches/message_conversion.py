@@ -1,0 +1,153 @@
+"""Message sets of magic 0 and 1 on their way into the log: checked as they came, converted, checked again (spec E17).
+
+Stateless and thread-safe, as ``batch_validation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from rollway.records import (
+    Codec,
+    DecodedMessages,
+    RecordFormatError,
+    TimestampType,
+    decode_message_set,
+    encode_batch,
+    encode_batches,
+    stamp,
+    walk_entries,
+)
+from storage.batches.batch_validation import (
+    DECOMPRESSED_BYTES_MAX,
+    RECORD_ERRORS_MAX,
+    ValidBatch,
+    refusal,
+    validate_batches,
+)
+from storage.batches.recompression import level_of, stored_codec
+from storage.config import TopicConfig
+from storage.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    RecordError,
+    RecordListTooLargeError,
+)
+from storage.offsets import NO_TIMESTAMP
+
+
+def convert_message_set(buffer: bytes | bytearray | memoryview, config: TopicConfig, now_ms: int) -> list[ValidBatch]:
+    """Check every message of a produce body and convert them to batches; all of them or an error (spec A11-A13, E17).
+
+    Plain messages in a row become one batch, or as many as ``max.message.bytes`` needs; each wrapper becomes a batch of
+    its own with its codec, unless ``compression.type`` says otherwise. Timestamps are kept; messages of magic 0 have
+    none (-1). Offsets are the log's to give. A partial last message is left out, and no messages are no batches.
+
+    Raises:
+        CorruptBatchError: a wrong size, CRC or compressed stream.
+        InvalidRecordError: another magic, or messages that break a rule; names them by their place in the body.
+        InvalidTimestampError: a timestamp out of range; or log append time claimed on a topic that stamps messages
+            itself, or for a message without a time.
+        UnsupportedCodecError: a codec that these formats do not know, such as zstd (case V-25).
+        MessageTooLargeError: a message, or the batch it becomes, is larger than ``max.message.bytes``.
+        RecordListTooLargeError: the batches do not fit into one segment.
+
+    Thread: any; reads ``buffer`` only.
+    """
+    view = memoryview(buffer).cast("B")
+    batches: list[ValidBatch] = []
+    record_count = 0
+    for messages in _checked(view, config):
+        if messages.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            _check_append_time(messages, config, record_count)
+        try:
+            batches += validate_each(_encoded(messages, config), config, now_ms)
+        except InvalidRecordError as error:
+            raise _moved(error, record_count) from error
+        record_count += len(messages)
+    check_fits_segment(batches, config)
+    return batches
+
+
+def validate_each(encoded: Iterable[bytes], config: TopicConfig, now_ms: int) -> list[ValidBatch]:
+    """Validate batches that the service encoded itself, each as if from a client of its own.
+
+    Raises:
+        RefusedError: as ``validate_batches``; records are numbered through all batches.
+    """
+    batches: list[ValidBatch] = []
+    record_count = 0
+    for batch in encoded:
+        buffer = bytearray(batch)
+        stamp(buffer, 0, 0, 0)
+        try:
+            batches += validate_batches(buffer, config, now_ms)
+        except InvalidRecordError as error:
+            raise _moved(error, record_count) from error
+        record_count += batches[-1].header.record_count
+    return batches
+
+
+def check_fits_segment(batches: Sequence[ValidBatch], config: TopicConfig) -> None:
+    """What is appended together fits into one segment (spec E11).
+
+    Raises:
+        RecordListTooLargeError: it does not.
+    """
+    total_bytes = sum(batch.size_bytes for batch in batches)
+    if total_bytes > config.segment_bytes:
+        raise RecordListTooLargeError(
+            f"{total_bytes} bytes of batches do not fit into a segment of {config.segment_bytes} bytes"
+        )
+
+
+def _checked(view: memoryview, config: TopicConfig) -> Iterator[DecodedMessages]:
+    try:
+        for entry in walk_entries(view):
+            if entry.size_bytes > config.max_message_bytes:
+                raise MessageTooLargeError(
+                    f"the message at byte {entry.position} has {entry.size_bytes} bytes; "
+                    f"max.message.bytes is {config.max_message_bytes}"
+                )
+        yield from decode_message_set(view, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+    except RecordFormatError as error:
+        raise refusal(error, str(error)) from error
+
+
+def _encoded(messages: DecodedMessages, config: TopicConfig) -> list[bytes]:
+    """The messages as one batch if it is small enough, otherwise as several."""
+    codec = stored_codec(config, messages.codec)
+    level = level_of(config, codec) if codec is not messages.codec else None
+    batch_bytes_max = min(config.max_message_bytes, config.segment_bytes)
+    if codec is not Codec.NONE:
+        whole = encode_batch(messages.columns, codec=codec, level=level)
+        if len(whole) <= batch_bytes_max:
+            return [whole]
+    return encode_batches(messages.columns, batch_bytes_max=batch_bytes_max, codec=codec, level=level)
+
+
+def _check_append_time(messages: DecodedMessages, config: TopicConfig, before: int) -> None:
+    """Refuse messages that claim LogAppendTime where a broker does; elsewhere they keep the times that they have.
+
+    ``before`` is how many messages of the body come before them.
+    """
+    claims = messages.columns.timestamps == NO_TIMESTAMP
+    if config.message_timestamp_type != "CreateTime":
+        claims[:] = True
+    places = np.flatnonzero(claims)[:RECORD_ERRORS_MAX] + before
+    if len(places):
+        detail = "a producer does not set the timestamp type to LogAppendTime"
+        errors = [RecordError(int(place), detail) for place in places]
+        raise InvalidTimestampError(f"message {int(places[0])}: {detail}", errors)
+
+
+def _moved(error: InvalidRecordError, before: int) -> InvalidRecordError:
+    """The same error with its records numbered from ``before``."""
+    if not before:
+        return error
+    return type(error)(
+        str(error), [RecordError(before + refused.batch_index, refused.message) for refused in error.record_errors]
+    )

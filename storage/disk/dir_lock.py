@@ -1,0 +1,70 @@
+"""One process per data directory."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from storage.disk.file_names import LOCK
+from storage.disk.file_system import FileSystem, Lock
+from storage.errors import DirectoryLockedError
+
+_logger = logging.getLogger(__name__)
+
+
+class DirectoryLock:
+    """A data directory held against every other process, and every other holder in this one (invariant 1).
+
+    File ``.lock``, empty, locked as a whole; a Kafka broker locks the same file, so neither starts on the other's
+    directory. The lock goes with the process, however it ends; the file stays.
+    """
+
+    def __init__(self, directory: Path, lock: Lock) -> None:
+        """Use ``acquire``."""
+        self.directory = directory
+        self._lock = lock
+
+    @classmethod
+    def acquire(cls, file_system: FileSystem, directory: Path) -> Self:
+        """Hold an existing directory until ``release`` or the end of a ``with`` block.
+
+        Raises:
+            DirectoryLockedError: somebody else holds it.
+        """
+        try:
+            return cls(directory, file_system.lock(directory / LOCK))
+        except BlockingIOError as error:
+            raise DirectoryLockedError(
+                f"the data directory {directory} is in use by another process; stop it or choose another directory"
+            ) from error
+
+    def renew(self) -> None:
+        """Hold the directory also if another process has removed the file ``.lock``.
+
+        Raises:
+            DirectoryLockedError: meanwhile a third process holds the directory, which must not be written to any more.
+            OSError: the disk refused.
+        """
+        try:
+            if self._lock.renew():
+                _logger.warning(
+                    "%s was removed or replaced by another process and is locked again", self.directory / LOCK
+                )
+        except BlockingIOError as error:
+            raise DirectoryLockedError(
+                f"{self.directory / LOCK} was removed, and another process uses the directory since; stop one of them"
+            ) from error
+
+    def release(self) -> None:
+        """Let the directory go. Again is fine."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

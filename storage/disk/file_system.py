@@ -1,0 +1,549 @@
+"""The one door to the disk. No other module imports ``os`` file calls, ``mmap`` or ``fcntl``, but
+``file_lock``, which is a part of it.
+
+Everything the log does to a disk is one of the operations below, so a test can stand a simulated disk in for
+it, crash before any of them and decide what of the unsynced rest survives (reliability: rules for the disk).
+
+Nothing is written or read through a mapping: a full disk or a file that another process cut is then an ``OSError`` or a
+short read, and never a SIGBUS (rule 9).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import functools
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from storage.disk.file_lock import FILE_MODE, LocalLock, is_locked, leads_to, lock_whole
+from storage.disk.file_names import TEMPORARY_SUFFIX
+
+_WRITE_VECTOR_MAX = 1024
+
+# As ``FILE_MODE``.
+_DIRECTORY_MODE = 0o700
+
+# Room is kept behind the end of a file that has grown so far: an eighth of its size, within these limits.
+RESERVED_FROM_BYTES = 8 * 1024 * 1024
+_RESERVED_SHARE = 8
+_RESERVED_BYTES_MIN = 1024 * 1024
+_RESERVED_BYTES_MAX = 8 * 1024 * 1024
+_KEEP_SIZE = 1
+# SYNC_FILE_RANGE_WRITE alone: it waits for nothing, and leaves the news of a failed write to fsync.
+_BEGIN_WRITING = 2
+
+
+class NotDurableError(OSError):
+    """A change can be seen, but the disk refused to make it durable: the next start may find it or not."""
+
+
+class Lock(Protocol):
+    """A held lock on a file."""
+
+    def renew(self) -> bool:
+        """Hold the file of this name also if another process has removed or replaced it; whether that was so.
+
+        Raises:
+            BlockingIOError: a third process holds the file that is there now. Changes of names fail with EROFS from
+                then on.
+            OSError: the disk refused.
+        """
+        ...
+
+    def release(self) -> None: ...
+
+
+class File(Protocol):
+    """One open file. Positions are absolute: no operation depends on an earlier one."""
+
+    @property
+    def path(self) -> Path:
+        """Where the file was opened; a later rename does not change it."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile. Valid until ``close``."""
+        ...
+
+    def size(self) -> int:
+        """Length in bytes, asked of the disk."""
+        ...
+
+    def is_at(self, path: Path) -> bool:
+        """Whether ``path`` still leads to this file. False if another process has removed or moved it, or a directory
+        above it, or has put another file in its place."""
+        ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return up to ``length`` bytes; fewer only where the file ends."""
+        ...
+
+    def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
+        """As ``read``, but only from memory; ``None`` when the disk would be waited for, or nobody can tell."""
+        ...
+
+    def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Write the parts one behind the other, all of them or raise ``OSError`` (some may be written then)."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Set the length; growing leaves a hole that reads as zeros. Room that the disk keeps behind it is let go."""
+        ...
+
+    def begin_writeback(self, position: int, length: int) -> None:
+        """Let the disk begin to write these bytes, so that ``sync`` finds less to do. Promises nothing, never fails."""
+        ...
+
+    def sync(self) -> None:
+        """Return when all that was written, and the length, would survive a power cut."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """What the log needs of a disk."""
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
+        """Open an existing file, or with ``create`` make an empty one.
+
+        Raises:
+            FileNotFoundError: it does not exist and ``create`` is false.
+            FileExistsError: it exists and ``create`` is true.
+        """
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Make ``path`` (parents must exist); an existing directory is fine."""
+        ...
+
+    def list_directory(self, path: Path) -> list[str]:
+        """Names in ``path``, sorted."""
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def is_directory(self, path: Path) -> bool: ...
+
+    def size(self, path: Path) -> int: ...
+
+    def modified_ms(self, path: Path) -> int: ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Move in one step, replacing ``target``. Durable after ``sync_directory``."""
+        ...
+
+    def unlink(self, path: Path) -> None: ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory, or a link to a directory."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Return when the names in ``path`` would survive a power cut."""
+        ...
+
+    def lock(self, path: Path) -> Lock:
+        """Hold ``path`` (made when absent) against every other holder, other processes included.
+
+        Raises:
+            BlockingIOError: somebody holds it.
+        """
+        ...
+
+    def before_writing(self, work: Callable[[], None]) -> None:
+        """Call ``work`` before the first change, if the disk was read-only when the directory was locked.
+
+        If it fails, so does the change, and the next one tries again.
+        """
+        ...
+
+    def is_locked(self, path: Path) -> bool:
+        """Whether somebody holds ``path``; asks without taking the lock and makes no file."""
+        ...
+
+
+def read_file(file_system: FileSystem, path: Path, size_max: int) -> bytes:
+    """The whole of a small file.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        OSError: EFBIG when it is longer than ``size_max`` bytes.
+    """
+    file = file_system.open(path, writable=False)
+    try:
+        size = file.size()
+        if size > size_max:
+            raise OSError(errno.EFBIG, f"longer than {size_max} bytes", str(path))
+        return file.read(0, size)
+    finally:
+        file.close()
+
+
+def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -> None:
+    """Replace ``path`` so that after a crash it has the old content or the new one, and durably the new on return.
+
+    Raises:
+        NotDurableError: it has the new content, which the next start may find or not.
+        OSError: it has the old content.
+    """
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    if file_system.exists(temporary):
+        file_system.unlink(temporary)
+    file = file_system.open(temporary, create=True)
+    try:
+        if content:
+            file.write(0, [content])
+        file.sync()
+    except OSError:
+        # On a full disk the half of a file is in the way of everything else.
+        with contextlib.suppress(OSError):
+            file_system.unlink(temporary)
+        raise
+    finally:
+        file.close()
+    file_system.rename(temporary, path)
+    try:
+        file_system.sync_directory(path.parent)
+    except OSError as error:
+        raise NotDurableError(error.errno, error.strerror, error.filename) from error
+
+
+def write_new_file(file_system: FileSystem, path: Path, content: bytes) -> None:
+    """Make a file that nobody relies on yet. Durable: after ``sync_new_file`` and a sync of its directory."""
+    file = file_system.open(path, create=True)
+    try:
+        file.write(0, [content])
+    finally:
+        file.close()
+
+
+def sync_new_file(file_system: FileSystem, path: Path) -> None:
+    """Make what ``write_new_file`` wrote durable, but for its name."""
+    file = file_system.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+def _system_call(name: str, *arguments: type) -> Callable[[int, int, int, int], int] | None:
+    """A call of Linux on a range of a file that Python does not have; ``None`` on other systems and on 32 bits."""
+    found = getattr(ctypes.CDLL(None), name, None)
+    if found is None or ctypes.sizeof(ctypes.c_long) != ctypes.sizeof(ctypes.c_int64):
+        return None
+    found.argtypes = arguments
+    call: Callable[[int, int, int, int], int] = found
+    return call
+
+
+# Python has it only in the form that makes the file longer.
+_fallocate = _system_call("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_sync_file_range = _system_call("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file in an error of a call that knows its descriptor alone."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+class LocalFile:
+    """A file of the machine. The descriptor closes with ``close`` or when the last holder lets the object go.
+
+    While a large one grows, the disk keeps room behind its end, a megabyte or more at a time: to find room for each
+    write is a third of what the write costs. ``truncate`` lets go of it; the length never shows it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        descriptor: int,
+        *,
+        on_read_only_disk: bool = False,
+        may_write: Callable[[], None] | None = None,
+    ) -> None:
+        """``may_write`` is called before a file that was opened on a read-only disk is first written to."""
+        self._path = path
+        self._descriptor = descriptor
+        self._on_read_only_disk = on_read_only_disk
+        self._may_write = may_write
+        self._reserve_at = RESERVED_FROM_BYTES
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def fileno(self) -> int:
+        if self._descriptor < 0:
+            raise ValueError(f"{self._path} is closed")
+        return self._descriptor
+
+    def size(self) -> int:
+        # Asked before each write: a quarter of what fstat takes. All reads and writes name their positions.
+        return os.lseek(self.fileno(), 0, os.SEEK_END)
+
+    def is_at(self, path: Path) -> bool:
+        # A file that was moved, or that has a second name, still has one.
+        return leads_to(path, self.fileno())
+
+    def read(self, position: int, length: int) -> bytes:
+        with _naming(self._path):
+            piece = os.pread(self.fileno(), length, position)
+        if len(piece) == length or not piece:
+            return piece
+        pieces = [piece]
+        done = len(piece)
+        while done < length:
+            piece = os.pread(self.fileno(), length - done, position + done)
+            if not piece:
+                break
+            pieces.append(piece)
+            done += len(piece)
+        return b"".join(pieces)
+
+    def read_cached(self, position: int, length: int) -> bytearray | None:
+        piece = bytearray(length)
+        try:
+            count = os.preadv(self.fileno(), (piece,), position, os.RWF_NOWAIT)
+        except OSError:
+            # Would wait, or a file system that cannot tell; a broken disk tells whoever waits for it.
+            return None
+        # Fewer bytes: the file ends here, or what follows is not in memory.
+        return piece if count == length else None
+
+    def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        written = 0
+        if self._on_read_only_disk:
+            self._make_writable()
+        if position >= self._reserve_at:
+            self._reserve(position)
+        if 0 < len(parts) <= _WRITE_VECTOR_MAX:
+            # As a rule the disk takes all at once.
+            try:
+                written = os.pwritev(self.fileno(), parts, position)
+            except OSError as error:
+                error.filename = str(self._path)
+                raise
+            if written == sum(map(len, parts)):
+                return
+        pending = [memoryview(part).cast("B") for part in parts if len(part)]
+        while True:
+            position += written
+            while pending and written >= len(pending[0]):
+                written -= len(pending.pop(0))
+            if not pending:
+                return
+            pending[0] = pending[0][written:]
+            written = os.pwritev(self.fileno(), pending[:_WRITE_VECTOR_MAX], position)
+            if written == 0:
+                raise OSError(errno.EIO, "the disk took no bytes", str(self._path))
+
+    def _reserve(self, position: int) -> None:
+        length = max(_RESERVED_BYTES_MIN, min(position // _RESERVED_SHARE, _RESERVED_BYTES_MAX))
+        self._reserve_at = position + length
+        if _fallocate is not None:
+            # Where it is refused, each write finds its own room, and says so where there is none.
+            _fallocate(self.fileno(), _KEEP_SIZE, position, length)
+
+    def truncate(self, size: int) -> None:
+        if self._on_read_only_disk:
+            self._make_writable()
+        self._reserve_at = RESERVED_FROM_BYTES
+        with _naming(self._path):
+            os.ftruncate(self.fileno(), size)
+
+    def _make_writable(self) -> None:
+        """Open the file again for writing, under the same number, now that the disk may have become writable.
+
+        Raises:
+            OSError: EROFS, it has not, or what is there now is another file.
+        """
+        if self._may_write is not None:
+            self._may_write()
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if not os.path.sameopenfile(descriptor, self.fileno()):
+                raise OSError(errno.EROFS, f"{os.strerror(errno.EROFS)} when it was opened", str(self._path))
+            # Readers in other threads go on with the number they have.
+            os.dup2(descriptor, self.fileno(), inheritable=False)
+        finally:
+            os.close(descriptor)
+        self._on_read_only_disk = False
+
+    def begin_writeback(self, position: int, length: int) -> None:
+        if _sync_file_range is not None and self._descriptor >= 0:
+            _sync_file_range(self._descriptor, position, length, _BEGIN_WRITING)
+
+    def sync(self) -> None:
+        with _naming(self._path):
+            os.fdatasync(self.fileno())
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _open_regular(path: Path) -> int:
+    """Open a file for reading. A pipe would wait for a writer, and a device has no end.
+
+    Raises:
+        OSError: EISDIR or EINVAL, it is no regular file; or as ``os.open``.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
+class LocalFileSystem:
+    """The machine's own disk. Thread: any.
+
+    Where the disk was read-only when the directory was locked, several processes may hold it. When it becomes writable
+    the lock is made exclusive before the first change. As long as another process holds it, changes fail with EROFS.
+    """
+
+    def __init__(self) -> None:
+        self._shared_lock: LocalLock | None = None
+        self._has_lost_lock = False
+        self._before_writing: Callable[[], None] = lambda: None
+        self._taking_over = threading.RLock()
+
+    def _may_write(self, path: Path) -> None:
+        """Called before each change of names, and before a file of a read-only disk is written to.
+
+        Raises:
+            OSError: EROFS, and ``path`` is what was to be changed.
+        """
+        if self._has_lost_lock:
+            raise OSError(errno.EROFS, "another process uses this directory", str(path))
+        if self._shared_lock is None:
+            return
+        with self._taking_over:
+            lock = self._shared_lock
+            if lock is None or not lock.is_shared:
+                # Done meanwhile, or asked by what is done before everything else.
+                return
+            try:
+                lock.make_exclusive()
+            except OSError as error:
+                if error.strerror == os.strerror(errno.EROFS):
+                    # Still read-only; the lock's file was only the first to be tried.
+                    error.filename = str(path)
+                raise
+            try:
+                self._before_writing()
+            except BaseException:
+                lock.is_shared = True
+                raise
+            self._shared_lock = None
+
+    def _lose_lock(self) -> None:
+        self._has_lost_lock = True
+
+    def before_writing(self, work: Callable[[], None]) -> None:
+        self._before_writing = work
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
+        flags = os.O_RDWR if writable else os.O_RDONLY
+        if create:
+            self._may_write(path)
+            return LocalFile(path, os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+        try:
+            if not writable:
+                return LocalFile(path, _open_regular(path))
+            if self._shared_lock is None:
+                return LocalFile(path, os.open(path, flags | os.O_CLOEXEC))
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+        # It opens for reading alone; writing to it fails as long as the disk does not change (reliability rule 8).
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return LocalFile(path, descriptor, on_read_only_disk=True, may_write=functools.partial(self._may_write, path))
+
+    def make_directory(self, path: Path) -> None:
+        self._may_write(path)
+        path.mkdir(_DIRECTORY_MODE, exist_ok=True)
+
+    def is_open_to_others(self, path: Path) -> bool:
+        """Whether every user of the machine may look into ``path``; a group that was let in is meant to."""
+        return bool(path.stat().st_mode & 0o007)
+
+    def list_directory(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))  # noqa: PTH208 - names alone are wanted
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._may_write(target)
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        self._may_write(path)
+        path.unlink()
+
+    def remove_directory(self, path: Path) -> None:
+        self._may_write(path)
+        (path.unlink if path.is_symlink() else path.rmdir)()
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with _naming(path):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: Path) -> Lock:
+        kind = fcntl.F_WRLCK
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            # Nobody can write to this disk: readers may share it.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            kind = fcntl.F_RDLCK
+        try:
+            lock_whole(descriptor, kind)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in {errno.EAGAIN, errno.EACCES}:
+                raise BlockingIOError(errno.EAGAIN, "held by another process", str(path)) from error
+            raise
+        lock = LocalLock(path, descriptor, is_shared=kind == fcntl.F_RDLCK, on_loss=self._lose_lock)
+        if lock.is_shared:
+            self._shared_lock = lock
+        return lock
+
+    def is_locked(self, path: Path) -> bool:
+        return is_locked(path)

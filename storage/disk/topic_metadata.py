@@ -1,0 +1,176 @@
+"""Two small files that say to whom data belongs: ``partition.metadata`` and ``meta.properties``."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import errno
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.disk.file_names import META_PROPERTIES, PARTITION_METADATA
+from storage.disk.file_system import FileSystem, read_file, write_file_atomically
+from storage.errors import CorruptionError
+
+_SIZE_BYTES_MAX = 64 * 1024
+_NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
+_ID_LENGTH = 22
+_PLAIN_VALUE = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_ESCAPED = re.compile(r"\\(.)")
+_SPLIT_PROPERTY = re.compile(r"\s*[=:]\s*|\s+")
+_METADATA_VERSION = 0
+_PROPERTIES_VERSION = 1
+_META_REMEDY = "restore it from a backup, or move it away: the directory then gets another cluster id"
+
+
+class CorruptMetadataError(CorruptionError):
+    """``partition.metadata`` or ``meta.properties`` is not what was written. The message names the file."""
+
+
+def new_topic_id() -> str:
+    """Make an identity for a topic, a cluster or a directory: 22 characters, url-safe base64 of a random UUID.
+
+    Never one of the two that Kafka reserves (a random UUID has its version in it, those are all but zero), and
+    never with a leading dash, which command lines take for an option.
+    """
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:_ID_LENGTH].decode()
+        if not text.startswith("-"):
+            return text
+
+
+def is_topic_id(text: str) -> bool:
+    """Whether ``text`` is 22 characters of url-safe base64 for 16 bytes that are not all zero."""
+    if len(text) != _ID_LENGTH or not text.isascii():
+        return False
+    try:
+        identity = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except binascii.Error:
+        return False
+    return any(identity) and base64.urlsafe_b64encode(identity)[:_ID_LENGTH].decode() == text
+
+
+def read_partition_metadata(file_system: FileSystem, directory: Path) -> str | None:
+    """Return the id of the topic to which a partition's directory belongs; ``None`` without the file.
+
+    File ``partition.metadata``: ``version: 0\\ntopic_id: <22 characters>``, no end of the last line.
+
+    Raises:
+        CorruptMetadataError: damaged, another version, or an id that cannot be one.
+    """
+    path = directory / PARTITION_METADATA
+    text = _read_text(file_system, path)
+    if text is None:
+        return None
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if len(lines) != 2 or lines[0] != f"version: {_METADATA_VERSION}" or not lines[1].startswith("topic_id: "):
+        raise CorruptMetadataError(f"{path}: not the lines 'version: {_METADATA_VERSION}' and 'topic_id: ...'")
+    topic_id = lines[1].removeprefix("topic_id: ")
+    if not is_topic_id(topic_id):
+        raise CorruptMetadataError(f"{path}: {topic_id[:100]!r} is no topic id")
+    return topic_id
+
+
+def write_partition_metadata(file_system: FileSystem, directory: Path, topic_id: str) -> None:
+    """Write ``partition.metadata`` in one step; before the first append. Durable: on return.
+
+    Raises:
+        ValueError: ``topic_id`` cannot be one.
+    """
+    write_file_atomically(file_system, directory / PARTITION_METADATA, partition_metadata(topic_id))
+
+
+def partition_metadata(topic_id: str) -> bytes:
+    """What ``partition.metadata`` says of a partition of this topic.
+
+    Raises:
+        ValueError: ``topic_id`` cannot be one.
+    """
+    if not is_topic_id(topic_id):
+        raise ValueError(f"{topic_id!r} is no topic id")
+    return f"version: {_METADATA_VERSION}\ntopic_id: {topic_id}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """To which cluster and which node of it a log directory belongs. ``directory_id`` is absent in old files."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str | None = None
+
+
+def read_meta_properties(file_system: FileSystem, directory: Path) -> MetaProperties | None:
+    """Read ``meta.properties`` of a log directory; ``None`` without the file.
+
+    File: Java properties, either ``version=1`` with ``cluster.id``, ``node.id`` and maybe ``directory.id``, or
+    ``version=0`` with ``broker.id`` in place of ``node.id`` and maybe no ``cluster.id`` (empty here then).
+
+    Raises:
+        CorruptMetadataError: damaged, another version, or a value is missing.
+    """
+    path = directory / META_PROPERTIES
+    try:
+        text = _read_text(file_system, path)
+    except CorruptMetadataError as error:
+        raise CorruptMetadataError(f"{error}; {_META_REMEDY}") from error
+    if text is None:
+        return None
+    values = _parse_properties(text)
+    version = values.get("version")
+    if version not in {"0", "1"}:
+        raise CorruptMetadataError(f"{path}: version is {version!r}, not 0 or 1; {_META_REMEDY}")
+    node_key = "node.id" if version == "1" else "broker.id"
+    node_id = values.get(node_key, "")
+    if _NUMBER.fullmatch(node_id) is None or int(node_id) >= 2**31:
+        raise CorruptMetadataError(f"{path}: {node_key} is missing or no number from 0 to {2**31 - 1}; {_META_REMEDY}")
+    cluster_id = values.get("cluster.id", "")
+    if version == "1" and not cluster_id:
+        raise CorruptMetadataError(f"{path}: cluster.id is missing; {_META_REMEDY}")
+    return MetaProperties(cluster_id, int(node_id), values.get("directory.id"))
+
+
+def write_meta_properties(file_system: FileSystem, directory: Path, properties: MetaProperties) -> None:
+    """Write ``meta.properties``, version 1, in one step. Durable: on return.
+
+    Raises:
+        ValueError: an id has characters that a properties file would have to escape, or a number is negative.
+    """
+    values = {"version": str(_PROPERTIES_VERSION), "cluster.id": properties.cluster_id}
+    values["node.id"] = str(properties.node_id)
+    if properties.directory_id is not None:
+        values["directory.id"] = properties.directory_id
+    for key, value in values.items():
+        if _PLAIN_VALUE.fullmatch(value) is None:
+            raise ValueError(f"{key} cannot be {value!r}")
+    content = "".join(f"{key}={value}\n" for key, value in values.items())
+    write_file_atomically(file_system, directory / META_PROPERTIES, content.encode())
+
+
+def _parse_properties(text: str) -> dict[str, str]:
+    """Read the part of Java's format that Kafka's files use: comments, ``key=value``, ``\\`` before a character."""
+    values = {}
+    for line in text.splitlines():
+        stripped = line.lstrip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        key, _, value = _SPLIT_PROPERTY.sub("=", stripped, count=1).partition("=")
+        values[key] = _ESCAPED.sub(r"\1", value)
+    return values
+
+
+def _read_text(file_system: FileSystem, path: Path) -> str | None:
+    try:
+        return read_file(file_system, path, _SIZE_BYTES_MAX).decode()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise CorruptMetadataError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise CorruptMetadataError(f"{path}: longer than {_SIZE_BYTES_MAX} bytes") from None
+        raise

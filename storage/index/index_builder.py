@@ -1,0 +1,105 @@
+"""Which batches get index entries, and how indexes are made from a log that has lost them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.config import TopicConfig
+from storage.disk.file_system import FileSystem, write_file_atomically
+from storage.index.batch_walk import StoredBatch
+from storage.index.offset_index import OffsetIndex
+from storage.index.time_index import TimeIndex
+from storage.offsets import NO_TIMESTAMP, Offset, TimestampOffset
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """How a segment's files are made: space for each index, log bytes between two entries, length of a new log.
+
+    ``has_gaps``: offsets may be missing between batches, as compaction leaves them.
+    """
+
+    max_bytes: int
+    interval_bytes: int
+    preallocated_bytes: int
+    has_gaps: bool
+
+    @classmethod
+    def of(cls, config: TopicConfig) -> IndexSettings:
+        return cls(
+            config.segment_index_bytes,
+            config.index_interval_bytes,
+            config.segment_bytes if config.preallocate else 0,
+            config.compacts,
+        )
+
+
+class IndexBuilder:
+    """The rule that says which batches get index entries, for appends and rebuilds alike (spec C6).
+
+    A batch gets an entry when more than ``interval_bytes`` were written since the last one, so the same batches
+    always give the same files.
+    """
+
+    __slots__ = ("_bytes_since_entry", "_interval_bytes", "max_timestamp")
+
+    def __init__(self, base_offset: Offset, interval_bytes: int) -> None:
+        self._interval_bytes = interval_bytes
+        self._bytes_since_entry = 0
+        self.max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset)
+
+    def restart(self, max_timestamp: TimestampOffset) -> None:
+        """Begin counting anew, as on opening and after truncation."""
+        self._bytes_since_entry = 0
+        self.max_timestamp = max_timestamp
+
+    def add(self, last_offset: Offset, max_timestamp: int, size_bytes: int) -> bool:
+        """Count one batch; whether it gets an entry in both indexes."""
+        if max_timestamp > self.max_timestamp.timestamp:
+            self.max_timestamp = TimestampOffset(max_timestamp, last_offset)
+        due = self._bytes_since_entry > self._interval_bytes
+        if due:
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size_bytes
+        return due
+
+
+def write_offset_index(
+    file_system: FileSystem, path: Path, base_offset: Offset, settings: IndexSettings, batches: Iterable[StoredBatch]
+) -> None:
+    """Write a segment's offset index anew: the same entries as when its batches were appended (spec C6).
+
+    Raises:
+        CorruptionError: the log itself is damaged.
+    """
+    builder = IndexBuilder(base_offset, settings.interval_bytes)
+    entries = bytearray()
+    for batch in batches:
+        header = batch.header
+        if builder.add(Offset(header.last_offset), header.max_timestamp, header.size_bytes):
+            entries += OffsetIndex.ENTRY.pack(header.last_offset - base_offset, batch.position)
+    write_file_atomically(file_system, path, bytes(entries))
+
+
+def write_time_index(
+    file_system: FileSystem, path: Path, base_offset: Offset, settings: IndexSettings, batches: Iterable[StoredBatch]
+) -> None:
+    """Write a sealed segment's time index anew, its closing entry included (spec C6, E6).
+
+    Raises:
+        CorruptionError: the log itself is damaged.
+    """
+    builder = IndexBuilder(base_offset, settings.interval_bytes)
+    entries = bytearray()
+    written = NO_TIMESTAMP
+    for batch in batches:
+        header = batch.header
+        due = builder.add(Offset(header.last_offset), header.max_timestamp, header.size_bytes)
+        if due and builder.max_timestamp.timestamp > written:
+            written = builder.max_timestamp.timestamp
+            entries += TimeIndex.ENTRY.pack(written, builder.max_timestamp.offset - base_offset)
+    if builder.max_timestamp.timestamp > written:
+        entries += TimeIndex.ENTRY.pack(builder.max_timestamp.timestamp, builder.max_timestamp.offset - base_offset)
+    write_file_atomically(file_system, path, bytes(entries))

@@ -1,0 +1,79 @@
+"""Every 64th key of an index in native memory: a search in a few steps, all but one of them in the interpreter's C."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from rollway.records.compiled import load
+
+Memory = bytes | bytearray | memoryview
+"""Entries one behind the other, as in the file."""
+
+RUN = 64
+"""Keys from one sample to the next. That many are read at once, and samples take no more than a 64th of an index."""
+_SHIFT = 6
+_COMPILED_KEY_BYTES = 8
+
+search: Any = load("storage.segment._batch_search")
+"""The compiled search of a run, or ``None``."""
+
+
+class KeyLayout:
+    """Where the keys of an index are: big-endian, the first field of each entry."""
+
+    def __init__(self, code: str, entry_bytes: int) -> None:
+        """``code`` is the key's in ``struct``, such as ``q``."""
+        key_bytes = struct.calcsize(f">{code}")
+        entry = f"{code}{entry_bytes - key_bytes}x"
+        # One for each length of a run; its last key has nothing behind it, as the file may end there.
+        self.runs: Final[tuple[Callable[[Memory, int], tuple[int, ...]], ...]] = tuple(
+            struct.Struct(f">{entry * (length - 1)}{code}").unpack_from for length in range(1, RUN + 1)
+        )
+        self.entry_bytes: Final = entry_bytes
+        self.key_bytes: Final = key_bytes
+        self.dtype: Final = np.dtype([("key", f">i{key_bytes}"), ("rest", f"V{entry_bytes - key_bytes}")])
+
+
+class KeySamples:
+    """The samples of the first entries of an index, as they were at one time; ``version`` says at which.
+
+    Thread: any; nothing changes.
+    """
+
+    __slots__ = ("_layout", "count", "keys", "version")
+
+    def __init__(self, layout: KeyLayout, mapping: Memory, count: int, version: int) -> None:
+        """Read the keys of ``count`` entries, once, from the first to the last page of the file.
+
+        Raises:
+            ValueError: the mapping was released meanwhile.
+        """
+        self._layout = layout
+        self.count = count
+        self.version = version
+        entries = np.frombuffer(mapping, layout.dtype, count)
+        self.keys = array("q", entries["key"][::RUN].astype("=i8").tobytes())
+
+    def floor_slot(self, mapping: Memory, count: int, target: int) -> int | None:
+        """As ``index_file.floor_slot``; ``None`` if it lies behind the samples, among entries that came later."""
+        place = bisect_right(self.keys, target) - 1
+        if place < 0:
+            return -1
+        low = place << _SHIFT
+        length = count - low
+        if length > RUN:
+            if place == len(self.keys) - 1:
+                return None
+            length = RUN
+        layout = self._layout
+        if search is not None and layout.key_bytes == _COMPILED_KEY_BYTES:
+            place = search.place_in_run(mapping, low * layout.entry_bytes, length, layout.entry_bytes, target)
+        else:
+            place = bisect_right(layout.runs[length - 1](mapping, low * layout.entry_bytes), target)
+        return low + int(place) - 1

@@ -1,0 +1,123 @@
+"""Indexes that stay on the disk until somebody looks something up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from storage.disk.file_system import FileSystem
+
+
+class _Index(Protocol):
+    path: Path
+
+    def close(self) -> None: ...
+
+
+IndexT = TypeVar("IndexT", bound=_Index)
+AnswerT = TypeVar("AnswerT")
+
+
+class LazyIndex(Generic[IndexT]):
+    """The path of an index, and from the first ``get`` on the open index (spec C4).
+
+    A start with thousands of segments maps nothing; renaming and deleting a segment nobody read maps nothing.
+
+    Thread: any. One lock guards opening, renaming, deleting and closing; ``get`` takes it only to open.
+    """
+
+    # There are three for each of maybe 100,000 segments, and a path takes a third of the room as text.
+    __slots__ = ("_closed", "_index", "_lock", "_open_index", "_path", "was_opened")
+
+    def __init__(self, open_index: Callable[[Path], IndexT], path: Path) -> None:
+        self._open_index = open_index
+        self._path = str(path)
+        self._lock = threading.Lock()
+        self._index: IndexT | None = None
+        self._closed = False
+        self.was_opened = False
+        """Whether anybody has opened the index, by ``get`` or ``ask``: an active segment's file grows with that."""
+
+    @property
+    def path(self) -> Path:
+        """Where the file is now."""
+        return Path(self._path)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether ``get`` has opened the index."""
+        return self._index is not None
+
+    def get(self) -> IndexT:
+        """Return the index, opened by the first caller and shared by all.
+
+        Raises:
+            FileNotFoundError: the file is gone, or ``delete`` came before the first ``get``. Without an index a
+                reader scans the segment from its first batch.
+            ValueError: closed.
+        """
+        index = self._index
+        if index is not None:
+            return index
+        with self._lock:
+            if self._index is None:
+                if self._closed:
+                    raise ValueError(f"{self._path} is closed")
+                self.was_opened = True
+                self._index = self._open_index(Path(self._path))
+            return self._index
+
+    def ask(self, question: Callable[[IndexT], AnswerT]) -> AnswerT:
+        """Ask the index one thing without leaving it open if it was not: for what is asked of thousands of segments.
+
+        Raises:
+            FileNotFoundError, ValueError: as ``get``.
+        """
+        with self._lock:
+            if self._index is not None:
+                return question(self._index)
+            if self._closed:
+                raise ValueError(f"{self._path} is closed")
+            self.was_opened = True
+            index = self._open_index(Path(self._path))
+            try:
+                return question(index)
+            finally:
+                index.close()
+
+    def rename(self, file_system: FileSystem, path: Path) -> None:
+        """Move the file, open or not. The caller syncs the directory.
+
+        Raises:
+            FileNotFoundError: there is no file.
+        """
+        with self._lock:
+            file_system.rename(Path(self._path), path)
+            self._moved(path)
+
+    def moved(self, path: Path) -> None:
+        """Take note that the caller moved the file to ``path``; for files that are moved together under one lock."""
+        with self._lock:
+            self._moved(path)
+
+    def _moved(self, path: Path) -> None:
+        self._path = str(path)
+        if self._index is not None:
+            self._index.path = path
+
+    def delete(self, file_system: FileSystem) -> None:
+        """Unlink the file if it is there. Who holds the open index reads on; it closes when the last one drops it."""
+        with self._lock:
+            path = Path(self._path)
+            if file_system.exists(path):
+                file_system.unlink(path)
+
+    def close(self) -> None:
+        """Close the index if it is open; there is no ``get`` afterwards."""
+        with self._lock:
+            self._closed = True
+            index, self._index = self._index, None
+            if index is not None:
+                index.close()

@@ -1,0 +1,137 @@
+"""The time index of a segment: up to which offset there is nothing later than a moment."""
+
+from __future__ import annotations
+
+import struct
+
+from storage.index.index_file import IndexFile, IndexFullError, InvalidEntryError, floor_slot
+from storage.index.key_samples import KeyLayout, KeySamples, Memory
+from storage.offsets import NO_TIMESTAMP, Offset, TimestampOffset
+
+SAMPLED_ENTRIES_MIN = 2048
+SAMPLED_ASKED_MIN = 16
+"""An index that is asked so often gets samples, which take a look at all of it. Smaller ones are quick without."""
+
+_ENTRY = struct.Struct(">qi")
+_KEYS = KeyLayout("q", _ENTRY.size)
+_read_entry = _ENTRY.unpack_from
+_read_timestamp = struct.Struct(">q").unpack_from
+_TIMESTAMP_MAX = 2**63 - 1
+
+
+class TimeIndex(IndexFile[TimestampOffset]):
+    """Maps some timestamps of a segment to offsets (spec C5, C8).
+
+    File: ``<base offset in 20 digits>.timeindex``, entries of 12 bytes, big-endian, timestamps strictly rising:
+
+        timestamp        i64   greatest timestamp of the segment so far, ms
+        relative offset  i32   last offset of the batch that has it, minus the segment's base offset
+
+    An entry (T, O) means: no record at or before O is later than T. Records may come out of order in time;
+    the entries do not, because each holds the greatest timestamp seen until then.
+    """
+
+    ENTRY = _ENTRY
+    ENTRY_BYTES = _ENTRY.size
+
+    last_entry: TimestampOffset
+    """The entry with the greatest timestamp; (-1, base offset) when the index is empty."""
+    _samples: KeySamples | None = None
+    _asked_count = 0
+    _version = 0
+    """Counts truncations: samples of an earlier version are of entries that are gone."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the segment must be rolled before the next entry; the last slot is kept for the roll (spec C8)."""
+        return self.entry_count >= self.max_entry_count - 1
+
+    def maybe_append(self, timestamp: int, offset: Offset, *, skip_full_check: bool = False) -> None:
+        """Add an entry if ``timestamp`` is later than the last one; the same timestamp again is ignored.
+
+        ``skip_full_check`` lets the roll use the last slot.
+
+        Thread: the writer only. Readers find the entry at once. Durable: after ``flush``.
+
+        Raises:
+            IndexFullError: no room; roll first. Raised even when there would be nothing to add.
+            InvalidEntryError: the offset or the timestamp is below the last one.
+            OverflowError: the offset is not within 2^31-1 of the base offset, or the timestamp not within an i64.
+            OSError: the disk refused; the index is as before.
+        """
+        if not skip_full_check and self.is_full:
+            raise IndexFullError(f"{self.path} is full with {self.entry_count} entries")
+        last = self.last_entry
+        if self.entry_count and (offset < last.offset or timestamp < last.timestamp):
+            raise InvalidEntryError(f"{self.path}: timestamp {timestamp} at offset {offset} cannot follow {last}")
+        if timestamp <= last.timestamp:
+            return
+        if timestamp > _TIMESTAMP_MAX:
+            raise OverflowError(f"timestamp {timestamp} does not fit into an index entry")
+        self._append(_ENTRY.pack(timestamp, self._relative(offset)))
+        self.last_entry = TimestampOffset(timestamp, offset)
+        self.entry_count += 1
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """Return the entry with the greatest timestamp not above ``timestamp``.
+
+        The first record at or after ``timestamp`` has an offset not below the answer's: walk forward from there.
+        Below the first entry, and for an empty index, the answer is (-1, base offset).
+
+        Thread: any; takes no lock.
+        """
+
+        # As ``_read``, without a call of a function made for it.
+        while True:
+            count = self.entry_count
+            mapping = self._memory
+            if mapping is None:
+                mapping = self._load()
+            try:
+                slot = self._floor_slot(mapping, count, timestamp)
+                return self._parse(mapping, slot) if slot >= 0 else self._none()
+            except (ValueError, struct.error):
+                if not self._was_cut(mapping, count):
+                    raise
+
+    def _floor_slot(self, mapping: Memory, count: int, timestamp: int) -> int:
+        """The slot of the entry with the greatest timestamp not above this one, or -1.
+
+        Timestamps come in bursts, so a guess by proportion tells little, and a bisection of a million takes long.
+        """
+        samples = self._samples
+        if samples is not None and samples.version == self._version and samples.count <= count:
+            slot = samples.floor_slot(mapping, count, timestamp)
+            if slot is not None:
+                return slot
+            self._samples = None
+        if count >= SAMPLED_ENTRIES_MIN:
+            self._asked_count += 1
+            if self._asked_count >= SAMPLED_ASKED_MIN:
+                version = self._version
+                # After the version: entries that are cut from now on make these samples old.
+                self._samples = KeySamples(_KEYS, mapping, min(count, self.entry_count), version)
+        return floor_slot(_read_timestamp, mapping, count, 12, 0, timestamp)
+
+    def _none(self) -> TimestampOffset:
+        return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def _parse(self, mapping: Memory, slot: int) -> TimestampOffset:
+        timestamp, relative = _read_entry(mapping, slot * self.ENTRY_BYTES)
+        return TimestampOffset(timestamp, Offset(self.base_offset + relative))
+
+    def _offset_at(self, slot: int) -> Offset:
+        return self._entry(slot).offset
+
+    def _count_changed(self) -> None:
+        self._samples = None
+        # Last, and after the count: samples made with this version are of what is left.
+        self._version += 1
+        self.last_entry = self._entry(self.entry_count - 1) if self.entry_count else self._none()
+
+    def _check_entry(self, slot: int, earlier: TimestampOffset | None) -> None:
+        entry = self._entry(slot)
+        if entry.offset < self.base_offset or entry.timestamp < 0:
+            raise self._corrupt_entry(slot, f"{entry} lies before the segment's base offset or before time began")
+        if earlier is not None and (entry.timestamp <= earlier.timestamp or entry.offset < earlier.offset):
+            raise self._corrupt_entry(slot, f"{entry} is not above {earlier}")

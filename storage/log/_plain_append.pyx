@@ -1,0 +1,436 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""Plain batches checked, written and shown to readers in one go, in C.
+
+``find_plain_batch``, then ``PartitionLog.append_alone`` and what that calls, for a log with no other copies: the same files, the
+same snapshot. Several are one write. Whatever is not as plain as that it leaves to them, with nothing changed but
+bytes behind the log end, which they write over.
+
+What is looked at belongs to the classes of this package; their state stays in them, so that both ways can take turns.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+from cpython.tuple cimport PyTuple_GET_ITEM
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from crc32c import crc32c
+
+from rollway.records import compiled
+from storage.batches.append_request import AppendResult
+from storage.disk.file_system import LocalFile
+from storage.index.index_file import POSITION_MAX, RELATIVE_OFFSET_MAX
+from storage.log.log_snapshot import LogSnapshot
+from storage.index.offset_index import OffsetIndex
+from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, OffsetPosition, TimestampOffset
+from storage.index.time_index import TimeIndex
+from storage.transactions import NOTHING_UNSTABLE
+from storage.log.written_log import WrittenState
+
+cdef extern from "Python.h":
+    int PyBUF_READ
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+    ssize_t pwritev(int descriptor, const iovec* parts, int count, long long position)
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pwrite(int descriptor, const void* piece, size_t length, long long position)
+    long long lseek(int descriptor, long long position, int whence)
+    int SEEK_END
+
+cdef enum:
+    # As in ``rollway.records`` and ``batch_validation``.
+    HEADER_BYTES = 61
+    OVERHEAD_BYTES = 12
+    CHECKED_FROM = 21
+    MAGIC = 2
+    # Measured: shorter batches are checked and written before another thread has the interpreter's lock.
+    HELD_BYTES_MAX = 16 * 1024
+    GROUP_MAX = 64
+    # As in ``offset_index`` and ``time_index``.
+    OFFSET_ENTRY_BYTES = 8
+    TIME_ENTRY_BYTES = 12
+
+cdef int64_t NO_TIME = NO_TIMESTAMP
+cdef int64_t FARTHEST_OFFSET = RELATIVE_OFFSET_MAX, FARTHEST_POSITION = POSITION_MAX
+# So that sums of times do not wrap around; what is not below is judged in Python.
+cdef int64_t TIME_MAX = <int64_t>1 << 60
+
+cdef struct Facts:
+    int64_t least
+    int64_t greatest
+    bint has_null_key
+
+# ``survey`` of ``rollway.records._sections``.
+ctypedef bint (*Survey)(const uint8_t*, Py_ssize_t, int64_t, int64_t, Facts*) noexcept nogil
+
+cdef const char* SURVEY_NAME = "rollway.records.survey.1"
+cdef Survey survey = NULL
+
+capsule = getattr(compiled.sections, "survey_capsule", None)
+if capsule is not None and PyCapsule_IsValid(capsule, SURVEY_NAME):
+    survey = <Survey>PyCapsule_GetPointer(capsule, SURVEY_NAME)
+is_usable = survey != NULL
+"""Whether the library's sections are compiled, and have what is needed of them here."""
+
+# As the tuples make themselves, without a function of theirs for each.
+cdef object new_tuple = tuple.__new__
+cdef object new_snapshot = LogSnapshot.__new__
+
+
+cdef inline uint32_t big_endian_32(const uint8_t* at) noexcept:
+    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
+
+
+cdef inline int64_t big_endian_64(const uint8_t* at) noexcept:
+    return <int64_t>((<uint64_t>big_endian_32(at) << 32) | big_endian_32(at + 4))
+
+
+cdef inline void put_big_endian_32(uint8_t* at, uint32_t number) noexcept:
+    at[0], at[1], at[2], at[3] = number >> 24, (number >> 16) & 0xFF, (number >> 8) & 0xFF, number & 0xFF
+
+
+cdef struct Batch:
+    int32_t record_count
+    int64_t max_timestamp
+
+
+cdef bint is_plain(Py_buffer* view, limits, int64_t now_ms, Batch* batch) except -1:
+    """As ``find_plain_batch``."""
+    cdef const uint8_t* data = <const uint8_t*>view.buf
+    cdef Py_ssize_t size = view.len
+    cdef int64_t base_time, max_time, oldest, newest
+    cdef int32_t count
+    cdef Facts facts
+    cdef bint is_sound
+    if not HEADER_BYTES < size <= <int64_t>limits.batch_bytes_max or not limits.takes_any:
+        return False
+    count = <int32_t>big_endian_32(data + 57)
+    base_time, max_time = big_endian_64(data + 27), big_endian_64(data + 35)
+    if (
+        big_endian_64(data) != 0
+        or <int32_t>big_endian_32(data + 8) != size - OVERHEAD_BYTES
+        or data[16] != MAGIC
+        or data[21] != 0
+        or data[22] != 0
+        or count <= 0
+        or <int64_t><int32_t>big_endian_32(data + 23) + 1 != count
+        or big_endian_64(data + 43) >= 0
+        or not -TIME_MAX < base_time < TIME_MAX
+    ):
+        return False
+    checked = PyMemoryView_FromMemory(<char*>data + CHECKED_FROM, size - CHECKED_FROM, PyBUF_READ)
+    if <int64_t>crc32c(checked) != <int64_t>big_endian_32(data + 17):
+        return False
+    if size <= HELD_BYTES_MAX:
+        is_sound = survey(data + HEADER_BYTES, size - HEADER_BYTES, count, INT64_MAX, &facts)
+    else:
+        with nogil:
+            is_sound = survey(data + HEADER_BYTES, size - HEADER_BYTES, count, INT64_MAX, &facts)
+    if not is_sound or not (-TIME_MAX < facts.least and facts.greatest < TIME_MAX):
+        return False
+    oldest, newest = base_time + facts.least, base_time + facts.greatest
+    if newest != max_time or oldest < 0 or now_ms - oldest > <int64_t>limits.before_ms:
+        return False
+    if newest - now_ms > <int64_t>limits.after_ms or (facts.has_null_key and limits.needs_keys):
+        return False
+    batch.record_count, batch.max_timestamp = count, newest
+    return True
+
+
+cdef struct Group:
+    # The plain ones of the bodies, one behind the other, and their bytes.
+    int count
+    int64_t size_bytes
+    int64_t record_count
+    int64_t max_timestamp
+    Py_buffer* views[GROUP_MAX]
+    Batch batches[GROUP_MAX]
+
+
+def append(log, list bodies, config, int64_t now_ms):
+    """Append the batch that each body is, at most ``GROUP_MAX`` of them, if the log still has this ``config``.
+
+    One ``AppendResult`` for each, ``None`` for one that is not plain; or ``None``: all are left as if nobody had asked. They
+    are published, but where ``flush.policy=group`` waits for an fsync first. Thread: the writer. Durable: no.
+
+    Raises:
+        DiskFullError, PartitionFailedError: as ``PartitionLog.append_alone``; none of them is in the log.
+    """
+    cdef Py_buffer views[GROUP_MAX]
+    cdef Group group
+    cdef int place, taken = 0, count = len(bodies)
+    cdef list results
+    if count > GROUP_MAX:
+        return None
+    group.count = 0
+    group.size_bytes = group.record_count = 0
+    group.max_timestamp = NO_TIME
+    results = [None] * count
+    places = []
+    limits = config.plain
+    try:
+        for place in range(count):
+            PyObject_GetBuffer(bodies[place], &views[place], PyBUF_SIMPLE)
+            taken = place + 1
+            if is_plain(&views[place], limits, now_ms, &group.batches[group.count]):
+                group.views[group.count] = &views[place]
+                group.size_bytes += views[place].len
+                group.record_count += group.batches[group.count].record_count
+                group.max_timestamp = max(group.max_timestamp, group.batches[group.count].max_timestamp)
+                group.count += 1
+                places.append(place)
+        if not group.count:
+            return None
+        if group.size_bytes <= HELD_BYTES_MAX:
+            # The interpreter's lock is held all the way: nobody comes between.
+            return None if log._writing.locked() else write(log, config, &group, results, places)
+        if not log._writing.acquire(False):
+            return None
+        try:
+            return write(log, config, &group, results, places)
+        finally:
+            log._writing.release()
+    finally:
+        for place in range(taken):
+            PyBuffer_Release(&views[place])
+
+
+cdef void stamp(uint8_t* head, Py_buffer* view, int64_t base_offset, int64_t epoch) noexcept:
+    """The header of a batch, as ``ValidBatch.stamp`` leaves it."""
+    memcpy(head, view.buf, HEADER_BYTES)
+    put_big_endian_32(head, <uint32_t>(base_offset >> 32))
+    put_big_endian_32(head + 4, <uint32_t>(base_offset & 0xFFFFFFFF))
+    put_big_endian_32(head + 12, <uint32_t>epoch)
+
+
+cdef bint put_all(Group* group, int descriptor, int64_t position, int64_t base_offset, int64_t epoch) except -1:
+    """Write all batches, stamped, to the file of a descriptor; whether the disk took them."""
+    cdef uint8_t heads[GROUP_MAX * HEADER_BYTES]
+    cdef iovec parts[2 * GROUP_MAX]
+    cdef int place
+    cdef ssize_t written_bytes
+    cdef Py_buffer* view
+    for place in range(group.count):
+        view = group.views[place]
+        stamp(heads + place * HEADER_BYTES, view, base_offset, epoch)
+        parts[2 * place].iov_base, parts[2 * place].iov_len = heads + place * HEADER_BYTES, HEADER_BYTES
+        parts[2 * place + 1].iov_base = <uint8_t*>view.buf + HEADER_BYTES
+        parts[2 * place + 1].iov_len = <size_t>(view.len - HEADER_BYTES)
+        base_offset += group.batches[place].record_count
+    if group.size_bytes <= HELD_BYTES_MAX:
+        written_bytes = pwritev(descriptor, parts, 2 * group.count, position)
+    else:
+        with nogil:
+            written_bytes = pwritev(descriptor, parts, 2 * group.count, position)
+    return written_bytes == group.size_bytes
+
+
+cdef int put_through(file, Group* group, position, int64_t base_offset, int64_t epoch) except -1:
+    """As ``put_all``, to a file of any kind, such as that of a simulated disk."""
+    cdef uint8_t head[HEADER_BYTES]
+    cdef int place
+    cdef Py_buffer* view
+    parts = []
+    for place in range(group.count):
+        view = group.views[place]
+        stamp(head, view, base_offset, epoch)
+        parts.append(PyBytes_FromStringAndSize(<char*>head, HEADER_BYTES))
+        parts.append(PyBytes_FromStringAndSize(<char*>view.buf + HEADER_BYTES, view.len - HEADER_BYTES))
+        base_offset += group.batches[place].record_count
+    file.write(position, parts)
+    return 0
+
+
+cdef list write(log, config, Group* group, list results, list places):
+    """As ``LogWriter.append_alone``, ``Segment.append_one`` and ``PartitionLog.publish``, one batch after the other."""
+    cdef int64_t position, base_offset, end_offset, size
+    cdef bint is_empty
+    writer = log._writer
+    written = writer.written
+    segments, bases = <object>PyTuple_GET_ITEM(written, 0), <object>PyTuple_GET_ITEM(written, 1)
+    start, unstable = <object>PyTuple_GET_ITEM(written, 2), <object>PyTuple_GET_ITEM(written, 4)
+    segment = (<tuple>segments)[len(<tuple>segments) - 1]
+    records = segment._log
+    file = records._file
+    if (
+        log.offline_reason is not None
+        or writer.config is not config
+        or file is None
+        or segment._builder is None
+        or segment.offset_index._index is None
+        or segment.time_index._index is None
+        or unstable is not NOTHING_UNSTABLE
+        or log.replicas._members.followers
+    ):
+        return None
+    room = writer.room
+    if room is None or room.segment is not segment or room.config is not config:
+        if segment._first_timestamp is None and records.size_bytes:
+            # It is looked up in the log, by who may wait for that.
+            return None
+        room = writer.find_room(segment)
+        if room is None:
+            return None
+    base_offset, position = <object>PyTuple_GET_ITEM(<object>PyTuple_GET_ITEM(written, 3), 0), records.size_bytes
+    end_offset = base_offset + group.record_count
+    is_empty = position == 0
+    if (
+        room.stamps_time
+        or position + group.size_bytes > <int64_t>room.size_bytes_max
+        or end_offset > <int64_t>room.end_offset_max
+        or group.max_timestamp > <int64_t>room.timestamp_max
+        or <int64_t>room.entries_left < group.count
+        # What it has room for is told by its first batch.
+        or (is_empty and group.count > 1)
+        or end_offset - <int64_t><object>PyTuple_GET_ITEM(writer.durable_end, 0) >= <int64_t>config.flush_messages
+    ):
+        return None
+    epochs = writer.epochs._entries
+    epoch = epochs[len(epochs) - 1][0] if epochs else 0
+    if type(file) is LocalFile:
+        if position >= <int64_t>file._reserve_at:
+            file._reserve(position)
+        if lseek(file._descriptor, 0, SEEK_END) < position:
+            # Cut by another process, which is told by who may say so.
+            return None
+        if not put_all(group, file._descriptor, position, base_offset, epoch):
+            # Whatever the disk has against it, it says again.
+            return None
+    else:
+        try:
+            records.check_size(position)
+            put_through(file, group, position, base_offset, epoch)
+        except OSError as error:
+            undo(log, writer, error, position, segment._builder.max_timestamp)
+    note_written(log, writer, room, segment, group, base_offset, position, results, places, start)
+    end, end_position = end_offset, position + group.size_bytes
+    records.size_bytes = end_position
+    if is_empty:
+        segment._first_timestamp = group.max_timestamp
+        writer.room = None
+    log_end = new_tuple(LogOffsetMetadata, (end, segment.base_offset, end_position))
+    writer.written = new_tuple(WrittenState, (segments, bases, start, log_end, unstable))
+    if config.flush_policy != "group":
+        show(log, segments, bases, start, log_end, end)
+        writer.high_watermark = end
+    return results
+
+
+cdef int note_written(
+    log, writer, room, segment, Group* group, int64_t base_offset, int64_t position, list results, list places, start
+) except -1:
+    """What the indexes are to know, and the answers."""
+    cdef int64_t begun_at = position, last, greatest, since, interval
+    cdef int place
+    builder = segment._builder
+    maximum_before = builder.max_timestamp
+    greatest, since = <object>PyTuple_GET_ITEM(maximum_before, 0), builder._bytes_since_entry
+    interval = builder._interval_bytes
+    for place in range(group.count):
+        last = base_offset + group.batches[place].record_count - 1
+        last_offset = last
+        if group.batches[place].max_timestamp > greatest:
+            greatest = group.batches[place].max_timestamp
+            builder.max_timestamp = new_tuple(TimestampOffset, (greatest, last_offset))
+        if since > interval:
+            since = 0
+            try:
+                add_index_entries(segment, last, position, greatest, builder.max_timestamp)
+            except OSError as error:
+                undo(log, writer, error, begun_at, maximum_before)
+            room.entries_left -= 1
+        since += group.views[place].len
+        results[places[place]] = new_tuple(
+            AppendResult, (base_offset, last_offset, group.batches[place].record_count, NO_TIMESTAMP, start, False)
+        )
+        position += group.views[place].len
+        base_offset = last + 1
+    builder._bytes_since_entry = since
+    return 0
+
+
+cdef int add_index_entries(segment, int64_t offset, int64_t position, int64_t greatest, max_timestamp) except -1:
+    """As ``Segment._add_index_entries``, which has what is out of the ordinary, and every error."""
+    cdef uint8_t entry[TIME_ENTRY_BYTES]
+    times = segment.time_index._index
+    if (
+        type(times) is not TimeIndex
+        or <int64_t>times.entry_count >= <int64_t>times.max_entry_count - 1
+        or not put_offset_entry(segment.offset_index._index, offset, position)
+    ):
+        segment._add_index_entries(offset, position)
+        return 0
+    last = times.last_entry
+    if greatest == <int64_t><object>PyTuple_GET_ITEM(last, 0):
+        return 0
+    place = <object>PyTuple_GET_ITEM(max_timestamp, 1)
+    if greatest > <int64_t><object>PyTuple_GET_ITEM(last, 0) and (
+        <int64_t>segment.base_offset <= <int64_t>place and <int64_t><object>PyTuple_GET_ITEM(last, 1) <= <int64_t>place
+    ):
+        put_big_endian_32(entry, <uint32_t>(greatest >> 32))
+        put_big_endian_32(entry + 4, <uint32_t>(greatest & 0xFFFFFFFF))
+        put_big_endian_32(entry + 8, <uint32_t>(<int64_t>place - <int64_t>segment.base_offset))
+        if put_entry(times, entry, TIME_ENTRY_BYTES, max_timestamp):
+            return 0
+    times.maybe_append(greatest, place)
+    return 0
+
+
+cdef bint put_offset_entry(index, int64_t offset, int64_t position) except -1:
+    """As ``OffsetIndex.append``; whether it could."""
+    cdef uint8_t entry[OFFSET_ENTRY_BYTES]
+    cdef int64_t relative
+    if type(index) is not OffsetIndex:
+        return False
+    last, relative = index.last_entry, offset - <int64_t>index.base_offset
+    if not 0 <= relative <= FARTHEST_OFFSET or not 0 <= position <= FARTHEST_POSITION:
+        return False
+    if last is not None and (
+        offset <= <int64_t><object>PyTuple_GET_ITEM(last, 0) or position <= <int64_t><object>PyTuple_GET_ITEM(last, 1)
+    ):
+        return False
+    put_big_endian_32(entry, <uint32_t>relative)
+    put_big_endian_32(entry + 4, <uint32_t>position)
+    return put_entry(index, entry, OFFSET_ENTRY_BYTES, new_tuple(OffsetPosition, (offset, position)))
+
+
+cdef bint put_entry(index, const uint8_t* entry, int size, last_entry) except -1:
+    """As ``IndexFile._append`` and what follows it; whether it could."""
+    cdef int64_t count = index.entry_count
+    file, memory = index._file, index._memory
+    if type(file) is not LocalFile or index._closed or count >= <int64_t>index.max_entry_count:
+        return False
+    if type(memory) is not bytearray or PyByteArray_GET_SIZE(memory) < (count + 1) * size:
+        return False
+    if count * size >= <int64_t>file._reserve_at or pwrite(file._descriptor, entry, size, count * size) != size:
+        return False
+    memcpy(PyByteArray_AS_STRING(memory) + count * size, entry, size)
+    # Readers take the count for their leave to look.
+    index.last_entry, index.entry_count = last_entry, count + 1
+    return True
+
+
+cdef object undo(log, writer, error, position, maximum_before):
+    """As ``PartitionLog.append_alone`` where the disk refuses; always raises."""
+    try:
+        writer._undo_append(error, position, maximum_before)
+    except OSError as failure:
+        raise log._fail(failure, "appending") from failure
+
+
+cdef int show(log, segments, bases, start, log_end, end) except -1:
+    """As ``LogSnapshot`` makes itself, of numbers that are in order: everything that is written is seen."""
+    snapshot = new_snapshot(LogSnapshot)
+    snapshot.segments, snapshot.base_offsets, snapshot.log_start_offset = segments, bases, start
+    snapshot.last_stable_metadata = snapshot.high_watermark_metadata = snapshot.log_end_metadata = log_end
+    snapshot.last_stable_offset = snapshot.high_watermark = snapshot.log_end_offset = end
+    snapshot.damage, snapshot.facts = log.damage, None
+    log.snapshot = snapshot
+    return 0

@@ -1,0 +1,89 @@
+"""Appending what a leader stored: offsets and epochs are given, and the bytes stay as they are (spec E18)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rollway.records import HEADER_BYTES, RecordBatch, RecordFormatError, split_batches
+from storage.batches.batch_validation import ValidBatch
+from storage.errors import CorruptBatchError, UnexpectedAppendOffsetError
+from storage.log.log_truncation import LogTruncation
+from storage.log.log_writer import LogWriter
+from storage.offsets import LeaderEpoch, Offset
+from storage.transactions import marker_of
+
+
+class CopiedAppend:
+    """Makes a log grow like the leader's. Sizes and timestamps are not checked again, sequences neither.
+
+    Thread: the partition's writer only.
+    """
+
+    def __init__(self, writer: LogWriter, truncation: LogTruncation) -> None:
+        self._writer = writer
+        self._truncation = truncation
+
+    def append(self, content: bytes) -> None:
+        """Append whole batches; see ``PartitionLog.append_copied``.
+
+        Raises:
+            CorruptBatchError, UnexpectedAppendOffsetError: nothing was written.
+            DiskFullError, TooManyOpenFilesError: some of the batches may be written, none in part.
+            OSError: the disk failed.
+        """
+        batches = _checked(content)
+        if not batches:
+            return
+        self._fit(batches)
+        for batch in batches:
+            self._begin_epoch_of(batch)
+            base_offset = Offset(batch.header.base_offset)
+            if not self._writer.config.compacts:
+                # The leader has a gap there, which came of a truncation.
+                self._truncation.skip_to(base_offset)
+            control = marker_of(batch) if batch.header.is_control else None
+            buffer = batch.buffer
+            valid = ValidBatch(bytearray(buffer[:HEADER_BYTES]), batch.body, batch.header, batch.header.max_timestamp)
+            self._writer.append_copied(valid, control)
+
+    def _fit(self, batches: Sequence[RecordBatch]) -> None:
+        """The first batch goes on at the log end or behind it; an empty log may begin with one that reaches over its
+        start."""
+        written = self._writer.written
+        first, last = batches[0].header, batches[-1].header
+        log_end = written.log_end.offset
+        if first.base_offset >= log_end:
+            return
+        is_empty = len(written.segments) == 1 and written.active.size_bytes == 0
+        if is_empty and first.base_offset < written.log_start_offset <= first.last_offset:
+            self._truncation.start_at(Offset(first.base_offset))
+            return
+        raise UnexpectedAppendOffsetError(
+            f"offsets {first.base_offset} to {last.last_offset} cannot be appended, the log ends at {log_end}",
+            first_offset=first.base_offset,
+            last_offset=last.last_offset,
+        )
+
+    def _begin_epoch_of(self, batch: RecordBatch) -> None:
+        """An epoch is noted before its first record is there (spec E1)."""
+        epoch = batch.header.partition_leader_epoch
+        latest = self._writer.epochs.latest
+        if epoch >= 0 and (latest is None or epoch > latest.epoch):
+            self._writer.epochs.assign(LeaderEpoch(epoch), Offset(batch.header.base_offset))
+
+
+def _checked(content: bytes) -> list[RecordBatch]:
+    """The batches of ``content``: whole, CRCs right, offsets rising."""
+    try:
+        batches = split_batches(content)
+        for batch in batches:
+            batch.check_crc()
+    except RecordFormatError as error:
+        raise CorruptBatchError(f"a leader's batches are damaged: {error}") from error
+    next_offset = 0
+    for batch in batches:
+        header = batch.header
+        if header.base_offset < next_offset or header.last_offset_delta < 0:
+            raise CorruptBatchError(f"a leader's batches go back from offset {next_offset} to {header.base_offset}")
+        next_offset = header.next_offset
+    return batches

@@ -1,0 +1,242 @@
+"""Which leader wrote which part of a partition."""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from itertools import pairwise
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.disk.checkpoint import (
+    CorruptCheckpointError,
+    checkpoint_content,
+    parse_number,
+    read_checkpoint,
+    write_checkpoint,
+)
+from storage.disk.file_system import FileSystem, NotDurableError, write_new_file
+from storage.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
+from storage.offsets import LeaderEpoch, Offset
+
+_EPOCH_MAX = 2**31 - 1
+_OFFSET_MAX = 2**63 - 1
+
+_epoch_of = attrgetter("epoch")
+_start_of = attrgetter("start_offset")
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the first offset written in it."""
+
+    epoch: LeaderEpoch
+    start_offset: Offset
+
+
+# Most partitions never have another: they share this one.
+_FIRST_EPOCH = (EpochEntry(LeaderEpoch(0), Offset(0)),)
+
+
+class EpochEndOffset(NamedTuple):
+    """A leader epoch and the offset behind the last record of it."""
+
+    epoch: LeaderEpoch
+    end_offset: Offset
+
+
+class LeaderEpochs:
+    """The epochs of one partition with their start offsets, both strictly rising (spec E1).
+
+    File: ``leader-epoch-checkpoint``, a checkpoint with the entries ``epoch startOffset``.
+
+    Thread: changed by the partition's writer only. Any thread may ask: the entries are one immutable tuple,
+    replaced in one assignment, after the file.
+    Durable: every change, when the call that makes it returns. If the disk refuses, nothing changed in memory.
+    """
+
+    __slots__ = ("_entries", "_file_system", "_is_stale", "_path")
+
+    def __init__(self, file_system: FileSystem, path: Path) -> None:
+        """Without entries until ``load`` or ``assign``."""
+        self._path = str(path)
+        self._file_system = file_system
+        self._entries: tuple[EpochEntry, ...] = ()
+        self._is_stale = False
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self._path)
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """All epochs, oldest first."""
+        return self._entries
+
+    @property
+    def latest(self) -> EpochEntry | None:
+        """The newest epoch, ``None`` when there is none."""
+        entries = self._entries
+        return entries[-1] if entries else None
+
+    @property
+    def current(self) -> LeaderEpoch:
+        """The newest epoch, 0 when there is none: the one stamped into batches."""
+        entries = self._entries
+        return entries[-1].epoch if entries else LeaderEpoch(0)
+
+    def load(self) -> None:
+        """Take the entries from the file; none when it is missing.
+
+        Raises:
+            CorruptCheckpointError: the file is damaged, or epochs or offsets do not rise.
+        """
+        entries = tuple(read_checkpoint(self._file_system, self.path, _parse_entry))
+        for earlier, later in pairwise(entries):
+            if later.epoch <= earlier.epoch or later.start_offset <= earlier.start_offset:
+                raise CorruptCheckpointError(
+                    f"{self.path}: epoch {later.epoch} from offset {later.start_offset} cannot follow "
+                    f"epoch {earlier.epoch} from offset {earlier.start_offset}"
+                )
+        self._entries = _FIRST_EPOCH if entries == _FIRST_EPOCH else entries
+
+    def begin(self) -> None:
+        """Begin with epoch 0 at offset 0 in a new directory. Durable: when its files and the directory were synced."""
+        entries = _FIRST_EPOCH
+        write_new_file(self._file_system, self.path, checkpoint_content(entries))
+        self._entries = entries
+
+    def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
+        """Note that ``epoch`` begins at ``start_offset``; before the first record of it is appended.
+
+        Nothing to do when it is the latest epoch and began no later. Otherwise entries that contradict the
+        new one, those with its epoch or a higher one and those that start at its offset or above, go first.
+
+        Raises:
+            ValueError: the epoch or the offset is negative.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"epoch {epoch} cannot start at offset {start_offset}: neither may be negative")
+        latest = self.latest
+        if latest is not None and latest.epoch == epoch and latest.start_offset <= start_offset:
+            return
+        kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
+        self._replace((*kept, EpochEntry(epoch, start_offset)))
+
+    def assign_or_keep(
+        self, epoch: LeaderEpoch, start_offset: Offset, run: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """As ``assign``, done by ``run``, which may repeat it. Where it fails the file says what it said before.
+
+        If the file kept an epoch without records, the next start would cut off all records above where it begins.
+
+        Raises:
+            OSError: the system refused; EIO if the file may still have the epoch.
+        """
+        try:
+            run(lambda: self.assign(epoch, start_offset))
+        except OSError:
+            if self._is_stale:
+                try:
+                    run(self._restore)
+                except OSError as second:
+                    why = f"a leader epoch that could not be begun could not be taken back: {second.strerror}"
+                    raise OSError(errno.EIO, why, self._path) from second
+            raise
+
+    def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: Offset) -> EpochEndOffset | None:
+        """Return the greatest epoch not above ``epoch`` that has records, and where it ends.
+
+        The latest epoch ends at ``log_end_offset``. An epoch before the first one has itself no records and ends
+        where the first begins. ``None`` (the wire's -1, -1): unknown, because it is above the latest or negative.
+        """
+        entries = self._entries
+        if not entries or epoch < 0 or epoch > entries[-1].epoch:
+            return None
+        if epoch == entries[-1].epoch:
+            return EpochEndOffset(epoch, log_end_offset)
+        higher = bisect_right(entries, epoch, key=_epoch_of)
+        found = entries[higher - 1].epoch if higher else epoch
+        return EpochEndOffset(found, entries[higher].start_offset)
+
+    def check_current(self, asked: int | None) -> None:
+        """Hold the leader epoch a client knows against the current one; ``None`` is not held (spec D11).
+
+        Raises:
+            FencedLeaderEpochError: it is over.
+            UnknownLeaderEpochError: it is newer than the current one.
+        """
+        if asked is None or asked == self.current:
+            return
+        if asked < self.current:
+            raise FencedLeaderEpochError(f"leader epoch {asked} is over, {self.current} is the current one")
+        raise UnknownLeaderEpochError(f"leader epoch {asked} is not known here, {self.current} is the current one")
+
+    def find_divergence(
+        self, last_fetched_epoch: int, fetch_offset: Offset, *, log_start_offset: Offset, log_end_offset: Offset
+    ) -> EpochEndOffset | None:
+        """Where the log of who asks parts from this one: ``None`` if it does not (spec E2, KIP-101).
+
+        Who asks has records up to ``fetch_offset``, the last of them of ``last_fetched_epoch``. Otherwise it
+        truncates to the smaller of the answer's end offset and its own end of that epoch.
+
+        Raises:
+            OffsetOutOfRangeError: the epoch is not known, or ``fetch_offset`` lies below the log start.
+        """
+        end = self.end_offset_for(LeaderEpoch(last_fetched_epoch), log_end_offset)
+        if end is None or fetch_offset < log_start_offset:
+            why = f"leader epoch {last_fetched_epoch} is not known" if end is None else "it is below the log start"
+            raise OffsetOutOfRangeError(
+                f"offset {fetch_offset} cannot be continued: {why}",
+                offset=fetch_offset,
+                log_start_offset=log_start_offset,
+                log_end_offset=log_end_offset,
+            )
+        diverges = end.epoch < last_fetched_epoch or end.end_offset < fetch_offset
+        return end if diverges else None
+
+    def epoch_for_offset(self, offset: Offset) -> LeaderEpoch | None:
+        """Return the epoch in which the record at ``offset`` was written; ``None`` below the first entry."""
+        entries = self._entries
+        following = bisect_right(entries, offset, key=_start_of)
+        return entries[following - 1].epoch if following else None
+
+    def truncate_from_start(self, offset: Offset) -> None:
+        """The log now starts at ``offset``: forget epochs that end there or before; the one it lies in starts there."""
+        entries = self._entries
+        following = bisect_right(entries, offset, key=_start_of)
+        if following:
+            moved = EpochEntry(entries[following - 1].epoch, offset)
+            self._replace((moved, *entries[following:]))
+
+    def truncate_from_end(self, offset: Offset) -> None:
+        """The log now ends at ``offset``: forget epochs that start there or above."""
+        entries = self._entries
+        self._replace(entries[: bisect_left(entries, offset, key=_start_of)])
+
+    def clear(self) -> None:
+        """Forget all epochs."""
+        self._replace(())
+
+    def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
+        if entries == self._entries and not self._is_stale:
+            return
+        try:
+            write_checkpoint(self._file_system, self.path, entries)
+        except NotDurableError:
+            # The next start may find it even so.
+            self._is_stale = True
+            raise
+        self._entries = entries
+        self._is_stale = False
+
+    def _restore(self) -> None:
+        self._replace(self._entries)
+
+
+def _parse_entry(fields: list[str]) -> EpochEntry:
+    if len(fields) != 2:
+        raise ValueError("not an epoch and a start offset")
+    return EpochEntry(LeaderEpoch(parse_number(fields[0], _EPOCH_MAX)), Offset(parse_number(fields[1], _OFFSET_MAX)))

@@ -1,0 +1,486 @@
+"""What one reader sees of a log, and how it reads it."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import accumulate
+from typing import NamedTuple
+
+from rollway.records import BatchHeader
+from storage.disk.file_system import File
+from storage.errors import CorruptionError, OffsetOutOfRangeError
+from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset, Position
+from storage.segment import batch_search
+from storage.segment.segment import Segment
+from storage.segment.timestamped_records import TimestampedRecord
+from storage.transactions import AbortedTransaction
+
+# The head of the first batch was in memory, and that of the last: so is what lies between, if it is not much.
+_CACHED_BYTES_MAX = 128 * 1024
+_ASKED_SEGMENTS_MAX = 16
+
+
+class Isolation(Enum):
+    """Where a read ends (spec D12)."""
+
+    LAST_STABLE = "last_stable"
+    HIGH_WATERMARK = "high_watermark"
+    LOG_END = "log_end"
+
+
+# Members of an enumeration are looked up in its class; these are not, for every read.
+_LAST_STABLE = Isolation.LAST_STABLE
+_HIGH_WATERMARK = Isolation.HIGH_WATERMARK
+# As the tuples make themselves, without a function of theirs for each.
+_new_tuple = tuple.__new__
+
+
+class OffsetRange(NamedTuple):
+    """The offsets ``[start, end)``."""
+
+    start: Offset
+    end: Offset
+
+
+class FileSlice(NamedTuple):
+    """Bytes of an open file. Whoever holds it can read them, also after the file was unlinked.
+
+    ``content`` are those bytes, where finding them has read them already. ``is_cached``: both ends were in memory then.
+    """
+
+    file: File
+    position: Position
+    size_bytes: int
+    content: memoryview | None = None
+    is_cached: bool = False
+
+    def read(self) -> bytes:
+        """All of it.
+
+        Raises:
+            CorruptionError: the file is shorter than it was when the slice was made.
+        """
+        return self.read_part(0, self.size_bytes)
+
+    def read_part(self, start: int, length: int) -> bytes:
+        """``length`` bytes from ``start`` on, counted inside the slice; ends are clamped (spec D15)."""
+        if start < 0 or length < 0 or start > self.size_bytes:
+            raise ValueError(f"byte {start} and {length} more are not inside a slice of {self.size_bytes} bytes")
+        length = min(length, self.size_bytes - start)
+        if self.content is not None:
+            return bytes(self.content[start : start + length])
+        content = self.file.read(self.position + start, length)
+        if len(content) != length:
+            raise CorruptionError(f"{self.file.path} ends at byte {self.position + start + len(content)}, too early")
+        return content
+
+
+class FetchData(NamedTuple):
+    """The answer to one read: whole batches as slices of segment files, and where the next read begins.
+
+    The first batch may begin below the offset asked for; the reader skips those records (spec D14). ``aborted``,
+    with isolation ``LAST_STABLE`` only, are the aborted transactions that records of the batches may belong to, by
+    rising marker; the reader skips those too, and all control batches (spec E23).
+    """
+
+    slices: tuple[FileSlice, ...]
+    next_offset: Offset
+    aborted: tuple[AbortedTransaction, ...] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        slices = self.slices
+        return slices[0].size_bytes if len(slices) == 1 else sum([piece.size_bytes for piece in slices])
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One segment for people and tools. ``next_offset`` is exclusive; timestamps are -1 where there are none."""
+
+    base_offset: Offset
+    next_offset: Offset
+    size_bytes: int
+    first_timestamp: int
+    largest_timestamp: int
+    offset_index_entries: int
+    time_index_entries: int
+    state: str
+
+
+@dataclass(init=False, eq=False, slots=True)
+class LogSnapshot:
+    """What one reader sees: some segments, up to one point, for as long as it likes. Nobody changes it.
+
+    Nothing below that point changes: the log only grows, retention only forgets. Retention may unlink a
+    segment while a snapshot holds it; the bytes stay readable until the snapshot is dropped.
+    ``log start <= last stable offset <= high watermark <= log end`` holds (invariant 6).
+
+    Thread: share freely. Take it from ``PartitionLog.snapshot`` once per request.
+    """
+
+    segments: tuple[Segment, ...]
+    base_offsets: tuple[Offset, ...]
+    log_start_offset: Offset
+    last_stable_metadata: LogOffsetMetadata
+    high_watermark_metadata: LogOffsetMetadata
+    log_end_metadata: LogOffsetMetadata
+    damage: tuple[OffsetRange, ...]
+    last_stable_offset: Offset = field(init=False)
+    """Everything below belongs to no transaction, or to one whose marker is below the high watermark (spec E22).
+
+    The log start where a transaction begins below that and is still open.
+    """
+    high_watermark: Offset = field(init=False)
+    log_end_offset: Offset = field(init=False)
+    facts: object = field(init=False, repr=False)
+    """What the compiled search remembers of it."""
+
+    def __init__(
+        self,
+        segments: tuple[Segment, ...],
+        base_offsets: tuple[Offset, ...],
+        log_start_offset: Offset,
+        last_stable_metadata: LogOffsetMetadata,
+        high_watermark_metadata: LogOffsetMetadata,
+        log_end_metadata: LogOffsetMetadata,
+        damage: tuple[OffsetRange, ...] = (),
+    ) -> None:
+        # Not the one that dataclasses make: there is a snapshot for each append, and freezing one takes its time.
+        self.segments = segments
+        self.base_offsets = base_offsets
+        self.log_start_offset = log_start_offset
+        self.last_stable_metadata = last_stable_metadata
+        self.high_watermark_metadata = high_watermark_metadata
+        self.log_end_metadata = log_end_metadata
+        self.damage = damage
+        self.facts = None
+        self.last_stable_offset = stable = last_stable_metadata[0]
+        self.high_watermark = high_watermark = high_watermark_metadata[0]
+        self.log_end_offset = log_end = log_end_metadata[0]
+        if not log_start_offset <= stable <= high_watermark <= log_end:
+            raise AssertionError(
+                f"log start {log_start_offset}, last stable offset {stable}, high watermark {high_watermark}, "
+                f"log end {log_end} are not in order"
+            )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all log files, up to the log end."""
+        return sum(segment.size_bytes for segment in self.segments[:-1]) + self.log_end_metadata.position
+
+    def bound(self, isolation: Isolation) -> LogOffsetMetadata:
+        """Where a read of this isolation ends."""
+        if isolation is Isolation.LAST_STABLE:
+            return self.last_stable_metadata
+        return self.high_watermark_metadata if isolation is Isolation.HIGH_WATERMARK else self.log_end_metadata
+
+    def read(
+        self,
+        offset: Offset,
+        max_bytes: int,
+        *,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        min_one: bool = True,
+        content_bytes_max: int = 0,
+    ) -> FetchData:
+        """Find the batches from ``offset`` on: at most ``max_bytes``, but with ``min_one`` always the first, whole.
+
+        Goes on through gaps and from segment to segment (spec B6, D13, D14). Empty when ``offset`` is at or
+        above the isolation's bound. A slice of ``content_bytes_max`` or less may come with its content.
+
+        Raises:
+            ValueError: ``max_bytes`` is negative.
+            OffsetOutOfRangeError: ``offset`` is below the log start or above the log end.
+            CorruptionError: ``offset`` lies in a damaged range, or stored bytes are not what they should be.
+        """
+        if max_bytes < 0:
+            raise ValueError(f"a read of {max_bytes} bytes is not possible")
+        self._check_range(offset)
+        bound = self.bound(isolation)
+        slices: list[FileSlice] = []
+        next_offset = offset
+        remaining = max_bytes
+        for segment, limit in self._segments_from(offset, bound):
+            self._check_damage(next_offset, keep_what_was_read=bool(slices))
+            if self._damaged(next_offset):
+                break
+            found = segment.read(
+                next_offset,
+                limit,
+                remaining,
+                min_one=min_one and not slices,
+                content_bytes_max=content_bytes_max,
+            )
+            if found is None:
+                next_offset = max(next_offset, self._end_of(segment, bound))
+                continue
+            if found.size_bytes == 0:
+                break
+            slices.append(FileSlice(segment.file, found.position, found.size_bytes, found.content))
+            remaining = max(0, remaining - found.size_bytes)
+            next_offset = found.next_offset
+            if found.position + found.size_bytes < limit:
+                break
+        if isolation is not Isolation.LAST_STABLE:
+            return FetchData(tuple(slices), next_offset)
+        return FetchData(tuple(slices), next_offset, self._aborted(offset, next_offset) if slices else ())
+
+    def read_cached(
+        self,
+        offset: Offset,
+        max_bytes: int,
+        *,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        min_one: bool = True,
+        content_bytes_max: int = 0,
+    ) -> FetchData | None:
+        """As ``read``, from memory alone: for the event loop. ``None`` when the disk would be waited for, or may be.
+
+        Also ``None`` near damage, and where the general way of reading has to look: ``read`` then, in a thread.
+
+        Raises:
+            OffsetOutOfRangeError: as ``read``.
+        """
+        way = batch_search.search
+        if way is not None and isolation is _HIGH_WATERMARK and min_one:
+            found = way.read(self, offset, max_bytes, content_bytes_max)
+            if found is not None:
+                file, position, size_bytes, next_offset, content, is_cached, _limits = found
+                piece = _new_tuple(FileSlice, (file, position, size_bytes, content, is_cached))
+                return _new_tuple(FetchData, ((piece,), next_offset, None))
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            self._check_range(offset)
+        is_stable = isolation is _LAST_STABLE
+        bound = self.high_watermark_metadata if isolation is _HIGH_WATERMARK else self.bound(isolation)
+        if offset >= bound[0]:
+            return FetchData((), offset, () if is_stable else None)
+        if self.damage or max_bytes < 0:
+            return None
+        segments = self.segments
+        place = max(0, bisect_right(self.base_offsets, offset) - 1)
+        if is_stable and not _have_no_aborted(segments[place:]):
+            return None
+        slices: list[FileSlice] = []
+        next_offset = offset
+        remaining = max_bytes
+        while place < len(segments):
+            segment = segments[place]
+            on_bound = segment.base_offset == bound[1]
+            limit = bound[2] if on_bound else segment.size_bytes
+            read = segment.read_cached(
+                next_offset, limit, remaining, min_one=min_one and not slices, content_bytes_max=content_bytes_max
+            )
+            if read is None:
+                return None
+            position, size_bytes, next_offset, content, is_cached = read
+            if size_bytes == 0:
+                break
+            is_cached = is_cached or size_bytes <= _CACHED_BYTES_MAX
+            slices.append(_new_tuple(FileSlice, (segment.file, position, size_bytes, content, is_cached)))
+            remaining -= size_bytes
+            if on_bound or position + size_bytes < limit:
+                break
+            # The first batch comes whole, however large.
+            remaining = max(0, remaining)
+            place += 1
+        return _new_tuple(FetchData, (tuple(slices), next_offset, () if is_stable else None))
+
+    def headers_from(self, offset: Offset, isolation: Isolation = Isolation.HIGH_WATERMARK) -> Iterator[BatchHeader]:
+        """The headers of all visible batches from the one that holds ``offset`` on, those of control batches too.
+
+        Raises:
+            CorruptionError: stored bytes are not what they should be.
+        """
+        for segment, limit in self._segments_from(offset, self.bound(isolation)):
+            first = segment.locate(offset, limit)
+            if first is not None:
+                for batch in segment.walk(first.position, limit):
+                    yield batch.header
+
+    def aborted_between(self, offset: Offset, end: Offset) -> tuple[AbortedTransaction, ...]:
+        """The aborted transactions that overlap ``[offset, end)``, up to the last stable offset."""
+        return self._aborted(offset, min(end, self.last_stable_offset))
+
+    def _aborted(self, offset: Offset, end: Offset) -> tuple[AbortedTransaction, ...]:
+        """The aborted transactions that overlap ``[offset, end)``, all of it below the last stable offset (spec E23).
+
+        Their entries were written before the last stable offset passed them, in the segments of their markers.
+        """
+        found: list[AbortedTransaction] = []
+        for segment in self.segments[max(0, bisect_right(self.base_offsets, offset) - 1) :]:
+            here = segment.transactions.collect(offset, end)
+            found += here.transactions
+            if here.is_complete:
+                break
+        return tuple(found)
+
+    def available_bytes(self, offset: Offset, isolation: Isolation = Isolation.HIGH_WATERMARK) -> int:
+        """Bytes from the batch that holds ``offset`` to the bound, for ``min_bytes`` (spec D6).
+
+        Raises:
+            OffsetOutOfRangeError: as ``read``.
+        """
+        self._check_range(offset)
+        bound = self.bound(isolation)
+        if offset >= bound.offset:
+            return 0
+        total = 0
+        for segment, limit in self._segments_from(offset, bound):
+            if segment.base_offset >= offset:
+                total += limit
+            elif (batch := segment.locate(offset, limit)) is not None:
+                total += limit - batch.position
+        return total
+
+    def place_of(self, offset: Offset) -> LogOffsetMetadata:
+        """Where the batch that holds ``offset`` begins, or the next one after a gap; the log end at and above it.
+
+        Raises:
+            CorruptionError: stored bytes are not what they should be.
+        """
+        for segment, limit in self._segments_from(offset, self.log_end_metadata):
+            batch = segment.locate(offset, limit)
+            if batch is not None:
+                return LogOffsetMetadata(offset, segment.base_offset, batch.position)
+        return LogOffsetMetadata(offset, self.log_end_metadata.segment_base_offset, self.log_end_metadata.position)
+
+    def offset_for_timestamp(
+        self,
+        timestamp: int,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        *,
+        start_offset: Offset | None = None,
+        latest: int | None = None,
+        bytes_max: int | None = None,
+    ) -> TimestampedRecord | None:
+        """The first record, in offset order, at or after ``timestamp`` that is visible (spec ListOffsets).
+
+        Records below ``start_offset`` and those after ``latest`` do not count. With ``bytes_max`` one that lies further
+        behind the start may be passed over, as it is not in an answer of so many bytes.
+        """
+        bound, start = self.bound(isolation), self.log_start_offset
+        if start_offset is not None and start_offset > start:
+            start = start_offset
+        if start >= bound.offset:
+            return None
+        place = max(0, bisect_right(self.base_offsets, start) - 1)
+        if start_offset is None:
+            place += bisect_left(self._maxima_from(place), timestamp)
+        for segment, limit in self._segments_at(place, bound):
+            if segment.largest_timestamp.timestamp < timestamp:
+                continue
+            found = segment.find_timestamp(timestamp, start, limit, latest=latest, bytes_max=bytes_max)
+            if found is not None:
+                return found if found.offset < bound.offset else None
+        return None
+
+    def _maxima_from(self, first: int) -> Sequence[int]:
+        """For each segment from this place on, but the active one, the greatest timestamp so far, which only rises.
+
+        The active one keeps it: those before it are sealed and stay the same until another is active, or the log begins
+        elsewhere.
+        """
+        active, base_offset = self.segments[-1], self.base_offsets[first]
+        known = active.maxima_before
+        if known is None or known[0] != base_offset:
+            largest = (segment.largest_timestamp.timestamp for segment in self.segments[first:-1])
+            known = active.maxima_before = (base_offset, array("q", accumulate(largest, max)))
+        return known[1]
+
+    def max_timestamp(self, isolation: Isolation = Isolation.HIGH_WATERMARK) -> TimestampedRecord | None:
+        """The first record with the largest timestamp, if it is visible (spec ListOffsets, -3).
+
+        With isolation ``LAST_STABLE`` records up to the high watermark count, and the answer is none where the largest
+        lies at or above the last stable offset: as a broker's, never a smaller one (case F-14b).
+        """
+        bound = self.bound(isolation)
+        looked_at = self.high_watermark_metadata if isolation is _LAST_STABLE else bound
+        best: TimestampedRecord | None = None
+        for segment, limit in self._segments_from(self.log_start_offset, looked_at):
+            if best is not None and segment.largest_timestamp.timestamp <= best.timestamp:
+                continue
+            found = self._max_timestamp_of(segment, limit)
+            if found is not None and (best is None or found.timestamp > best.timestamp):
+                best = found
+        return best if best is not None and best.offset < bound.offset else None
+
+    def _max_timestamp_of(self, segment: Segment, limit: int) -> TimestampedRecord | None:
+        if segment.base_offset < self.log_start_offset or limit != segment.size_bytes:
+            return segment.find_max_timestamp(self.log_start_offset, limit)
+        largest = segment.largest_timestamp
+        if largest.timestamp == NO_TIMESTAMP:
+            return None
+        found = segment.find_timestamp(largest.timestamp, self.log_start_offset, limit)
+        # The writer may be ahead of this snapshot: then the largest of what it shows is looked for.
+        return found or segment.find_max_timestamp(self.log_start_offset, limit)
+
+    def segment_infos(self) -> list[SegmentInfo]:
+        """Every segment, oldest first."""
+        infos = []
+        for place, segment in enumerate(self.segments):
+            last = place == len(self.segments) - 1
+            infos.append(
+                SegmentInfo(
+                    base_offset=segment.base_offset,
+                    next_offset=self.log_end_offset if last else self.base_offsets[place + 1],
+                    size_bytes=self.log_end_metadata.position if last else segment.size_bytes,
+                    first_timestamp=segment.first_record_timestamp(),
+                    largest_timestamp=segment.largest_timestamp.timestamp,
+                    offset_index_entries=segment.offset_index.ask(lambda index: index.entry_count),
+                    time_index_entries=segment.time_index.ask(lambda index: index.entry_count),
+                    state="active" if last else "sealed",
+                )
+            )
+        return infos
+
+    def _check_range(self, offset: Offset) -> None:
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            side = "below the log start" if offset < self.log_start_offset else "above the log end"
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is {side}; offsets {self.log_start_offset} to {self.log_end_offset} can be asked for",
+                offset=offset,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+            )
+
+    def _segments_from(self, offset: Offset, bound: LogOffsetMetadata) -> Iterator[tuple[Segment, int]]:
+        """Segments from the one that holds ``offset``, each with the byte its readable part ends at (spec D13)."""
+        if offset >= bound.offset:
+            return iter(())
+        return self._segments_at(max(0, bisect_right(self.base_offsets, offset) - 1), bound)
+
+    def _segments_at(self, place: int, bound: LogOffsetMetadata) -> Iterator[tuple[Segment, int]]:
+        """As ``_segments_from``, from the segment at ``place`` on."""
+        for segment in self.segments[place:]:
+            if segment.base_offset > bound.segment_base_offset:
+                return
+            on_bound = segment.base_offset == bound.segment_base_offset
+            yield segment, bound.position if on_bound else segment.size_bytes
+
+    def _end_of(self, segment: Segment, bound: LogOffsetMetadata) -> Offset:
+        place = bisect_right(self.base_offsets, segment.base_offset)
+        return min(bound.offset, self.base_offsets[place] if place < len(self.base_offsets) else bound.offset)
+
+    def _damaged(self, offset: Offset) -> bool:
+        return any(damaged.start <= offset < damaged.end for damaged in self.damage)
+
+    def _check_damage(self, offset: Offset, *, keep_what_was_read: bool) -> None:
+        if self._damaged(offset) and not keep_what_was_read:
+            damaged = next(entry for entry in self.damage if entry.start <= offset < entry.end)
+            raise CorruptionError(
+                f"offsets {damaged.start} to {damaged.end} are damaged on disk; offsets below and above can be read"
+            )
+
+
+def _have_no_aborted(segments: Sequence[Segment]) -> bool:
+    """Whether it is known that no transaction was aborted in these segments.
+
+    Ask all from the first on: a marker may be in a later one than its records.
+    """
+    return len(segments) <= _ASKED_SEGMENTS_MAX and all(
+        segment.transactions.are_known_to_be_none for segment in segments
+    )

@@ -1,0 +1,550 @@
+"""One partition's log: its one writer, its flushes, and the snapshots its readers hold."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from rollway.records import BatchHeader
+from storage.batches.append_request import AppendRequest, AppendResult
+from storage.batches.batch_validation import ValidBatch
+from storage.config import TopicConfig
+from storage.disk.file_names import PartitionName
+from storage.errors import (
+    NO_ROOM_ERRNOS,
+    OffsetOutOfRangeError,
+    PartitionFailedError,
+    PartitionOfflineError,
+    PolicyViolationError,
+    StorageError,
+)
+from storage.log.copied_append import CopiedAppend
+from storage.log.deleted_files import DeletedFiles
+from storage.log.leader_epochs import EpochEntry, LeaderEpochs
+from storage.log.log_snapshot import LogSnapshot
+from storage.log.log_truncation import LogTruncation
+from storage.log.log_writer import LogWriter
+from storage.log.one_writer import OneWriter
+from storage.log.replica_set import restored_high_watermark
+from storage.log.retention import RetentionEntry, RetentionReason, find_reasons, plan_retention, retained_segments
+from storage.log.written_log import LogParts, WrittenState, place_of
+from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset
+from storage.producers.producer_entry import ProducerBatch
+from storage.producers.producer_state import ProducerState
+from storage.segment.segment import Segment
+from storage.transactions import NOTHING_UNSTABLE, TransactionMarker
+
+__all__ = ["AppendRequest", "AppendResult", "DeletedSegment", "PartitionLog", "TransactionMarker"]
+
+_logger = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
+
+
+class DeletedSegment(NamedTuple):
+    """A segment that retention removed, and by which rule."""
+
+    base_offset: Offset
+    size_bytes: int
+    reason: str
+
+
+class PartitionLog:
+    """The log of one partition: ordered segments, one writer, any number of readers.
+
+    The writer calls ``append`` and everything else that changes the log; readers take ``snapshot`` once and never
+    wait. ``flush`` may run in another thread beside an append. Bytes are written first, then index entries, and
+    ``publish`` shows them, in one assignment (invariants 1 to 4).
+
+    After a disk failure the log is offline (``offline_reason``): appends are refused, reads go on.
+    """
+
+    def __init__(self, parts: LogParts) -> None:
+        """Take over a log as recovery or creation left it: everything up to the log end is durable."""
+        self._file_system = parts.file_system
+        self._clock = parts.clock
+        self._writer = LogWriter(parts)
+        self.due_writeback = self._writer.due_writeback
+        self._truncation = LogTruncation(self._writer)
+        self._copied = CopiedAppend(self._writer, self._truncation)
+        self.name: PartitionName = parts.name
+        self.topic_id: str = parts.topic_id
+        self.directory: Path = parts.directory
+        self.damage = parts.damage
+        self.replicas = parts.replicas
+        self.replicas.min_insync_replicas = parts.config.min_insync_replicas
+        self.offline_reason: str | None = None
+        self._writing = threading.Lock()
+        self._exclusive = OneWriter(self._writing, parts.name)
+        self._last_flush_ms = parts.clock.elapsed_ms()
+        self._closed = False
+        self._closed_producer_count = len(parts.producers) if parts.as_closed else None
+        if parts.damage:
+            ranges = ", ".join(f"{damaged.start} to {damaged.end}" for damaged in parts.damage)
+            hint = "" if parts.damage_hint is None else f"; {parts.damage_hint}"
+            self.offline_reason = f"offsets {ranges} are damaged on disk; the partition is read-only{hint}"
+        self.snapshot = self._make_snapshot(self._writer.written, self._first_high_watermark(parts))
+        self._writer.high_watermark = self.snapshot.high_watermark
+
+    def _first_high_watermark(self, parts: LogParts) -> LogOffsetMetadata:
+        """What one copy alone has made durable is all there is; where there are others the checkpoint counts."""
+        log_end = self._writer.durable_end
+        if len(self.replicas.replicas) == 1:
+            return log_end
+        offset = restored_high_watermark(parts.high_watermark, parts.log_start_offset, log_end.offset)
+        return log_end if offset == log_end.offset else place_of(offset, self._writer.written)
+
+    # What is known
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's settings as this log goes by them."""
+        return self._writer.config
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """The leader epochs of what is written."""
+        return self._writer.epochs
+
+    @property
+    def producers(self) -> ProducerState:
+        """The idempotent producers of what is written."""
+        return self._writer.producers
+
+    @property
+    def deleted_files(self) -> DeletedFiles:
+        """Files of deleted segments that wait to be unlinked."""
+        return self._writer.deleted_files
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """The epoch stamped into batches."""
+        return self._writer.leader_epoch
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Everything below was made durable by a flush or a roll; recovery begins there (spec E25)."""
+        return self._writer.recovery_point
+
+    @property
+    def written_end_offset(self) -> Offset:
+        """The offset the next record gets; ahead of the snapshot's log end while a group is being written."""
+        return self._writer.written.log_end.offset
+
+    @property
+    def durable_end_offset(self) -> Offset:
+        """Everything below survives a power cut."""
+        return self._writer.durable_end.offset
+
+    @property
+    def unflushed_count(self) -> int:
+        """Records not yet covered by an fsync."""
+        return max(0, self.written_end_offset - self.durable_end_offset)
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes of the active segment not yet covered by an fsync."""
+        end, durable = self._writer.written.log_end, self._writer.durable_end
+        return end.position - (durable.position if end.segment_base_offset == durable.segment_base_offset else 0)
+
+    # Publishing
+
+    def publish(self) -> LogSnapshot:
+        """Show readers what appends have written and, up to the high watermark, what all copies in sync have.
+
+        With ``flush.policy=group`` the local copy counts as far as fsyncs have covered it (spec E24).
+
+        Thread: one at a time, the same that looks at ``snapshot`` to decide about waiting (invariant 7).
+        """
+        writer = self._writer
+        written = writer.written
+        end = bound = written.log_end
+        if writer.config.flush_policy == "group" and writer.durable_end.offset < end.offset:
+            bound = writer.durable_end
+        current = self.snapshot.high_watermark_metadata
+        if current.offset <= end.offset:
+            bound = self.replicas.high_watermark(bound, current, self._clock.elapsed_ms)
+        if bound is end and written.unstable is NOTHING_UNSTABLE:  # as most often, all that is written is shown
+            start = written.log_start_offset
+            self.snapshot = LogSnapshot(written.segments, written.base_offsets, start, end, end, end, self.damage)
+        else:
+            self.snapshot = self._make_snapshot(written, bound)
+        writer.high_watermark = self.snapshot.high_watermark
+        return self.snapshot
+
+    def copied_offset(self) -> Offset:
+        """Up to where all copies in sync have what readers may see or will: the local one by what is written.
+
+        Thread: any.
+        """
+        snapshot = self.snapshot
+        copied = self.replicas.high_watermark(
+            snapshot.log_end_metadata, snapshot.high_watermark_metadata, self._clock.elapsed_ms
+        )
+        return copied.offset
+
+    def _make_snapshot(self, written: WrittenState, high_watermark: LogOffsetMetadata) -> LogSnapshot:
+        return written.shown(high_watermark, self.damage)
+
+    # Appending
+
+    def append(self, group: Sequence[AppendRequest]) -> list[AppendResult | StorageError]:
+        """Give the batches of each request consecutive offsets and write them; one answer per request, in order.
+
+        All batches of one request or none of them: a refused request, or one for which the disk had no room, gets
+        its error in its place and the others go on. The active segment is rolled first when a roll condition
+        holds (spec E6). Readers see the group when the caller publishes it.
+
+        Thread: the partition's writer only; a second caller is a bug and is refused.
+        Durable: no, except as ``flush.messages`` asks. ``flush`` makes it so; the high watermark waits for it.
+
+        Raises:
+            PartitionOfflineError: the partition is offline; nothing was written.
+            PartitionFailedError: the disk refused; what reached it is unknown, and the partition is offline now.
+        """
+        with self._exclusive:
+            self._check_online()
+            try:
+                answers = self._writer.append(group)
+            except OSError as error:
+                raise self._fail(error, "appending") from error
+        if self.unflushed_count >= self.config.flush_messages:
+            self.flush()
+        return answers
+
+    def append_alone(self, batch: ValidBatch) -> AppendResult | None:
+        """``append`` and ``publish`` a batch that comes alone, when that means to write it and nothing else.
+
+        ``None``, and nothing is changed, when it would roll, flush or read, or when more is to be said about the batch.
+        Thread: the writer. Durable: no, see ``flush``.
+
+        Raises:
+            DiskFullError, TooManyOpenFilesError: no room; the log is as before.
+            PartitionFailedError: as ``append``.
+        """
+        if self.offline_reason is not None or not self._writing.acquire(blocking=False):
+            return None
+        try:
+            result = self._writer.append_alone(batch, waits_for_nothing=True)
+        except OSError as error:
+            raise self._fail(error, "appending") from error
+        finally:
+            self._writing.release()
+        if result is not None:
+            self.publish()
+        return result
+
+    def appends_without_waiting(self, request: AppendRequest) -> bool:
+        """Whether ``append`` of this request alone would neither roll, nor flush, nor read. Thread: the writer."""
+        writer = self._writer
+        return (
+            self.offline_reason is None
+            and not self._writing.locked()
+            and self.unflushed_count + request.record_count < writer.config.flush_messages
+            and writer.appends_without_waiting(request)
+        )
+
+    def append_copied(self, content: bytes) -> Offset:
+        """Append batches as this partition's leader stored them; return the log end (spec E18).
+
+        Offsets and epochs are given: the first at the log end or above it. An empty log restarts at a batch that
+        reaches over its start. Publish afterwards. Thread: the writer. Durable: no, see ``flush``.
+
+        Raises:
+            CorruptBatchError: not whole batches with rising offsets. Nothing was written.
+            UnexpectedAppendOffsetError: the first batch lies below the log end. Nothing was written.
+            DiskFullError, TooManyOpenFilesError, PartitionOfflineError, PartitionFailedError.
+        """
+        with self._exclusive:
+            self._check_online()
+            self._guarded(lambda: self._copied.append(content), "appending")
+            return self.written_end_offset
+
+    # Leading
+
+    def promote(self) -> EpochEntry:
+        """Begin a new leader epoch at the log end; return it. Durable: on return, and all that was written before.
+
+        Publish afterwards. Thread: the writer.
+
+        Raises:
+            DiskFullError, TooManyOpenFilesError, PartitionOfflineError, PartitionFailedError.
+        """
+        with self._exclusive:
+            self._check_online()
+            self.flush()
+            entry = EpochEntry(LeaderEpoch(self.leader_epoch + 1), self.written_end_offset)
+            self._guarded(lambda: self._writer.begin_epoch(entry), "beginning a leader epoch")
+            self.replicas.begin_epoch(self._clock.elapsed_ms())
+            return entry
+
+    # Rolling
+
+    def roll(self) -> None:
+        """Seal the active segment, durably, and begin another at the log end; nothing to do when it is empty.
+
+        Thread: the writer. Publish afterwards.
+
+        Raises:
+            DiskFullError, TooManyOpenFilesError, PartitionOfflineError, PartitionFailedError.
+        """
+        with self._exclusive:
+            self._check_online()
+            self._guarded(lambda: self._writer.roll(self.written_end_offset), "rolling")
+
+    def roll_due(self) -> bool:
+        """Whether the active segment is older than ``segment.ms`` by elapsed time; an empty one never is."""
+        active = self._writer.written.active
+        age_ms = self._clock.elapsed_ms() - active.created_ms
+        return active.size_bytes > 0 and age_ms > self.config.segment_ms - active.jitter_ms
+
+    # Flushing
+
+    def flush(self) -> Offset:
+        """Make everything written so far durable; return the new recovery point.
+
+        One fsync for all appends that came before it (group commit). Publish afterwards.
+
+        Thread: any; one at a time, others wait for it. May run beside an append.
+
+        Raises:
+            PartitionFailedError: the fsync failed. It is never tried again: the partition is offline (rule 3).
+        """
+        with self._writer.flushing:
+            writer = self._writer
+            written = writer.written
+            if written.log_end.offset > writer.durable_end.offset:
+                if self.offline_reason is not None:
+                    raise PartitionFailedError(f"{self.name} is offline: {self.offline_reason}")
+                try:
+                    written.active.flush(written.log_end.position)
+                except OSError as error:
+                    raise self._fail(error, "fsync") from error
+                if self.offline_reason is not None:
+                    raise PartitionFailedError(f"{self.name} is offline: {self.offline_reason}")
+            if self.offline_reason is None:
+                writer.advance_durable_end(written.log_end)
+            self._last_flush_ms = self._clock.elapsed_ms()
+            return writer.recovery_point
+
+    def flush_due(self) -> bool:
+        """Whether ``flush.ms`` or ``flush.messages`` asks for a flush now (spec B4)."""
+        if self.unflushed_count == 0 or self.offline_reason is not None:
+            return False
+        waited_ms = self._clock.elapsed_ms() - self._last_flush_ms
+        return waited_ms >= self.config.flush_ms or self.unflushed_count >= self.config.flush_messages
+
+    def check_files(self) -> None:
+        """Take the log offline if another process cut or removed the file that appends go to. Thread: the writer."""
+        with self._exclusive:
+            if self.offline_reason is None:
+                self._guarded(self._writer.check_files, "looking after its files")
+
+    # Producers
+
+    def find_repeated(self, headers: Sequence[BatchHeader]) -> ProducerBatch | None:
+        """The request in the log that these batches repeat, as if it were one batch. Thread: the writer."""
+        return self._writer.find_repeated(headers)
+
+    def expire_producers(self) -> int:
+        """Forget producers that were idle for too long; return how many (spec E19, case PS-6). Thread: the writer."""
+        with self._exclusive:
+            return self.producers.expire()
+
+    # Retention and deletion
+
+    def retention_plan(self, now_ms: int) -> list[RetentionEntry]:
+        """What retention would delete now, and what holds the rest. Changes nothing. Thread: any."""
+        snapshot = self.snapshot
+        return plan_retention(
+            retained_segments(snapshot.segments, snapshot.log_end_offset),
+            self.config,
+            now_ms=now_ms,
+            log_start_offset=snapshot.log_start_offset,
+            high_watermark=snapshot.high_watermark,
+        )
+
+    def has_old_segments(self, now_ms: int) -> bool:
+        """Whether retention would delete anything once all is durable. Changes and opens nothing. Thread: any."""
+        shown = self.snapshot
+        return bool(
+            self._reasons(shown.segments, shown.log_start_offset, shown.log_end_offset, shown.log_end_offset, now_ms)
+        )
+
+    def _reasons(
+        self, segments: Sequence[Segment], log_start: Offset, log_end: Offset, high_watermark: Offset, now_ms: int
+    ) -> list[RetentionReason]:
+        retained = retained_segments(segments, log_end)
+        return find_reasons(
+            retained, self.config, now_ms=now_ms, log_start_offset=log_start, high_watermark=high_watermark
+        )
+
+    def delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
+        """Delete what retention's rules say, oldest first (spec E4, E5). When all may go, the active one is rolled.
+
+        The log start offset is durable before the first file is renamed (rule 7); files are unlinked later, see
+        ``deleted_files``. Publish afterwards. Thread: the writer.
+
+        Raises:
+            DiskFullError, TooManyOpenFilesError, PartitionOfflineError, PartitionFailedError.
+        """
+        with self._exclusive:
+            self._check_online()
+            return self._guarded(lambda: self._delete_old_segments(now_ms), "deleting segments")
+
+    def _delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
+        # By what is written, not by what is published: records that wait for their fsync hold the active segment.
+        written = self._writer.written
+        high_watermark = self.snapshot.high_watermark
+        reasons = self._reasons(
+            written.segments, written.log_start_offset, written.log_end.offset, high_watermark, now_ms
+        )
+        if not reasons:
+            return []
+        if len(reasons) == len(written.segments):
+            # The new segment needs a little room before the old ones give up theirs.
+            self._writer.checkpoints.ballast.run(lambda: self._writer.roll(self.written_end_offset))
+        doomed = self._writer.drop_oldest(len(reasons))
+        return [
+            DeletedSegment(segment.base_offset, segment.size_bytes, str(reason))
+            for segment, reason in zip(doomed, reasons, strict=True)
+        ]
+
+    def delete_records(self, offset: int) -> Offset:
+        """Raise the log start offset to ``offset``, -1 for the high watermark; return it (spec E8).
+
+        Durable on return. An offset at or below the log start changes nothing. Whole segments below it go with the
+        next retention run. Publish afterwards. Thread: the writer.
+
+        Raises:
+            OffsetOutOfRangeError: above the high watermark.
+            PolicyViolationError: the topic is only compacted.
+            DiskFullError, TooManyOpenFilesError, PartitionOfflineError, PartitionFailedError.
+        """
+        with self._exclusive:
+            self._check_online()
+            if not self.config.deletes:
+                raise PolicyViolationError(f"cleanup.policy of {self.name.topic} is {self.config.cleanup_policy}")
+            snapshot = self.snapshot
+            target = snapshot.high_watermark if offset == -1 else Offset(offset)
+            if target > snapshot.high_watermark or target < 0:
+                raise OffsetOutOfRangeError(
+                    f"offset {offset} is not between {snapshot.log_start_offset} and the high watermark "
+                    f"{snapshot.high_watermark}",
+                    offset=offset,
+                    log_start_offset=snapshot.log_start_offset,
+                    log_end_offset=snapshot.high_watermark,
+                )
+            self._guarded(lambda: self._writer.raise_log_start(target), "deleting records")
+            return self._writer.written.log_start_offset
+
+    # Truncation
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget everything from ``offset`` on; nothing to do for the log when it ends below.
+
+        A batch that reaches over ``offset`` goes whole, and the log end is ``offset`` even so, which may leave a gap
+        (spec E21). Published on return. Thread: the writer, with no reader of a snapshot that shows what is cut.
+
+        Raises:
+            ValueError: negative.
+            DiskFullError, TooManyOpenFilesError, PartitionOfflineError, PartitionFailedError.
+        """
+        if offset < 0:
+            raise ValueError(f"a log cannot be truncated to offset {offset}")
+        with self._exclusive, self._writer.flushing:
+            self._check_online()
+            if offset >= self.written_end_offset:
+                self._guarded(lambda: self.epochs.truncate_from_end(Offset(offset)), "truncating")
+                return
+            self._guarded(lambda: self._truncation.truncate_to(Offset(offset)), "truncating")
+            self._publish_shorter()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log is one empty segment at ``offset`` (spec E21). As ``truncate_to`` otherwise."""
+        if offset < 0:
+            raise ValueError(f"a log cannot start at offset {offset}")
+        with self._exclusive, self._writer.flushing:
+            self._check_online()
+            self._guarded(lambda: self._truncation.start_at(Offset(offset)), "truncating")
+            self._publish_shorter()
+
+    def _publish_shorter(self) -> None:
+        """Show a truncated log; the only time that the high watermark falls (invariant 6)."""
+        log_end = self._writer.written.log_end
+        high_watermark = self.snapshot.high_watermark_metadata
+        if high_watermark.offset >= log_end.offset or high_watermark.segment_base_offset > log_end.segment_base_offset:
+            high_watermark = log_end
+        self.snapshot = self._make_snapshot(self._writer.written, high_watermark)
+        self._writer.high_watermark = self.snapshot.high_watermark
+
+    # Settings and the end
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Take other settings from now on; what is written keeps its form. Thread: the writer."""
+        self._writer.config = config
+        self.replicas.min_insync_replicas = config.min_insync_replicas
+
+    def take_offline(self, reason: str) -> None:
+        """Refuse appends from now on; what was written before stays readable to who holds a snapshot."""
+        if self.offline_reason is None:
+            self.offline_reason = reason
+
+    def moved_to(self, directory: Path) -> None:
+        """Take note that the log's directory was renamed: whoever holds a snapshot reads on from there."""
+        for segment in self._writer.written.segments:
+            segment.moved_to(directory)
+
+    def close(self) -> bool:
+        """Flush, write the producer snapshot, trim the files; whether that was all done, so that nothing need be
+        recovered. Thread: the writer, last of all."""
+        if self._closed:
+            return True
+        with self._exclusive:
+            self._closed = True
+            if self.offline_reason is not None:
+                return False
+            if self._is_as_closed():
+                self.offline_reason = "the log is closed"
+                return True
+            try:
+                self.flush()
+                self.publish()
+                self.producers.take_snapshot(self.written_end_offset)
+                self._writer.seal(self._writer.written.active)
+                self._file_system.sync_directory(self.directory)
+            except (OSError, StorageError) as error:
+                _logger.error("%s could not be closed cleanly: %s", self.name, error)
+                return False
+            self.offline_reason = "the log is closed"
+            return True
+
+    def _is_as_closed(self) -> bool:
+        """Whether the last clean stop's files still say everything: every change of the active segment, or to another
+        one, opens indexes."""
+        is_same = self._closed_producer_count == len(self.producers)
+        return is_same and not self._writer.written.active.indexes_were_opened
+
+    # Failing
+
+    def _check_online(self) -> None:
+        if self.offline_reason is not None:
+            raise PartitionOfflineError(f"{self.name} takes no appends: {self.offline_reason}")
+
+    def _guarded(self, work: Callable[[], AnswerT], doing: str) -> AnswerT:
+        try:
+            return work()
+        except OSError as error:
+            if error.errno in NO_ROOM_ERRNOS:
+                raise self._writer.no_room(error) from error
+            raise self._fail(error, doing) from error
+
+    def _fail(self, error: OSError, doing: str) -> PartitionFailedError:
+        """Take the partition offline after a disk failure (invariant 10)."""
+        self._writer.failed = True
+        self.take_offline(f"{doing} failed: {error.strerror or error}")
+        _logger.error("%s is offline: %s failed: %s", self.name, doing, error)
+        return PartitionFailedError(f"{self.name}: {doing} failed: {error.strerror or error}")

@@ -1,0 +1,216 @@
+"""Which segments go: the rules of retention, apart from the doing (spec B10, E4, E5).
+
+Whole segments, oldest first, stopping at the first that a rule keeps. The rules run one after the other: below
+the log start offset, too many bytes, too old, a registered policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import accumulate
+
+from storage.config import TopicConfig
+from storage.errors import InvalidConfigError
+from storage.offsets import Offset
+from storage.segment.segment import Segment
+
+
+class RetentionReason(StrEnum):
+    """The rule by which a segment goes."""
+
+    LOG_START = "log_start_offset"
+    SIZE = "retention.bytes"
+    TIME = "retention.ms"
+    POLICY = "retention.policy"
+
+
+class RetainedSegment:
+    """What retention knows of a segment."""
+
+    __slots__ = ("_largest_timestamp", "_read_timestamp", "base_offset", "end_offset", "is_active", "size_bytes")
+
+    def __init__(
+        self,
+        base_offset: Offset,
+        end_offset: Offset,
+        size_bytes: int,
+        *,
+        is_active: bool,
+        read_timestamp: Callable[[], int],
+    ) -> None:
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+        self.size_bytes = size_bytes
+        self.is_active = is_active
+        self._read_timestamp = read_timestamp
+        self._largest_timestamp: int | None = None
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The newest record's, or the file's age where no record has one. Asks the disk, the first time."""
+        if self._largest_timestamp is None:
+            self._largest_timestamp = self._read_timestamp()
+        return self._largest_timestamp
+
+
+RetentionPolicy = Callable[[RetainedSegment, RetainedSegment | None], bool]
+"""Says of a segment and the one after it whether the first may go."""
+
+_policies: dict[str, RetentionPolicy] = {}
+
+
+def register_policy(name: str, policy: RetentionPolicy) -> None:
+    """Make ``policy`` available to topics as ``retention.policy=<name>``; the same name replaces it."""
+    _policies[name] = policy
+
+
+def check_policy(config: TopicConfig) -> None:
+    """Refuse a configuration that names no registered policy.
+
+    Raises:
+        InvalidConfigError: it does.
+    """
+    if config.retention_policy and config.retention_policy not in _policies:
+        known = ", ".join(sorted(_policies)) or "none"
+        raise InvalidConfigError(
+            [("retention.policy", f"{config.retention_policy!r} is not registered; registered: {known}")]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionEntry:
+    """One segment in a plan: the rule by which it goes now, or what keeps it and until when."""
+
+    base_offset: Offset
+    end_offset: Offset
+    size_bytes: int
+    largest_timestamp: int
+    reason: RetentionReason | None
+    held_by: str | None
+    due_ms: int | None
+
+
+def retained_segments(segments: Sequence[Segment], log_end_offset: Offset) -> list[RetainedSegment]:
+    """The segments of a log, oldest first, as retention knows them."""
+    ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
+    return [
+        RetainedSegment(
+            segment.base_offset,
+            end_offset,
+            segment.size_bytes,
+            is_active=segment is segments[-1],
+            read_timestamp=segment.retention_timestamp,
+        )
+        for segment, end_offset in zip(segments, ends, strict=True)
+    ]
+
+
+def find_reasons(
+    segments: Sequence[RetainedSegment],
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    log_start_offset: Offset,
+    high_watermark: Offset,
+) -> list[RetentionReason]:
+    """Say which rules the oldest segments go by, one for each that goes. Segments behind the first that stays are not
+    looked at: there may be thousands."""
+    rules: list[tuple[RetentionReason, Callable[[int], bool]]] = [
+        (RetentionReason.LOG_START, lambda place: _ends_below(segments, place, log_start_offset)),
+    ]
+    if config.deletes:
+        rules.append((RetentionReason.SIZE, _size_rule(segments, config)))
+        rules.append((RetentionReason.TIME, lambda place: _is_old(segments[place], config, now_ms)))
+        policy = _policies.get(config.retention_policy)
+        if policy is not None:
+            rules.append((RetentionReason.POLICY, lambda place: policy(segments[place], _after(segments, place))))
+    reasons: list[RetentionReason] = []
+    for reason, goes in rules:
+        while (place := len(reasons)) < len(segments) and _may_go(segments[place], high_watermark) and goes(place):
+            reasons.append(reason)
+    return reasons
+
+
+def plan_retention(
+    segments: Sequence[RetainedSegment],
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    log_start_offset: Offset,
+    high_watermark: Offset,
+) -> list[RetentionEntry]:
+    """Say of every segment, oldest first, whether it goes and why."""
+    reasons = find_reasons(
+        segments, config, now_ms=now_ms, log_start_offset=log_start_offset, high_watermark=high_watermark
+    )
+    entries = [_kept(segment, config) for segment in segments]
+    for place, reason in enumerate(reasons):
+        entries[place] = replace(entries[place], reason=reason, held_by=None, due_ms=now_ms)
+    place = len(reasons)
+    if place < len(segments):
+        entries[place] = _explain_first_kept(entries[place], segments[place], config, high_watermark)
+    return entries
+
+
+def _after(segments: Sequence[RetainedSegment], place: int) -> RetainedSegment | None:
+    return segments[place + 1] if place + 1 < len(segments) else None
+
+
+def _may_go(segment: RetainedSegment, high_watermark: Offset) -> bool:
+    return high_watermark >= segment.end_offset and not (segment.is_active and segment.size_bytes == 0)
+
+
+def _ends_below(segments: Sequence[RetainedSegment], place: int, log_start_offset: Offset) -> bool:
+    following = _after(segments, place)
+    return following is not None and following.base_offset <= log_start_offset
+
+
+def _size_rule(segments: Sequence[RetainedSegment], config: TopicConfig) -> Callable[[int], bool]:
+    """Delete while what remains is not below the limit (spec E5)."""
+
+    total_bytes = sum(segment.size_bytes for segment in segments)
+    up_to = list(accumulate(segment.size_bytes for segment in segments))
+
+    def goes(place: int) -> bool:
+        return config.retention_bytes >= 0 and total_bytes - up_to[place] >= config.retention_bytes
+
+    return goes
+
+
+def _is_old(segment: RetainedSegment, config: TopicConfig, now_ms: int) -> bool:
+    return config.retention_ms >= 0 and now_ms - segment.largest_timestamp > config.retention_ms
+
+
+def _kept(segment: RetainedSegment, config: TopicConfig) -> RetentionEntry:
+    due_ms = None
+    if config.deletes and config.retention_ms >= 0:
+        due_ms = segment.largest_timestamp + config.retention_ms + 1
+    return RetentionEntry(
+        segment.base_offset,
+        segment.end_offset,
+        segment.size_bytes,
+        segment.largest_timestamp,
+        None,
+        "an older segment is kept",
+        due_ms,
+    )
+
+
+def _explain_first_kept(
+    entry: RetentionEntry, segment: RetainedSegment, config: TopicConfig, high_watermark: Offset
+) -> RetentionEntry:
+    if segment.is_active and segment.size_bytes == 0:
+        return replace(entry, held_by="it is active and empty", due_ms=None)
+    if high_watermark < segment.end_offset:
+        return replace(entry, held_by=f"the high watermark {high_watermark} is below its end")
+    if not config.deletes:
+        return replace(entry, held_by="cleanup.policy does not delete")
+    if config.retention_bytes >= 0:
+        return replace(entry, held_by="without it less than retention.bytes would remain" + _and_young(config))
+    return replace(entry, held_by="it is younger than retention.ms" if config.retention_ms >= 0 else "no rule is set")
+
+
+def _and_young(config: TopicConfig) -> str:
+    return ", and it is younger than retention.ms" if config.retention_ms >= 0 else ""

@@ -1,0 +1,368 @@
+"""A log as its writer has it: what is written, rolling, cutting off the beginning."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import random
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.config import TopicConfig
+from storage.disk.clock import Clock
+from storage.disk.directory_checkpoints import DirectoryCheckpoints
+from storage.disk.file_names import PartitionName
+from storage.disk.file_system import FileSystem
+from storage.disk.leftover_files import remove_segment_files
+from storage.errors import (
+    NO_DESCRIPTOR_ERRNOS,
+    NO_ROOM_ERRNOS,
+    CorruptionError,
+    DiskFullError,
+    TooManyOpenFilesError,
+    too_many_open_files,
+)
+from storage.log.deleted_files import DeletedFiles
+from storage.log.leader_epochs import EpochEntry, LeaderEpochs
+from storage.log.log_snapshot import LogSnapshot, OffsetRange
+from storage.log.replica_set import ReplicaSet
+from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
+from storage.producers.producer_replay import replay_producers
+from storage.producers.producer_state import ProducerState
+from storage.producers.transaction_checkpoint import TransactionCheckpoint
+from storage.segment.file_watch import FileWatch
+from storage.segment.segment import Segment
+from storage.segment.segment_room import SegmentRoom
+from storage.segment.writeback import Writeback
+from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction, UnstableTransactions
+
+
+class WrittenState(NamedTuple):
+    """What the writer has finished: the source of the next snapshot, replaced in one assignment."""
+
+    segments: tuple[Segment, ...]
+    base_offsets: tuple[Offset, ...]
+    log_start_offset: Offset
+    log_end: LogOffsetMetadata
+    unstable: UnstableTransactions = NOTHING_UNSTABLE
+
+    @classmethod
+    def of(
+        cls,
+        segments: tuple[Segment, ...],
+        log_start_offset: Offset,
+        log_end: LogOffsetMetadata,
+        unstable: UnstableTransactions = NOTHING_UNSTABLE,
+    ) -> WrittenState:
+        """With a new list of segments."""
+        return cls(segments, tuple(segment.base_offset for segment in segments), log_start_offset, log_end, unstable)
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    def shown(self, high_watermark: LogOffsetMetadata, damage: tuple[OffsetRange, ...]) -> LogSnapshot:
+        """What readers see of it when all copies have it up to ``high_watermark``."""
+        base_offsets = self.base_offsets
+        if high_watermark.segment_base_offset < base_offsets[0]:
+            # It lay at the end of a segment that is gone, which is where the first of the others begins.
+            high_watermark = LogOffsetMetadata(
+                max(high_watermark.offset, base_offsets[0]), base_offsets[0], Position(0)
+            )
+        last_stable = self.unstable.first_unstable(high_watermark.offset)
+        if last_stable is None or last_stable.offset > high_watermark.offset:
+            last_stable = high_watermark
+        if last_stable.offset < self.log_start_offset:
+            # Nothing is readable there: the place does not matter.
+            last_stable = LogOffsetMetadata(self.log_start_offset)
+        return LogSnapshot(
+            self.segments, base_offsets, self.log_start_offset, last_stable, high_watermark, self.log_end, damage
+        )
+
+    def grown_to(self, log_end: LogOffsetMetadata, unstable: UnstableTransactions) -> WrittenState:
+        """After an append to the active segment."""
+        return WrittenState(self.segments, self.base_offsets, self.log_start_offset, log_end, unstable)
+
+
+@dataclass(slots=True)
+class LogParts:
+    """What a log is put together from, new or recovered."""
+
+    file_system: FileSystem
+    clock: Clock
+    name: PartitionName
+    topic_id: str
+    directory: Path
+    config: TopicConfig
+    segments: tuple[Segment, ...]
+    log_start_offset: Offset
+    log_end_offset: Offset
+    epochs: LeaderEpochs
+    producers: ProducerState
+    checkpoints: DirectoryCheckpoints
+    recovery_point: Offset
+    transaction_checkpoint: TransactionCheckpoint
+    damage: tuple[OffsetRange, ...] = ()
+    damage_hint: str | None = None
+    """What may help with the damage, for operators."""
+    replicas: ReplicaSet = field(default_factory=ReplicaSet)
+    as_closed: bool = False
+    """Whether the files are as a clean stop leaves them, so that another stop has nothing to do."""
+    high_watermark: Offset | None = None
+    """As checkpointed; it counts where there are other copies."""
+    random: random.Random = field(default_factory=random.Random)
+
+
+class WrittenLog:
+    """A log as its writer has it: rolling, and cutting off the beginning. ``LogWriter`` adds appending.
+
+    Nothing here is visible to readers until ``PartitionLog`` publishes ``written``.
+
+    ``written`` is replaced in one assignment after each change; ``durable_end`` is the end of what has been fsynced.
+
+    Thread: the partition's writer only. ``written`` and ``durable_end`` may be read by any thread.
+
+    Raises (from everything that touches the disk):
+        DiskFullError, TooManyOpenFilesError: no room; the log is as before.
+        OSError: the disk failed otherwise; what reached it is unknown.
+    """
+
+    def __init__(self, parts: LogParts) -> None:
+        self._file_system = parts.file_system
+        self._clock = parts.clock
+        self.name = parts.name
+        self.directory = parts.directory
+        self.config = parts.config
+        self.epochs = parts.epochs
+        self.producers = parts.producers
+        self.recovery_point = parts.recovery_point
+        self.deleted_files = DeletedFiles(parts.file_system, parts.clock)
+        self.checkpoints = parts.checkpoints
+        self._transaction_checkpoint = parts.transaction_checkpoint
+        self._random = parts.random
+        active = parts.segments[-1]
+        log_end = LogOffsetMetadata(parts.log_end_offset, active.base_offset, Position(active.size_bytes))
+        self.high_watermark = log_end.offset
+        """As last published; set by whoever publishes."""
+        self.written = WrittenState.of(parts.segments, parts.log_start_offset, log_end)
+        self.written = self.written._replace(unstable=self._unstable_after(()))
+        self.room: SegmentRoom | None = None
+        """What the active segment has room for, as far as it is known; whoever changes more than its end forgets it."""
+        self._writeback = Writeback()
+        self._watch = FileWatch()
+        self.durable_end = log_end
+        self._durable_lock = threading.Lock()
+        self.flushing = threading.RLock()
+        self.failed = False
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """The epoch stamped into batches."""
+        return self.epochs.current
+
+    def begin_epoch(self, entry: EpochEntry) -> None:
+        """See ``LeaderEpochs.assign_or_keep``."""
+        log_start_offset = self.written.log_start_offset
+        if self.epochs.latest is None and log_start_offset < entry.start_offset:
+            # Everything was truncated and written again. A log does not begin before its first epoch.
+            self.epochs.assign_or_keep(self.epochs.current, log_start_offset, self.checkpoints.ballast.run)
+        self.epochs.assign_or_keep(*entry, self.checkpoints.ballast.run)
+
+    # Rolling
+
+    def roll(self, base_offset: Offset) -> None:
+        """The order makes each step safe to lose: old segment durable, then the new names, then the recovery point."""
+        segments = self.written.segments
+        active = segments[-1]
+        if active.size_bytes == 0 and active.base_offset == base_offset:
+            if not active.sealed and active.offset_index.get().entry_count == 0:
+                return
+            segments = segments[:-1]
+        try:
+            self.producers.take_snapshot(base_offset)
+            self.seal(active)
+            fresh = self._create_durably(base_offset)
+        except OSError as error:
+            if error.errno in NO_ROOM_ERRNOS:
+                raise self.no_room(error) from error
+            raise
+        log_end = LogOffsetMetadata(base_offset, base_offset, Position(0))
+        self.written = WrittenState.of(
+            (*segments, fresh), self.written.log_start_offset, log_end, self.written.unstable
+        )
+        self.advance_durable_end(log_end)
+
+    def _create_durably(self, base_offset: Offset) -> Segment:
+        try:
+            fresh = self.create_segment(base_offset)
+            self._file_system.sync_directory(self.directory)
+        except OSError as error:
+            if error.errno in NO_ROOM_ERRNOS:
+                # A clean stop says that whatever is there is whole; half a segment is not.
+                self._remove_created(base_offset)
+            raise
+        return fresh
+
+    def _remove_created(self, base_offset: Offset) -> None:
+        try:
+            remove_segment_files(self._file_system, self.directory, base_offset)
+        except OSError as error:
+            raise OSError(errno.EIO, "a segment that found no room could not be removed") from error
+
+    def seal(self, active: Segment) -> None:
+        """Seal with no other fsync of the file under way: the kernel tells of a failed write only once (rule 3)."""
+        with self.flushing:
+            if self.failed:
+                raise OSError(errno.EIO, "the disk failed before")
+            self.room = None
+            try:
+                self.check_files()
+                active.seal()
+                self._transaction_checkpoint.note(
+                    active.base_offset, active.transactions.content(), self.written.base_offsets
+                )
+            except OSError as error:
+                self.failed = error.errno not in NO_ROOM_ERRNOS
+                raise
+
+    def advance_durable_end(self, log_end: LogOffsetMetadata) -> None:
+        """Note that everything below ``log_end`` has been fsynced. Thread: any; the greatest wins."""
+        with self._durable_lock:
+            if self.failed:
+                return
+            if log_end.offset >= self.durable_end.offset:
+                self.durable_end = log_end
+            self.recovery_point = max(self.recovery_point, log_end.offset)
+
+    def create_segment(self, base_offset: Offset) -> Segment:
+        """Make an active segment's files. Its name is durable after the directory was synced."""
+        return Segment.create(
+            self._file_system,
+            self.directory,
+            base_offset,
+            self.config,
+            created_ms=self._clock.elapsed_ms(),
+            jitter_ms=self.config.draw_segment_jitter_ms(self._random),
+        )
+
+    def find_room(self, active: Segment) -> SegmentRoom | None:
+        """What the active segment takes before something is due; kept as ``room``. See ``SegmentRoom.of``."""
+        self.room = SegmentRoom.of(active, self.config, self._writeback.look_from(active, self.config))
+        return self.room
+
+    def check_files(self) -> None:
+        """See ``FileWatch.check``. Nothing is opened for it."""
+        if self.written.active.is_ready:
+            self._watch.check(self.written.active)
+
+    def due_writeback(self, *, is_busy: bool) -> Callable[[], None] | None:
+        """See ``Writeback.due``. The room of the segment ends where the next one is due."""
+        active = self.written.active
+        if active.size_bytes < self._writeback.look_from(active, self.config):
+            return None
+        self.room = None
+        return self._writeback.due(active, self.config, is_busy=is_busy)
+
+    # Cutting off the beginning
+
+    def drop_oldest(self, count: int) -> tuple[Segment, ...]:
+        """Take the oldest ``count`` segments out of the log and return them; one at least stays.
+
+        The new log start is durable before the first file is renamed (rule 7).
+        """
+        doomed = self.written.segments[:count]
+        kept = self.written.segments[count:]
+        log_start_offset = max(self.written.log_start_offset, kept[0].base_offset)
+        self._save_log_start(log_start_offset)
+        self.written = WrittenState.of(kept, log_start_offset, self.written.log_end, self.written.unstable)
+        self.retire(doomed)
+        return doomed
+
+    def raise_log_start(self, log_start_offset: Offset) -> None:
+        """Let the log begin at ``log_start_offset``, durably, if it does not begin there or above already."""
+        if log_start_offset > self.written.log_start_offset:
+            self._save_log_start(log_start_offset)
+            self.written = self.written._replace(log_start_offset=log_start_offset)
+
+    def _save_log_start(self, log_start_offset: Offset) -> None:
+        if log_start_offset > self.written.log_start_offset:
+            self.checkpoints.set_log_start(self.name, log_start_offset)
+            self.checkpoints.ballast.run(lambda: self.epochs.truncate_from_start(log_start_offset))
+
+    def retire(self, doomed: Iterable[Segment]) -> None:
+        """Rename the segments' files, in this order, and hand them over for unlinking."""
+        for segment in doomed:
+            # A longer name may need a block of the directory.
+            paths = self.checkpoints.ballast.run(functools.partial(self._mark_deleted, segment))
+            self.deleted_files.add(paths, segment, self.config.file_delete_delay_ms)
+        self._file_system.sync_directory(self.directory)
+
+    def _mark_deleted(self, segment: Segment) -> list[Path]:
+        paths = segment.mark_deleted()
+        snapshot_path = self.producers.mark_snapshot_deleted(segment.base_offset)
+        return paths if snapshot_path is None else [*paths, snapshot_path]
+
+    def sync_directory(self) -> None:
+        """Make the names in the log's directory durable."""
+        self._file_system.sync_directory(self.directory)
+
+    # Cutting off the end: see ``log_truncation``
+
+    def end_at(self, segments: tuple[Segment, ...], log_start_offset: Offset, offset: Offset) -> None:
+        """Take a shorter list of segments, whose files are cut already, and what follows from the log ending there."""
+        log_end = LogOffsetMetadata(offset, segments[-1].base_offset, Position(segments[-1].size_bytes))
+        self.room = None
+        # What it has seen may be cut and written anew.
+        self._watch = FileWatch()
+        self.epochs.truncate_from_end(offset)
+        replay_producers(self.producers, segments, offset)
+        written = WrittenState.of(segments, log_start_offset, log_end)
+        completed = tuple(entry for entry in self.written.unstable.completed if entry.marker_offset < offset)
+        unstable = UnstableTransactions(self._first_open(written), completed)
+        self.written = written._replace(unstable=unstable)
+        if self.durable_end.offset > offset:
+            self.durable_end = log_end
+
+    def no_room(self, error: OSError) -> DiskFullError | TooManyOpenFilesError:
+        """The error for callers when the disk is full or read-only, or no more files may be opened."""
+        if error.errno in NO_DESCRIPTOR_ERRNOS:
+            return too_many_open_files(f"{self.name} takes no more", error)
+        return DiskFullError(f"the disk of {self.name} takes no more: {error.strerror}")
+
+    # Transactions
+
+    def _unstable_after(self, completed: Sequence[CompletedTransaction]) -> UnstableTransactions:
+        """What keeps the last stable offset back, now that the producers know of the transactions just completed."""
+        known = self.written.unstable
+        first_open = self._first_open(self.written)
+        if not completed and not known.completed and first_open == known.first_open:
+            return known
+        unstable = UnstableTransactions(first_open, (*known.above(self.high_watermark), *completed))
+        return NOTHING_UNSTABLE if unstable == NOTHING_UNSTABLE else unstable
+
+    def _first_open(self, written: WrittenState) -> LogOffsetMetadata | None:
+        transaction = next(self.producers.open_transactions(), None)
+        if transaction is None:
+            return None
+        first = transaction.first
+        if first.is_offset_only:
+            first = place_of(first.offset, written)
+            self.producers.place_first_open(first)
+        return first
+
+
+def place_of(offset: Offset, written: WrittenState) -> LogOffsetMetadata:
+    """Where the batch at ``offset`` begins; the offset alone where the log cannot tell, which stops readers as well."""
+    first = max(0, bisect_right(written.base_offsets, offset) - 1)
+    for segment in written.segments[first : first + 1]:
+        try:
+            batch = segment.locate(offset, segment.size_bytes)
+        except (CorruptionError, OSError):
+            break
+        if batch is not None and batch.header.base_offset == offset:
+            return LogOffsetMetadata(offset, segment.base_offset, batch.position)
+    return LogOffsetMetadata(offset)

@@ -1,0 +1,540 @@
+"""All topics of one data directory: opening, creating, deleting, checkpoints and the clean stop."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import functools
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from storage.config import ProducerLimits, TopicConfig
+from storage.disk.ballast import BALLAST_BYTES, Ballast
+from storage.disk.clock import Clock, ProtectedClock, SystemClock
+from storage.disk.dir_lock import DirectoryLock
+from storage.disk.directory_checkpoints import DirectoryCheckpoints
+from storage.disk.file_names import (
+    CLEAN_SHUTDOWN_MARKER,
+    PARTITION_COUNT_MAX,
+    topic_name_problem,
+)
+from storage.disk.file_system import FileSystem, LocalFileSystem, write_file_atomically
+from storage.disk.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
+from storage.errors import (
+    DirectoryLockedError,
+    InvalidTopicError,
+    ShuttingDownError,
+    TopicExistsError,
+    UnavailableError,
+    UnknownTopicOrPartitionError,
+    outcome_unknown,
+    refused_by_system,
+)
+from storage.log.partition_log import PartitionLog
+from storage.log.retention import check_policy
+from storage.manager.log_opening import LogOpening
+from storage.manager.partition_factory import PartitionFactory
+from storage.manager.refused_changes import RefusedChanges
+from storage.manager.topic_deletions import TopicDeletions
+from storage.manager.topic_directories import TopicDirectories
+from storage.manager.topic_registry import (
+    Topic,
+    TopicRecord,
+    TopicRegistry,
+    TopicState,
+    known_producer_id_max,
+    refuse_internal,
+)
+from storage.producers.producer_ids import ProducerIds
+from storage.recovery.recovery import PartitionRecovery
+from storage.recovery.recovery_progress import RecoveryMeter
+
+_logger = logging.getLogger(__name__)
+
+LOGS_DIRECTORY = "logs"
+OWN_DIRECTORY = "rollway"
+BALLAST = "ballast"
+LOG_START_OFFSETS = "log-start-offsets"
+PRODUCER_IDS = "producer-ids"
+
+
+class LogManager:
+    """The logs of one data directory, which it holds against every other process.
+
+    ``<data>/logs`` is a directory as a Kafka broker has it; what is only ours lies in ``<data>/rollway``.
+
+    Thread: ``topics``, ``topic`` and ``partition`` any; the others may be called by any thread and take turns.
+    """
+
+    def __init__(
+        self,
+        data_directory: Path,
+        file_system: FileSystem,
+        clock: Clock,
+        topic_defaults: Mapping[str, object],
+        ballast_bytes: int,
+        producer_limits: ProducerLimits,
+    ) -> None:
+        """Use ``LogManager.open``."""
+        self.data_directory = data_directory
+        self.logs_directory = data_directory / LOGS_DIRECTORY
+        self.own_directory = data_directory / OWN_DIRECTORY
+        self.clock = clock
+        self.protected_clock = ProtectedClock(clock)
+        self.defaults = TopicConfig.parse(topic_defaults)
+        check_policy(self.defaults)
+        self.service_defaults = dict(topic_defaults)
+        self.recovery: list[PartitionRecovery] = []
+        self.was_clean = False
+        self.file_system = file_system
+        self._topics: dict[str, Topic] = {}
+        own = data_directory / OWN_DIRECTORY
+        self._registry = TopicRegistry(file_system, own)
+        self._changing = threading.RLock()
+        self._closed = False
+        self._directories = TopicDirectories(file_system, clock, self.logs_directory)
+        self._ballast = Ballast(file_system, own / BALLAST, ballast_bytes)
+        self._checkpoints = DirectoryCheckpoints(
+            file_system, self.logs_directory, own / LOG_START_OFFSETS, self._ballast
+        )
+        self._refused = RefusedChanges(self._registry, self._directories, self._ballast)
+        self._deletions = TopicDeletions(
+            self._registry, self._directories, self._checkpoints, self._ballast, self._refused
+        )
+        self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints, producer_limits)
+        # Not a method of this object: a manager that is let go must not wait for the collector of cycles.
+        known_max = functools.partial(known_producer_id_max, self._topics)
+        self.producer_ids = ProducerIds(file_system, own / PRODUCER_IDS, known_max)
+
+    # Opening
+
+    @classmethod
+    def open(
+        cls,
+        data_directory: Path,
+        *,
+        file_system: FileSystem | None = None,
+        clock: Clock | None = None,
+        topic_defaults: Mapping[str, object] | None = None,
+        meter: RecoveryMeter | None = None,
+        recovery_threads: int = 1,
+        node_id: int = 1,
+        ballast_bytes: int = BALLAST_BYTES,
+        producer_limits: ProducerLimits | None = None,
+    ) -> LogManager:
+        """Lock the directory (made when absent, with its parents), recover every partition and return the manager.
+
+        ``meter`` is told how far that has come. After an unclean stop ``recovery_threads`` partitions are recovered at
+        a time.
+
+        Raises:
+            DirectoryLockedError: another process holds the directory.
+            CorruptionError: a file that cannot be made anew is damaged; the message names it. Nothing was changed.
+            InvalidConfigError: ``topic_defaults``.
+            OSError: the disk refused.
+        """
+        manager = cls(
+            data_directory,
+            LocalFileSystem() if file_system is None else file_system,
+            SystemClock() if clock is None else clock,
+            topic_defaults or {},
+            ballast_bytes,
+            producer_limits or ProducerLimits(),
+        )
+        lock = manager._prepare_directories()
+        try:
+            manager._load(node_id, meter or RecoveryMeter(manager.clock), recovery_threads)
+        except BaseException:
+            lock.release()
+            raise
+        manager._lock = lock
+        return manager
+
+    _lock: DirectoryLock
+
+    def _prepare_directories(self) -> DirectoryLock:
+        # A service that starts for the first time may be given a place whose parents do not exist yet.
+        parents = [path for path in self.data_directory.parents if not self.file_system.is_directory(path)]
+        for directory in (*reversed(parents), self.data_directory, self.logs_directory, self._registry.directory):
+            if not self.file_system.is_directory(directory):
+                self.file_system.make_directory(directory)
+                self.file_system.sync_directory(directory.parent)
+        return DirectoryLock.acquire(self.file_system, self.logs_directory)
+
+    def _load(self, node_id: int, meter: RecoveryMeter, recovery_threads: int) -> None:
+        properties = read_meta_properties(self.file_system, self.logs_directory)
+        if properties is None:
+            properties = MetaProperties(new_topic_id(), node_id, new_topic_id())
+            write_meta_properties(self.file_system, self.logs_directory, properties)
+        records = self._registry.load()
+        marker = self.logs_directory / CLEAN_SHUTDOWN_MARKER
+        self.was_clean = self.file_system.exists(marker)
+        self._checkpoints.read()
+        if self.was_clean:
+            self._remove_marker(marker)
+        # Names that a killed process made or moved are seen here, but may not be on the disk yet.
+        for directory in (self.data_directory, self.logs_directory, self._registry.directory):
+            self.file_system.sync_directory(directory)
+        self._directories.find_doomed(
+            {name for record in records for name in record.partition_names()}, self._registry.directory
+        )
+        known = []
+        for record in records:
+            if record.state is TopicState.DELETING:
+                self._finish_deletion(record)
+            else:
+                known.append((record, self._config(record)))
+        opening = LogOpening(
+            self.file_system,
+            self.logs_directory,
+            self._registry,
+            self._checkpoints,
+            self._factory,
+            meter,
+            clean=self.was_clean,
+            thread_count=recovery_threads,
+        )
+        opened, self.recovery = opening.open(known)
+        for (record, config), partitions in zip(known, opened, strict=True):
+            if record.state is TopicState.CREATING or record.ready_count is not None:
+                self._registry.save(record.with_state(TopicState.READY))
+            self._topics[record.name] = self._topic(record, config, partitions)
+        self._ballast.restore()
+
+    def _remove_marker(self, marker: Path) -> None:
+        try:
+            self.file_system.unlink(marker)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            # Who starts after a crash must not take the logs for closed.
+            self.file_system.before_writing(functools.partial(_remove_file, self.file_system, marker))
+            _logger.warning("%s is on a read-only disk: reads are served, appends are refused", marker.parent)
+
+    # Looking
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """Every topic by its name."""
+        return self._topics
+
+    def topic(self, name: str) -> Topic:
+        """The topic of this name.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+        """
+        topic = self._topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+        return topic
+
+    def partition(self, name: str, number: int) -> PartitionLog:
+        """One partition's log.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic, or it has fewer partitions.
+        """
+        topic = self.topic(name)
+        if not 0 <= number < len(topic.partitions):
+            last = len(topic.partitions) - 1
+            has = f"partitions 0 to {last}" if last else "partition 0 alone"
+            raise UnknownTopicOrPartitionError(f"topic {name!r} has {has}, not {number}")
+        return topic.partitions[number]
+
+    @property
+    def created_partition_count(self) -> int:
+        """Partitions that were made, not opened, by this manager; deleted ones too."""
+        return self._factory.created_count
+
+    # Topics
+
+    def create_topic(
+        self, name: str, partition_count: int, config: Mapping[str, object] | None = None
+    ) -> tuple[Topic, bool]:
+        """Make a topic, durably; or return the one that exists with the same partitions and settings, and False.
+
+        Raises:
+            InvalidTopicError: the name or the number of partitions is not allowed, or the topic is internal.
+            InvalidConfigError: unknown or impossible settings.
+            TopicExistsError: it exists, but differs.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused; the topic does not exist.
+            ChangeOutcomeUnknownError: it does not exist, and the next start may find it all the same.
+        """
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise InvalidTopicError(problem)
+        refuse_internal(name)
+        return self._ensure(name, partition_count, config or {})
+
+    def ensure_internal_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> Topic:
+        """The internal topic of this name, made durably if there is none; as it is if there is one.
+
+        Raises:
+            TopicExistsError: a directory of that name belongs to no topic.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError, ChangeOutcomeUnknownError: as ``create_topic``.
+        """
+        existing = self._topics.get(name)
+        return self._ensure(name, partition_count, config)[0] if existing is None else existing
+
+    def _ensure(self, name: str, partition_count: int, config: Mapping[str, object]) -> tuple[Topic, bool]:
+        _check_partition_count(partition_count)
+        overrides = dict(config)
+        wanted = TopicConfig.parse(overrides, self.defaults)
+        check_policy(wanted)
+        with self._changing:
+            self._check_open()
+            existing = self._topics.get(name)
+            if existing is not None:
+                return self._same_or_refuse(existing, partition_count, wanted), False
+            self._refuse_colliding_name(name)
+            self._refused.go_on(name)
+            record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.CREATING)
+            self._directories.refuse_existing(record.partition_names())
+            untouched = self._registry.last_written
+            try:
+                topic = self._create(record)
+            except OSError as error:
+                # The files of partitions that were made are open as long as the frames are there.
+                error.__traceback__ = None
+                what = f"topic {name} could not be created"
+                is_written = self._registry.last_written is not untouched
+                if is_written and not self._refused.undo_creation(record, error):
+                    raise outcome_unknown(what, error) from error
+                raise refused_by_system(what, error) from error
+            self._topics[name] = topic
+            return topic, True
+
+    def _same_or_refuse(self, existing: Topic, partition_count: int, wanted: TopicConfig) -> Topic:
+        if len(existing.partitions) != partition_count:
+            raise TopicExistsError(
+                f"topic {existing.name} exists with {len(existing.partitions)} partitions, not {partition_count}",
+                field="partitions",
+            )
+        if existing.config != wanted:
+            values = [(name, existing.config.value_of(name), wanted.value_of(name)) for name in TopicConfig.options()]
+            different = [f"{name} {has}, not {asked}" for name, has, asked in values if has != asked]
+            raise TopicExistsError(f"topic {existing.name} exists with {'; '.join(different)}", field="config")
+        return existing
+
+    def _refuse_colliding_name(self, name: str) -> None:
+        """Names that differ only in '.' and '_' collide in metrics, as in Kafka."""
+        collides = name.replace(".", "_")
+        for other in self._topics:
+            if other.replace(".", "_") == collides:
+                raise InvalidTopicError(f"topic {name} collides with {other}: they differ only in '.' and '_'")
+
+    def _create(self, record: TopicRecord) -> Topic:
+        """The record is written first and last: a crash in between is finished by the next start."""
+        self._registry.save(record)
+        config = self._config(record)
+        partitions = tuple(self._factory.create(record, name, config) for name in record.partition_names())
+        self._factory.sync_created(record.partition_names())
+        ready = record.with_state(TopicState.READY)
+        self._registry.save(ready)
+        return self._topic(ready, config, partitions)
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, object | None] | None = None,
+        partition_count: int | None = None,
+    ) -> Topic:
+        """Change settings (``None`` takes an override away) or add partitions, durably.
+
+        The logs take the settings when their writers next run ``update_config``; the caller sends them that.
+
+        Raises:
+            UnknownTopicOrPartitionError, InvalidConfigError.
+            InvalidTopicError: fewer partitions than now, or too many, or the topic is internal.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused; the topic is as before.
+            ChangeOutcomeUnknownError: the topic is as before, and the next start may find it altered all the same.
+        """
+        refuse_internal(name)
+        with self._changing:
+            self._check_open()
+            topic = self.topic(name)
+            self._refused.go_on(name)
+            overrides = dict(topic.overrides)
+            for key, value in (config or {}).items():
+                if value is None:
+                    overrides.pop(key, None)
+                else:
+                    overrides[key] = value
+            unknown = {key: "" for key in config or {} if key not in TopicConfig.options()}
+            check_policy(TopicConfig.parse({**overrides, **unknown}, self.defaults))
+            count = len(topic.partitions) if partition_count is None else partition_count
+            _check_partition_count(count)
+            if count < len(topic.partitions):
+                raise InvalidTopicError(
+                    f"topic {name} has {len(topic.partitions)} partitions; there cannot be fewer", field="partitions"
+                )
+            before = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
+            record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
+            self._directories.refuse_existing(record.partition_names()[len(topic.partitions) :])
+            untouched = self._registry.last_written
+            try:
+                partitions = topic.partitions + self._add_partitions(record, before.partition_count)
+                # Other settings are the way out of a full disk.
+                self._ballast.run(lambda: self._registry.save(record))
+            except OSError as error:
+                error.__traceback__ = None
+                what = f"topic {name} could not be altered"
+                is_written = self._registry.last_written is not untouched
+                if is_written and not self._refused.undo_growth(before, record, error):
+                    raise outcome_unknown(what, error) from error
+                raise refused_by_system(what, error) from error
+            altered = self._topic(record, self._config(record), partitions)
+            self._topics[name] = altered
+            return altered
+
+    def _add_partitions(self, record: TopicRecord, ready_count: int) -> tuple[PartitionLog, ...]:
+        """Make the partitions of ``record`` from number ``ready_count`` on, durably; the caller saves the record."""
+        added = record.partition_names()[ready_count:]
+        if not added:
+            return ()
+        self._registry.save(dataclasses.replace(record, ready_count=ready_count))
+        config = self._config(record)
+        partitions = tuple(self._factory.create(record, name, config) for name in added)
+        self._factory.sync_created(added)
+        return partitions
+
+    def delete_topic(self, name: str) -> Topic:
+        """Delete a topic, durably: its directories are renamed now and unlinked after ``file.delete.delay.ms``.
+
+        A rename that the disk refuses is made up for by ``delete_due_files``, or by the next start.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+            UnavailableError, ChangeOutcomeUnknownError: the system refused; see ``TopicDeletions.decide``.
+            InvalidTopicError: the topic is internal.
+        """
+        refuse_internal(name)
+        with self._changing:
+            self._check_open()
+            topic = self.topic(name)
+            self._refused.go_on(name)
+            record = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
+            self._deletions.decide(record, topic)
+            del self._topics[name]
+            self._finish_deletion(record, topic)
+            return topic
+
+    def _finish_deletion(self, record: TopicRecord, topic: Topic | None = None) -> None:
+        try:
+            self._deletions.carry_out(record, self._config(record).file_delete_delay_ms, topic)
+        except UnavailableError as error:
+            _logger.warning("%s; that goes on", error)
+
+    def _topic(self, record: TopicRecord, config: TopicConfig, partitions: tuple[PartitionLog, ...]) -> Topic:
+        return Topic(record.name, record.topic_id, partitions, config, record.overrides, self.service_defaults)
+
+    def _config(self, record: TopicRecord) -> TopicConfig:
+        return TopicConfig.parse(record.overrides, self.defaults)
+
+    # Checkpoints
+
+    def checkpoint(self) -> None:
+        """Write the recovery points and the log start offsets of all partitions (spec E25)."""
+        logs = self._logs()
+        self._checkpoints.write_recovery_points({log.name: log.recovery_point for log in logs})
+        # A damaged log may have lost its first segments, which may be restored: where it begins is not its log start.
+        snapshots = {log.name: log.snapshot for log in logs if not log.damage}
+        self._checkpoints.raise_log_starts(
+            {name: snapshot.log_start_offset for name, snapshot in snapshots.items()},
+            {name: snapshot.base_offsets[0] for name, snapshot in snapshots.items()},
+        )
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write the high watermarks of all partitions, if any has moved (spec E24)."""
+        self._checkpoints.write_high_watermarks({log.name: log.snapshot.high_watermark for log in self._logs()})
+
+    def _logs(self) -> list[PartitionLog]:
+        return [log for topic in list(self._topics.values()) for log in topic.partitions]
+
+    # Files
+
+    def check_lock(self) -> None:
+        """Keep the directory if another process has removed the lock's file; give all logs up if a third has taken it.
+
+        Raises:
+            OSError: the disk refused; the next call tries again.
+        """
+        try:
+            self._lock.renew()
+        except DirectoryLockedError as error:
+            _logger.error("all partitions are offline: %s", error)
+            for log in self._logs():
+                log.take_offline(str(error))
+
+    def delete_due_files(self) -> int:
+        """Unlink deleted segments and topics whose delay has passed; return how many files and directories went.
+
+        Raises:
+            OSError, UnavailableError: the system refused some, which wait for the next call.
+        """
+        count = 0
+        failure: OSError | UnavailableError | None = None
+        # One that stays for now keeps no other: they free the space that it may want.
+        for work in (*(log.deleted_files.unlink_due for log in self._logs()), self._directories.remove_due):
+            try:
+                count += work()
+            except OSError as error:
+                failure = error
+        self._ballast.restore()
+        try:
+            with self._changing:
+                self._refused.go_on_with_all()
+        except UnavailableError as error:
+            failure = error
+        if failure is not None:
+            raise failure
+        return count
+
+    # The end
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ShuttingDownError("the service is stopping")
+
+    def close(self) -> bool:
+        """Stop cleanly: flush and close every log, write the checkpoints, then the marker that spares the next
+        start all scanning; whether it came to that. Calling it again does nothing.
+
+        Thread: after all writers have stopped.
+        """
+        with self._changing:
+            if self._closed:
+                return True
+            self._closed = True
+            try:
+                closed = [log.close() for log in self._logs()]
+                clean = all(closed)
+                self.checkpoint()
+                self.checkpoint_high_watermarks()
+                if clean:
+                    marker = self.logs_directory / CLEAN_SHUTDOWN_MARKER
+                    write_file_atomically(
+                        self.file_system, marker, json.dumps({"version": 0, "brokerEpoch": -1}).encode()
+                    )
+            except OSError as error:
+                _logger.error("no clean stop: %s", error)
+                clean = False
+            finally:
+                self._lock.release()
+            return clean
+
+
+def _remove_file(file_system: FileSystem, path: Path) -> None:
+    if file_system.exists(path):
+        file_system.unlink(path)
+    file_system.sync_directory(path.parent)
+
+
+def _check_partition_count(count: int) -> None:
+    if not 1 <= count <= PARTITION_COUNT_MAX:
+        raise InvalidTopicError(f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}", field="partitions")

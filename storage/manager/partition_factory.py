@@ -1,0 +1,143 @@
+"""Making a partition's log: a new one, or one from what is on the disk."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+from storage.config import ProducerLimits, TopicConfig
+from storage.disk.clock import Clock
+from storage.disk.directory_checkpoints import DirectoryCheckpoints
+from storage.disk.file_names import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    PartitionName,
+    partition_directory_name,
+)
+from storage.disk.file_system import FileSystem, sync_new_file, write_new_file
+from storage.disk.topic_metadata import partition_metadata, write_partition_metadata
+from storage.log.leader_epochs import LeaderEpochs
+from storage.log.partition_log import PartitionLog
+from storage.log.written_log import LogParts
+from storage.manager.topic_registry import TopicRecord, TopicState
+from storage.offsets import Offset
+from storage.producers.producer_state import ProducerState
+from storage.producers.transaction_checkpoint import TransactionCheckpoint
+from storage.recovery.recovery import PartitionOpener, PartitionRecovery
+from storage.recovery.recovery_progress import RecoveryMeter
+from storage.segment.segment import Segment
+
+
+class PartitionFactory:
+    """Makes and opens the partitions of one log directory.
+
+    Thread: any; one at a time for one partition.
+    """
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        clock: Clock,
+        logs_directory: Path,
+        checkpoints: DirectoryCheckpoints,
+        producer_limits: ProducerLimits,
+    ) -> None:
+        self._file_system = file_system
+        self._clock = clock
+        self._logs_directory = logs_directory
+        self._checkpoints = checkpoints
+        self._producer_limits = producer_limits
+        self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
+        self.created_count = 0
+        """Logs that ``create`` has made."""
+
+    def open(
+        self, record: TopicRecord, name: PartitionName, config: TopicConfig, meter: RecoveryMeter, *, clean: bool
+    ) -> tuple[PartitionLog, PartitionRecovery]:
+        """Open the partition's directory, recovering what must be; the log and what that took.
+
+        ``meter`` is told the bytes that are read through.
+
+        Raises:
+            CorruptionError: see ``PartitionOpener``.
+            OSError: the disk refused.
+        """
+        directory = self._logs_directory / partition_directory_name(name)
+        if record.state is TopicState.CREATING or not record.was_ready(name):
+            # A crash may have left any part of it.
+            write_partition_metadata(self._file_system, directory, record.topic_id)
+        opener = PartitionOpener(
+            self._file_system,
+            self._clock,
+            name,
+            record.topic_id,
+            directory,
+            config,
+            self._checkpoints,
+            meter,
+            clean=clean,
+            random_source=self._random,
+            producer_limits=self._producer_limits,
+        )
+        return opener.open(), opener.report
+
+    def create(self, record: TopicRecord, name: PartitionName, config: TopicConfig) -> PartitionLog:
+        """Make the directory and the files of an empty partition. Durable: after ``sync_created``.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        directory = self._logs_directory / partition_directory_name(name)
+        self._file_system.make_directory(directory)
+        write_new_file(self._file_system, directory / PARTITION_METADATA, partition_metadata(record.topic_id))
+        epochs = LeaderEpochs(self._file_system, directory / LEADER_EPOCH_CHECKPOINT)
+        epochs.begin()
+        segment = Segment.create(
+            self._file_system,
+            directory,
+            Offset(0),
+            config,
+            created_ms=self._clock.elapsed_ms(),
+            jitter_ms=config.draw_segment_jitter_ms(self._random),
+        )
+        self.created_count += 1
+        return PartitionLog(
+            LogParts(
+                file_system=self._file_system,
+                clock=self._clock,
+                name=name,
+                topic_id=record.topic_id,
+                directory=directory,
+                config=config,
+                segments=(segment,),
+                log_start_offset=Offset(0),
+                log_end_offset=Offset(0),
+                epochs=epochs,
+                producers=ProducerState(
+                    self._file_system,
+                    directory,
+                    **self._producer_limits._asdict(),
+                    elapsed_ms=self._clock.elapsed_ms,
+                ),
+                checkpoints=self._checkpoints,
+                transaction_checkpoint=TransactionCheckpoint(self._file_system, directory),
+                recovery_point=Offset(0),
+                random=self._random,
+            )
+        )
+
+    def sync_created(self, names: Iterable[PartitionName]) -> None:
+        """Make partitions that ``create`` made durable, names and all.
+
+        All of them at once: the file system then commits its journal once for most, and not for each of their files.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        for name in names:
+            directory = self._logs_directory / partition_directory_name(name)
+            for file_name in (PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT):
+                sync_new_file(self._file_system, directory / file_name)
+            self._file_system.sync_directory(directory)
+        self._file_system.sync_directory(self._logs_directory)

@@ -1,0 +1,105 @@
+"""The directories of topics' partitions: found, guarded against being taken over, given up, removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from storage.disk.clock import Clock
+from storage.disk.file_names import (
+    PartitionName,
+    deleted_directory_name,
+    is_deleted_directory_name,
+    parse_partition_directory_name,
+    partition_directory_name,
+)
+from storage.disk.file_system import FileSystem
+from storage.errors import CorruptionError, TopicExistsError
+from storage.log.deleted_files import DeletedDirectories, remove_directory
+
+
+class TopicDirectories:
+    """What lies in ``<data>/logs``, partition by partition.
+
+    Thread: ``remove_due`` any; the rest one at a time.
+    """
+
+    def __init__(self, file_system: FileSystem, clock: Clock, logs_directory: Path) -> None:
+        self._file_system = file_system
+        self._logs_directory = logs_directory
+        self._deleted = DeletedDirectories(file_system, clock)
+
+    def path_of(self, name: PartitionName) -> Path:
+        """Where the partition's files are."""
+        return self._logs_directory / partition_directory_name(name)
+
+    def refuse_existing(self, names: Iterable[PartitionName]) -> None:
+        """Refuse to make partitions that have a directory: it may hold somebody's data and is never taken over.
+
+        Raises:
+            TopicExistsError: there is such a directory.
+        """
+        for name in names:
+            directory = self.path_of(name)
+            if self._file_system.exists(directory):
+                raise TopicExistsError(f"{directory} exists and belongs to no topic; move it away first")
+
+    def remove(self, names: Iterable[PartitionName]) -> None:
+        """Remove partitions that nobody has written to. Durable: on return. Repeating it does no harm.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        for name in names:
+            directory = self.path_of(name)
+            if self._file_system.is_directory(directory):
+                remove_directory(self._file_system, directory)
+        self._file_system.sync_directory(self._logs_directory)
+
+    def give_up(
+        self, names: Iterable[PartitionName], delay_ms: int, moved: Callable[[PartitionName, Path], None]
+    ) -> None:
+        """Rename the directories of deleted partitions; they are unlinked after ``delay_ms``. Durable: on return.
+
+        ``moved`` is called with each new path. Repeating it does no harm.
+
+        Raises:
+            OSError: the disk refused; some may be renamed.
+        """
+        for name in names:
+            directory = self.path_of(name)
+            if self._file_system.is_directory(directory):
+                doomed = self._logs_directory / deleted_directory_name(name)
+                self._file_system.rename(directory, doomed)
+                moved(name, doomed)
+                self._deleted.add(doomed, delay_ms)
+        self._file_system.sync_directory(self._logs_directory)
+
+    def find_doomed(self, known: set[PartitionName], topic_files: Path) -> None:
+        """Find what earlier runs gave up, for ``remove_due``. ``known`` are the partitions of all topics.
+
+        Raises:
+            CorruptionError: a partition of no known topic.
+        """
+        for directory_name in self._file_system.list_directory(self._logs_directory):
+            path = self._logs_directory / directory_name
+            if not self._file_system.is_directory(path):
+                continue
+            if is_deleted_directory_name(directory_name):
+                self._deleted.add(path, 0)
+                continue
+            name = parse_partition_directory_name(directory_name)
+            if name is not None and name not in known:
+                # To make a topic of that name would be to make its first segment anew.
+                raise CorruptionError(
+                    f"{path} is a partition of no known topic. Restore the topic's file in {topic_files}, "
+                    "or move the directory away"
+                )
+
+    def remove_due(self) -> int:
+        """Remove given-up directories whose delay has passed; return how many went.
+
+        Raises:
+            OSError: the disk refused some; those wait for the next call.
+        """
+        return self._deleted.remove_due()

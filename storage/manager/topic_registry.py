@@ -1,0 +1,200 @@
+"""Which topics there are: one small file each, beside the logs and not among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from storage.config import TopicConfig
+from storage.disk.checked_json import dump_checked, parse_checked
+from storage.disk.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX, PartitionName, topic_name_problem
+from storage.disk.file_system import FileSystem, NotDurableError, read_file, write_file_atomically
+from storage.disk.topic_metadata import is_topic_id
+from storage.errors import CorruptionError, InvalidConfigError, InvalidTopicError
+from storage.log.partition_log import PartitionLog
+from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__load_jobs", "__start_positions", "__transaction_state"})
+
+_SUFFIX = ".json"
+_VERSION = 1
+_MEMBERS = frozenset({"version", "name", "topic_id", "partitions", "ready_partitions", "config", "state"})
+_FILE_BYTES_MAX = 1024 * 1024
+
+
+class TopicState(StrEnum):
+    """Where a topic is in its life; the two others than ready are finished by the next start."""
+
+    CREATING = "creating"
+    READY = "ready"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """What a topic's file says. ``ready_count`` is the number of partitions that surely exist, ``None`` for all."""
+
+    name: str
+    topic_id: str
+    partition_count: int
+    overrides: Mapping[str, object]
+    state: TopicState
+    ready_count: int | None = None
+
+    def partition_names(self) -> list[PartitionName]:
+        """The partitions, in order."""
+        return [PartitionName(self.name, number) for number in range(self.partition_count)]
+
+    def was_ready(self, name: PartitionName) -> bool:
+        """Whether this partition's directory must exist: those that are just being added need not."""
+        return self.ready_count is None or name.partition < self.ready_count
+
+    def with_state(self, state: TopicState) -> TopicRecord:
+        return replace(self, state=state, ready_count=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic and its logs. ``overrides`` are its own settings, in Kafka's names."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionLog, ...]
+    config: TopicConfig
+    overrides: Mapping[str, object]
+    service_defaults: Mapping[str, object]
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is the service's own."""
+        return self.name in INTERNAL_TOPICS
+
+    def config_source(self, name: str) -> str:
+        """Where the setting's value comes from: ``topic``, ``service`` or ``default``."""
+        if name in self.overrides:
+            return "topic"
+        return "service" if name in self.service_defaults else "default"
+
+
+class TopicRegistry:
+    """The files ``<data>/rollway/<topic id>.json``: name, id, partitions, settings, state.
+
+    Thread: one at a time.
+    """
+
+    def __init__(self, file_system: FileSystem, directory: Path) -> None:
+        self.directory = directory
+        self._file_system = file_system
+        self.last_written: TopicRecord | None = None
+        """The last record that is in its file, durably or not."""
+
+    def path_of(self, record: TopicRecord) -> Path:
+        return self.directory / f"{record.topic_id}{_SUFFIX}"
+
+    def load(self) -> list[TopicRecord]:
+        """Every topic, sorted by name.
+
+        Raises:
+            CorruptionError: a file is damaged, or two topics have one name.
+        """
+        records: dict[str, TopicRecord] = {}
+        for file_name in self._file_system.list_directory(self.directory):
+            path = self.directory / file_name
+            if file_name.endswith(TEMPORARY_SUFFIX):
+                self._file_system.unlink(path)
+            elif file_name.endswith(_SUFFIX):
+                record = self._read(path)
+                if record.name in records:
+                    raise CorruptionError(f"{path}: there is a second topic named {record.name}")
+                records[record.name] = record
+        return [records[name] for name in sorted(records)]
+
+    def has(self, record: TopicRecord) -> bool:
+        """Whether the topic's file is there."""
+        return self._file_system.exists(self.path_of(record))
+
+    def save(self, record: TopicRecord) -> None:
+        """Write the topic's file in one step. Durable: on return.
+
+        Raises:
+            NotDurableError: the file says it, and the next start may find it or not.
+            OSError: the file is as before.
+        """
+        content = {
+            "version": _VERSION,
+            "name": record.name,
+            "topic_id": record.topic_id,
+            "partitions": record.partition_count,
+            "ready_partitions": record.ready_count,
+            "config": dict(record.overrides),
+            "state": record.state.value,
+        }
+        try:
+            write_file_atomically(self._file_system, self.path_of(record), dump_checked(content))
+        except NotDurableError:
+            self.last_written = record
+            raise
+        self.last_written = record
+
+    def remove(self, record: TopicRecord) -> None:
+        """Remove the topic's file. Durable: on return."""
+        path = self.path_of(record)
+        if self._file_system.exists(path):
+            self._file_system.unlink(path)
+        self._file_system.sync_directory(self.directory)
+
+    def _read(self, path: Path) -> TopicRecord:
+        try:
+            content = parse_checked(read_file(self._file_system, path, _FILE_BYTES_MAX), _MEMBERS)
+            record = TopicRecord(
+                content["name"],
+                content["topic_id"],
+                content["partitions"],
+                content["config"],
+                TopicState(content["state"]),
+                content["ready_partitions"],
+            )
+            _check(record, content["version"])
+            if path.name != self.path_of(record).name:
+                raise ValueError(f"it is the file of topic id {record.topic_id}")
+            TopicConfig.parse(record.overrides)
+        except (ValueError, KeyError, TypeError, RecursionError, InvalidConfigError) as error:
+            raise CorruptionError(
+                f"{path} is damaged: {error}. Restore it from a backup, or write it by hand "
+                "(docs/how-to/repair.md, 'A topic's file')"
+            ) from error
+        return record
+
+
+def _check(record: TopicRecord, version: object) -> None:
+    if version != _VERSION:
+        raise ValueError(f"version {version!r} is not {_VERSION}")
+    if not isinstance(record.name, str) or topic_name_problem(record.name) is not None:
+        raise ValueError(f"{record.name!r} is no topic name")
+    if not isinstance(record.topic_id, str) or not is_topic_id(record.topic_id):
+        raise ValueError(f"{record.topic_id!r} is no topic id")
+    for count in (record.partition_count, record.ready_count):
+        if count is not None and (type(count) is not int or not 1 <= count <= PARTITION_COUNT_MAX):
+            raise ValueError(f"{count!r} is no number of partitions")
+    if not isinstance(record.overrides, dict):
+        raise ValueError("config is no object")
+
+
+def refuse_internal(name: str) -> None:
+    """Clients may read and describe internal topics, and nothing else.
+
+    Raises:
+        InvalidTopicError: ``name`` is that of an internal topic.
+    """
+    if name in INTERNAL_TOPICS:
+        raise InvalidTopicError(f"{name} is an internal topic: it can be read and described, not written or changed")
+
+
+def known_producer_id_max(topics: Mapping[str, Topic], below: int) -> int:
+    """The largest producer id under ``below`` that may have been given, by what the logs of these topics hold; -1 for
+    none."""
+    below = min(below, KEYED_PRODUCER_ID_MIN)
+    logs = (log for topic in list(topics.values()) for log in topic.partitions)
+    return max((log.producers.largest_id(below=below) for log in logs), default=-1)

@@ -1,0 +1,124 @@
+"""Producer ids that are given once and never again, whatever happens to the process or the power."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from storage.disk.checked_json import dump_checked, parse_checked
+from storage.disk.file_system import FileSystem, read_file, write_file_atomically
+from storage.errors import CorruptionError, refused_by_system
+
+BLOCK_COUNT = 1_000
+"""Ids that one write reserves; what a killed process has not given of them is lost, which costs nothing."""
+
+LOST_COUNT = 2**32
+"""Ids that are left out when the file is damaged: some may have been given and are not in any log."""
+
+_logger = logging.getLogger(__name__)
+
+_PRODUCER_ID_MAX = 2**63 - 1
+_VERSION = 1
+_MEMBERS = frozenset({"version", "next_producer_id"})
+_FILE_BYTES_MAX = 4_096
+
+
+class ProducerIds:
+    """The file that says which producer ids may have been given; ids come from blocks reserved in it first.
+
+    Durable: a block is on the disk before the first id of it is given. A damaged file is replaced: ids go on
+    ``LOST_COUNT`` above those in the logs, as some may have been given that no log has. A file that is older than the
+    logs is told by ids in them that it does not know of. Those ``LOST_COUNT`` and more above it were made up by a
+    client, and tell nothing.
+
+    Thread: any.
+    """
+
+    def __init__(self, file_system: FileSystem, path: Path, find_known_max: Callable[[int], int]) -> None:
+        """Read nothing yet. ``find_known_max`` tells the largest id below another that occurs in the logs, -1 for none.
+        It is asked once, and when the file is missing or damaged."""
+        self._file_system = file_system
+        self._path = path
+        self._find_known_max = find_known_max
+        self._lock = threading.Lock()
+        self._next = 0
+        self._end = 0
+        self._first = 0
+        self._first_was_checked = False
+
+    def leave_out(self, largest: int) -> None:
+        """Give no id up to ``largest``, which something else than the logs knows to be given. Call it before the first
+        id is given; it matters where the file was lost."""
+        with self._lock:
+            self._first = max(self._first, largest + 1)
+
+    def allocate(self) -> int:
+        """Give the next id. One in ``BLOCK_COUNT`` calls writes to the disk.
+
+        Raises:
+            CorruptionError: the file cannot be read, or no ids are left; no id is given.
+            DiskFullError, TooManyOpenFilesError: the disk refused; no id is given.
+        """
+        with self._lock:
+            if self._next >= self._end:
+                self._next = self._reserve()
+                self._end = self._next + BLOCK_COUNT
+            self._next += 1
+            return self._next - 1
+
+    def allocate_block(self) -> int:
+        """Give ``BLOCK_COUNT`` ids in a row and return the first of them.
+
+        Raises:
+            CorruptionError: the file is damaged; no id is given.
+            DiskFullError, TooManyOpenFilesError: the disk refused; no id is given.
+        """
+        with self._lock:
+            return self._reserve()
+
+    def _reserve(self) -> int:
+        """Write down that another block is given; the first of it."""
+        said = self._read()
+        first = max(self._end, self._first, said)
+        if not self._first_was_checked:
+            first = max(first, self._find_known_max(said + LOST_COUNT) + 1)
+            self._first_was_checked = True
+        if first > _PRODUCER_ID_MAX - BLOCK_COUNT:
+            raise CorruptionError(f"{self._path}: there are no producer ids left")
+        end = first + BLOCK_COUNT
+        content = dump_checked({"version": _VERSION, "next_producer_id": end})
+        try:
+            write_file_atomically(self._file_system, self._path, content)
+        except OSError as error:
+            raise refused_by_system(f"{self._path} could not be written", error) from error
+        # Should the file be lost under the running service: no log need have these ids.
+        self._first = end
+        return first
+
+    def _read(self) -> int:
+        if not self._file_system.exists(self._path):
+            return self._find_known_max(_PRODUCER_ID_MAX) + 1
+        try:
+            return _parse(read_file(self._file_system, self._path, _FILE_BYTES_MAX))
+        except (ValueError, RecursionError) as error:
+            why: Exception = error
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise CorruptionError(f"{self._path} cannot be read: {error.strerror or error}") from error
+            why = error
+        number = self._find_known_max(_PRODUCER_ID_MAX) + 1 + LOST_COUNT
+        _logger.error("%s is damaged (%s): ids go on at %d, above all that were given", self._path, why, number)
+        return number
+
+
+def _parse(data: bytes) -> int:
+    content = parse_checked(data, _MEMBERS)
+    number = content["next_producer_id"]
+    if content["version"] != _VERSION:
+        raise ValueError(f"version {content['version']!r} is not {_VERSION}")
+    if type(number) is not int or not 0 <= number <= _PRODUCER_ID_MAX:
+        raise ValueError(f"{number!r} is no producer id")
+    return number

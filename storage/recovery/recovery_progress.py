@@ -1,0 +1,75 @@
+"""How far the start has come: told by who opens and checks logs, asked by who shows it."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from storage.disk.clock import Clock
+
+
+class RecoveryProgress(NamedTuple):
+    """How far opening the logs has come.
+
+    ``byte_count`` is what must be read through after an unclean stop, 0 after a clean one. ``remaining_ms`` is an
+    estimate by the rate so far, ``None`` before there is one.
+    """
+
+    partitions_done: int
+    partition_count: int
+    scanned_bytes: int
+    byte_count: int
+    bytes_per_second: int
+    elapsed_ms: int
+    remaining_ms: int | None
+
+
+class RecoveryMeter:
+    """Counts what is done. Thread: any, for everything."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin to measure time now."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._began_ms = clock.elapsed_ms()
+        self._partitions_done = 0
+        self._partition_count = 0
+        self._scanned_bytes = 0
+        self._byte_count = 0
+
+    def expect(self, partition_count: int, byte_count: int) -> None:
+        """Say what there is to do, before it begins."""
+        with self._lock:
+            self._partition_count = partition_count
+            self._byte_count = byte_count
+            self._began_ms = self._clock.elapsed_ms()
+
+    def scanned(self, byte_count: int) -> None:
+        """So many bytes more are read through."""
+        with self._lock:
+            self._scanned_bytes += byte_count
+
+    def opened(self) -> None:
+        """One partition more is open."""
+        with self._lock:
+            self._partitions_done += 1
+
+    def progress(self) -> RecoveryProgress | None:
+        """All numbers of one moment; ``None`` before anybody knows what there is to do."""
+        with self._lock:
+            if not self._partition_count:
+                return None
+            done, count = self._partitions_done, self._partition_count
+            scanned, byte_count = self._scanned_bytes, max(self._byte_count, self._scanned_bytes)
+            elapsed_ms = self._clock.elapsed_ms() - self._began_ms
+        # Where bytes are to be read they take the time; after a clean stop every partition takes about as long.
+        part, whole = (scanned, byte_count) if byte_count else (done, count)
+        return RecoveryProgress(
+            partitions_done=done,
+            partition_count=count,
+            scanned_bytes=scanned,
+            byte_count=byte_count,
+            bytes_per_second=scanned * 1000 // elapsed_ms if elapsed_ms else 0,
+            elapsed_ms=elapsed_ms,
+            remaining_ms=elapsed_ms * (whole - part) // part if part else None,
+        )

@@ -1,0 +1,81 @@
+"""Transaction indexes made anew from the log: after an unclean stop, and where one is not what it should be (spec E20).
+
+The entries come out as they were written: what an abort marker left open is known from the producer snapshot that every
+segment begins with, and from the batches since.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+
+from storage.errors import CorruptionError
+from storage.index.index_file import CorruptIndexError
+from storage.log.log_snapshot import OffsetRange
+from storage.offsets import Offset
+from storage.producers.producer_replay import replay_producers, replay_segment, with_ends
+from storage.producers.producer_state import ProducerState
+from storage.producers.transaction_checkpoint import TransactionCheckpoint
+from storage.segment.segment import Segment
+
+_logger = logging.getLogger(__name__)
+
+
+def restore_producers(
+    producers: ProducerState,
+    checkpoint: TransactionCheckpoint,
+    segments: Sequence[Segment],
+    log_end: Offset,
+    unsure: Collection[Segment],
+    damage: Sequence[OffsetRange] = (),
+    without_producers: Collection[Offset] = (),
+) -> bool:
+    """Restore the producers and their transactions as they are at the log end, and every segment's transaction index.
+
+    The index of an ``unsure`` segment, one of which only the batches were checked, is made anew, durably; so is one
+    that is not a transaction index, speaks of other segments' markers, or is not what ``checkpoint`` says. Of markers
+    in ``damage`` only the old index knows: its entries for them stay, if it is sound. Segments that are known to be
+    ``without_producers``, by their base offsets, need not be read for any of this.
+
+    Return whether every index was as it should be.
+
+    Raises:
+        CorruptionError: batches are damaged. The producers are as before them, indexes of later segments as they were.
+    """
+    if not checkpoint.load():
+        unsure = segments
+    known_end: Offset | None = None
+    bases = {segment.base_offset for segment in segments}
+    for segment, end in with_ends(segments, log_end):
+        if segment not in unsure and _is_sound(segment, end, checkpoint):
+            continue
+        if known_end != segment.base_offset:
+            replay_producers(producers, segments, log_end, segment.base_offset, without_producers)
+        completed = []
+        if segment.base_offset not in without_producers:
+            completed = replay_segment(producers, segment, segment.base_offset)
+        aborted = [entry.to_aborted() for entry in completed if entry.is_aborted]
+        if damage and _is_sound(segment, end, checkpoint):
+            aborted += [entry for entry in segment.transactions.entries() if _lies_in(damage, entry.last_offset)]
+            aborted.sort(key=lambda entry: entry.last_offset)
+        segment.transactions.replace(aborted)
+        if segment is not segments[-1]:
+            checkpoint.note(segment.base_offset, segment.transactions.content(), bases)
+        known_end = end
+    if known_end != log_end:
+        replay_producers(producers, segments, log_end, without_producers=without_producers)
+    return known_end is None and unsure is not segments
+
+
+def _lies_in(damage: Sequence[OffsetRange], offset: Offset) -> bool:
+    return any(lost.start <= offset < lost.end for lost in damage)
+
+
+def _is_sound(segment: Segment, end: Offset, checkpoint: TransactionCheckpoint) -> bool:
+    try:
+        if not checkpoint.agrees(segment.base_offset, segment.transactions.checked_content(end)):
+            raise CorruptIndexError(f"{segment.transactions.index.path} is not what it was")
+    except CorruptionError as error:
+        _logger.warning("a transaction index is rebuilt: %s", error)
+        return False
+    return True

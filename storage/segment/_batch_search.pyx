@@ -1,0 +1,582 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""``batch_search``'s way of reading from memory, in C: the same looks at the same plain case, or none.
+
+Every byte that is read lies between ``piece`` and ``piece_bytes`` behind it; ``step`` looks that it does. The disk is never
+waited for, so the interpreter's lock is held.
+"""
+
+from cpython.array cimport array
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.tuple cimport PyTuple_GET_ITEM
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from mmap import PAGESIZE
+
+from storage.disk.file_system import LocalFile
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+    ssize_t preadv2(int descriptor, const iovec* parts, int count, long long position, int flags)
+    int RWF_NOWAIT
+
+cdef extern from "<errno.h>" nogil:
+    int errno, EAGAIN, ENOSYS, EPERM
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    /* Linux 6.5; the same number on every architecture, and newer than many C libraries. */
+    struct rollway_stretch { uint64_t position, length; };
+    struct rollway_cached { uint64_t cached, dirty, written, evicted, evicted_lately; };
+    static long rollway_cachestat(int descriptor, struct rollway_stretch *of, struct rollway_cached *found) {
+        return syscall(451, descriptor, of, found, 0);
+    }
+    """
+    struct Stretch "rollway_stretch":
+        uint64_t position
+        uint64_t length
+    struct Cached "rollway_cached":
+        uint64_t cached
+    long cachestat "rollway_cachestat"(int descriptor, Stretch* stretch, Cached* found) nogil
+
+cdef enum:
+    # As in ``batch_search`` and ``rollway.records``.
+    HEAD_BYTES = 27
+    HEADER_BYTES = 61
+    OVERHEAD_BYTES = 12
+    MAGIC = 2
+    PIECE_BYTES = 4096
+    SHORT_BYTES = 1024
+    STEPS_MAX = 512
+    THIN_STEPS = 64
+    UNINDEXED_BYTES_MAX = 64 * 1024
+    # What lies behind a head that is in memory, and is read ahead with it, is there as well.
+    READ_AHEAD_BYTES = 128 * 1024
+    CACHED_BYTES_MAX = 1024 * 1024
+    # All batches between two entries of an index are read at once, if that is not more.
+    WINDOW_BYTES_MAX = 8192
+    PLACES_MAX = 64
+    # As in ``log_snapshot``.
+    SLICE_CACHED_BYTES_MAX = 128 * 1024
+
+cdef int64_t RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+cdef struct Walk:
+    int descriptor
+    bint has_gaps
+    int steps
+    int64_t segment_base
+    int64_t limit
+    # What is at hand, and how much may be.
+    uint8_t* piece
+    int64_t room_bytes
+    int64_t piece_at
+    int64_t piece_bytes
+    # The batch.
+    int64_t position
+    int64_t end
+    int64_t base_offset
+    int64_t last_offset
+
+
+cdef inline uint32_t big_endian_32(const uint8_t* at) noexcept:
+    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
+
+
+cdef inline int64_t big_endian_64(const uint8_t* at) noexcept:
+    return <int64_t>((<uint64_t>big_endian_32(at) << 32) | big_endian_32(at + 4))
+
+
+cdef bint load(Walk* walk, int64_t position, int64_t length) noexcept:
+    """Have so many bytes from ``position`` on at hand, fewer where the limit comes before; false if not in memory."""
+    cdef iovec part
+    if not 0 <= position < walk.limit:
+        return False
+    length = min(length, walk.limit - position)
+    if length > walk.room_bytes:
+        return False
+    part.iov_base, part.iov_len = walk.piece, <size_t>length
+    walk.piece_at, walk.piece_bytes = position, 0
+    if preadv2(walk.descriptor, &part, 1, position, RWF_NOWAIT) != length:
+        return False
+    walk.piece_bytes = length
+    return True
+
+
+cdef inline bint is_at_hand(Walk* walk, int64_t position, int64_t length) noexcept:
+    return walk.piece_at <= position and position + length <= walk.piece_at + walk.piece_bytes
+
+
+cdef bint step(Walk* walk, bint may_skip) noexcept:
+    """Stand on the batch at ``walk.end``; false where that is not plain."""
+    cdef int64_t position = walk.end
+    cdef int64_t at = position - walk.piece_at
+    cdef int64_t base_offset, length, delta, end, last_offset, expected
+    cdef const uint8_t* head
+    if not 0 <= at <= walk.piece_bytes - HEAD_BYTES:
+        length = PIECE_BYTES if walk.steps and position - walk.position < SHORT_BYTES else HEAD_BYTES
+        if walk.limit - position < HEADER_BYTES or not load(walk, position, length):
+            return False
+        at = 0
+    head = walk.piece + at
+    base_offset = big_endian_64(head)
+    length = <int32_t>big_endian_32(head + 8)
+    delta = <int32_t>big_endian_32(head + 23)
+    expected = walk.last_offset + 1
+    end = position + length + OVERHEAD_BYTES
+    walk.steps += 1
+    if (
+        head[16] != MAGIC
+        or length < HEADER_BYTES - OVERHEAD_BYTES
+        or end > walk.limit
+        or delta < 0
+        or not (base_offset == expected or (may_skip and base_offset > expected))
+        # Not as a sum: what is no offset may be as large as there are numbers.
+        or base_offset - walk.segment_base > RELATIVE_OFFSET_MAX - delta
+        or walk.steps > STEPS_MAX
+    ):
+        return False
+    last_offset = base_offset + delta
+    walk.position, walk.end, walk.base_offset, walk.last_offset = position, end, base_offset, last_offset
+    return True
+
+
+cdef bint begin(Walk* walk, int64_t position) noexcept:
+    """Stand on the batch at ``position``, whatever lies before it."""
+    walk.end, walk.last_offset = position, walk.segment_base - 1
+    return step(walk, position > 0)
+
+
+cdef struct Entries:
+    # The index in two columns; and a bit for each entry that the log has confirmed: its batch begins with the offset after
+    # the entry before it, and ends where the one behind it begins.
+    const int32_t* offsets
+    const int32_t* positions
+    Py_ssize_t count
+    uint8_t* confirmed
+    Py_ssize_t confirmed_bits
+
+
+cdef Entries entries_of(array offsets, array positions, bytearray confirmed):
+    cdef Entries entries
+    entries.offsets, entries.positions = <const int32_t*>offsets.data.as_ints, <const int32_t*>positions.data.as_ints
+    entries.count = min(len(offsets), len(positions))
+    entries.confirmed = <uint8_t*>PyByteArray_AS_STRING(confirmed)
+    entries.confirmed_bits = min(8 * PyByteArray_GET_SIZE(confirmed), entries.count)
+    return entries
+
+
+cdef inline bint is_confirmed(Entries* entries, Py_ssize_t slot) noexcept:
+    return slot + 1 < entries.confirmed_bits and entries.confirmed[slot >> 3] >> (slot & 7) & 1
+
+
+cdef inline void confirm(Entries* entries, Py_ssize_t slot, Walk* walk) noexcept:
+    """Note what the batch tells on which ``walk`` stands, if it is the entry's."""
+    if not 0 <= slot < entries.confirmed_bits - 1:
+        return
+    if (
+        walk.position == entries.positions[slot]
+        and walk.end == entries.positions[slot + 1]
+        and walk.base_offset == walk.segment_base + (entries.offsets[slot - 1] + 1 if slot else 0)
+        and walk.last_offset == walk.segment_base + entries.offsets[slot]
+    ):
+        entries.confirmed[slot >> 3] |= <uint8_t>(1 << (slot & 7))
+
+
+cdef Py_ssize_t slot_of(const int32_t* entries, Py_ssize_t low, Py_ssize_t count, int64_t value) noexcept:
+    """The slot of the greatest entry not above ``value``, or the one before ``low``."""
+    cdef Py_ssize_t high = count, middle
+    while low < high:
+        middle = (low + high) >> 1
+        if entries[middle] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+cdef bint go_to_first(Walk* walk, Entries* entries, int64_t offset, int64_t load_bytes, int64_t interval_bytes) noexcept:
+    """Stand on the first batch that ends at or above ``offset``; with ``load_bytes`` of it at hand where that is cheap."""
+    cdef const int32_t* offsets = entries.offsets
+    cdef const int32_t* positions = entries.positions
+    cdef Py_ssize_t count = entries.count
+    cdef Py_ssize_t slot = slot_of(offsets, 0, count, offset - walk.segment_base)
+    cdef int64_t entry_offset = walk.segment_base, position = 0, next_position, next_offset
+    cdef int steps = 0
+    if slot >= 0:
+        entry_offset, position = walk.segment_base + offsets[slot], positions[slot]
+    if slot + 1 < count and positions[slot + 1] < walk.limit:
+        next_offset, next_position = walk.segment_base + offsets[slot + 1], positions[slot + 1]
+        if next_position <= position:
+            return False
+        if next_position - position <= WINDOW_BYTES_MAX - HEAD_BYTES:
+            if not load(walk, position, next_position - position + load_bytes):
+                return False
+        elif (
+            next_position - position > 2 * interval_bytes + HEADER_BYTES
+            or 2 * (offset - entry_offset) > next_offset - entry_offset
+        ):
+            # Most often the batch of the next entry is the one; its head tells. Of two batches it may be the first.
+            if not load(walk, next_position, load_bytes) or not begin(walk, next_position):
+                return False
+            if walk.last_offset != next_offset:
+                return False
+            confirm(entries, slot + 1, walk)
+            if walk.base_offset <= offset <= next_offset:
+                return True
+    # An index carries no checksum: the log must confirm what it says.
+    if not begin(walk, position) or (position and walk.last_offset != entry_offset):
+        return False
+    confirm(entries, slot, walk)
+    while walk.last_offset < offset:
+        steps += 1
+        if walk.end >= walk.limit or (steps == THIN_STEPS and slot + 1 == count):
+            return False
+        if walk.last_offset + 1 == offset and not is_at_hand(walk, walk.end, load_bytes):
+            # The next is the one.
+            if walk.limit - walk.end < HEADER_BYTES or not load(walk, walk.end, load_bytes):
+                return False
+        if not step(walk, walk.has_gaps):
+            return False
+    return True
+
+
+cdef bint go_near_end(Walk* walk, Entries* entries, Py_ssize_t slot, int64_t stop, int64_t end_max) noexcept:
+    """Stand near the last batch that ends at or below ``end_max``; up to ``walk.end`` it is sure that all fits, then.
+
+    ``slot`` is that of the last entry before ``stop``, or -1.
+    """
+    cdef int64_t end = walk.end, next_offset = walk.last_offset + 1
+    cdef int64_t entry_offset = walk.segment_base, position = 0
+    if slot >= 0:
+        entry_offset, position = walk.segment_base + entries.offsets[slot], entries.positions[slot]
+    if slot + 1 == entries.count and stop - max(position, end) > UNINDEXED_BYTES_MAX:
+        return False
+    if position <= end:
+        return True
+    if not begin(walk, position) or walk.last_offset != entry_offset or walk.base_offset < next_offset:
+        return False
+    confirm(entries, slot, walk)
+    if walk.end > end_max:
+        # It reaches beyond; all before it fits.
+        walk.end, walk.last_offset = position, walk.base_offset - 1
+    return True
+
+
+cdef struct Found:
+    # As a ``SegmentRead``.
+    int64_t position
+    int64_t size_bytes
+    int64_t next_offset
+    bint is_cached
+
+
+cdef struct Question:
+    int descriptor
+    bint has_gaps
+    int64_t interval_bytes
+    int64_t segment_base
+    # Where the batch with ``offset`` begins if that is known, else -1; and the slot of its entry, if it has one.
+    int64_t place
+    Py_ssize_t slot
+    int64_t offset
+    int64_t limit
+    int64_t max_bytes
+    bint min_one
+    int64_t content_bytes_max
+
+
+cdef bint has_cachestat = True
+cdef int64_t PAGE_BYTES = PAGESIZE
+
+
+cdef bint is_all_cached(int descriptor, int64_t position, int64_t length) noexcept:
+    """Whether each page of a stretch is in memory; false, too, where the kernel cannot or may not tell."""
+    global has_cachestat
+    cdef Stretch stretch = Stretch(position, length)
+    cdef Cached found
+    if not has_cachestat or length <= 0:
+        return False
+    if cachestat(descriptor, &stretch, &found):
+        # An older kernel, or a sandbox that does not know it.
+        has_cachestat = errno != ENOSYS and errno != EPERM
+        return False
+    return <int64_t>found.cached == (position + length - 1) // PAGE_BYTES - position // PAGE_BYTES + 1
+
+
+cdef bint look_at_confirmed(Question* asked, Entries* entries, Found* found) noexcept:
+    """Fill ``found`` with what the index tells alone, where the log has confirmed it and all is in memory; whether it is."""
+    cdef Py_ssize_t first, last, farthest, apart = 1
+    cdef int64_t end_max, end, next_offset, position
+    if asked.max_bytes <= asked.content_bytes_max:
+        return False
+    # The first that ends at or above the offset.
+    first = asked.slot = slot_of(entries.offsets, 0, entries.count, asked.offset - asked.segment_base - 1) + 1
+    if not is_confirmed(entries, first):
+        return False
+    position = entries.positions[first]
+    end, next_offset = entries.positions[first + 1], entries.offsets[first] + 1
+    end_max = position + asked.max_bytes
+    if end <= end_max:
+        # It is near: behind twice as many entries each time.
+        last = farthest = first
+        while farthest < entries.count and entries.positions[farthest] < end_max:
+            last, farthest, apart = farthest, farthest + apart, 2 * apart
+        last = slot_of(entries.positions, last, min(farthest, entries.count), end_max - 1)
+        if not is_confirmed(entries, last):
+            return False
+        end, next_offset = entries.positions[last + 1], entries.offsets[last] + 1
+        if end > end_max:
+            end, next_offset = entries.positions[last], entries.offsets[last - 1] + 1
+    elif not asked.min_one:
+        return False
+    # What ends with the log, or what of it may be seen, others know.
+    if end >= asked.limit or end - position > CACHED_BYTES_MAX or end_max >= asked.limit:
+        return False
+    if not is_all_cached(asked.descriptor, position, end - position):
+        return False
+    found.position, found.size_bytes, found.next_offset = position, end - position, asked.segment_base + next_offset
+    found.is_cached = True
+    return True
+
+
+cdef object look(Question* asked, Entries* entries, Found* found):
+    """Fill ``found``; the content, ``None`` where it was not read, or False where somebody else must look."""
+    cdef uint8_t window[WINDOW_BYTES_MAX]
+    cdef Py_ssize_t slot = -1
+    cdef int64_t content_bytes_max = asked.content_bytes_max, limit = asked.limit
+    cdef int64_t load_bytes = max(HEAD_BYTES, asked.max_bytes) if asked.max_bytes <= content_bytes_max else HEAD_BYTES
+    cdef int64_t first, last, end, next_offset, end_max, stop
+    cdef Walk walk
+    cdef bytes room = None
+    walk.descriptor, walk.has_gaps, walk.steps = asked.descriptor, asked.has_gaps, 0
+    walk.segment_base, walk.limit = asked.segment_base, limit
+    walk.piece, walk.room_bytes, walk.piece_at, walk.piece_bytes = window, WINDOW_BYTES_MAX, 0, 0
+    walk.position = walk.end = walk.base_offset = walk.last_offset = 0
+    if asked.max_bytes <= content_bytes_max:
+        room = PyBytes_FromStringAndSize(NULL, WINDOW_BYTES_MAX + load_bytes)
+        walk.piece, walk.room_bytes = <uint8_t*>PyBytes_AS_STRING(room), WINDOW_BYTES_MAX + load_bytes
+    if 0 <= asked.place < limit:
+        if not load(&walk, asked.place, load_bytes) or not begin(&walk, asked.place):
+            return False
+        if walk.base_offset < asked.offset:
+            return False
+        confirm(entries, asked.slot, &walk)
+    elif not go_to_first(&walk, entries, asked.offset, load_bytes, asked.interval_bytes):
+        return False
+    first, end, next_offset = walk.position, walk.end, walk.last_offset + 1
+    end_max = first + asked.max_bytes
+    if end > end_max:
+        found.position, found.size_bytes, found.next_offset, found.is_cached = first, 0, asked.offset, False
+        if asked.min_one:
+            found.size_bytes, found.next_offset = end - first, next_offset
+            found.is_cached = end - first <= READ_AHEAD_BYTES
+        return None
+    stop = min(end_max, limit)
+    if stop - first <= content_bytes_max:
+        if room is None:
+            room = PyBytes_FromStringAndSize(NULL, stop - first)
+            walk.piece, walk.room_bytes, walk.piece_bytes = <uint8_t*>PyBytes_AS_STRING(room), stop - first, 0
+        if not is_at_hand(&walk, first, stop - first):
+            if not load(&walk, first, stop - first):
+                return False
+    elif stop - first > 2 * asked.interval_bytes:
+        slot = slot_of(entries.positions, 0, entries.count, stop - 1)
+        if not go_near_end(&walk, entries, slot, stop, end_max):
+            return False
+        end, next_offset = walk.end, walk.last_offset + 1
+    last = walk.position
+    while end < stop and (stop == limit or stop - end >= HEADER_BYTES):
+        if not step(&walk, asked.has_gaps):
+            return False
+        confirm(entries, slot, &walk)
+        if walk.end > end_max:
+            break
+        last, end, next_offset = walk.position, walk.end, walk.last_offset + 1
+    found.position, found.size_bytes, found.next_offset = first, end - first, next_offset
+    if stop - first > content_bytes_max:
+        found.is_cached = end - first <= CACHED_BYTES_MAX and end - last <= READ_AHEAD_BYTES
+        return None
+    found.is_cached = True
+    return PyMemoryView_FromObject(room)[first - walk.piece_at : end - walk.piece_at]
+
+
+cdef array NO_ENTRIES = array("i")
+cdef bytearray NONE_CONFIRMED = bytearray()
+
+
+def find(
+    int descriptor,
+    array offsets,
+    array positions,
+    int64_t segment_base,
+    bint has_gaps,
+    int64_t interval_bytes,
+    int64_t place,
+    int64_t offset,
+    int64_t limit,
+    int64_t max_bytes,
+    bint min_one,
+    int64_t content_bytes_max,
+):
+    """Position, length, next offset, content and whether both ends are in memory, as a ``SegmentRead``; or ``None``.
+
+    ``offsets`` and ``positions`` are the entries of the index, native int32, of one length; ``place`` is where the batch
+    with ``offset`` begins if that is known, else -1. ``descriptor`` is that of the log file.
+    """
+    cdef Question asked = Question(
+        descriptor, has_gaps, interval_bytes, segment_base, place, -1, offset, limit, max_bytes, min_one, content_bytes_max
+    )
+    cdef Entries entries = entries_of(offsets, positions, NONE_CONFIRMED)
+    cdef Found found
+    content = look(&asked, &entries, &found)
+    if content is False:
+        return None
+    return found.position, found.size_bytes, found.next_offset, content, bool(found.is_cached)
+
+
+
+
+cdef class SnapshotFacts:
+    """What is looked at of a ``LogSnapshot`` by every read, where it costs nothing to look."""
+
+    cdef int64_t log_start_offset, high_watermark, bound_base, bound_position
+    cdef bint is_damaged
+    cdef tuple bases, segments, limits
+
+    def __cinit__(self, snapshot):
+        bound = snapshot.high_watermark_metadata
+        self.bases, self.segments, self.is_damaged = snapshot.base_offsets, snapshot.segments, bool(snapshot.damage)
+        self.log_start_offset, self.high_watermark = snapshot.log_start_offset, bound[0]
+        self.bound_base, self.bound_position = bound[1], bound[2]
+        self.limits = (snapshot.log_start_offset, bound[0], snapshot.last_stable_offset)
+
+
+cdef class SegmentFacts:
+    """What never changes of a ``BatchSearch``."""
+
+    cdef object log, key
+    cdef dict copies, places
+    cdef bint has_gaps
+    cdef int64_t interval_bytes
+
+    def __cinit__(self, way):
+        self.log, self.key, self.copies, self.places = way._log, way._key, way._copies, way._places
+        self.has_gaps, self.interval_bytes = way._has_gaps, way._interval_bytes
+
+
+def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max):
+    """``LogSnapshot.read_cached`` up to the high watermark, where it is one slice of one segment, with a batch or more.
+
+    File, position, length, next offset, content, whether it is in memory, and the limits of the log: its start, high
+    watermark and last stable offset, the same tuple each time. ``None`` leaves it to that.
+    """
+    cdef SnapshotFacts facts
+    cdef SegmentFacts segment
+    cdef Py_ssize_t low = 0, place, middle
+    cdef Entries entries
+    cdef bint is_on_bound
+    cdef Question asked
+    cdef Found found
+    remembered = snapshot.facts
+    if remembered is None:
+        remembered = snapshot.facts = SnapshotFacts(snapshot)
+    facts = remembered
+    place = len(facts.bases) - 1
+    if facts.is_damaged or max_bytes < 0 or not facts.log_start_offset <= offset < facts.high_watermark:
+        return None
+    # Most often it is the last.
+    if offset < <int64_t>facts.bases[place]:
+        while low < place:
+            middle = (low + place) >> 1
+            if <int64_t>facts.bases[middle] <= offset:
+                low = middle + 1
+            else:
+                place = middle
+        place = low - 1
+        if place < 0:
+            return None
+    way = facts.segments[place]._search
+    if way is None:
+        return None
+    remembered = way.facts
+    if remembered is None:
+        remembered = way.facts = SegmentFacts(way)
+    segment = remembered
+    log = segment.log
+    file = log._file
+    if type(file) is not LocalFile or log.holes:
+        return None
+    table = segment.copies.get(segment.key)
+    asked.segment_base = facts.bases[place]
+    is_on_bound = asked.segment_base == facts.bound_base
+    asked.limit = facts.bound_position if is_on_bound else <int64_t>log.size_bytes
+    asked.descriptor, asked.has_gaps, asked.interval_bytes = file._descriptor, segment.has_gaps, segment.interval_bytes
+    asked.slot, asked.offset, asked.max_bytes, asked.min_one = -1, offset, max_bytes, True
+    asked.content_bytes_max = content_bytes_max
+    if table is None:
+        entries = entries_of(NO_ENTRIES, NO_ENTRIES, NONE_CONFIRMED)
+    else:
+        entries = entries_of(table.offsets, table.positions, table.confirmed)
+        if look_at_confirmed(&asked, &entries, &found):
+            return file, found.position, found.size_bytes, found.next_offset, None, True, facts.limits
+    asked.place = 0
+    if offset != asked.segment_base:
+        known = segment.places.get(offset)
+        asked.place = -1 if known is None else <int64_t>known
+        if known is None and table is None:
+            return None
+    content = look(&asked, &entries, &found)
+    if content is False or (not is_on_bound and found.position + found.size_bytes >= asked.limit):
+        # What comes behind the end of a segment lies in the next.
+        return None
+    if len(segment.places) >= PLACES_MAX:
+        segment.places.clear()
+    segment.places[found.next_offset] = found.position + found.size_bytes
+    found.is_cached = found.is_cached or found.size_bytes <= SLICE_CACHED_BYTES_MAX
+    return file, found.position, found.size_bytes, found.next_offset, content, bool(found.is_cached), facts.limits
+
+
+def place_in_run(mapping, Py_ssize_t position, Py_ssize_t length, Py_ssize_t entry_bytes, int64_t target):
+    """How many of ``length`` entries from a position on have keys, of 8 bytes at their beginning, not above ``target``.
+
+    Raises:
+        ValueError: the mapping was released, or ends before.
+    """
+    cdef Py_ssize_t low = 0, high = length, middle
+    cdef Py_buffer view
+    PyObject_GetBuffer(mapping, &view, PyBUF_SIMPLE)
+    try:
+        if position < 0 or length <= 0 or position + (length - 1) * entry_bytes + 8 > view.len:
+            raise ValueError("the run ends behind the mapping")
+        while low < high:
+            middle = (low + high) >> 1
+            if big_endian_64(<const uint8_t*>view.buf + position + middle * entry_bytes) <= target:
+                low = middle + 1
+            else:
+                high = middle
+    finally:
+        PyBuffer_Release(&view)
+    return low
+
+
+def seems_cached(int descriptor, int64_t position, int64_t length, int64_t apart):
+    """Whether a stretch is in memory at both ends and at places between, so far ``apart``; also yes where nobody can tell."""
+    cdef int64_t end = position + length - 1
+    cdef uint8_t byte
+    cdef iovec part
+    part.iov_base, part.iov_len = &byte, 1
+    while True:
+        if preadv2(descriptor, &part, 1, position, RWF_NOWAIT) < 0 and errno == EAGAIN:
+            return False
+        if position >= end:
+            return True
+        position = min(position + apart, end)

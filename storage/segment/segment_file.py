@@ -1,0 +1,153 @@
+"""The log file of a segment: record batches back to back, and nothing else (spec/on-disk: Segment files)."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from storage.disk.file_system import File, FileSystem
+from storage.errors import CorruptionError
+from storage.index.batch_walk import StoredBatch, walk_batches
+from storage.offsets import ByteRange, Offset, OffsetPosition
+
+
+class SegmentFile:
+    """A log file that is opened when first used, how much of it is written, and whether more may come.
+
+    With ``has_gaps`` offsets may be missing between its batches. ``holes`` are damaged bytes between good ones, which
+    recovery found; walks go over them.
+
+    Thread: ``size_bytes`` and ``sealed`` are the writer's; any thread reads.
+    """
+
+    __slots__ = (
+        "_file",
+        "_file_system",
+        "_has_gaps",
+        "_opening",
+        "_path",
+        "base_offset",
+        "holes",
+        "sealed",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        path: Path,
+        base_offset: Offset,
+        *,
+        size_bytes: int,
+        sealed: bool,
+        has_gaps: bool,
+    ) -> None:
+        self._file_system = file_system
+        self._opening = threading.Lock()
+        self._file: File | None = None
+        self._path = str(path)
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.sealed = sealed
+        self._has_gaps = has_gaps
+        self.holes: tuple[ByteRange, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is now."""
+        return Path(self._path)
+
+    @property
+    def file(self) -> File:
+        """The open file. It stays readable for whoever holds it, also after it was renamed and unlinked.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        file = self._file
+        if file is None:
+            with self._opening:
+                if self._file is None:
+                    self._file = self._file_system.open(self.path)
+                file = self._file
+        return file
+
+    @property
+    def is_open(self) -> bool:
+        """Whether ``file`` has been opened."""
+        return self._file is not None
+
+    def create(self, preallocated_bytes: int) -> None:
+        """Make the file, empty or a hole of ``preallocated_bytes``."""
+        self._file = self._file_system.open(self.path, create=True)
+        if preallocated_bytes:
+            self._file.truncate(preallocated_bytes)
+
+    def close(self) -> None:
+        """Let the file go until it is next used; before anybody else holds the segment."""
+        self._file = None
+
+    def rename(self, target: Path) -> None:
+        """Move the file; whoever holds the segment reads on."""
+        with self._opening:
+            self._file_system.rename(self.path, target)
+            self._path = str(target)
+
+    def moved_to(self, directory: Path) -> None:
+        """Take note that the file's directory was renamed."""
+        with self._opening:
+            self._path = str(directory / self.path.name)
+
+    def check(self, size_bytes: int) -> None:
+        """Look whether the file is in its place, with the ``size_bytes`` that were written and will not be taken back.
+
+        Thread: any.
+
+        Raises:
+            OSError: another process has cut, moved or removed it.
+        """
+        if not self.file.is_at(self.path):
+            raise OSError(errno.EIO, f"{self._path} was removed or moved by another process")
+        self.check_size(size_bytes)
+
+    def check_size(self, size_bytes: int) -> None:
+        """As ``check``, of the length alone. Whoever writes behind the end of a file hides that it was cut."""
+        found_bytes = self.file.size()
+        if found_bytes < size_bytes:
+            raise OSError(errno.EIO, f"{self._path} was cut by another process: it has {found_bytes} bytes")
+
+    def modified_ms(self) -> int:
+        """When the file was last written."""
+        return self._file_system.modified_ms(self.path)
+
+    def walk(self, position: int, limit: int) -> Iterator[StoredBatch]:
+        """The batches in ``[position, limit)``, by their headers.
+
+        Raises:
+            CorruptionError: the bytes there are no batches.
+        """
+        return walk_batches(self.file, position, limit, self.base_offset, has_gaps=self._has_gaps, holes=self.holes)
+
+    def run_end(self, position: int, limit: int) -> int:
+        """Where the good bytes that ``position`` lies in end: at the next hole, or at ``limit``."""
+        return min((hole.start for hole in self.holes if position < hole.start < limit), default=limit)
+
+    def find_batch(self, entry: OffsetPosition, limit: int) -> StoredBatch | None:
+        """The batch that an offset index entry speaks of, ``None`` if there is no such batch below byte ``limit``."""
+        if not 0 <= entry.position < limit:
+            return None
+        try:
+            batch = next(self.walk(entry.position, limit), None)
+        except CorruptionError:
+            return None
+        return batch if batch is not None and batch.header.last_offset == entry.offset else None
+
+
+def fsync(sync: Callable[[], None]) -> None:
+    """Sync, and never let a failure look like a full disk, which would invite a second try (rule 3)."""
+    try:
+        sync()
+    except OSError as error:
+        raise OSError(errno.EIO, f"fsync failed: {error.strerror or error}") from error

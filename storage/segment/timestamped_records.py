@@ -1,0 +1,116 @@
+"""Records of one batch by their timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rollway.records import BatchHeader, RecordColumns, TimestampType, decode_pieces, decompress_batch
+from storage.batches.batch_validation import DECOMPRESSED_BYTES_MAX
+from storage.disk.file_system import File
+from storage.index.batch_walk import StoredBatch, read_batch
+from storage.offsets import NO_TIMESTAMP, Offset
+
+
+class TimestampedRecord(NamedTuple):
+    """A record found by time."""
+
+    offset: Offset
+    timestamp: int
+    leader_epoch: int
+
+
+def find_largest(
+    file: File, walk: Callable[[], Iterable[StoredBatch]], start_offset: Offset
+) -> TimestampedRecord | None:
+    """The first record with the largest timestamp of those at or above ``start_offset``; ``None`` if none has one.
+
+    ``walk`` yields the batches to look at, each time that it is called. A batch that compaction emptied still claims
+    the timestamp that its records had, and others may claim what no record of theirs at or above ``start_offset`` has:
+    the records decide. As a rule the first batch that is decoded has it.
+
+    Raises:
+        CorruptionError: a batch is damaged.
+    """
+    best: TimestampedRecord | None = None
+    looked_at: set[int] = set()
+    while True:
+        claiming: StoredBatch | None = None
+        for batch in walk():
+            header = batch.header
+            if header.record_count <= 0 or header.last_offset < start_offset or batch.position in looked_at:
+                continue
+            if _may_beat(header, best) and (claiming is None or header.max_timestamp > claiming.header.max_timestamp):
+                claiming = batch
+        if claiming is None:
+            return best
+        looked_at.add(claiming.position)
+        found = _largest_of(file, claiming, start_offset)
+        if found is not None and (best is None or (found.timestamp, -found.offset) > (best.timestamp, -best.offset)):
+            best = found
+            if found.timestamp == claiming.header.max_timestamp:
+                return best
+
+
+def _may_beat(header: BatchHeader, best: TimestampedRecord | None) -> bool:
+    """Whether a batch claims a larger timestamp than the best record's, or the same one at a lower offset."""
+    if best is None:
+        return header.max_timestamp > NO_TIMESTAMP
+    return (header.max_timestamp, -header.base_offset) > (best.timestamp, -best.offset)
+
+
+def _largest_of(file: File, batch: StoredBatch, start_offset: Offset) -> TimestampedRecord | None:
+    found: TimestampedRecord | None = None
+    for columns in _pieces(file, batch):
+        timestamps = np.where(columns.offsets >= start_offset, columns.timestamps, NO_TIMESTAMP)
+        place = int(timestamps.argmax())
+        if timestamps[place] > (NO_TIMESTAMP if found is None else found.timestamp):
+            found = _record_at(batch, int(columns.offsets[place]), int(timestamps[place]))
+    return found
+
+
+def first_timestamp(file: File, batches: Iterable[StoredBatch]) -> int:
+    """The timestamp of the first record of these batches, ``NO_TIMESTAMP`` without records.
+
+    Raises:
+        CorruptionError: a batch is damaged.
+    """
+    first = next((batch for batch in batches if batch.header.record_count > 0), None)
+    if first is None:
+        return NO_TIMESTAMP
+    header = first.header
+    if header.has_delete_horizon:
+        # The base timestamp is that horizon.
+        return int(next(_pieces(file, first)).timestamps[0])
+    return header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else header.base_timestamp
+
+
+def first_record(
+    file: File, batch: StoredBatch, timestamp: int, start_offset: Offset, latest: int | None = None
+) -> TimestampedRecord | None:
+    """The first record at or after ``timestamp``, and not after ``latest``, that is at or above ``start_offset``.
+
+    Raises:
+        CorruptionError: the batch is damaged.
+    """
+    for columns in _pieces(file, batch):
+        hits = (columns.timestamps >= timestamp) & (columns.offsets >= start_offset)
+        if latest is not None:
+            hits &= columns.timestamps <= latest
+        if hits.any():
+            place = int(hits.argmax())
+            return _record_at(batch, int(columns.offsets[place]), int(columns.timestamps[place]))
+    return None
+
+
+def _pieces(file: File, batch: StoredBatch) -> Iterator[RecordColumns]:
+    """The batch's records, 256 KiB at a time: columns of all of them may be four times as large as the batch."""
+    stored = read_batch(file, batch)
+    section = decompress_batch(stored, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+    return (columns for columns in decode_pieces(stored, section) if len(columns))
+
+
+def _record_at(batch: StoredBatch, offset: int, timestamp: int) -> TimestampedRecord:
+    return TimestampedRecord(Offset(offset), timestamp, batch.header.partition_leader_epoch)
