@@ -10,41 +10,33 @@ from fastapi import Depends, FastAPI
 
 from app.access.authentication import Authentication
 from app.access.needs import check_needs, open_paths
-from app.compression import AnswerCompression
-from app.counted_answers import CountedAnswers
-from app.dependencies import only_known_parameters, only_utf8, within_request_quota
-from app.hot.declarations import TIER
-from app.hot.tier import Tier
-from app.http import problems
+from app.fast_path.declarations import TIER
+from app.fast_path.tier import Tier
+from app.http.bodies.counted_answers import CountedAnswers
+from app.http.compression import AnswerCompression
+from app.http.connection.parking import ParkedRequests
 from app.http.methods import HeadOfGet
-from app.http.parking import ParkedRequests
-from app.http.request_context import RequestContext
-from app.metrics import RequestMetrics
-from app.openapi import TAGS, make_document
-from app.published_document import published
-from app.routes import (
-    access,
-    epochs,
+from app.metrics.metrics import RequestMetrics
+from app.openapi.document import TAGS, make_document
+from app.openapi.published_document import published
+from app.problems import problems
+from app.problems.request_context import RequestContext
+from app.routes.dependencies import only_known_parameters, only_utf8, within_request_quota
+from app.routes.operations import access, operations, quotas
+from app.routes.records import (
     fetch,
-    hanging_transactions,
-    load_jobs,
     multi_fetch,
     offsets,
-    operations,
     produce,
-    producers,
-    quotas,
     record_batches,
     record_lines,
     records,
-    retention,
     single_record,
     splits,
-    start_positions,
-    topics,
-    transactions,
 )
-from app.service import Service
+from app.routes.topics import epochs, retention, topics
+from app.routes.transactions import hanging_transactions, load_jobs, producers, start_positions, transactions
+from app.service.service import Service
 from app.settings import Settings
 from storage.disk.clock import Clock
 

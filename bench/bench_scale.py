@@ -18,7 +18,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from app.purgatory import DelayedOperation, Purgatory
+from app.engine_local.partitions.purgatory import DelayedOperation, Purgatory
 from bench.closed_loop import Load
 from bench.machine import choose_cores, running_on
 from bench.requests import batch_of_bytes, get, post, record_batch, records_path

@@ -15,9 +15,9 @@ from typing import Any
 import typer.main
 
 from app.cli import make_application
-from app.documented_answers import REQUEST_HEADERS
-from app.http.problems import documented_problems
-from app.openapi import whole_document
+from app.openapi.document import whole_document
+from app.openapi.documented_answers import REQUEST_HEADERS
+from app.problems.problems import documented_problems
 from app.settings import Settings
 from docs.markdown import code, table
 from docs.sdks_page import sdks_page

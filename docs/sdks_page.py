@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from app.openapi import PATH
+from app.openapi.document import PATH
 from docs.markdown import code, table
 from sdks import generators as entries
 from sdks.generators import GENERATORS, Generator

@@ -1,6 +1,6 @@
 """Fetching many partitions in one request (Kafka Fetch).
 
-The body is read by a faster coder than these models (app.multi_fetch_body); a test holds the two to the same answers.
+The body is read by a faster coder than these models (app.fetch.multi_fetch_body); a test holds them together.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Producing to many topic-partitions in one request.
 
-The body is read by a faster coder than these models (app.produce_body); a test holds the two to the same answers.
+The body is read by a faster coder than these models (app.produce.produce_body); a test holds both to the same answers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Records in JSON, and the answers to produce and fetch.
 
-Bodies of records are read by faster coders than these models (app.translate); a test holds the two to the same
+Bodies of records are read by faster coders than these models (app.record_json.translate); a test holds both to the same
 answers. What is written here is what the OpenAPI document shows.
 """
 

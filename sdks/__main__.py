@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.openapi import PATH
+from app.openapi.document import PATH
 from sdks import results
 from sdks.generators import GENERATORS, Generator
 from sdks.growing_proxy import GrowingProxy, Growth

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 from jwt.algorithms import RSAAlgorithm
 
-from app.cli.offline_access import open_registry
+from app.cli.administration.offline_access import open_registry
 
 ISSUER = "https://issuer.example"
 AUDIENCE = "rollway"

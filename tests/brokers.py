@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from app.broker import Broker, ProduceOptions
-from app.metrics import Metrics
-from app.pools import Pools
-from app.scheduler import Scheduler
+from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.scheduler import Scheduler
+from app.event_loop.pools import Pools
+from app.metrics.metrics import Metrics
 from app.settings import Settings
 from storage.disk.clock import ManualClock
 from storage.log.partition_log import PartitionLog

@@ -15,8 +15,8 @@ from typing import Any, Literal, NoReturn, Self
 import uvicorn
 from starlette.types import ASGIApp
 
-from app.http.connections import protocol_class
-from app.http.turns import Turns
+from app.event_loop.turns import Turns
+from app.fast_path.connections import protocol_class
 from app.settings import Settings
 from tests.servers import RAW_HOSTS
 

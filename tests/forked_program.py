@@ -21,7 +21,15 @@ from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["app.cli", "app.cli.serve", "app.server", "uvicorn.lifespan.on", "uvicorn.loops.uvloop", __name__, "tests.frozen"]
+    [
+        "app.cli",
+        "app.cli.serve",
+        "app.service.server",
+        "uvicorn.lifespan.on",
+        "uvicorn.loops.uvloop",
+        __name__,
+        "tests.frozen",
+    ]
 )
 
 

@@ -18,11 +18,11 @@ from typing import Any, Self
 import httpx
 from fastapi import FastAPI
 
-from app.hot.declarations import TIER
-from app.http.tls_gate import Handshakes, TlsGate
+from app.fast_path.declarations import TIER
+from app.http.tls.tls_gate import Handshakes, TlsGate
 from app.main import create_app
-from app.server import Server, bind
-from app.service import Service
+from app.service.server import Server, bind
+from app.service.service import Service
 from app.settings import Settings
 from storage.disk.clock import Clock
 from tests.forked_program import ForkedProgram

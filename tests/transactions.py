@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.broker import Broker, ProduceOptions
-from app.enlisting import submit_append
-from app.pending_append import PendingAppend
-from app.transactions.state import ProducerIdentity
+from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.pending_append import PendingAppend
+from app.engine_local.transactions.log.state import ProducerIdentity
+from app.produce.enlisting import submit_append
 from rollway.records import (
     ControlType,
     Record,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.flush_pace import FlushPace
-from app.partition_writer import MailboxLimits, PartitionWriter
+from app.engine_local.partitions.flush_pace import FlushPace
+from app.engine_local.partitions.partition_writer import MailboxLimits, PartitionWriter
 from rollway.records import Record, columns_from_records, encode_batch
 from storage.batches.batch_validation import ValidBatch, validate_batches
 from storage.disk.clock import ManualClock

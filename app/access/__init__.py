@@ -1,0 +1,1 @@
+"""Authentication and authorisation: API keys, tokens, JWTs, client certificates, and access rules."""

@@ -14,7 +14,7 @@ from app.access.operations import (
     ResourceKind,
     topic_resource,
 )
-from app.http.problems import Problem, problem_for
+from app.problems.problems import Problem, problem_for
 from storage.errors import UnknownTopicOrPartitionError
 
 audit = logging.getLogger("rollway.audit")

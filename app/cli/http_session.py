@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx
 
 from app.cli.command_errors import AnswerError, CommandError, ServiceError, UnreachableError, UsageProblem
-from app.text_encodings import unpaired_surrogates
+from app.record_json.text_encodings import unpaired_surrogates
 from storage.disk.file_names import topic_name_problem
 
 CONNECT_TIMEOUT_SECONDS = 5.0

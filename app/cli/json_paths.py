@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from app.text_encodings import ESCAPE_BYTES, foreign_encoding, unpaired_surrogates
+from app.record_json.text_encodings import ESCAPE_BYTES, foreign_encoding, unpaired_surrogates
 
 if TYPE_CHECKING:
     import jsonpath

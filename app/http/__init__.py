@@ -1,0 +1,1 @@
+"""HTTP below the application: connections, bodies, files, TLS, content negotiation."""

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.http.problems import Problem, instance_of
-from app.http.request_context import SAFE_METHODS
 from app.paths import HEALTH, READINESS
+from app.problems.problems import Problem, instance_of
+from app.problems.request_context import SAFE_METHODS
 from app.settings import Settings, is_loopback
 
 ANY = "*"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from app.engine_local.partitions.pending_append import PendingAppend
+from app.engine_local.transactions.logs import Logs
+from app.event_loop.piecewise import pieces
 from app.load_jobs.state import Loaded
-from app.pending_append import PendingAppend
-from app.piecewise import pieces
-from app.transactions.logs import Logs
 from storage.batches.batch_validation import ValidBatch
 from storage.disk.file_names import PartitionName
 from storage.errors import UnknownTopicOrPartitionError

@@ -16,8 +16,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from app.engine_local.keyed_log import Change
 from app.load_jobs.state import AbortReason, Forgotten, JobMode, JobState, JobTable, Loaded, LoadJob
-from app.transactions.keyed_log import Change
 from storage.disk.file_names import PartitionName
 from storage.errors import CorruptionError
 

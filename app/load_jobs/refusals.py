@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.http.problems import Problem
 from app.load_jobs.progress import Attempt
 from app.load_jobs.state import LoadJob
+from app.problems.problems import Problem
 
 _RETRY_AFTER_MS = 1_000
 _NAMED_MAX = 5

@@ -14,16 +14,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from app.attempt_names import AttemptName, parse_attempt
-from app.http.problems import Problem
+from app.engine_local.partitions.pending_append import PendingAppend
+from app.engine_local.transactions.attempt_names import AttemptName, parse_attempt
+from app.engine_local.transactions.coordinator import TransactionCoordinator
+from app.engine_local.transactions.logs import Logs
+from app.event_loop.piecewise import smallest
 from app.load_jobs import refusals, state
 from app.load_jobs.progress import Attempt, Progress, is_row_count, progress_of
 from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob, newest_first
 from app.load_jobs.store import Activity, JobLimits, JobStore
-from app.pending_append import PendingAppend
-from app.piecewise import smallest
-from app.transactions.coordinator import TransactionCoordinator
-from app.transactions.logs import Logs
+from app.problems.problems import Problem
 from storage.batches.batch_validation import ValidBatch
 from storage.disk.file_names import PartitionName
 from storage.errors import (

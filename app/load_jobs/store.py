@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
+from app.engine_local.keyed_log import Change, KeyedLog
+from app.engine_local.transactions.logs import Logs
+from app.event_loop.piecewise import pieces
 from app.load_jobs import refusals
 from app.load_jobs.progress import Attempt
 from app.load_jobs.records import (
@@ -23,9 +26,6 @@ from app.load_jobs.records import (
     task_change,
 )
 from app.load_jobs.state import Forgotten, JobState, JobTable, LoadJob
-from app.piecewise import pieces
-from app.transactions.keyed_log import Change, KeyedLog
-from app.transactions.logs import Logs
 from storage.disk.clock import Ages
 
 logger = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 
-from app.http.problems import Problem
-from app.pools import Pools, call_in
+from app.event_loop.pools import Pools, call_in
+from app.problems.problems import Problem
 from app.quotas.limits import QUOTA_COUNT_MAX, Limits, QuotaEntity
 from app.quotas.store import QuotaStore
 from app.quotas.throttling import Quotas

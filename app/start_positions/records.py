@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from app.engine_local.keyed_log import Change
 from app.start_positions.state import PinnedGroup, PinnedTopic, PositionTable
-from app.transactions.keyed_log import Change
 from storage.errors import CorruptionError
 
 TOPIC = "__start_positions"

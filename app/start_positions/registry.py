@@ -13,14 +13,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from app.http.problems import Problem
-from app.piecewise import pieces
+from app.engine_local.keyed_log import Change, KeyedLog
+from app.engine_local.partitions.topic_ids import check_topic_id
+from app.engine_local.transactions.logs import Logs
+from app.event_loop.piecewise import pieces
+from app.problems.problems import Problem
 from app.start_positions import state
 from app.start_positions.records import TOPIC, group_change, read_table
 from app.start_positions.state import PinnedGroup, Positions, PositionTable
-from app.topic_ids import check_topic_id
-from app.transactions.keyed_log import Change, KeyedLog
-from app.transactions.logs import Logs
 from storage.disk.clock import Ages
 from storage.errors import (
     PartitionOfflineError,

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from app.fetch_range import FetchRange, FetchRequest
-from app.message_sets import read_message_set
+from app.fetch.fetch_range import FetchRange, FetchRequest
+from app.fetch.message_sets import read_message_set
 from rollway.records import (
     Codec,
     Record,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from app.openapi import PATH, render, whole_document
+from app.openapi.document import PATH, render, whole_document
 from schemas.load_jobs import JOB_TIMEOUT_MS_MAX
 from schemas.producers import INT_MAX
 from tests.access import JwtIssuer

@@ -10,8 +10,8 @@ import pytest
 import schemathesis.specs.openapi.checks  # noqa: F401 - registers the checks
 from schemathesis.checks import CHECKS
 
-from app.http.problems import documented_problems
-from app.openapi import whole_document
+from app.openapi.document import whole_document
+from app.problems.problems import documented_problems
 from tests.conformance.deviations import Deviation, read_deviations
 
 DEVIATIONS = read_deviations()

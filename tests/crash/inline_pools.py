@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from app.pools import Pools
+from app.event_loop.pools import Pools
 
 
 class InlineExecutor(Executor):

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from app.broker import Broker, ProduceOptions
-from app.enlisting import submit_append
+from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState
-from app.transactions.state import ProducerIdentity
+from app.produce.enlisting import submit_append
 from storage.disk.clock import ManualClock
 from storage.log.partition_log import AppendResult, PartitionLog
 from tests.crash.ledger import require

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from app.broker import Broker
+from app.engine_local.broker import Broker
 from storage.disk.clock import ManualClock
 from tests.crash.ledger import require
 from tests.crash.service_crashes import ServiceCrashes

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from app.broker import Broker
-from app.http.problems import Problem
+from app.engine_local.broker import Broker
+from app.problems.problems import Problem
 from storage.disk.clock import ManualClock
 from storage.errors import StorageError
 from tests.crash.inline_pools import InlinePools

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
-from app.http.problems import Problem
+from app.engine_local.transactions.attempts import Attempts
 from app.load_jobs.state import LoadJob
 from app.load_jobs.store import JobStore
-from app.transactions.attempts import Attempts
+from app.problems.problems import Problem
 from tests.crash.job_crashes import JobCrashes
 from tests.crash.ledger import ViolationError
 

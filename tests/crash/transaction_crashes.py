@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
-from app.broker import Broker
+from app.engine_local.broker import Broker
 from storage.disk.clock import ManualClock
 from tests.crash.ledger import require
 from tests.crash.service_crashes import ServiceCrashes

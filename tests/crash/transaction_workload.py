@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from app.broker import Broker, ProduceOptions
-from app.metrics import Metrics
+from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.transactions.log.state import ProducerIdentity
+from app.metrics.metrics import Metrics
 from app.settings import Settings
-from app.transactions.state import ProducerIdentity
 from storage.disk.clock import ManualClock
 from storage.errors import ProducerFencedError
 from storage.log.partition_log import PartitionLog

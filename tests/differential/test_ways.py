@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.http import connections, plain_requests
+from app.fast_path import connections, plain_requests
 from tests.differential.streams import Stream, stream
 from tests.differential.ways import Stand
 

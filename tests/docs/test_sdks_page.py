@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from app.openapi import PATH
+from app.openapi.document import PATH
 from docs import sdks_page
 from sdks import generators as entries
 from sdks.generators import BETA, GENERATORS

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import storage.producers.producer_state
 from app.cli import main
-from app.scheduler import Scheduler
+from app.engine_local.scheduler import Scheduler
 from storage.disk.clock import Ages, ProtectedClock, SystemClock
 
 DEFECTS: dict[str, Callable[[], None]] = {}

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 import zstandard
 
-from app import strict_json
-from app.hot import fetch_json
+from app.fast_path import fetch_json
+from app.record_json import strict_json
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from tests.servers import ThreadedServer
 
@@ -262,7 +262,12 @@ def watch(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> LoopWork:
             work.note("decompressed", limits.meter.decompressed_bytes - decompressed_before)
             work.note("text", limits.meter.text_bytes - text_before)
 
-    for module in ("app.strict_json", "app.translate", "app.produce_body", "app.multi_fetch_body"):
+    for module in (
+        "app.record_json.strict_json",
+        "app.record_json.translate",
+        "app.produce.produce_body",
+        "app.fetch.multi_fetch_body",
+    ):
         monkeypatch.setattr(f"{module}.decode", counted_decode)
     monkeypatch.setattr(fetch_json, "records_of", counted_records)
     return work

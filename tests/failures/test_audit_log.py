@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app import log_output
 from app.access.access import Access
-from app.cli.offline_access import open_registry
-from app.http import request_context
+from app.cli.administration.offline_access import open_registry
+from app.problems import request_context
+from app.service import log_output
 from rollway.printable import escape_json, escape_unprintable
 from tests.access import bearer
 from tests.servers import ServerProcess, http_client
@@ -174,7 +174,7 @@ def test_a_document_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 def test_commands_show_no_unprintable_character(
     monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    from app.cli.fetch import shown_on_terminal
+    from app.cli.records.fetch import shown_on_terminal
     from app.cli.rendering import note, print_json, print_table, say
 
     nasty = "a\x1b[2J\x9b2J\u202e\u2028b"

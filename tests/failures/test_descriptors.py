@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.partition_room import PARTITION_DESCRIPTORS, PartitionRoom, connections_within
+from app.engine_local.partitions.partition_room import PARTITION_DESCRIPTORS, PartitionRoom, connections_within
 from app.settings import Settings
 from storage.errors import TooManyOpenFilesError
 from storage.manager.log_manager import LogManager

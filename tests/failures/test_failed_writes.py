@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.broker import Broker
-from app.fetching import Fetching
+from app.engine_local.broker import Broker
+from app.fetch.fetching import Fetching
 from app.quotas.limits import QuotaEntity, QuotaKind, QuotaTable
 from app.quotas.sampled_rate import THROTTLE_MS_MAX, SampledRate
 from tests.servers import ThreadedServer, http_client
@@ -119,7 +119,7 @@ def test_the_check_finds_writes_that_are_called_not_applied(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: the answer as it was."""
-    monkeypatch.setattr("app.http.request_context.may_change", lambda _: False)
+    monkeypatch.setattr("app.problems.request_context.may_change", lambda _: False)
     with pytest.raises(AssertionError):
         test_a_write_that_fails_behind_the_append_is_unknown(client, monkeypatch)
 
@@ -143,7 +143,7 @@ def test_a_failure_in_a_callback_of_the_parser_is_ours_and_not_the_clients(
     def fail(*_: object) -> None:
         raise RuntimeError("planted in a callback")
 
-    monkeypatch.setattr("app.http.protocol.check_names", fail)
+    monkeypatch.setattr("app.http.connection.protocol.check_names", fail)
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         body = json.dumps(RECORDS)
         head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nRange: x\r\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.offline_access import open_registry
+from app.cli.administration.offline_access import open_registry
 from tests.servers import ServerProcess, http_client
 
 

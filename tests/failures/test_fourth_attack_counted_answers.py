@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.http.problems import Problem
+from app.problems.problems import Problem
 from tests.edge_server import Connection
 from tests.servers import ThreadedServer, http_client
 

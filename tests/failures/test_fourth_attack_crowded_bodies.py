@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import zstandard
 
-from app.http.body import ZSTD_WINDOW_BYTES_MAX, iterate_body
-from app.http.connections import BODIES_PER_TURN
-from app.http.turns import Turns
-from app.work_rooms import RequestWork
+from app.event_loop.turns import Turns
+from app.fast_path.connections import BODIES_PER_TURN
+from app.http.bodies.body import ZSTD_WINDOW_BYTES_MAX, iterate_body
+from app.record_json.work_rooms import RequestWork
 from tests.edge_server import Connection
 from tests.servers import ThreadedServer
 from tests.unit.app.test_http_body import make_request

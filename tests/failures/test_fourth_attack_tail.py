@@ -8,7 +8,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from app.cli.fetch import OutputFormat, RecordWriter, _Follower
+from app.cli.records.fetch import OutputFormat, RecordWriter, _Follower
 
 
 class _Service:
@@ -42,7 +42,7 @@ def _followed(
             follower = _Follower(client, "http://a", "id", RecordWriter(OutputFormat.JSON, 1))
             await follower.follow("/records", place)
 
-    monkeypatch.setattr("app.cli.fetch.asyncio.sleep", at_once)
+    monkeypatch.setattr("app.cli.records.fetch.asyncio.sleep", at_once)
     asyncio.run(follow())
     return capfd.readouterr().out
 

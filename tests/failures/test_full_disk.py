@@ -170,7 +170,9 @@ def test_the_check_finds_settings_that_get_no_room(monkeypatch: pytest.MonkeyPat
 
 def test_a_creation_that_was_refused_leaves_nothing(tmp_path: Path) -> None:
     # Without the room that is kept for connections, so that the disk itself refuses.
-    program = "from app.partition_room import PartitionRoom; PartitionRoom._check = lambda *_: None; "
+    program = (
+        "from app.engine_local.partitions.partition_room import PartitionRoom; PartitionRoom._check = lambda *_: None; "
+    )
     rollway = [sys.executable, "-c", program + "from app.cli import main; main()"]
     limited = ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *rollway]
     refused = []

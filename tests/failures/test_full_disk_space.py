@@ -220,7 +220,11 @@ def test_the_check_finds_errors_that_keep_their_frames(
     disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, send: Send
 ) -> None:
     """Planted: how it was. Some tries: the order of the clients decides which frames hold a log at its deletion."""
-    for module in ("app.http.problems", "app.pending_append", "app.partition_writer"):
+    for module in (
+        "app.problems.problems",
+        "app.engine_local.partitions.pending_append",
+        "app.engine_local.partitions.partition_writer",
+    ):
         monkeypatch.setattr(f"{module}.let_go_of_frames", lambda _: None)
 
     def found() -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.http.protocol import EdgeProtocol
+from app.http.connection.protocol import EdgeProtocol
 from tests.edge_server import Connection
 from tests.http.test_error_shape import OPERATIONS, body_of, filled, over, required
 from tests.servers import ThreadedServer

@@ -203,7 +203,7 @@ def test_the_command_takes_names_and_judges_them(tmp_path: Path) -> None:
 
 def test_the_check_finds_a_service_that_does_not_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the rule as it was, none."""
-    monkeypatch.setattr("app.http.connection_limits.rule_of", lambda _: None)
+    monkeypatch.setattr("app.http.connection.connection_limits.rule_of", lambda _: None)
     with ThreadedServer(tmp_path / "data", allowed_hosts=[]) as server:
         with pytest.raises(AssertionError):
             test_a_rebound_name_is_refused_and_nothing_is_done(server)

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 import httpx
 import pytest
 
-from app import decoding, json_values, record_texts, stored_records, work_rooms
-from app.hot import fetch_json
-from app.json_values import VALUES_MAX
+from app.fast_path import fetch_json
+from app.produce import stored_records
+from app.record_json import decoding, json_values, record_texts, work_rooms
+from app.record_json.json_values import VALUES_MAX
 from rollway.records import Codec, Record, RecordColumns, columns_from_records, encode_batch
 from tests.failures import hostile_inputs
 from tests.failures.hostile_inputs import BODIES, BOMBS, FETCHES, Body, Bomb, LoopWork, loop_work, read_on, store

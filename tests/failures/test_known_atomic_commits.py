@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.transactions.state import Transaction, TransactionState
-from app.transactions.state_log import StateLog
+from app.engine_local.transactions.log.state import Transaction, TransactionState
+from app.engine_local.transactions.log.state_log import StateLog
 from storage.errors import DiskFullError
 from tests.servers import ThreadedServer
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.broker import Broker
+from app.engine_local.broker import Broker
 
 YEAR_MS = 366 * 86_400_000
 LINES = {"Content-Type": "application/x-ndjson"}

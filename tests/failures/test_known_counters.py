@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.broker import Broker
+from app.engine_local.broker import Broker
 from rollway.records import Record, columns_from_records, encode_batch
 from tests.servers import ThreadedServer
 

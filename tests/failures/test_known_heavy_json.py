@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app import json_values, strict_json
-from app.http.problems import Problem
-from app.json_values import ESCAPES_OF_VALUE, SPACES_OF_VALUE, count_values
+from app.problems.problems import Problem
+from app.record_json import json_values, strict_json
+from app.record_json.json_values import ESCAPES_OF_VALUE, SPACES_OF_VALUE, count_values
 
 JSON = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
 MIB = 1024 * 1024
@@ -63,7 +63,7 @@ def test_a_long_body_of_little_is_refused_before_it_is_read(
         read.append(len(document))
         raise AssertionError
 
-    for module in ("app.strict_json", "app.translate", "app.produce_body"):
+    for module in ("app.record_json.strict_json", "app.record_json.translate", "app.produce.produce_body"):
         monkeypatch.setattr(f"{module}.decode", decode)
     answer = client.post(path, content=gzip.compress(body, 1), headers=JSON)
     assert (answer.status_code, answer.json()["code"]) == (413, "request_too_large")

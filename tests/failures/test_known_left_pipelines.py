@@ -8,7 +8,7 @@ import struct
 import httpx
 import pytest
 
-from app.http import response_cycle
+from app.http.connection import response_cycle
 from tests.servers import ThreadedServer
 
 # The encoding keeps it from the hot tier.

@@ -11,11 +11,12 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
-from app import full_collections, topic_answers
-from app.full_collections import OTHER_OBJECTS_MAX, PARTITIONS_MAX, short_collections
-from app.http.turns import Turns
-from app.piecewise import BEGUN_COUNT, PIECE_COUNT
-from app.transactions.markers import MarkerWriter
+from app.engine_local.transactions.markers import MarkerWriter
+from app.event_loop.piecewise import BEGUN_COUNT, PIECE_COUNT
+from app.event_loop.turns import Turns
+from app.routes import topic_answers
+from app.service import full_collections
+from app.service.full_collections import OTHER_OBJECTS_MAX, PARTITIONS_MAX, short_collections
 from schemas.topics import PartitionDescription
 from storage.manager.log_manager import LogManager
 from tests.failures.turn_counts import TurnCounts

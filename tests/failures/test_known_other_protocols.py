@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import httpx
 import pytest
 
-from app.http import parser
+from app.http.connection import parser
 from tests.servers import ThreadedServer
 
 HEAD = b"\r\nHost: x\r\n\r\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.http.tls_gate import HELLOS_PER_TURN, Handshakes
+from app.http.tls.tls_gate import HELLOS_PER_TURN, Handshakes
 from tests.failures.test_third_attack_tls import secured
 from tests.failures.turn_counts import TurnCounts
 

@@ -10,7 +10,7 @@ import crc32c
 import httpx
 import pytest
 
-from app.last_records import start_of_last
+from app.fetch.last_records import start_of_last
 from storage.log.log_snapshot import Isolation
 from storage.manager.log_manager import LogManager
 from tests.servers import ThreadedServer
@@ -156,7 +156,7 @@ def test_the_check_finds_offsets_that_are_counted(
 ) -> None:
     """Planted: the rule as it was."""
     monkeypatch.setattr(
-        "app.fetch_range.start_of_last",
+        "app.fetch.fetch_range.start_of_last",
         lambda snapshot, count, isolation: max(snapshot.log_start_offset, snapshot.bound(isolation).offset - count),
     )
     for isolation in ISOLATIONS:

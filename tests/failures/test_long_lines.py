@@ -9,8 +9,9 @@ import threading
 import httpx
 import pytest
 
-from app.cli import fetch, run
-from app.cli.line_source import LineSource, LineSplitter
+from app.cli import run
+from app.cli.records import fetch
+from app.cli.records.line_source import LineSource, LineSplitter
 from tests.servers import ThreadedServer
 
 RECORD_BYTES = 8_000_000
@@ -84,7 +85,7 @@ def test_a_long_line_of_an_input_is_copied_once(monkeypatch: pytest.MonkeyPatch)
         made.append(LineSplitter())
         return made[-1]
 
-    monkeypatch.setattr("app.cli.line_source.LineSplitter", note)
+    monkeypatch.setattr("app.cli.records.line_source.LineSplitter", note)
     reader, writer = os.pipe()
 
     def write() -> None:

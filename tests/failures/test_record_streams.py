@@ -91,7 +91,7 @@ def test_the_proxy_of_this_test_cuts_off_a_stream_that_is_answered_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted defect is how it was: the answer begins with the first lines. Its last line says so at least."""
-    monkeypatch.setattr("app.record_stream.RecordStream.hold_answer", lambda self: None)
+    monkeypatch.setattr("app.produce.record_stream.RecordStream.hold_answer", lambda self: None)
     with ThreadedServer(tmp_path / "data", **SHORT_GRACE) as server:
         httpx.put(f"{server.url}/v1/topics/t").raise_for_status()
         with BufferingProxy(server.url) as proxy, http_client(proxy.url) as client:

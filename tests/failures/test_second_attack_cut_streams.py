@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 
-from app.record_stream import RecordStream
+from app.produce.record_stream import RecordStream
 from tests.edge_server import Connection
 from tests.servers import ThreadedServer
 

@@ -10,7 +10,7 @@ import zstandard
 from starlette.requests import Request
 from starlette.types import Message
 
-from app.http.body import read_body
+from app.http.bodies.body import read_body
 
 MEMBER_COUNT = 10_000
 

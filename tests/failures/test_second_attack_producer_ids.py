@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.transactions.producer_owners import FILE as OWNERS
+from app.engine_local.transactions.producer_owners import FILE as OWNERS
 from storage.manager.log_manager import PRODUCER_IDS
 from tests.http import foreign_ids
 from tests.http.foreign_ids import KINDS, Given, make_keys

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from app import work_rooms
-from app.http import request_context
-from app.http.byte_budget import ByteBudget
-from app.http.parking import ClientGoneError
-from app.http.problems import Problem
-from app.work_rooms import SMALL_BYTES, WorkRooms
+from app.http.bodies.byte_budget import ByteBudget
+from app.http.connection.parking import ClientGoneError
+from app.problems import request_context
+from app.problems.problems import Problem
+from app.record_json import work_rooms
+from app.record_json.work_rooms import SMALL_BYTES, WorkRooms
 from rollway.records import Record
 from tests.edge_server import Connection
 from tests.failures.hostile_inputs import batch_of

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from app.http.problems import Problem
+from app.engine_local.transactions import coordinator as coordinators
+from app.engine_local.transactions.log.state import ProducerIdentity, Transaction, TransactionState, TransactionTable
+from app.event_loop.piecewise import PIECE_COUNT, pieces, smallest
 from app.load_jobs import progress
 from app.load_jobs.progress import Attempt
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState, LoadJob
-from app.piecewise import PIECE_COUNT, pieces, smallest
+from app.problems.problems import Problem
 from app.start_positions.registry import StartPositions
 from app.start_positions.state import PinnedGroup, PinnedTopic
-from app.transactions import coordinator as coordinators
-from app.transactions.state import ProducerIdentity, Transaction, TransactionState, TransactionTable
 from rollway.records import Record, columns_from_records, encode_batch, parse_header
 from storage.disk.clock import SETTLING_MS, Ages
 from tests.brokers import Stand, on_stand

@@ -10,10 +10,11 @@ from typing import Any, SupportsIndex
 import httpx
 import pytest
 
-from app import enlisting, idempotence, offset_lookup, partitioning, produce_dispatch, producing
-from app.broker import ProduceOptions
-from app.pools import INLINE_BYTES_MAX
-from app.translate import ParsedRecords
+from app.engine_local.broker import ProduceOptions
+from app.event_loop.pools import INLINE_BYTES_MAX
+from app.fetch import offset_lookup
+from app.produce import enlisting, idempotence, partitioning, produce_dispatch, producing
+from app.record_json.translate import ParsedRecords
 from tests.servers import ThreadedServer
 
 NDJSON = "application/x-ndjson"

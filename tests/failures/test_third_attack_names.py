@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.cli.offline_access import open_registry
+from app.cli.administration.offline_access import open_registry
 from tests.access import bearer
 from tests.http import foreign_ids
 from tests.http.foreign_ids import Stand, make_keys

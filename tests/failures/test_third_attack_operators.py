@@ -9,12 +9,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.broker import Broker, ProduceOptions
-from app.cli import fetch, run
-from app.cli.line_source import LineSource
-from app.metrics import Metrics
-from app.pools import Pools
-from app.scheduler import Scheduler
+from app.cli import run
+from app.cli.records import fetch
+from app.cli.records.line_source import LineSource
+from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.scheduler import Scheduler
+from app.event_loop.pools import Pools
+from app.metrics.metrics import Metrics
 from app.settings import Settings
 from storage.log_inspection import verify_directory
 from storage.manager.log_manager import LogManager

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.hot.declarations import TIER
-from app.http import plain_requests
+from app.fast_path import plain_requests
+from app.fast_path.declarations import TIER
 from tests.edge_server import Connection
 from tests.servers import ThreadedServer
 from tests.writers import record_batch

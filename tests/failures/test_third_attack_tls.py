@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from app.http import tls_gate
-from app.http.connection_limits import TURNED_AWAY_MAX
-from app.http.response_cycle import EdgeCycle
-from app.http.send_queue import taken_mark
+from app.http.connection.connection_limits import TURNED_AWAY_MAX
+from app.http.connection.response_cycle import EdgeCycle
+from app.http.tls import tls_gate
+from app.http.transfer.send_queue import taken_mark
 from tests.access import Authority
 from tests.edge_server import Connection
 from tests.servers import ThreadedServer

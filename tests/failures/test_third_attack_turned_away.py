@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.http import protocol
-from app.http.connection_limits import TURNED_AWAY_MAX
+from app.http.connection import protocol
+from app.http.connection.connection_limits import TURNED_AWAY_MAX
 from tests.edge_server import Connection
 from tests.servers import ThreadedServer
 

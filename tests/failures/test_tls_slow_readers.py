@@ -16,8 +16,8 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from app.http import response_cycle
-from app.http.send_queue import taken_mark
+from app.http.connection import response_cycle
+from app.http.transfer.send_queue import taken_mark
 from tests.access import Authority
 from tests.edge_server import Connection
 from tests.servers import ThreadedServer

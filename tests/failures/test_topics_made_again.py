@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app.cli import fetch, run
-from app.cli.fetch import _Follower
+from app.cli import run
+from app.cli.records import fetch
+from app.cli.records.fetch import _Follower
 from rollway.client import ClientSettings, RollwayClient, TopicReplacedError
 from tests.servers import ThreadedServer
 
@@ -178,7 +179,7 @@ def test_fetch_does_not_go_on_in_another_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Between two answers of one partition."""
-    monkeypatch.setattr("app.cli.fetch.FETCH_BYTES", 1)
+    monkeypatch.setattr("app.cli.records.fetch.FETCH_BYTES", 1)
     for _ in range(3):
         fill(client, topic, 3)
     old, copy = id_of(client, topic), fetch._copy

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import app.fetch_range
-import app.fetching
-import app.partition_fetch
+import app.fetch.fetch_range
+import app.fetch.fetching
+import app.routes.records.partition_fetch
 import storage.producers.producer_state
 from app.cli import main
 from storage.batches.append_request import AppendRequest, AppendResult
@@ -122,9 +122,9 @@ def a_fetch_goes_on_one_too_far() -> None:
 
         return further
 
-    _patch(app.fetch_range, "read_records", make)
+    _patch(app.fetch.fetch_range, "read_records", make)
 
-    app.partition_fetch.read_records = app.fetch_range.read_records
+    app.routes.records.partition_fetch.read_records = app.fetch.fetch_range.read_records
 
 
 @defect("nonmonotonic poll")
@@ -136,9 +136,9 @@ def a_fetch_begins_with_its_batch() -> None:
 
         return earlier
 
-    _patch(app.fetch_range, "read_records", make)
+    _patch(app.fetch.fetch_range, "read_records", make)
 
-    app.partition_fetch.read_records = app.fetch_range.read_records
+    app.routes.records.partition_fetch.read_records = app.fetch.fetch_range.read_records
 
 
 @defect("stale read")
@@ -154,7 +154,7 @@ def readers_are_shown_an_old_snapshot() -> None:
 
         return from_old
 
-    _patch(app.fetching, "_read", make)
+    _patch(app.fetch.fetching, "_read", make)
 
 
 @defect("inconsistent offsets", "lost write")

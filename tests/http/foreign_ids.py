@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import httpx
 
 from app.access.access_documents import acl_from
-from app.cli.offline_access import open_registry
+from app.cli.administration.offline_access import open_registry
 from rollway.records import Codec, Record, columns_from_records, encode_batch, split_batches
 from tests.access import bearer
 from tests.servers import ThreadedServer, http_client

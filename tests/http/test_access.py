@@ -17,7 +17,7 @@ import pytest
 
 from app.access.failures import ADDRESSES_MAX, FailureLimit
 from app.cli import run
-from app.http.problems import Problem
+from app.problems.problems import Problem
 from rollway.records import decode_batch, split_batches
 from tests.access import Authority, JwtIssuer, bearer, make_keys
 from tests.servers import ServerProcess, ThreadedServer, http_client

@@ -16,8 +16,8 @@ from app.access.access_documents import acl_from
 from app.access.credentials import Grant
 from app.access.operations import Operation, Pattern, PatternKind, ResourceKind
 from app.access.registry import AccessRegistry
-from app.cli.offline_access import open_registry
-from app.openapi import whole_document
+from app.cli.administration.offline_access import open_registry
+from app.openapi.document import whole_document
 from tests.access import JwtIssuer, bearer
 from tests.servers import ThreadedServer, http_client
 from tests.writers import record_batch

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from app.hot import tier
-from app.http.body_sink import SINK_BYTES_MIN, BodyBuffers
-from app.http.turns import Turns
+from app.event_loop.turns import Turns
+from app.fast_path import tier
+from app.http.bodies.body_sink import SINK_BYTES_MIN, BodyBuffers
 from rollway.records import Record, columns_from_records, encode_batch, split_batches
 from storage.disk.clock import ManualClock
 from tests.edge_server import Answer, Connection, KeptTurns

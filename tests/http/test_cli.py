@@ -87,7 +87,7 @@ def test_list_pages_and_prefix(rollway: Rollway, monkeypatch: pytest.MonkeyPatch
     names = [f"{prefix}{letter}" for letter in "abcde"]
     for name in names:
         rollway("topics", "create", name)
-    monkeypatch.setattr("app.cli.topics.PAGE_LIMIT", 2)
+    monkeypatch.setattr("app.cli.administration.topics.PAGE_LIMIT", 2)
     listed = json.loads(rollway("topics", "list", "--prefix", prefix, "--json"))["topics"]
     assert [entry["name"] for entry in listed] == names
     table = rollway("topics", "list", "--prefix", prefix).splitlines()
@@ -207,10 +207,10 @@ def test_produce_to_a_partition_that_does_not_exist(rollway: Rollway, topic: str
 def test_many_records_in_many_requests(
     rollway: Rollway, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.cli.produce.REQUEST_BYTES", 5_000)
+    monkeypatch.setattr("app.cli.records.produce.REQUEST_BYTES", 5_000)
     values = [f"value {number}" for number in range(2_000)]
     rollway("produce", topic, write_lines(tmp_path / "lines", values))
-    monkeypatch.setattr("app.cli.fetch.FETCH_BYTES", 3_000)
+    monkeypatch.setattr("app.cli.records.fetch.FETCH_BYTES", 3_000)
     assert rollway("fetch", topic, "--format", "value").splitlines() == values
     assert rollway("fetch", topic, "-o", "990", "--end", "1003", "-f", "value").splitlines() == values[990:1003]
     assert rollway("fetch", topic, "-o", "1500", "-n", "7", "-f", "value").splitlines() == values[1500:1507]

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.dependencies import LIBRARY_OF_BEFORE
+from app.routes.dependencies import LIBRARY_OF_BEFORE
 from rollway.client import ClientSettings, ProblemError, RollwayClient
 from rollway.client.transport import USER_AGENT
 from rollway.records import Record, columns_from_records, encode_batch

@@ -16,10 +16,10 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.http import problems
-from app.http.body import iterate_body, read_body
-from app.http.connections import LATE_CLIENTS_PER_TURN, STARTS_PER_TURN, protocol_class
-from app.http.protocol import PIPELINED_REQUESTS_MAX, EdgeProtocol
+from app.fast_path.connections import LATE_CLIENTS_PER_TURN, STARTS_PER_TURN, protocol_class
+from app.http.bodies.body import iterate_body, read_body
+from app.http.connection.protocol import PIPELINED_REQUESTS_MAX, EdgeProtocol
+from app.problems import problems
 from app.settings import Settings
 from tests.edge_server import Answer, Connection, KeptTurns, RunningServer, serving
 from tests.servers import RAW_HOSTS

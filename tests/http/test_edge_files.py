@@ -19,8 +19,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.http import file_transfer, transfer_turns
-from app.http.zero_copy import EXTENSION, PIECE_BYTES, SliceResponse
+from app.http.transfer import file_transfer, transfer_turns
+from app.http.transfer.zero_copy import EXTENSION, PIECE_BYTES, SliceResponse
 from storage.disk.file_system import LocalFileSystem
 from storage.log.log_snapshot import FileSlice
 from storage.offsets import Position

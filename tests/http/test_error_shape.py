@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.http.problems import documented_problems
-from app.openapi import whole_document
+from app.openapi.document import whole_document
+from app.problems.problems import documented_problems
 from schemas.errors import Problem
 from tests.writers import record_batch
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from app.broker import Broker
-from app.enlisting import transactional_id_of
-from app.fetch_sessions import FetchSessions
-from app.idempotence import RequestKey
-from app.producer_rights import require_producer
+from app.engine_local.broker import Broker
+from app.fetch.fetch_sessions import FetchSessions
+from app.produce.enlisting import transactional_id_of
+from app.produce.idempotence import RequestKey
+from app.produce.producer_rights import require_producer
 from tests.http import foreign_ids
 from tests.http.foreign_ids import (
     Given,
@@ -118,21 +118,21 @@ def _as_before(broker: Broker, access: Any, batches: Any, named: str | None = No
 
 
 def test_the_check_finds_ids_that_nobody_looks_at(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.produce_requests.require_producers", _as_before)
-    monkeypatch.setattr("app.hot.produce.require_producers", _as_before)
-    monkeypatch.setattr("app.produce_dispatch.check_producers", _as_before)
+    monkeypatch.setattr("app.routes.records.produce_requests.require_producers", _as_before)
+    monkeypatch.setattr("app.fast_path.produce.require_producers", _as_before)
+    monkeypatch.setattr("app.produce.produce_dispatch.check_producers", _as_before)
     found = "\n".join(faults_of_producer_ids(stand))
     for kind in foreign_ids.KINDS:
         assert f"a batch, {kind}, of another: 200" in found
     assert "a part of batches, a transactional producer, of another: 200" in found
     assert "a batch, an id never given: 200" in found
-    monkeypatch.setattr("app.produce_requests.require_producer", lambda *_: None)
+    monkeypatch.setattr("app.routes.records.produce_requests.require_producer", lambda *_: None)
     assert "a stream of lines, a producer, of another: 200" in "\n".join(faults_of_producer_ids(stand, ["a producer"]))
 
 
 def test_the_check_finds_a_fast_way_that_does_not_ask(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the ways to answer on the connection, the one for batches of several producers asks on its own."""
-    monkeypatch.setattr("app.hot.produce.require_producers", lambda broker, access, batches: None)
+    monkeypatch.setattr("app.fast_path.produce.require_producers", lambda broker, access, batches: None)
     assert "a compressed batch, a producer, of another: 200" in "\n".join(faults_of_producer_ids(stand, ["a producer"]))
 
 
@@ -141,7 +141,7 @@ def test_the_check_finds_keys_without_their_principal(stand: Stand, monkeypatch:
         def __init__(self, text: str, _: str) -> None:
             super().__init__(text, "")
 
-    monkeypatch.setattr("app.idempotence_headers.RequestKey", KeyOfAnybody)
+    monkeypatch.setattr("app.routes.records.idempotence_headers.RequestKey", KeyOfAnybody)
     assert "Idempotency-Key in partition, by mine" in "\n".join(faults_of_other_ids(stand))
 
 

@@ -7,8 +7,8 @@ import asyncio
 import httpx
 import pytest
 
-from app.broker import ProduceOptions
-from app.transactions.state import ProducerIdentity
+from app.engine_local.broker import ProduceOptions
+from app.engine_local.transactions.log.state import ProducerIdentity
 from tests.servers import ThreadedServer
 from tests.transactions import committed_values, transactional_batch, valid_transactional
 

@@ -12,14 +12,26 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from app import compression, dependencies, idempotence_headers, partition_fetch, produce_requests
 from app.access import authentication
-from app.hot import declarations
-from app.hot.declarations import declarations_of
-from app.hot.tier import Tier
-from app.http import allowed_hosts, body, connection_limits, negotiation, request_context
+from app.fast_path import declarations
+from app.fast_path.declarations import declarations_of
+from app.fast_path.tier import Tier
+from app.http import allowed_hosts, compression, negotiation
+from app.http.bodies import body
+from app.http.connection import connection_limits
 from app.main import ROUTERS
-from app.routes import fetch, record_batches, record_lines, records, single_record
+from app.problems import request_context
+from app.routes import dependencies
+from app.routes.records import (
+    fetch,
+    idempotence_headers,
+    partition_fetch,
+    produce_requests,
+    record_batches,
+    record_lines,
+    records,
+    single_record,
+)
 from tests.http.test_hot_twin import RAW, Pair, comparable, fetch_case, pair
 
 __all__ = ["pair"]
@@ -78,7 +90,7 @@ def _app_sources() -> Iterator[Path]:
 
 def test_no_header_that_is_read_is_one_without_effect() -> None:
     """A head with a header that the parser of plain heads does not know is not plain: these it must not know."""
-    heads = pytest.importorskip("app.http._plain_heads")
+    heads = pytest.importorskip("app.fast_path._plain_heads")
     read = _declared_headers() | _read_headers()
     assert {"idempotency-key", "transactional-id", "range", "if-none-match", "authorization"} <= read
     unread = {name.encode() for name in read} - set(heads.OF_INTEREST)
@@ -140,7 +152,7 @@ def test_a_parameter_that_is_added_tomorrow_is_the_routes(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, is_declared: bool
 ) -> None:
     """And this test would see it if handlers were believed to know every parameter."""
-    heads = pytest.importorskip("app.http._plain_heads")
+    heads = pytest.importorskip("app.fast_path._plain_heads")
     tier: Tier = pair.hot.app.state.hot_tier
     query = b"offset=0&newest=1&max_bytes=%d" % (7 + is_declared)
     if is_declared:

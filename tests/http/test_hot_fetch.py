@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.http import file_transfer, transfer_turns
-from app.http.wire import Wire
+from app.http.transfer import file_transfer, transfer_turns
+from app.http.transfer.wire import Wire
 from storage.disk.file_system import LocalFile
 from storage.segment import batch_search
 from tests.cases.logs import sized_batch

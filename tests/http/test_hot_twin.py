@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from app.http.hot import plain_heads
-from app.record_batches import plain_records
+from app.http.connection.hot import plain_heads
+from app.record_json.record_batches import plain_records
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from storage.disk.clock import ManualClock
 from tests.edge_server import Answer, Connection

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.access.access_documents import acl_from
-from app.cli.offline_access import open_registry
+from app.cli.administration.offline_access import open_registry
 from tests.access import bearer
 from tests.load_jobs import Driver, Writer, committed, is_held_up
 from tests.servers import ServerProcess, ThreadedServer, http_client

@@ -24,8 +24,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from app.documented_answers import example_of
-from app.openapi import PATH, main, whole_document
+from app.openapi.document import PATH, main, whole_document
+from app.openapi.documented_answers import example_of
 from tests.servers import ThreadedServer
 
 DOCUMENT = whole_document()

@@ -14,8 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.main import create_app
-from app.openapi import PATH
-from app.routes import operations
+from app.openapi.document import PATH
+from app.routes.operations import operations
 from app.settings import Settings
 from schemas.health import OpeningProgress
 from storage.disk.clock import ManualClock

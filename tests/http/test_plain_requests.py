@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from app.flush_pace import FlushPace
-from app.hot import fetch, produce
-from app.http import connections
+from app.engine_local.partitions.flush_pace import FlushPace
+from app.fast_path import connections, fetch, produce
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from storage.segment import batch_search
 from storage.segment.segment import Segment
@@ -151,7 +150,7 @@ def stored(server: ThreadedServer, topic: str) -> dict[int, bytes]:
 @pytest.fixture
 def no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy this machine is: behind a slow write batches are written one by one, by a thread."""
-    monkeypatch.setattr("app.partition_writer.STALL_SECONDS", math.inf)
+    monkeypatch.setattr("app.engine_local.partitions.partition_writer.STALL_SECONDS", math.inf)
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")

@@ -13,7 +13,7 @@ import httpx
 import pytest
 import zstandard
 
-from app.flush_pace import FlushPace
+from app.engine_local.partitions.flush_pace import FlushPace
 from rollway.records import Codec, Record, columns_from_records, encode_batch, partition_for_key
 from tests.servers import ThreadedServer
 from tests.writers import record_batch

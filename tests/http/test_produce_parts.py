@@ -13,8 +13,8 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from app.http.problems import Problem
-from app.produce_body import parse_produce_request
+from app.problems.problems import Problem
+from app.produce.produce_body import parse_produce_request
 from schemas.produce import PartsToProduce
 from storage.disk.file_system import LocalFile
 from tests.servers import ThreadedServer

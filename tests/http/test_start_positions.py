@@ -12,7 +12,7 @@ import pytest
 
 from app.access.access_documents import acl_from
 from app.access.acls import Acl
-from app.cli.offline_access import open_registry
+from app.cli.administration.offline_access import open_registry
 from storage.disk.clock import ManualClock
 from tests.access import bearer
 from tests.servers import ServerProcess, ThreadedServer, http_client

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from app.hot.tier import Tier
-from app.http import connections
-from app.http.wire import NotBareError
+from app.fast_path import connections
+from app.fast_path.tier import Tier
+from app.http.transfer.wire import NotBareError
 from tests.access import Authority, make_keys
 from tests.edge_server import Connection
 from tests.http.whole_service import Conversation, Told

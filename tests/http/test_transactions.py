@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.transactions.state import ProducerIdentity
+from app.engine_local.transactions.log.state import ProducerIdentity
 from rollway.records import split_batches
 from tests.servers import ServerProcess, ThreadedServer, http_client
 from tests.transactions import committed_values, transactional_batch

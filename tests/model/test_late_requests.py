@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from app.broker import Broker
-from app.transactions.state import PRODUCER_EPOCH_MAX, ProducerIdentity, Transaction
+from app.engine_local.broker import Broker
+from app.engine_local.transactions.log.state import PRODUCER_EPOCH_MAX, ProducerIdentity, Transaction
 from storage.disk.clock import ManualClock
 from storage.errors import (
     InvalidPidMappingError,

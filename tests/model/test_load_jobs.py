@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from app.broker import Broker, ProduceOptions
-from app.enlisting import submit_append
-from app.http.problems import Problem
+from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode
-from app.transactions.state import ProducerIdentity
+from app.problems.problems import Problem
+from app.produce.enlisting import submit_append
 from storage.disk.clock import ManualClock
 from storage.errors import InvalidPidMappingError, ProducerFencedError
 from storage.log.partition_log import AppendResult

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.openapi import PATH
+from app.openapi.document import PATH
 from sdks.generators import GENERATORS, Generator
 from sdks.growing_proxy import GrowingProxy, Growth
 from sdks.live_service import LiveService, live_service

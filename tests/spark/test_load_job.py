@@ -16,7 +16,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from app.access.access_documents import acl_from
-from app.cli.offline_access import open_registry
+from app.cli.administration.offline_access import open_registry
 from rollway.client import ClientSettings, RollwayClient, RollwayError
 from rollway.spark.jobs import (
     CompareRequest,

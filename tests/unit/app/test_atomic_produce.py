@@ -8,11 +8,11 @@ import errno
 
 import pytest
 
-from app.atomic_produce import AtomicOutcome, produce_atomically
-from app.broker import ProduceOptions
-from app.enlisting import PartitionAppend
-from app.transactions.pool import ProducerPool, UntilEnded, Wait
-from app.transactions.state import ProducerIdentity, Transaction, TransactionState
+from app.engine_local.broker import ProduceOptions
+from app.engine_local.transactions.log.state import ProducerIdentity, Transaction, TransactionState
+from app.engine_local.transactions.pool import ProducerPool, UntilEnded, Wait
+from app.produce.atomic_produce import AtomicOutcome, produce_atomically
+from app.produce.enlisting import PartitionAppend
 from storage.errors import DiskFullError
 from storage.log.partition_log import AppendResult, PartitionLog
 from tests.brokers import Stand, on_stand
@@ -77,7 +77,7 @@ def test_a_request_that_a_full_disk_cuts_short_is_answered_and_holds_up_none_aft
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Only what frees space makes the next attempt.
-    monkeypatch.setattr("app.transactions.markers.RETRY_MS_MIN", 60_000)
+    monkeypatch.setattr("app.engine_local.transactions.markers.RETRY_MS_MIN", 60_000)
 
     async def scenario(made: Stand) -> None:
         logs = await made.topic("orders", 2)

@@ -125,7 +125,7 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     def interrupt(*_arguments: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("app.cli.topics.open_session", interrupt)
+    monkeypatch.setattr("app.cli.administration.topics.open_session", interrupt)
     assert run(["topics", "list"]) == 130
     assert capfd.readouterr() == ("", "")
 

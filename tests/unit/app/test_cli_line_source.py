@@ -1,4 +1,4 @@
-"""``app.cli.line_source``: lines from any descriptor, whatever the pieces."""
+"""``app.cli.records.line_source``: lines from any descriptor, whatever the pieces."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli import line_source
-from app.cli.line_source import LineSource, LineTooLongError, input_size
+from app.cli.records import line_source
+from app.cli.records.line_source import LineSource, LineTooLongError, input_size
 
 
 def lines_of(content: bytes) -> list[bytes | None]:

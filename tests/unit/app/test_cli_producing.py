@@ -1,4 +1,4 @@
-"""``app.cli.producing``: what is acknowledged is counted, what may pass is tried again, and nothing else is."""
+"""``app.cli.records.producing``: what is acknowledged is counted, what may pass is tried again, and nothing else is."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from app.cli.command_errors import CommandError, ServiceError, UnreachableError
 from app.cli.http_session import Session, client_settings
-from app.cli.producing import ATTEMPTS_MAX, RecordSender
-from app.cli.record_text import OutgoingRecord
+from app.cli.records.producing import ATTEMPTS_MAX, RecordSender
+from app.cli.records.record_text import OutgoingRecord
 from rollway.records import partition_for_key
 
 SERVER = "http://127.0.0.1:1"

@@ -1,4 +1,4 @@
-"""``app.cli.record_text``: lines become records, and a bad line says what is wrong with it."""
+"""``app.cli.records.record_text``: lines become records, and a bad line says what is wrong with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.cli.json_paths import RecordTextError
-from app.cli.record_text import (
+from app.cli.records.record_text import (
     InputFormat,
     JsonPaths,
     OutgoingRecord,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from app.fault_words import coder_words, unknown_field
+from app.problems.fault_words import coder_words, unknown_field
 from schemas.topics import TopicSpecification
 
 

@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from app.flush_pace import TRUST_MIN, FlushPace
-from app.partition_writer import MailboxLimits
-from app.pending_append import PendingAppend
+from app.engine_local.partitions.flush_pace import TRUST_MIN, FlushPace
+from app.engine_local.partitions.partition_writer import MailboxLimits
+from app.engine_local.partitions.pending_append import PendingAppend
 from storage.errors import PartitionFailedError
 from tests.crash.simulated_disk import Operation
 from tests.writers import WriterStand, append_request, eventually, on_stand, valid_batches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.flush_pace import (
+from app.engine_local.partitions.flush_pace import (
     BYTES_MAX,
     HOPEFUL_SECONDS,
     HOPELESS_WEIGHT,

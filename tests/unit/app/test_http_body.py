@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from app.http.body import ZSTD_WINDOW_BYTES_MAX, iterate_body, read_body
-from app.http.problems import Problem
+from app.http.bodies.body import ZSTD_WINDOW_BYTES_MAX, iterate_body, read_body
+from app.problems.problems import Problem
 
 MIB = 1024 * 1024
 

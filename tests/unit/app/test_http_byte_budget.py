@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.http.byte_budget import ByteBudget
+from app.http.bodies.byte_budget import ByteBudget
 
 
 def test_a_share_shrinks_with_what_is_held_and_grows_back() -> None:

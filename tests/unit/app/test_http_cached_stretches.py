@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.http import file_transfer
+from app.http.transfer import file_transfer
 
 MIB = 1024 * 1024
 PLACES = (0, 1, MIB - 1, MIB, MIB + 1, 3 * MIB)

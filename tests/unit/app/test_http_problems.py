@@ -15,8 +15,8 @@ import pytest
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
-from app.http import problems, request_context
-from app.http.problems import Problem, documented_problems, json_pointer, problem_for
+from app.problems import problems, request_context
+from app.problems.problems import Problem, documented_problems, json_pointer, problem_for
 from rollway.records.errors import BrokenRecordError, DecompressedSizeError, RecordFormatError
 from schemas.errors import Problem as ProblemSchema
 from storage import errors

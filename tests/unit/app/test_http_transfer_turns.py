@@ -6,7 +6,7 @@ import asyncio
 
 import uvloop
 
-from app.http.transfer_turns import LEAST_PIECE_BYTES, PIECE_BYTES, TURN_BYTES, TransferTurns
+from app.http.transfer.transfer_turns import LEAST_PIECE_BYTES, PIECE_BYTES, TURN_BYTES, TransferTurns
 
 PER_TURN = TURN_BYTES // PIECE_BYTES
 

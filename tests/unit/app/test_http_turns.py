@@ -7,7 +7,7 @@ from functools import partial
 
 import uvloop
 
-from app.http.turns import Turns
+from app.event_loop.turns import Turns
 from tests.writers import eventually
 
 PER_TURN = 4

@@ -5,12 +5,12 @@ Issue 5, acceptance 6, by the service's own clock: within 5 s of the next run's 
 
 from __future__ import annotations
 
-from app.broker import ProduceOptions
-from app.enlisting import submit_append
+from app.engine_local.broker import ProduceOptions
+from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.registry import RETRY_MS, BegunJob, Winner
 from app.load_jobs.state import AbortReason, JobMode, JobState
+from app.produce.enlisting import submit_append
 from app.settings import Settings
-from app.transactions.state import ProducerIdentity
 from storage.log.partition_log import AppendResult, PartitionLog
 from tests.brokers import Stand, on_stand
 from tests.crash.job_crashes import jobs_settled

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from app.atomic_produce import produce_atomically
-from app.broker import ProduceOptions
-from app.enlisting import PartitionAppend
-from app.transactions.state import Transaction, TransactionState
+from app.engine_local.broker import ProduceOptions
+from app.engine_local.transactions.log.state import Transaction, TransactionState
+from app.produce.atomic_produce import produce_atomically
+from app.produce.enlisting import PartitionAppend
 from storage.errors import DiskFullError
 from tests.brokers import Stand, on_stand
 from tests.transactions import TestProducer, visible
@@ -52,8 +52,8 @@ def test_a_request_whose_client_goes_away_leaves_nothing_open() -> None:
 
 def test_tries_end_with_the_transactions_timeout_and_with_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     # Only ``hurry`` makes the next attempt.
-    monkeypatch.setattr("app.transactions.left_open.RETRY_MS_MIN", 60_000)
-    monkeypatch.setattr("app.transactions.left_open.RETRY_MS_MAX", 60_000)
+    monkeypatch.setattr("app.engine_local.transactions.left_open.RETRY_MS_MIN", 60_000)
+    monkeypatch.setattr("app.engine_local.transactions.left_open.RETRY_MS_MAX", 60_000)
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders", 1)

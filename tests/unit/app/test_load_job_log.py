@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.broker import Broker
-from app.http.problems import Problem
+from app.engine_local.broker import Broker
 from app.load_jobs import store
 from app.load_jobs.records import TOPIC, all_changes, application_change, job_change, read_table, task_change
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import Forgotten, JobMode, JobState, JobTable, LoadJob
+from app.problems.problems import Problem
 from storage.disk.clock import SETTLING_MS, ManualClock
 from storage.log.partition_log import PartitionLog
 from tests.crash.job_crashes import jobs_settled

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from app.broker import ProduceOptions
-from app.enlisting import submit_append
-from app.http.problems import Problem
+from app.engine_local.broker import ProduceOptions
+from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.progress import SEQUENCE_COUNT, Attempt, is_row_count, rows_of
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState
-from app.transactions.state import ProducerIdentity
+from app.problems.problems import Problem
+from app.produce.enlisting import submit_append
 from storage.log.partition_log import AppendResult, PartitionLog
 from tests.brokers import Stand, on_stand
 from tests.transactions import valid_transactional

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from app import log_output
-from app.http import request_context
+from app.problems import request_context
+from app.service import log_output
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from app import plain_metrics
-from app.plain_metrics import PlainCollector, PlainCounter, PlainHistogram, RouteCounts
+from app.metrics import plain_metrics
+from app.metrics.plain_metrics import PlainCollector, PlainCounter, PlainHistogram, RouteCounts
 
 BOUNDS = (0.5, 1.0, 2)
 

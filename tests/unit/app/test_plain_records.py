@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app import record_batches as module
-from app.http.problems import Problem
-from app.record_batches import plain_batches, validated_batches
-from app.translate import parse_record_lines, parse_record_list
+from app.problems.problems import Problem
+from app.record_json import record_batches as module
+from app.record_json.record_batches import plain_batches, validated_batches
+from app.record_json.translate import parse_record_lines, parse_record_list
 from storage.batches.batch_validation import ValidBatch
 from storage.config import TopicConfig
 from storage.errors import RefusedError

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.http.problems import MEDIA_TYPE
-from app.openapi import PATH, whole_document
-from app.published_document import nodes, operations, published
+from app.openapi.document import PATH, whole_document
+from app.openapi.published_document import nodes, operations, published
+from app.problems.problems import MEDIA_TYPE
 
 PUBLISHED: dict[str, Any] = json.loads(PATH.read_text())
 SIZE_MAX = 500_000

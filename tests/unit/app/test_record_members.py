@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.http.problems import Problem
-from app.translate import Encoding, ParsedRecords, parse_record_lines, parse_record_list
+from app.problems.problems import Problem
+from app.record_json.translate import Encoding, ParsedRecords, parse_record_lines, parse_record_list
 
 NOW_MS = 1_700_000_000_000
 Members = list[tuple[str, str]]

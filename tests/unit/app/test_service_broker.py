@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from app import producing
-from app.broker import Broker, ProduceOptions
-from app.fetch_range import FetchRange, FetchRequest
-from app.fetching import FetchAnswer
-from app.http.problems import Problem
-from app.translate import ParsedRecords, parse_record_list
+from app.engine_local.broker import Broker, ProduceOptions
+from app.fetch.fetch_range import FetchRange, FetchRequest
+from app.fetch.fetching import FetchAnswer
+from app.problems.problems import Problem
+from app.produce import producing
+from app.record_json.translate import ParsedRecords, parse_record_list
 from storage.config import TopicConfig
 from storage.errors import ShuttingDownError, StorageError, UnknownTopicOrPartitionError
 from storage.log.log_snapshot import LogSnapshot

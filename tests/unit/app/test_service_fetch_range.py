@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from app.fetch_range import (
+from app.fetch.fetch_range import (
     FetchRange,
     FetchRequest,
     range_of,

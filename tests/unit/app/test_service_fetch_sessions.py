@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.fetch_sessions import FetchSessions, next_epoch
-from app.http.problems import Problem
-from app.multi_fetch_body import FetchPartition, ForgottenPartition, MultiFetchRequest
+from app.fetch.fetch_sessions import FetchSessions, next_epoch
+from app.fetch.multi_fetch_body import FetchPartition, ForgottenPartition, MultiFetchRequest
+from app.problems.problems import Problem
 from schemas.multi_fetch import INT_MAX
 from storage.disk.clock import ManualClock
 

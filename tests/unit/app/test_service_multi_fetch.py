@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from app.access.access import EVERYTHING
-from app.multi_fetch import PARTITIONS_PER_TURN, DelayedFetch, Watched, _resolve
-from app.multi_fetch_body import FetchPartition
-from app.purgatory import Purgatory
+from app.engine_local.partitions.purgatory import Purgatory
+from app.fetch.multi_fetch import PARTITIONS_PER_TURN, DelayedFetch, Watched, _resolve
+from app.fetch.multi_fetch_body import FetchPartition
 from storage.batches.batch_validation import validate_batches
 from storage.disk.file_names import PartitionName
 from storage.log.log_snapshot import Isolation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.offset_lookup import find_offset
+from app.fetch.offset_lookup import find_offset
 from storage.batches.batch_validation import validate_batches
 from storage.errors import FencedLeaderEpochError, OffsetNotAvailableError
 from storage.log.partition_log import AppendRequest

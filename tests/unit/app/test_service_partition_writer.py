@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app import partition_writer
-from app.http.problems import Problem
-from app.partition_writer import MailboxLimits
+from app.engine_local.partitions import partition_writer
+from app.engine_local.partitions.partition_writer import MailboxLimits
+from app.problems.problems import Problem
 from storage.errors import (
     DiskFullError,
     ExpectedOffsetMismatchError,

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from app.broker import Broker, ProduceOptions
-from app.http.problems import Problem
-from app.pending_append import PendingAppend
+from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.pending_append import PendingAppend
+from app.problems.problems import Problem
 from storage.errors import (
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.http.problems import Problem
-from app.purgatory import DelayedOperation, Purgatory, Wake
+from app.engine_local.partitions.purgatory import DelayedOperation, Purgatory, Wake
+from app.problems.problems import Problem
 
 KEYS = ("a", "b", "c", "d")
 MINUTE_MS = 60_000

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import record_batches
-from app.http.problems import Problem
-from app.record_batches import needs_codec, validated_batches
-from app.translate import ParsedRecords
+from app.problems.problems import Problem
+from app.record_json import record_batches
+from app.record_json.record_batches import needs_codec, validated_batches
+from app.record_json.translate import ParsedRecords
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from storage.batches.batch_validation import ValidBatch
 from storage.config import TopicConfig

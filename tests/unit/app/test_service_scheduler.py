@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.broker import ProduceOptions
+from app.engine_local.broker import ProduceOptions
 from tests.brokers import Stand, on_stand
 from tests.crash.simulated_disk import Fault
 from tests.writers import eventually, valid_batches

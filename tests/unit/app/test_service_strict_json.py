@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.http.problems import Problem
-from app.multi_fetch_body import parse_multi_fetch
-from app.strict_json import check, read_model, refuse_duplicates
+from app.fetch.multi_fetch_body import parse_multi_fetch
+from app.problems.problems import Problem
+from app.record_json.strict_json import check, read_model, refuse_duplicates
 from schemas.offsets import DeleteRecords, OffsetQueries
 from schemas.retention import RetentionPolicy
 from schemas.topics import TopicSpecification

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from pydantic import BaseModel, ValidationError
 
-from app.http.problems import Problem
-from app.translate import (
+from app.problems.problems import Problem
+from app.record_json.translate import (
     Encoding,
     encode_document,
     parse_record_lines,

@@ -7,12 +7,12 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from app.http.problems import Problem
+from app.engine_local.keyed_log import CONFIG
+from app.problems.problems import Problem
 from app.start_positions import registry
 from app.start_positions.records import TOPIC, group_change, read_table
 from app.start_positions.registry import GROUP_POSITION_COUNT_MAX, StartPositions
 from app.start_positions.state import PinnedGroup, PinnedTopic, PositionTable, pin
-from app.transactions.keyed_log import CONFIG
 from schemas.start_positions import StartPositions as StartPositionsInBody
 from storage.disk.topic_metadata import new_topic_id
 from storage.errors import CorruptionError

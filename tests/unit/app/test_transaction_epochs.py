@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from app.transactions.coordinator import TransactionCoordinator
-from app.transactions.records import encode_key
-from app.transactions.state import PRODUCER_EPOCH_MAX, Transaction, TransactionState, initialise
+from app.engine_local.transactions.coordinator import TransactionCoordinator
+from app.engine_local.transactions.log.records import encode_key
+from app.engine_local.transactions.log.state import PRODUCER_EPOCH_MAX, Transaction, TransactionState, initialise
 from storage.errors import InvalidPidMappingError, InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
 from tests.brokers import Stand, on_stand
 from tests.earlier_transactions import end_as_before

@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from app.http.problems import Problem
-from app.partition_writer import MailboxLimits
-from app.transactions import keyed_log, state_log
-from app.transactions.coordinator import TransactionCoordinator
+from app.engine_local import keyed_log
+from app.engine_local.partitions.partition_writer import MailboxLimits
+from app.engine_local.transactions.coordinator import TransactionCoordinator
+from app.engine_local.transactions.log import state_log
+from app.problems.problems import Problem
 from storage.errors import (
     DiskFullError,
     InvalidTopicError,

@@ -7,8 +7,8 @@ import gc
 
 import pytest
 
-from app.http.problems import Problem
-from app.transactions.state import Transaction
+from app.engine_local.transactions.log.state import Transaction
+from app.problems.problems import Problem
 from storage.errors import DiskFullError, PartitionOfflineError
 from tests.brokers import Stand, on_stand
 from tests.transactions import TestProducer, settled
@@ -41,7 +41,7 @@ def test_a_commit_that_fails_when_nobody_waits_any_more_is_logged(caplog):
 
     on_stand(scenario)
     gc.collect()
-    assert [record.name for record in caplog.records] == ["app.transactions.turns"]
+    assert [record.name for record in caplog.records] == ["app.engine_local.transactions.turns"]
     assert "the disk is gone" in caplog.text
 
 

@@ -7,16 +7,16 @@ import errno
 
 import pytest
 
-from app.broker import Broker, ProduceOptions
-from app.enlisting import PartitionAppend, submit_appends
-from app.http.problems import Problem
-from app.metrics import Metrics
-from app.pools import Pools
+from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.transactions.coordinator import TransactionCoordinator
+from app.engine_local.transactions.limits import TransactionLimits
+from app.engine_local.transactions.log import state_log
+from app.engine_local.transactions.log.state import ProducerIdentity, Transaction
+from app.event_loop.pools import Pools
+from app.metrics.metrics import Metrics
+from app.problems.problems import Problem
+from app.produce.enlisting import PartitionAppend, submit_appends
 from app.settings import Settings
-from app.transactions import state_log
-from app.transactions.coordinator import TransactionCoordinator
-from app.transactions.limits import TransactionLimits
-from app.transactions.state import ProducerIdentity, Transaction
 from storage.errors import (
     ConcurrentTransactionsError,
     DiskFullError,

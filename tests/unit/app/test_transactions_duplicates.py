@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.broker import ProduceOptions
-from app.enlisting import submit_append
+from app.engine_local.broker import ProduceOptions
+from app.produce.enlisting import submit_append
 from storage.errors import OutOfOrderSequenceError
 from storage.log.partition_log import AppendResult
 from storage.producers.producer_entry import ProducerEntry

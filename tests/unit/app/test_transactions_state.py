@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.transactions import state
-from app.transactions.records import decode_value, encode_value
-from app.transactions.state import (
+from app.engine_local.transactions.log import state
+from app.engine_local.transactions.log.records import decode_value, encode_value
+from app.engine_local.transactions.log.state import (
     EPOCH_PER_TRANSACTION,
     NO_PRODUCER_ID,
     PRODUCER_EPOCH_MAX,

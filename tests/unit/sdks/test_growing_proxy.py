@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.openapi import PATH
+from app.openapi.document import PATH
 from sdks.growing_proxy import MEMBER, WORD, GrowingProxy, Growth
 
 MORE = {MEMBER: {"of": [1, None, "tomorrow"]}}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.openapi import PATH
+from app.openapi.document import PATH
 from sdks import results
 from sdks.generators import GENERATORS
 from sdks.running import Outcome

@@ -1,0 +1,1 @@
+"""Commands about topics, access, transactions, load jobs and start positions."""

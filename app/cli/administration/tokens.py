@@ -1,0 +1,98 @@
+"""``rollway tokens``: create, list, revoke."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import options
+from app.cli.administration.acls import Operations, pattern_of
+from app.cli.administration.keys import Description, ending
+from app.cli.http_session import open_session, path_of
+from app.cli.rendering import note, print_json, print_table, say
+
+commands = typer.Typer(
+    help="Make, list and revoke tokens, which carry some of your rights for a time.", rich_markup_mode=None
+)
+
+
+@commands.command("create")
+def create_token(
+    operation: Operations,
+    topic: Annotated[
+        list[str],
+        typer.Option("--topic", metavar="NAME", help="A topic; NAME* for a prefix; repeatable.", show_default=False),
+    ],
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="TIME", help="When it ends; ms or RFC 3339.", show_default=False)
+    ],
+    description: Description = "",
+    server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Make a token and print it: on stdout, once, never again.
+
+    It may do what is named here, as long as its maker may.
+
+    \b
+    Examples:
+      rollway tokens create --operation READ --topic 'orders.*' --expires 2030-01-01T00:00:00Z
+    """
+    names = [name.upper().replace("-", "_") for name in operation]
+    grants = [{"operations": names, **pattern_of(name, None, None, cluster=False)} for name in topic]
+    body = {"grants": grants, "expires_at": options.moment(expires), "description": description}
+    with open_session(server, api_key) as session:
+        made: dict[str, Any] = session.send("POST", "/v1/tokens", body)
+    if as_json:
+        print_json(made)
+    else:
+        note(f"Token {made['token_id']} of {made['principal']}. Keep what follows: it cannot be shown again.")
+        typer.echo(made["token"])
+
+
+@commands.command("list")
+def list_tokens(
+    server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List one's tokens, without their secrets; those of everybody with DESCRIBE on the cluster.
+
+    \b
+    Examples:
+      rollway tokens list
+    """
+    with open_session(server, api_key) as session:
+        tokens = session.get("/v1/tokens")["data"]
+    if as_json:
+        print_json({"tokens": tokens})
+    elif not tokens:
+        say("There are no tokens.")
+    else:
+        print_table(
+            ["TOKEN ID", "PRINCIPAL", "EXPIRES", "DESCRIPTION"],
+            [(each["token_id"], each["principal"], ending(each["expires_at"]), each["description"]) for each in tokens],
+        )
+
+
+@commands.command("revoke")
+def revoke_token(
+    token_id: Annotated[str, typer.Argument(metavar="TOKEN_ID", help="As tokens list shows it.", show_default=False)],
+    server: options.Server = options.DEFAULT_SERVER,
+    api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Revoke a token at once.
+
+    \b
+    Examples:
+      rollway tokens revoke b07a4d2c91e35f68
+    """
+    with open_session(server, api_key) as session:
+        session.delete(path_of("tokens", token_id))
+    if as_json:
+        print_json({"revoked": token_id})
+    else:
+        say(f"Revoked token {token_id}.")

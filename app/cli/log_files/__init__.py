@@ -1,0 +1,1 @@
+"""Commands that read a data directory without a server."""

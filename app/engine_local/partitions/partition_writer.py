@@ -1,0 +1,517 @@
+"""One partition's writer: a bounded mailbox, and the one task that works it off.
+
+Requests come in as appends and jobs. The task takes the appends that are there as one *group*, gives it to the log
+in a thread, publishes, answers in order, and goes on; the fsync of a group runs in another thread beside the
+writing of the next one (group commit). Jobs (retention, roll, truncation, configuration) run alone, in their turn,
+so they never race an append or a flush (invariants 1, 8, 9, 10).
+
+A small append to an idle writer is written at once, on the loop, when the log says that it needs no roll and no fsync
+and the disk has not held up such a write lately: the hop to a thread would cost more than the write. So is the fsync of
+a small group waited for on the loop where the disk is quicker than the hop (``flush_pace``).
+
+Thread: everything here runs on the event loop; the log's other calls go to threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol, TypeVar, cast
+
+from app.engine_local.partitions.flush_pace import FlushPace
+from app.engine_local.partitions.pending_append import PendingAppend, set_exception, set_result
+from app.problems.problems import Problem
+from app.settings import Settings
+from storage.batches.batch_validation import ValidBatch
+from storage.errors import (
+    PartitionFailedError,
+    PartitionOfflineError,
+    ShuttingDownError,
+    StorageError,
+    let_go_of_frames,
+)
+from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+OVERLOAD_RETRY_AFTER_MS = 100
+# What was asked for by who appends alone is in the log already.
+_ALONE = AppendRequest(())
+STALL_SECONDS = 0.01
+"""Writes on the loop that take longer than this are held up by the disk: the next ones go to threads."""
+STALL_PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxLimits:
+    """How much may wait for one partition, and how much of it is written at once."""
+
+    bytes_max: int = 64 * 1024 * 1024
+    count_max: int = 10_000
+    group_bytes_max: int = 8 * 1024 * 1024
+    group_count_max: int = 1_000
+    inline_bytes_max: int = 0
+    """An append of no more, to a writer that has nothing else to do, is written on the loop."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> MailboxLimits:
+        """The limits among the settings."""
+        return cls(
+            bytes_max=settings.mailbox_bytes_max,
+            count_max=settings.mailbox_count_max,
+            group_bytes_max=settings.group_bytes_max,
+            group_count_max=settings.group_count_max,
+            inline_bytes_max=settings.inline_append_bytes_max,
+        )
+
+
+class WriterObserver(Protocol):
+    """Who is told what a writer did; called on the loop."""
+
+    def published(self, log: PartitionLog) -> None:
+        """A new snapshot of ``log`` is visible."""
+        ...
+
+    def group_appended(self, request_count: int, seconds: float) -> None: ...
+
+    def flushed(self, seconds: float) -> None: ...
+
+    def partition_failed(self, log: PartitionLog, error: BaseException) -> None: ...
+
+
+class _Job:
+    """Something to do alone between two groups: a call in a thread, or, without one, holding the writer still."""
+
+    __slots__ = ("call", "done", "released")
+
+    def __init__(self, call: Callable[[], object] | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.call = call
+        self.done: asyncio.Future[object] = loop.create_future()
+        self.released: asyncio.Future[None] = loop.create_future()
+
+
+class PartitionWriter:
+    """The only caller of one log's writing methods."""
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        *,
+        write_pool: Executor,
+        flush_pool: Executor,
+        observer: WriterObserver,
+        limits: MailboxLimits | None = None,
+        pace: FlushPace | None = None,
+    ) -> None:
+        self._log = log
+        self._write_pool = write_pool
+        self._flush_pool = flush_pool
+        self._observer = observer
+        self._limits = limits or MailboxLimits()
+        self._inline_bytes_max = self._limits.inline_bytes_max
+        self._pace = pace or FlushPace(0)
+        self._loop = asyncio.get_running_loop()
+        self._mailbox: deque[PendingAppend | _Job] = deque()
+        self._mailbox_bytes = 0
+        self._task: asyncio.Task[None] | None = None
+        self._in_job = False
+        self._unflushed: list[PendingAppend] = []
+        self._flush_asked = False
+        self._flush_task: asyncio.Task[None] | None = None
+        self._writeback: asyncio.Future[None] | None = None
+        self._refusal: Callable[[], StorageError] | None = None
+        self._stalled_until = 0.0
+        self._was_slow = False
+        self.turn: Any = None
+        """Gathers the plain batches of a turn of the loop, where that is compiled; see ``app.fast_path.produce``."""
+
+    @property
+    def log(self) -> PartitionLog:
+        return self._log
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits, nothing runs: the writer costs nothing but its memory."""
+        return self._task is None and self._flush_task is None
+
+    @property
+    def mailbox_count(self) -> int:
+        return len(self._mailbox)
+
+    @property
+    def mailbox_bytes(self) -> int:
+        return self._mailbox_bytes
+
+    def append(self, request: AppendRequest, *, size_bytes: int, wants_fsync: bool = False) -> PendingAppend:
+        """Put ``request`` into the mailbox. Cancelling whoever waits for the answer does not cancel the append.
+
+        Raises:
+            Problem: overloaded, the mailbox is full; nothing was taken.
+            StorageError: the partition is gone or the service is stopping.
+        """
+        self._admit(size_bytes)
+        pending = PendingAppend(self._log, request, size_bytes, wants_fsync, self._loop)
+        if self._task is None and self._is_quick(request, size_bytes):
+            self._append_now(pending)
+            return pending
+        self._mailbox_bytes += size_bytes
+        self._put(pending)
+        return pending
+
+    def append_alone(self, batch: ValidBatch) -> AppendResult | None:
+        """Write and publish a batch here and now, without a future; ``None`` leaves it as if nobody had asked.
+
+        Only for who does not wait for an fsync, of a topic that has none for each group; others have
+        ``append_alone_and_flush``. It takes an idle writer, a small batch, and a log that needs nothing but the write.
+
+        Raises:
+            StorageError: the log refused it; what ``append`` would have failed with.
+        """
+        if (
+            self._task is not None
+            or self._refusal is not None
+            or batch.size_bytes > self._inline_bytes_max
+            or (self._stalled_until and self._loop.time() < self._stalled_until)
+        ):
+            return None
+        waits_before = waits_of_thread() if self._was_slow else 0
+        began = perf_counter()
+        try:
+            result = self._log.append_alone(batch)
+        except StorageError as error:
+            self._failed_here(error)
+            raise
+        except Exception as error:
+            raise self._failed_here(error) from error
+        if result is not None:
+            seconds = perf_counter() - began
+            if seconds > STALL_SECONDS or self._was_slow:
+                self._look_for_stall(seconds, waits_before)
+            self._observer.group_appended(1, seconds)
+            self._observer.published(self._log)
+        return result
+
+    def append_alone_and_flush(self, batch: ValidBatch) -> PendingAppend | None:
+        """As ``append_alone``, with an fsync of it and of all that comes until that begins. Raises as it."""
+        result = self.append_alone(batch)
+        return None if result is None else self.await_fsync(batch.size_bytes, result)
+
+    def await_fsync(self, size_bytes: int, result: AppendResult) -> PendingAppend:
+        """An append that is written and waits for an fsync, which begins soon."""
+        pending = self.pending_of(size_bytes, result)
+        self._unflushed.append(pending)
+        self._start_flush()
+        return pending
+
+    def pending_of(self, size_bytes: int, result: AppendResult) -> PendingAppend:
+        """An append that is written; whoever asks for it tells it of the fsync."""
+        pending = PendingAppend(self._log, _ALONE, size_bytes, True, self._loop)
+        pending.result = result
+        return pending
+
+    def flush_here(self) -> bool:
+        """Flush and publish all that is written, here and now, where nothing is before it and the disk is quick enough.
+
+        Raises:
+            PartitionFailedError: the fsync failed.
+        """
+        began = perf_counter()
+        if not self.is_idle or self._in_job or not self._pace.allows(self._log.unflushed_bytes):
+            return False
+        try:
+            self._log.flush()
+        except Exception as error:
+            raise self._flush_failed(error) from error
+        self._pace.note_here(perf_counter() - began)
+        self._observer.flushed(perf_counter() - began)
+        self.publish()
+        return True
+
+    def _flush_failed(self, error: Exception) -> PartitionFailedError:
+        """Whatever it was, these bytes may not be on the disk (rule 3)."""
+        failure = error if isinstance(error, PartitionFailedError) else _failed(self._log, error)
+        self._observer.partition_failed(self._log, failure)
+        return failure
+
+    async def run(self, call: Callable[[], Result]) -> Result:
+        """Run ``call`` in a thread when its turn comes, with no append and no flush beside it; publish afterwards.
+
+        Raises:
+            Problem: overloaded.
+            StorageError: what ``call`` raises, or as ``append``.
+        """
+        self._admit(0)
+        job = _Job(call, self._loop)
+        self._put(job)
+        # Shielded: a caller that goes away takes nothing back (invariant 8).
+        result: Any = await asyncio.shield(job.done)
+        return cast("Result", result)
+
+    @contextlib.asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Keep the writer still, for work on several partitions at once; what comes meanwhile waits."""
+        self._admit(0)
+        job = _Job(None, self._loop)
+        self._put(job)
+        try:
+            await asyncio.shield(job.done)
+            yield
+        finally:
+            if not job.released.done():
+                job.released.set_result(None)
+
+    def ask_flush(self) -> None:
+        """Flush soon, unless a flush that began after now covers it anyway."""
+        self._flush_asked = True
+        self._start_flush()
+
+    def retire(self, refusal: Callable[[], StorageError]) -> None:
+        """Refuse everything that waits and everything that comes with the errors that ``refusal`` makes."""
+        self._refusal = refusal
+        self._refuse_queued(refusal)
+
+    async def close(self) -> None:
+        """Take nothing more, finish what was taken, flush included."""
+        if self._refusal is None:
+            self._refusal = lambda: ShuttingDownError("the service is stopping")
+        while self._task is not None or self._flush_task is not None:
+            running = [task for task in (self._task, self._flush_task) if task is not None]
+            await asyncio.wait(running)
+
+    def _admit(self, size_bytes: int) -> None:
+        if self._refusal is not None:
+            raise self._refusal()
+        full = len(self._mailbox) >= self._limits.count_max
+        if full or (self._mailbox and self._mailbox_bytes + size_bytes > self._limits.bytes_max):
+            raise Problem(
+                503,
+                "overloaded",
+                f"too much waits to be written to {self._log.name}",
+                retryable=True,
+                retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
+            )
+
+    def _put(self, item: PendingAppend | _Job) -> None:
+        self._mailbox.append(item)
+        if self._task is None:
+            self._task = self._loop.create_task(self._work(), name=f"writer of {self._log.name}")
+
+    async def _work(self) -> None:
+        try:
+            while self._mailbox:
+                if isinstance(self._mailbox[0], _Job):
+                    await self._do_job()
+                else:
+                    await self._append_group(self._take_group())
+        finally:
+            self._task = None
+
+    def _take_group(self) -> list[PendingAppend]:
+        group: list[PendingAppend] = []
+        size_bytes = 0
+        while self._mailbox and len(group) < self._limits.group_count_max:
+            pending = self._mailbox[0]
+            if isinstance(pending, _Job):
+                break
+            if group and size_bytes + pending.size_bytes > self._limits.group_bytes_max:
+                break
+            self._mailbox.popleft()
+            group.append(pending)
+            size_bytes += pending.size_bytes
+        self._mailbox_bytes -= size_bytes
+        return group
+
+    def _is_quick(self, request: AppendRequest, size_bytes: int) -> bool:
+        """Whether an append takes less time here than its way to a thread and back. Nothing waits, no job runs."""
+        return (
+            size_bytes <= self._limits.inline_bytes_max
+            and self._loop.time() >= self._stalled_until
+            and self._log.appends_without_waiting(request)
+        )
+
+    def _append_now(self, pending: PendingAppend) -> None:
+        """As ``_append_group``, on the loop: nobody else is at the log, as there is no task, and no await in here."""
+        waits_before = waits_of_thread() if self._was_slow else 0
+        began = perf_counter()
+        try:
+            outcomes = self._log.append((pending.request,))
+        except Exception as error:  # noqa: BLE001 - it is told to who waits
+            pending.fail(self._failed_here(error))
+            return
+        seconds = perf_counter() - began
+        self._look_for_stall(seconds, waits_before)
+        self._observer.group_appended(1, seconds)
+        self.publish()
+        self._begin_writeback()
+        self._answer_written([pending], outcomes)
+
+    def _failed_here(self, error: Exception) -> StorageError:
+        """An append on the loop has failed: what its client is told."""
+        if not isinstance(error, StorageError):  # a defect of ours must not leave callers waiting for ever
+            logger.error("append to %s failed in an unexpected way", self._log.name, exc_info=error)
+            error = _failed(self._log, error)
+        self._fail_group([], error)
+        return error
+
+    def _look_for_stall(self, seconds: float, waits_before: int) -> None:
+        """Whether the disk held up a write on the loop; ``waits_before`` it, if the one before was slow."""
+        if seconds <= STALL_SECONDS:
+            self._was_slow = False
+        elif self._was_slow and waits_of_thread() > waits_before:
+            self._stalled_until = self._loop.time() + STALL_PAUSE_SECONDS
+        else:
+            # One slow write may be the scheduler's doing; the next is looked at closely.
+            self._was_slow = True
+
+    async def _append_group(self, group: list[PendingAppend]) -> None:
+        began = perf_counter()
+        try:
+            outcomes = await self._loop.run_in_executor(
+                self._write_pool, self._log.append, [pending.request for pending in group]
+            )
+        except StorageError as error:
+            self._fail_group(group, error)
+            return
+        except Exception as error:  # a defect of ours must not leave callers waiting for ever
+            logger.exception("append to %s failed in an unexpected way", self._log.name)
+            self._fail_group(group, _failed(self._log, error))
+            return
+        self._observer.group_appended(len(group), perf_counter() - began)
+        self.publish()
+        self._begin_writeback()
+        self._answer_written(group, outcomes)
+
+    def _answer_written(self, group: list[PendingAppend], outcomes: Sequence[AppendResult | StorageError]) -> None:
+        every_group = self._log.config.flush_policy == "group"
+        for pending, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, StorageError):
+                pending.fail(outcome)
+                continue
+            pending.note_written(outcome)
+            if every_group or pending.wants_fsync:
+                self._unflushed.append(pending)
+        if self._unflushed:
+            self._start_flush()
+
+    def _begin_writeback(self) -> None:
+        """Let the disk write what has gathered; in a thread, for a disk that has enough to do makes that wait, too."""
+        is_busy = self._writeback is not None and not self._writeback.done()
+        begin = self._log.due_writeback(is_busy=is_busy)
+        if begin is not None:
+            self._writeback = self._loop.run_in_executor(self._flush_pool, begin)
+
+    def _fail_group(self, group: list[PendingAppend], error: StorageError) -> None:
+        for pending in group:
+            pending.fail(error)
+        if isinstance(error, PartitionFailedError):
+            self._observer.partition_failed(self._log, error)
+            reason = str(error)
+            self._refuse_queued(lambda: PartitionOfflineError(f"{self._log.name} is offline: {reason}"))
+        self.publish()
+
+    def _refuse_queued(self, refusal: Callable[[], StorageError]) -> None:
+        """Answer the waiting appends; the waiting jobs keep their turn, for a held writer must be let go in order."""
+        kept: deque[PendingAppend | _Job] = deque()
+        while self._mailbox:
+            item = self._mailbox.popleft()
+            if isinstance(item, _Job):
+                kept.append(item)
+            else:
+                item.fail(refusal())
+        self._mailbox = kept
+        self._mailbox_bytes = 0
+
+    async def _do_job(self) -> None:
+        while self._flush_task is not None:
+            await asyncio.wait([self._flush_task])
+        job = self._mailbox.popleft()
+        assert isinstance(job, _Job)
+        self._in_job = True
+        try:
+            if job.call is None:
+                set_result(job.done, None)
+                await job.released
+                self.publish()
+            else:
+                set_result(job.done, await self._call(job.call))
+        except Exception as error:  # noqa: BLE001 - it is the caller's, who waits for it
+            if isinstance(error, StorageError):
+                # The job holds its future, that the error, and this frame the job and the log.
+                let_go_of_frames(error)
+            set_exception(job.done, error)
+            if isinstance(error, PartitionFailedError):
+                self._observer.partition_failed(self._log, error)
+        finally:
+            self._in_job = False
+        if self._flush_asked:
+            self._start_flush()
+
+    async def _call(self, call: Callable[[], object]) -> object:
+        try:
+            return await self._loop.run_in_executor(self._write_pool, call)
+        finally:
+            self.publish()
+
+    def _start_flush(self) -> None:
+        if self._flush_task is None and not self._in_job:
+            self._flush_task = self._loop.create_task(self._flush(), name=f"flush of {self._log.name}")
+
+    async def _flush(self) -> None:
+        try:
+            while (self._unflushed or self._flush_asked) and not self._in_job:
+                self._flush_asked = False
+                covered, self._unflushed = self._unflushed, []
+                await self._flush_once(covered)
+        finally:
+            self._flush_task = None
+
+    async def _flush_once(self, covered: list[PendingAppend]) -> None:
+        began = perf_counter()
+        # A group that is being written in a thread may flush as well, which would be waited for.
+        is_here = self._task is None and self._pace.allows(self._log.unflushed_bytes)
+        try:
+            if is_here:
+                self._log.flush()
+                self._pace.note_here(perf_counter() - began)
+            else:
+                self._pace.note_in_thread(await self._loop.run_in_executor(self._flush_pool, _timed, self._log.flush))
+        except Exception as error:  # noqa: BLE001 - it is told to who waits
+            failure = self._flush_failed(error)
+            for pending in covered:
+                pending.fail(failure)
+            return
+        self._observer.flushed(perf_counter() - began)
+        self.publish()
+        for pending in covered:
+            pending.note_fsynced()
+
+    def publish(self) -> None:
+        """Show readers what is written."""
+        self._log.publish()
+        self._observer.published(self._log)
+
+
+def _timed(call: Callable[[], object]) -> float:
+    began = perf_counter()
+    call()
+    return perf_counter() - began
+
+
+def waits_of_thread() -> int:
+    """How often this thread has waited for something, such as a disk, since it began; not how often it had to yield."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+
+def _failed(log: PartitionLog, error: BaseException) -> PartitionFailedError:
+    failure = PartitionFailedError(f"{log.name}: {error}")
+    failure.__cause__ = error
+    return failure

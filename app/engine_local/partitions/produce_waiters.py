@@ -1,0 +1,174 @@
+"""The purgatory of produce requests: appends with ``acks=all`` that wait for the other copies (spec A5, A6).
+
+Most never come here: the high watermark has passed them when their group's fsync is done, as this node's copy is all
+there is. Those of a partition with followers wait until the in-sync set has them.
+
+Thread: the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from app.engine_local.partitions.purgatory import DelayedOperation, Purgatory, Wake
+from app.problems.problems import Problem
+from storage.disk.file_names import PartitionName
+from storage.errors import NotEnoughReplicasAfterAppendError, PartitionFailedError, StorageError
+from storage.log.partition_log import AppendResult, PartitionLog
+
+Acks = Literal["0", "1", "all"]
+Durability = Literal["written", "fsynced"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceOptions:
+    """What an append is asked to wait for. ``durability`` absent: what ``acks`` means for the topic."""
+
+    acks: Acks = "all"
+    durability: Durability | None = None
+    timeout_ms: int = 30_000
+    expected_offset: int | None = None
+
+    def waits_for_fsync(self, log: PartitionLog) -> bool:
+        """Whether the answer comes after the fsync (reliability: what an acknowledgement means)."""
+        if self.durability is not None:
+            return self.durability == "fsynced"
+        return self.acks == "all" and log.config.flush_policy == "group"
+
+    def lacks_copies(self, log: PartitionLog, result: AppendResult) -> bool:
+        """Whether an append is not acknowledged yet, or cannot be: too few copies have it, or too few are in sync."""
+        return self.acks == "all" and not (self.has_all_copies(log, result) and log.replicas.has_enough)
+
+    def has_all_copies(self, log: PartitionLog, result: AppendResult) -> bool:
+        """Whether every copy in sync has what was appended: the high watermark has passed it.
+
+        With ``durability=written`` the local fsync, which the high watermark waits for, does not count.
+        """
+        if self.acks != "all" or result.last_offset < log.snapshot.high_watermark:
+            return True
+        return self.durability == "written" and result.last_offset < log.copied_offset()
+
+
+Outcome = AppendResult | StorageError | Problem
+"""What became of one append: it is acknowledged, or why not."""
+
+
+def timed_out(options: ProduceOptions, result: AppendResult | None) -> Problem:
+    """The answer when time is up: with the offset, if it is in the log, where it stays (spec A6)."""
+    place: dict[str, Any] = {} if result is None else {"base_offset": int(result.base_offset)}
+    return Problem(
+        504,
+        "request_timed_out",
+        f"not acknowledged within {options.timeout_ms} ms; the append goes on",
+        kafka_code=7,
+        retryable=True,
+        applied="unknown",
+        **place,
+    )
+
+
+class DelayedProduce(DelayedOperation):
+    """Appends of one request, each written, that wait for the other copies of their partitions.
+
+    ``refusal`` tells why a log takes part no more: it was deleted, or another leads the partition.
+    """
+
+    __slots__ = ("_options", "_outcomes", "_pending", "_refusal")
+
+    def __init__(
+        self,
+        appends: Sequence[tuple[PartitionLog, AppendResult]],
+        options: ProduceOptions,
+        refusal: Callable[[PartitionLog], StorageError | None],
+    ) -> None:
+        super().__init__()
+        self._options = options
+        self._refusal = refusal
+        self._pending = dict(enumerate(appends))
+        self._outcomes: dict[int, Outcome] = {}
+
+    def is_ready(self) -> bool:
+        for place, (log, result) in tuple(self._pending.items()):
+            outcome = self._look(log, result)
+            if outcome is not None:
+                self._outcomes[place] = outcome
+                del self._pending[place]
+        return not self._pending
+
+    def _look(self, log: PartitionLog, result: AppendResult) -> Outcome | None:
+        """What became of one of them; ``None`` while it waits."""
+        refusal = self._refusal(log)
+        if refusal is not None:
+            return refusal
+        if not self._options.has_all_copies(log, result):
+            if log.offline_reason is None:
+                return None
+            return PartitionFailedError(f"{log.name} went offline before all copies had it: {log.offline_reason}")
+        try:
+            log.replicas.check_after_append()
+        except NotEnoughReplicasAfterAppendError as error:
+            return error
+        return result
+
+    def outcomes(self) -> list[Outcome]:
+        """One outcome each, in order. What still waits has run out of time, or of service."""
+        if self._pending and self.done.done() and not self.done.cancelled() and self.done.result() is Wake.SHUTDOWN:
+            left: Callable[[AppendResult], Problem] = _shutting_down
+        else:
+            left = self._timed_out
+        self._outcomes |= {place: left(result) for place, (_, result) in self._pending.items()}
+        self._pending = {}
+        return [self._outcomes[place] for place in range(len(self._outcomes))]
+
+    def _timed_out(self, result: AppendResult) -> Problem:
+        return timed_out(self._options, result)
+
+
+def _shutting_down(result: AppendResult) -> Problem:
+    return Problem(
+        503,
+        "shutting_down",
+        "the service stops before all copies have it",
+        retryable=True,
+        applied="unknown",
+        base_offset=int(result.base_offset),
+    )
+
+
+class ProduceWaiters:
+    """All produce requests that wait for copies, by partition."""
+
+    def __init__(self, *, count_max: int, refusal: Callable[[PartitionLog], StorageError | None]) -> None:
+        self._purgatory: Purgatory[PartitionName] = Purgatory("produce requests", count_max=count_max)
+        self._refusal = refusal
+        self.watched: Container[Hashable] = self._purgatory.watching
+        """Partitions that somebody waits for."""
+
+    def __len__(self) -> int:
+        return len(self._purgatory)
+
+    async def wait(
+        self, appends: Sequence[tuple[PartitionLog, AppendResult]], options: ProduceOptions, wait_ms: float
+    ) -> list[Outcome]:
+        """One outcome for each append, at the latest after ``wait_ms``; what is not copied by then stays.
+
+        Raises:
+            Problem: overloaded; the appends stay.
+        """
+        operation = DelayedProduce(appends, options, self._refusal)
+        try:
+            if not self._purgatory.watch(operation, (log.name for log, _ in appends), wait_ms=wait_ms):
+                await operation.done
+        finally:
+            operation.cancel()
+        return operation.outcomes()
+
+    def look(self, partition: PartitionName) -> None:
+        """The partition's high watermark, its in-sync set, its leader or its existence changed."""
+        self._purgatory.notify(partition)
+
+    def close(self) -> None:
+        """Complete all; later ones do not wait. Calling it again is fine."""
+        self._purgatory.close()

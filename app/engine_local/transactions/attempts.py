@@ -1,0 +1,196 @@
+"""Transactions that are decided together: the attempts of load jobs. Each has a producer of its own, and writes once.
+
+Their owner makes the decision durable in a log of its own; here it is carried out, in Kafka's states and markers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+
+from app.engine_local.transactions.attempt_names import is_attempt
+from app.engine_local.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
+from app.engine_local.transactions.log import state
+from app.engine_local.transactions.log.state import Transaction, TransactionTable
+from app.engine_local.transactions.log.state_log import StateLog
+from app.engine_local.transactions.logs import Logs
+from app.engine_local.transactions.markers import MarkerWriter
+from app.engine_local.transactions.sessions import Session
+from app.engine_local.transactions.turns import Turns
+from app.event_loop.piecewise import all_in_turns
+from app.problems.problems import Problem
+
+_TIMEOUT_MS = 2**31 - 1
+"""As written down. Their owner ends them, and not their age."""
+_AT_A_TIME = 200
+"""Ends that are on their way at a time: attempts may be more than a mailbox takes."""
+
+
+class Attempts:
+    """Makes, decides and ends attempts. Thread: the event loop."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        limits: TransactionLimits,
+        table: TransactionTable,
+        state_log: StateLog,
+        markers: MarkerWriter,
+        turns: Turns,
+        begin_ending: Callable[[str], asyncio.Future[Transaction]],
+    ) -> None:
+        self._logs = logs
+        self._limits = limits
+        self._table = table
+        self._state_log = state_log
+        self._markers = markers
+        self._turns = turns
+        self._begin_ending = begin_ending
+        self.guard: Callable[[str], None] = _nobody
+        """Asked before records of an attempt are taken; raises when its owner has decided, or is about to."""
+
+    def check_open(self, name: str) -> None:
+        """Return when this id takes records as far as an owner has a say.
+
+        Raises:
+            ProducerFencedError: the attempt is over.
+            ConcurrentTransactionsError: it is being decided.
+            PartitionOfflineError: nobody can tell.
+        """
+        if is_attempt(name):
+            self.guard(name)
+
+    def all(self) -> list[Transaction]:
+        """Every attempt that is known."""
+        return [transaction for transaction in self._table if is_attempt(transaction.transactional_id)]
+
+    def find(self, name: str) -> Transaction | None:
+        """What is known of an attempt."""
+        return self._table.find(name)
+
+    async def create(self, name_of: Callable[[int], str]) -> Transaction:
+        """An attempt under a producer id that nobody had before, which ``name_of`` makes its name of. Durable: on
+        return.
+
+        Raises:
+            Problem: overloaded.
+            StorageError: it could not be written down.
+        """
+        if len(self._table) >= self._limits.id_count_max:
+            raise Problem(
+                503,
+                "overloaded",
+                f"there are {len(self._table)} transactional ids; those of jobs go with them",
+                retryable=True,
+                retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
+            )
+        producer_id = await self._logs.allocate_producer_id()
+        made = Transaction(name_of(producer_id), producer_id, 0, _TIMEOUT_MS, updated_ms=self._logs.now_ms())
+
+        async def write(_: Session) -> None:
+            await self._state_log.write(made)
+            self._table.put(made)
+
+        await self._turns.in_turn(made.transactional_id, write)
+        return made
+
+    async def decide(
+        self, names: Collection[str], winners: Collection[str], decision: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Hold all these attempts, let what is on its way to their partitions arrive, make the records of the winners
+        durable, and await ``decision``, which writes down how all of them end. None takes a record meanwhile.
+
+        Raises:
+            Problem: overloaded.
+            StorageError: a partition of a winner is offline.
+            what ``decision`` raises.
+        """
+        async with contextlib.AsyncExitStack() as held:
+            sessions = []
+            for name in sorted(names):
+                session = self._turns.enter(name)
+                held.callback(self._turns.leave, name, session)
+                await held.enter_async_context(session.lock)
+                sessions.append(session)
+            for session in sessions:
+                await held.enter_async_context(_closed(session))
+            for winner in sorted(winners):
+                transaction = self._table.find(winner)
+                if transaction is not None:
+                    await self._markers.make_records_durable(transaction)
+            await decision()
+
+    async def finish(self, names: Collection[str], winners: Collection[str]) -> None:
+        """Commit the winners and abort the others, as was decided. When this returns every reader sees it.
+
+        May be done again, also after a restart: what has ended stays as it is.
+
+        Raises:
+            Problem: overloaded; some may have ended.
+            StorageError: it could not be written down, or the service stops; some may have ended.
+        """
+        turns = asyncio.Semaphore(_AT_A_TIME)
+
+        async def end(name: str) -> Exception | None:
+            try:
+                async with turns:
+                    ended = await self._turns.in_turn(name, lambda session: self._end(session, name, name in winners))
+                    if ended is not None:
+                        await asyncio.shield(ended)
+            except Exception as error:  # noqa: BLE001 - raised once all others have ended
+                return error
+            return None
+
+        for failure in await all_in_turns(map(end, sorted(names))):
+            if failure is not None:
+                raise failure
+
+    async def _end(self, session: Session, name: str, commit: bool) -> asyncio.Future[Transaction] | None:
+        transaction = self._table.find(name)
+        if transaction is None:
+            return None
+        if transaction.is_ongoing:
+            async with _closed(session):
+                decided = state.end(
+                    transaction, transaction.producer, commit=commit, now_ms=self._logs.now_ms(), allocate=_no_other_id
+                )
+                await self._state_log.write(decided)
+                self._table.put(decided)
+            return self._begin_ending(name)
+        return session.ended if transaction.is_ending else None
+
+    async def forget(self, names: Sequence[str]) -> None:
+        """Forget attempts that have ended, or never wrote. A start may find them once more.
+
+        Raises:
+            Problem: overloaded.
+            StorageError: it could not be written down.
+        """
+        known = [name for name in names if self._table.find(name) is not None]
+        if known:
+            await self._state_log.note_forgotten(known)
+            for name in known:
+                self._table.remove(name)
+                session = self._turns.sessions.get(name)
+                if session is not None and session.users == 0 and session.in_flight == 0:
+                    del self._turns.sessions[name]
+
+
+@contextlib.asynccontextmanager
+async def _closed(session: Session) -> AsyncIterator[None]:
+    """Nothing new starts, and what is on its way has arrived."""
+    session.closing = True
+    try:
+        await session.drained()
+        yield
+    finally:
+        session.closing = False
+
+
+def _no_other_id() -> int:
+    raise AssertionError("an attempt writes one transaction: its epochs are not used up")
+
+
+def _nobody(name: str) -> None:
+    raise AssertionError(f"{name!r} has no owner")

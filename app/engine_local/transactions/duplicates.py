@@ -1,0 +1,70 @@
+"""Requests that come again after their transaction has ended: they must not open another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.engine_local.transactions.logs import Logs
+from rollway.records import BatchHeader
+from storage.errors import OutOfOrderSequenceError
+from storage.log.partition_log import AppendResult, PartitionLog
+from storage.offsets import NO_TIMESTAMP, Offset
+from storage.producers.producer_entry import ProducerBatch, add_sequence
+
+
+async def find_duplicates(logs: Logs, log: PartitionLog, headers: Sequence[BatchHeader]) -> list[AppendResult] | None:
+    """What the log answered to each of these batches when they came first, if all of them did.
+
+    Raises:
+        RefusedError: they cannot follow what is there.
+        Problem: overloaded.
+    """
+    if not headers or not _may_be_there(log, headers):
+        return None
+    # Again, in the writer's turn: what is judged to be there must be there, or it would be appended unlisted.
+    return await logs.writer_of(log).run(lambda: _find_duplicates(log, headers))
+
+
+def _may_be_there(log: PartitionLog, headers: Sequence[BatchHeader]) -> bool:
+    try:
+        return log.producers.check(headers[0]) is not None
+    except OutOfOrderSequenceError:
+        if len(headers) == 1:
+            raise
+        # Of a request of several only the last one may be remembered, as after a restart.
+        return True
+
+
+def merged(results: Sequence[AppendResult]) -> AppendResult:
+    """The answer to an append of several batches, from those to each of them."""
+    first = results[0]
+    return first._replace(last_offset=results[-1].last_offset, record_count=sum(each.record_count for each in results))
+
+
+def _find_duplicates(log: PartitionLog, headers: Sequence[BatchHeader]) -> list[AppendResult] | None:
+    stamped = log.config.message_timestamp_type == "LogAppendTime"
+    whole = log.find_repeated(headers)
+    results = []
+    for header in headers:
+        known = log.producers.check(header) if whole is None else _part_of(whole, header)
+        if known is None:
+            return None
+        results.append(
+            AppendResult(
+                known.first_offset,
+                known.last_offset,
+                header.record_count,
+                known.timestamp if stamped else NO_TIMESTAMP,
+                log.snapshot.log_start_offset,
+                duplicate=True,
+            )
+        )
+    return results
+
+
+def _part_of(whole: ProducerBatch, header: BatchHeader) -> ProducerBatch:
+    """Where a batch is of a request that lies in the log as a whole."""
+    skipped = add_sequence(header.base_sequence, -whole.first_sequence)
+    first_offset = Offset(whole.first_offset + skipped)
+    last_offset = Offset(first_offset + header.last_offset_delta)
+    return whole._replace(first_offset=first_offset, last_offset=last_offset)

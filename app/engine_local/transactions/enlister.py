@@ -1,0 +1,97 @@
+"""How partitions become part of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from app.engine_local.transactions.duplicates import find_duplicates
+from app.engine_local.transactions.limits import TransactionLimits
+from app.engine_local.transactions.log import state
+from app.engine_local.transactions.log.state import ProducerIdentity, TransactionTable
+from app.engine_local.transactions.log.state_log import StateLog
+from app.engine_local.transactions.logs import Logs
+from app.engine_local.transactions.markers import MarkerWriter
+from app.engine_local.transactions.sessions import Enlistment, Session
+from app.problems.problems import Problem
+from rollway.records import BatchHeader
+from storage.disk.file_names import PartitionName
+from storage.errors import (
+    DiskFullError,
+    InvalidPidMappingError,
+    PartitionOfflineError,
+    RefusedError,
+    StorageError,
+)
+from storage.log.partition_log import AppendResult
+
+
+class Enlister:
+    """Part of the coordinator, which says what its ``enlist`` promises and when it is called.
+
+    Thread: the event loop.
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        limits: TransactionLimits,
+        table: TransactionTable,
+        state_log: StateLog,
+        markers: MarkerWriter,
+        check_open: Callable[[str], None],
+    ) -> None:
+        """``check_open`` is that of ``Attempts``."""
+        self._logs = logs
+        self._limits = limits
+        self._table = table
+        self._state_log = state_log
+        self._markers = markers
+        self._check_open = check_open
+
+    async def enlist(
+        self,
+        session: Session,
+        name: str,
+        producer: ProducerIdentity,
+        appends: Mapping[PartitionName, Sequence[BatchHeader]],
+    ) -> Enlistment:
+        """As the coordinator's ``enlist``, for one whose turn it is."""
+        transaction = self._table.find(name)
+        if transaction is None:
+            raise InvalidPidMappingError(f"producer {producer.producer_id} belongs to no transactional id")
+        # Before anything else: the producer must be the one, and the transaction must take records.
+        self._check_open(name)
+        state.enlist(transaction, producer, (), self._logs.now_ms())
+        present = transaction.partitions
+        duplicates: dict[PartitionName, list[AppendResult]] = {}
+        refused: dict[PartitionName, StorageError] = {}
+        fresh = []
+        for partition in appends:
+            if partition in present:
+                continue
+            try:
+                log = self._logs.partition(*partition)
+                known = await find_duplicates(self._logs, log, appends[partition])
+            except RefusedError as error:
+                refused[partition] = error
+                continue
+            if known is not None:
+                duplicates[partition] = known
+            elif log.offline_reason is not None:
+                # Its marker could not be written either: the transaction would never end.
+                refused[partition] = PartitionOfflineError(f"{log.name} takes no appends: {log.offline_reason}")
+            elif self._markers.waits_for_space(partition):
+                refused[partition] = DiskFullError(f"the disk of {log.name} has no space for the end of a transaction")
+            else:
+                fresh.append(partition)
+        if fresh:
+            enlisted = state.enlist(transaction, producer, fresh, self._logs.now_ms())
+            if len(enlisted.partitions) > self._limits.partition_count_max:
+                raise Problem(
+                    422,
+                    "too_many_partitions",
+                    f"a transaction writes to at most {self._limits.partition_count_max} partitions",
+                )
+            await self._state_log.write(enlisted)
+            self._table.put(enlisted)
+        return Enlistment(session, duplicates, refused)

@@ -1,0 +1,93 @@
+"""Transactions that the service's own producers have left open: aborted at once, and tried again until that is durable.
+
+Each has one task, which ends with the abort, with the service's stop, or when the transaction has reached its timeout:
+from then on it is aborted like any other that is older than that, and after a restart by the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from app.engine_local.transactions.log.state import ProducerIdentity, Transaction, fence
+from app.engine_local.transactions.markers import RETRY_MS_MAX, RETRY_MS_MIN
+from app.engine_local.transactions.sessions import Session
+from app.engine_local.transactions.turns import Turns
+from app.problems.problems import Problem
+from storage.errors import ShuttingDownError, StorageError, let_go_of_frames
+
+logger = logging.getLogger(__name__)
+
+
+class Coordinating(Protocol):
+    """What is needed of the coordinator."""
+
+    def find(self, transactional_id: str, /) -> Transaction | None:
+        """Return what is known of an id."""
+        ...
+
+    async def decide(self, session: Session, decided: Transaction, /) -> object:
+        """Make a decision durable, and begin to carry it out."""
+        ...
+
+
+class LeftOpen:
+    """Aborts what producers of the service's own have left open. Thread: the event loop."""
+
+    def __init__(
+        self,
+        coordinator: Coordinating,
+        turns: Turns,
+        now_ms: Callable[[], int],
+        pause: Callable[[int], Awaitable[bool]],
+    ) -> None:
+        """``pause`` waits this many milliseconds; false when the service stops and nothing is to be tried again."""
+        self._coordinator = coordinator
+        self._turns = turns
+        self._now_ms = now_ms
+        self._pause = pause
+
+    def abort(self, name: str, producer: ProducerIdentity) -> None:
+        """Abort the transaction of this producer in the background, if it has one: its producer does not go on.
+
+        A transaction that another producer has begun under the same name by then is left alone.
+        """
+        self._turns.spawn(self._abort(name, producer), f"aborting what {name!r} left")
+
+    async def _abort(self, name: str, producer: ProducerIdentity) -> None:
+        delay_ms, reason = RETRY_MS_MIN, ""
+        deadline: float | None = None
+
+        async def fence_it(session: Session) -> None:
+            # In its turn: a transition of the request may have been under way, and it is looked at behind that.
+            left = self._find(name, producer)
+            if left is not None:
+                await self._coordinator.decide(session, fence(left, self._now_ms()))
+
+        while True:
+            try:
+                await self._turns.in_turn(name, fence_it)
+            except ShuttingDownError:
+                return
+            except (StorageError, Problem) as error:
+                if str(error) != reason:
+                    reason = str(error)
+                    logger.warning("the transaction that %r has left open is not aborted yet: %s", name, reason)
+                # The frames hold logs, and those their files.
+                let_go_of_frames(error)
+            else:
+                return
+            left = self._find(name, producer)
+            now = asyncio.get_running_loop().time()
+            if left is not None and deadline is None:
+                deadline = now + left.timeout_ms / 1000
+            if left is None or now >= (deadline or 0.0) or not await self._pause(delay_ms):
+                return
+            delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
+
+    def _find(self, name: str, producer: ProducerIdentity) -> Transaction | None:
+        transaction = self._coordinator.find(name)
+        is_left = transaction is not None and transaction.is_ongoing and transaction.producer == producer
+        return transaction if is_left else None

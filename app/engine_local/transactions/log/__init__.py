@@ -1,0 +1,1 @@
+"""Transactions as states, as records, and as the log ``__transaction_state`` that keeps them."""

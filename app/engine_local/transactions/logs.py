@@ -1,0 +1,63 @@
+"""What the coordinator needs of the broker: partitions with their writers, a clock, and producer ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from app.engine_local.partitions.partition_writer import PartitionWriter
+from storage.disk.clock import ProtectedClock
+from storage.log.partition_log import PartitionLog
+
+Result = TypeVar("Result")
+
+
+class Logs(Protocol):
+    """The logs as the broker offers them. Thread: the event loop."""
+
+    def partition(self, topic: str, number: int) -> PartitionLog:
+        """The partition of this name.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+        """
+        ...
+
+    def writer_of(self, log: PartitionLog) -> PartitionWriter:
+        """The partition's writer.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic was deleted meanwhile.
+        """
+        ...
+
+    @property
+    def protected_clock(self) -> ProtectedClock:
+        """For whatever expires."""
+        ...
+
+    def now_ms(self) -> int:
+        """Wall time, to be written down and shown. Nothing expires by it."""
+        ...
+
+    async def read(self, call: Callable[[], Result]) -> Result:
+        """Run a reading ``call`` in a thread."""
+        ...
+
+    async def ensure_internal_topic(
+        self, name: str, partition_count: int, config: Mapping[str, object]
+    ) -> tuple[PartitionLog, ...]:
+        """The partitions of an internal topic, made when there is none.
+
+        Raises:
+            TopicExistsError, DiskFullError: it could not be made.
+        """
+        ...
+
+    async def allocate_producer_id(self, principal: str | None = None) -> int:
+        """A producer id that nobody had before.
+
+        Raises:
+            CorruptionError, DiskFullError: there is none to be had now.
+        """
+        ...

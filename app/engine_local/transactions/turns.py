@@ -1,0 +1,81 @@
+"""One transition of a transactional id at a time, each in a task that no client can cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from app.engine_local.transactions.sessions import Session
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class Turns:
+    """The sessions of the ids that are at work or known, and the tasks of their transitions. Thread: the event loop."""
+
+    def __init__(self, is_known: Callable[[str], bool]) -> None:
+        """``is_known`` tells whether an id's session is worth keeping."""
+        self._is_known = is_known
+        self.sessions: dict[str, Session] = {}
+        self.tasks: set[asyncio.Task[Any]] = set()
+
+    async def in_turn(
+        self,
+        name: str,
+        work: Callable[[Session], Awaitable[Result]],
+        *,
+        undo: Callable[[Result], None] | None = None,
+    ) -> Result:
+        """Do ``work`` with the id's lock, in a task that a caller who goes away does not cancel; its result is given
+        to ``undo`` then."""
+        session = self.enter(name)
+        task = self.spawn(self._locked(name, session, work), f"transition of {name!r}")
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda done: _undo(done, undo))
+            raise
+
+    async def _locked(self, name: str, session: Session, work: Callable[[Session], Awaitable[Result]]) -> Result:
+        try:
+            async with session.lock:
+                return await work(session)
+        finally:
+            self.leave(name, session)
+
+    def enter(self, name: str) -> Session:
+        """The id's session, kept until ``leave``."""
+        session = self.sessions.get(name)
+        if session is None:
+            session = self.sessions[name] = Session()
+        session.users += 1
+        return session
+
+    def leave(self, name: str, session: Session) -> None:
+        """Let the session go; it is dropped with its last user when nobody knows its id."""
+        session.users -= 1
+        if session.users == 0 and session.in_flight == 0 and not self._is_known(name):
+            self.sessions.pop(name, None)
+
+    def spawn(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
+        """Do ``work`` in a task that ``finished`` waits for."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    async def finished(self) -> None:
+        """Return when no task runs, those included that others begin meanwhile."""
+        while self.tasks:
+            await asyncio.wait(tuple(self.tasks))
+
+
+def _undo(done: asyncio.Task[Result], undo: Callable[[Result], None] | None) -> None:
+    if not done.cancelled() and done.exception() is not None:
+        logger.warning("%s failed, and no request waits for it any more: %s", done.get_name(), done.exception())
+    elif not done.cancelled() and undo is not None:
+        undo(done.result())

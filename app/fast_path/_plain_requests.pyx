@@ -1,0 +1,475 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The way of plain requests over a connection, in C: from the received bytes to the answer in the kernel.
+
+It stands before ``PlainRequests.data_received``, its twin, and does what that would do for requests that came whole, whose
+heads are plain (``_plain_heads.pyx``), and whose target was resolved before. A target without a ``quick`` answer has a handler
+in Python, which is asked as the twin would ask it. Everything else is left to the twin as it came. Nothing is kept from one
+request to the next.
+
+Thread: the event loop's.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.tuple cimport PyTuple_GET_ITEM
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8(object text) except NULL
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+
+from libc.stdint cimport int64_t
+from libc.string cimport memcmp, memcpy
+
+from app.fast_path._plain_heads cimport Head, Span, key_of, read_head, request_head
+
+from app.http.transfer.file_transfer import CORKED_BYTES_MIN, UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL
+from app.http.connection.hot import HotAnswer
+from app.fast_path.plain_requests import SLICED_BYTES_MIN, TURN_SECONDS as MAX_TURN_SECONDS, PlainRequests, common_lines
+from app.problems.request_context import given_request_id
+from app.http.connection.protocol import Stage, Waits
+from app.http.transfer.transfer_turns import LEAST_PIECE_BYTES, PIECE_BYTES, TURN_BYTES
+from storage.disk.file_system import LocalFile
+from storage.log.log_snapshot import FileSlice
+
+cdef extern from "<sys/types.h>" nogil:
+    ctypedef long long off_t
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int descriptor, void* room, size_t length, int flags)
+    ssize_t send(int descriptor, const void* piece, size_t length, int flags)
+    int setsockopt(int descriptor, int level, int option, const void* value, unsigned int length)
+    int MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE
+
+cdef extern from "<netinet/in.h>" nogil:
+    int IPPROTO_TCP
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    int TCP_CORK
+
+cdef extern from "<sys/sendfile.h>" nogil:
+    ssize_t sendfile(int target, int source, off_t* position, size_t length)
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* time)
+    int CLOCK_MONOTONIC
+
+cdef enum:
+    # Larger requests have a sink for what is missing.
+    WHOLE_BYTES_MAX = 128 * 1024
+
+    # As ``request_context.given_request_id``.
+    REQUEST_ID_BYTES_MAX = 128
+
+cdef object NEXT_REQUEST = Waits.NEXT_REQUEST
+cdef object FIRST_HEAD = Waits.HEAD
+cdef object NOTHING = Waits.NOTHING
+cdef object IDLE = Stage.IDLE
+cdef object twin = PlainRequests.data_received
+cdef object begin = PlainRequests.connection_made
+cdef Py_ssize_t SLICED_MIN = SLICED_BYTES_MIN
+cdef double TURN_SECONDS = MAX_TURN_SECONDS
+cdef int64_t CORKED_MIN = CORKED_BYTES_MIN
+cdef int64_t TIMES_MAX = UNSENT_TIMES_MAX, TIMES_TOTAL = UNSENT_TIMES_TOTAL
+cdef int64_t LEAST_PIECE = LEAST_PIECE_BYTES
+cdef int64_t PIECE = PIECE_BYTES
+cdef int64_t TURN = TURN_BYTES
+
+
+cdef inline double now() noexcept:
+    """As ``time.perf_counter``."""
+    cdef timespec time
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return <double>time.tv_sec + 1e-9 * <double>time.tv_nsec
+
+
+cdef inline bint is_request_id(const char* data, Span id) noexcept:
+    """As ``request_context.given_request_id``: a plain value has nothing but spaces that it does not take."""
+    cdef Py_ssize_t at
+    if not 0 < id.size <= REQUEST_ID_BYTES_MAX:
+        return False
+    for at in range(id.start, id.start + id.size):
+        if data[at] == c" ":
+            return False
+    return True
+
+
+cdef class Ticket:
+    """A request that waits for the end of its turn of the loop; what gave it out calls ``settle`` of its connection.
+
+    ``answer`` is a ``HotAnswer`` or what ``HotTier.serve`` may give instead; ``None`` leaves the request to that.
+    """
+
+    cdef public object connection, answer, turn
+    cdef readonly object body, config, options
+    cdef object target
+    # Its head, and what that says.
+    cdef bytes raw
+    cdef Head head
+    cdef double began
+
+    def __init__(self, turn, body, config, options):
+        """``turn.end()``, of whatever it waits for, settles it before its time, or lets it wait for something else."""
+        self.turn, self.body, self.config, self.options = turn, body, config, options
+
+    cdef object request_head(self):
+        return request_head(PyBytes_AS_STRING(self.raw), &self.head)
+
+
+cdef class CompiledRequests:
+    """The first base of a server's class of connections; see ``connections.protocol_class``."""
+
+    # What the way looks at for each request, where it costs nothing to look; the bases in Python use them as their own.
+    cdef public object cycle, flow, transport, server_state, loop
+    cdef public object _active, _body, _waits_for, _stage, _stash
+    cdef public bint _deaf, _ends
+    cdef public long _message_number
+    cdef public double _deadline, _timer_at
+    cdef int descriptor
+    cdef object tier, turns, bare_wire, numbers
+    cdef dict targets
+    cdef int64_t unsent_bytes_each
+    cdef Py_ssize_t header_bytes_max, header_count_max
+    cdef bint checks_access
+    # The rule for names, if there is one, and the last that it allowed.
+    cdef object hosts
+    cdef bytes allowed_host
+    cdef double keep_alive_seconds
+    # A request that waits for the end of this turn of the loop; what comes behind it is kept.
+    cdef Ticket ticket
+
+    def __cinit__(self, *_, **__):
+        self.descriptor = -1
+        self.allowed_host = b""
+
+    def connection_made(self, transport):
+        begin(self, transport)
+        # Whoever wants a line for each request has another way, and nobody listens to who was turned away.
+        if not (self.access_log or self._deaf):
+            self.tier, self.turns, self.keep_alive_seconds = self.hot, self.transfers, self.timeout_keep_alive
+            self.bare_wire, self.numbers, self.unsent_bytes_each = self.wire, self.hot.numbers, self.unsent_bytes_max
+            self.targets, self.checks_access = self.hot.targets, self.hot.checks_access
+            self.header_bytes_max, self.header_count_max = self.limits.header_bytes_max, self.limits.header_count_max
+            self.hosts = self.limits.hosts
+            self.descriptor = self.wire.descriptor
+
+    cdef bint answers_to(self, const char* data, Head* head) except -1:
+        """Whether the service answers to the name in Host; see ``allowed_hosts.HostRule.allows``."""
+        cdef bytes host = self.allowed_host
+        cdef const char* named = data + head.host.start
+        if PyBytes_GET_SIZE(host) == head.host.size and memcmp(PyBytes_AS_STRING(host), named, head.host.size) == 0:
+            return True
+        host = PyBytes_FromStringAndSize(named, head.host.size)
+        if not self.hosts.allows(host):
+            return False
+        self.allowed_host = host
+        return True
+
+    def data_received(self, data):
+        if self.ticket is not None or self._stash:
+            self._keep(data)
+            return None
+        if self.descriptor >= 0 and type(data) is bytes and self.may_answer():
+            data = self.answer_plain(data)
+            if data is None:
+                return None
+        return twin(self, data)
+
+    cdef bint may_answer(self) except -1:
+        """Whether the next request may be answered here: all others are, and their answers are taken."""
+        return (
+            (self._waits_for is NEXT_REQUEST or (self._waits_for is FIRST_HEAD and self.cycle is None))
+            and self._stage is IDLE
+            and self._body is None
+            and not (self._deaf or self._ends)
+            and (self._active is None or self._active.response_complete)
+            and not self.flow.write_paused
+        )
+
+    cdef object answer_plain(self, bytes data):
+        """Answer what can be answered here; what is left is returned, ``None`` for nothing."""
+        cdef const char* content = PyBytes_AS_STRING(data)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data), start = 0, body_at, end
+        cdef Head head
+        cdef bytes whole
+        cdef double began, until = 0
+        while True:
+            if not read_head(content + start, size - start, self.header_bytes_max, self.header_count_max, &head):
+                break
+            if self.hosts is not None and not self.answers_to(content + start, &head):
+                break
+            target = self.targets.get(key_of(content + start, &head))
+            if target is None:
+                break
+            if head.content_length > <int64_t>target.body_bytes_max:
+                break
+            quick = target.join
+            if quick is None:
+                quick = target.quick
+            if quick is not None and self.checks_access and target.is_guarded:
+                try:
+                    is_admitted = self.tier.admits(target, authorization_of(content + start, &head), self)
+                except Exception as error:
+                    self.fail_request(request_head(content + start, &head), error)
+                    return None
+                if not is_admitted:
+                    break
+            body_at = start + head.size
+            end = body_at + head.content_length
+            if end > size:
+                whole = self.with_rest(content + start, size - start, end - start)
+                if whole is None:
+                    break
+                # Nothing of what came with it is left before it, or behind.
+                data, content, size = whole, PyBytes_AS_STRING(whole), PyBytes_GET_SIZE(whole)
+                start, body_at, end = 0, head.size, head.size + head.content_length
+                if end > size:
+                    break
+            number = head.number if head.number >= 0 else None
+            if not head.content_length:
+                body = b""
+            elif head.content_length < SLICED_MIN:
+                body = PyBytes_FromStringAndSize(content + body_at, head.content_length)
+            else:
+                body = memoryview(data)[body_at:end]
+            began = now()
+            if quick is None:
+                # A handler in Python answers.
+                self._message_number += 1
+                self._serve(target, request_head(content + start, &head), body, began)
+            else:
+                try:
+                    answer = quick(number, body)
+                except Exception as error:
+                    self._message_number += 1
+                    self.begin_exchange(target, request_head(content + start, &head), body, began, error)
+                    return None if end == size else data[end:]
+                if answer is None:
+                    break
+                if type(answer) is Ticket:
+                    self.wait_for(<Ticket>answer, target, content + start, &head, began)
+                    if end < size:
+                        self._keep(data[end:])
+                    return None
+                self._message_number += 1
+                self.tier.answered_count += 1
+                if not self.send_answer(target, content + start, &head, body, answer, began):
+                    # What is left of it is on its way; who is behind it waits.
+                    return None if end == size else data[end:]
+                self.note_answered(target, answer, began)
+            start = end
+            if start == size:
+                return None
+            if not self.may_answer():
+                break
+            if not until:
+                until = began + TURN_SECONDS
+            elif began > until:
+                self._give_way(data[start:])
+                return None
+        return data[start:] if start else data
+
+    cdef bytes with_rest(self, const char* begun, Py_ssize_t begun_bytes, Py_ssize_t size):
+        """A request of ``size`` bytes, whole or a longer part of it, if more of it is here already; else ``None``.
+
+        Its client was sending while the loop read: what came since spares a turn, and the pieces.
+        """
+        cdef bytes room
+        cdef ssize_t more
+        if size > WHOLE_BYTES_MAX or size - begun_bytes < SLICED_MIN:
+            return None
+        room = PyBytes_FromStringAndSize(NULL, size)
+        more = recv(self.descriptor, PyBytes_AS_STRING(room) + begun_bytes, size - begun_bytes, MSG_DONTWAIT)
+        if more <= 0:
+            # Nothing yet; or an end or an error, which the loop meets, too.
+            return None
+        memcpy(PyBytes_AS_STRING(room), begun, begun_bytes)
+        return room if begun_bytes + more == size else room[: begun_bytes + more]
+
+    cdef int begin_exchange(self, target, head, body, double began, outcome) except -1:
+        """An exchange stands for the request until ``outcome`` is answered."""
+        self.tier.answered_count += 1
+        try:
+            call = self.call_of(target, head, body, began)
+        except Exception as error:
+            self.fail_request(head, error)
+            return 0
+        self._begin(self._exchange(call), outcome)
+        return 0
+
+    cdef object call_of(self, target, head, body, double began):
+        request_id = given_request_id(head.request_id) or next(self.numbers)
+        return self.tier.call_of(target, head, body, request_id, began)
+
+    cdef int wait_for(self, Ticket ticket, target, const char* data, Head* head, double began) except -1:
+        ticket.connection, ticket.target, ticket.began = self, target, began
+        ticket.raw, ticket.head = PyBytes_FromStringAndSize(data, head.size), head[0]
+        self.ticket = ticket
+        self._waits_for = NOTHING
+        self._message_number += 1
+        return 0
+
+    def settle(self, Ticket ticket):
+        """Answer the request that waits, and go on with what came meanwhile."""
+        cdef const char* head
+        self.ticket = ticket.connection = None
+        answer = ticket.answer
+        if self._deaf:
+            # Whoever sent it is gone.
+            return
+        if answer is None:
+            self._serve(ticket.target, ticket.request_head(), ticket.body, ticket.began)
+        elif type(answer) is not HotAnswer:
+            self.begin_exchange(ticket.target, ticket.request_head(), ticket.body, ticket.began, answer)
+        else:
+            self.tier.answered_count += 1
+            self._waits_for = NEXT_REQUEST
+            head = PyBytes_AS_STRING(ticket.raw)
+            if self.send_answer(ticket.target, head, &ticket.head, ticket.body, answer, ticket.began):
+                self.note_answered(ticket.target, answer, ticket.began)
+        if self._stash:
+            self._look_at_stash()
+        self._end_if_all_is_said()
+
+    cdef int end_tickets(self) except -1:
+        """Let what waits be answered now, or have an exchange, which can wait on; and so what has come behind it."""
+        while self.ticket is not None:
+            ticket, turn = self.ticket, self.ticket.turn
+            turn.end()
+            # The end of a turn may leave it to that of an fsync in a thread.
+            if self.ticket is ticket and ticket.turn is turn:
+                # Only a defect would leave one behind: that must not hold up a stop.
+                break
+        return 0
+
+    def eof_received(self):
+        self.end_tickets()
+        return PlainRequests.eof_received(self)
+
+    def connection_lost(self, exc):
+        if self.ticket is not None:
+            # It is carried out all the same.
+            self.ticket.connection = self.ticket = None
+        PlainRequests.connection_lost(self, exc)
+
+    def shutdown(self):
+        self.end_tickets()
+        PlainRequests.shutdown(self)
+
+    cdef int note_answered(self, target, answer, double began) except -1:
+        cdef double deadline
+        target.count(<object>PyTuple_GET_ITEM(answer, 3), now() - began)
+        self.server_state.total_requests += 1
+        # As ``_expect``: nothing but the time is new in most rows of requests.
+        deadline = self._deadline = <double>self.loop.time() + self.keep_alive_seconds
+        self._waits_for = NEXT_REQUEST
+        if deadline < self._timer_at:
+            self._look_at(deadline)
+        return 0
+
+    cdef bint send_answer(self, target, const char* data, Head* head, body, answer, double began) except -1:
+        """Whether all of it is in the kernel, or in the transport; an exchange sends what is left."""
+        cdef bytes whole
+        cdef Py_ssize_t sent = 0, size
+        cdef object transport = self.transport
+        parts, content = <object>PyTuple_GET_ITEM(answer, 2), <object>PyTuple_GET_ITEM(answer, 1)
+        if len(parts) > (0 if content else 1):
+            return self._answer(self.call_of(target, request_head(data, head), body, began), answer)
+        first = <object>PyTuple_GET_ITEM(answer, 0)
+        if is_request_id(data, head.request_id):
+            whole = compose(first, data + head.request_id.start, head.request_id.size, self.server_state.default_headers, content)
+        else:
+            request_id = next(self.numbers)
+            whole = compose(
+                first, PyUnicode_AsUTF8(request_id), PyUnicode_GET_LENGTH(request_id), self.server_state.default_headers, content
+            )
+        size = PyBytes_GET_SIZE(whole)
+        is_free = not transport.get_write_buffer_size() and not transport.is_closing()
+        if not parts:
+            if is_free:
+                sent = send(self.descriptor, PyBytes_AS_STRING(whole), size, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if sent < size and not transport.is_closing():
+                # What does not fit now, and errors, are the transport's.
+                transport.write(whole if sent <= 0 else memoryview(whole)[sent:])
+            return True
+        part = parts[0]
+        if is_free and type(part) is FileSlice and <object>PyTuple_GET_ITEM(part, 4) is True:
+            sent = self.send_slice(whole, <object>PyTuple_GET_ITEM(part, 0), part)
+            if sent == size + <int64_t><object>PyTuple_GET_ITEM(part, 2):
+                return True
+            call = self.call_of(target, request_head(data, head), body, began)
+            self._exchange(call).send_rest(answer, whole, sent)
+            return False
+        return self._answer(self.call_of(target, request_head(data, head), body, began), answer)
+
+    cdef int64_t send_slice(self, bytes head, file, part) except -1:
+        """As ``file_transfer.send_at_once``, of a part that is known to be in memory."""
+        cdef int64_t size_bytes = <object>PyTuple_GET_ITEM(part, 2), unsent_bytes_max = self.unsent_bytes_each
+        cdef int64_t unfinished_count = self.turns.unfinished_count
+        cdef Py_ssize_t head_bytes = PyBytes_GET_SIZE(head), sent
+        cdef const char* content = PyBytes_AS_STRING(head)
+        cdef off_t position = <object>PyTuple_GET_ITEM(part, 1)
+        cdef ssize_t more = 0
+        cdef int source, on = 1, off = 0
+        if type(file) is not LocalFile or size_bytes > max(LEAST_PIECE, min(PIECE, TURN // (unfinished_count + 1))):
+            return 0
+        source = file._descriptor
+        if source < 0:
+            # Closed, which who sends the rest tells.
+            return 0
+        if 0 < unsent_bytes_max < size_bytes:
+            # As ``file_transfer.allow_unsent``.
+            unsent_bytes_max *= max(1, min(TIMES_MAX, TIMES_TOTAL // (unfinished_count + 1)))
+            if unsent_bytes_max != <int64_t>self.bare_wire.unsent_bytes_max:
+                self.bare_wire.allow_unsent(unsent_bytes_max)
+        with nogil:
+            if size_bytes >= CORKED_MIN:
+                setsockopt(self.descriptor, IPPROTO_TCP, TCP_CORK, &on, sizeof(on))
+            sent = send(self.descriptor, content, head_bytes, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)
+            if sent == head_bytes:
+                more = sendfile(self.descriptor, source, &position, size_bytes)
+            if size_bytes >= CORKED_MIN:
+                setsockopt(self.descriptor, IPPROTO_TCP, TCP_CORK, &off, sizeof(off))
+        # What went wrong is met again by who sends the rest.
+        return max(sent, 0) + max(more, 0)
+
+
+cdef object lines_of_headers = None
+cdef bytes lines = b""
+
+
+cdef object authorization_of(const char* data, Head* head):
+    """The credential of a request, or ``None``."""
+    if not head.authorization.size:
+        return None
+    return PyBytes_FromStringAndSize(data + head.authorization.start, head.authorization.size)
+
+
+cdef bytes compose(bytes begun, const char* request_id, Py_ssize_t id_bytes, default_headers, content):
+    """The whole head, and the content behind it."""
+    global lines_of_headers, lines
+    cdef Py_ssize_t begun_bytes = PyBytes_GET_SIZE(begun), line_bytes
+    cdef Py_buffer view
+    cdef bytes whole
+    cdef char* at
+    if default_headers is not lines_of_headers:
+        # uvicorn makes a new list each second, for the date.
+        lines, lines_of_headers = common_lines(default_headers), default_headers
+    line_bytes = PyBytes_GET_SIZE(lines)
+    PyObject_GetBuffer(content, &view, PyBUF_SIMPLE)
+    whole = PyBytes_FromStringAndSize(NULL, begun_bytes + 14 + id_bytes + 2 + line_bytes + 2 + view.len)
+    at = PyBytes_AS_STRING(whole)
+    memcpy(at, PyBytes_AS_STRING(begun), begun_bytes)
+    at += begun_bytes
+    memcpy(at, b"x-request-id: ", 14)
+    memcpy(at + 14, request_id, id_bytes)
+    at += 14 + id_bytes
+    memcpy(at, b"\r\n", 2)
+    memcpy(at + 2, PyBytes_AS_STRING(lines), line_bytes)
+    at += 2 + line_bytes
+    memcpy(at, b"\r\n", 2)
+    memcpy(at + 2, view.buf, view.len)
+    PyBuffer_Release(&view)
+    return whole

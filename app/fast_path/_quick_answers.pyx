@@ -1,0 +1,539 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""What answers plain requests in C: the ``quick`` of their targets (see ``app.http.connection.hot``).
+
+Each does what its handler in Python does for most requests for a target, and leaves the others to that, as if nobody had
+seen them. None of them holds a log or a snapshot: targets outlive their topics.
+
+Thread: the event loop's.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_SET_ITEM
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+
+import weakref
+
+from app.fast_path._plain_requests import Ticket
+from app.http.connection.hot import HotAnswer
+from storage.segment import batch_search
+from storage.log._plain_append import append
+from storage.batches.batch_validation import find_plain_batch
+from storage.disk.clock import SystemClock
+from storage.errors import StorageError
+from storage.log.log_snapshot import FileSlice
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* time)
+    int CLOCK_MONOTONIC, CLOCK_REALTIME
+
+cdef enum:
+    DIGITS_MAX = 20
+    # The text around the numbers of an answer, and seven of them.
+    ANSWER_BYTES_MAX = 512
+    # What one write takes, at most (as in ``_plain_append``).
+    GROUP_MAX = 64
+    GROUP_BYTES_MAX = 1024 * 1024
+    # One of so many batches that are written as they come looks whether others come with it.
+    LOOKS_APART = 32
+    # Who waits longer for an fsync does so as an exchange.
+    EXCHANGED_AFTER_SECONDS = 1
+    # After so many turns with one batch each the next are written as they come.
+    LONELY_MAX = 16
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        object (*tp_alloc)(PyTypeObject* type, Py_ssize_t count)
+
+
+cdef inline void put_item(object new, Py_ssize_t place, object item) noexcept:
+    Py_INCREF(item)
+    PyTuple_SET_ITEM(new, place, item)
+
+
+cdef inline object new_answer(head, content, parts):
+    """A ``HotAnswer`` of status 200, as it is made without a function of its own."""
+    answer = (<PyTypeObject*>HotAnswer).tp_alloc(<PyTypeObject*>HotAnswer, 4)
+    put_item(answer, 0, head)
+    put_item(answer, 1, content)
+    put_item(answer, 2, parts)
+    put_item(answer, 3, 200)
+    return answer
+
+
+cdef inline object new_slice(file, position, size_bytes, is_cached):
+    """A ``FileSlice`` without content."""
+    part = (<PyTypeObject*>FileSlice).tp_alloc(<PyTypeObject*>FileSlice, 5)
+    put_item(part, 0, file)
+    put_item(part, 1, position)
+    put_item(part, 2, size_bytes)
+    put_item(part, 3, None)
+    put_item(part, 4, is_cached)
+    return part
+
+
+cdef inline char* put(char* at, bytes piece) noexcept:
+    memcpy(at, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
+    return at + PyBytes_GET_SIZE(piece)
+
+
+cdef inline char* put_number(char* at, int64_t number) noexcept:
+    """Write a number that is not negative."""
+    cdef char digits[DIGITS_MAX]
+    cdef int count = 0
+    while True:
+        digits[count] = b"0"[0] + number % 10
+        count += 1
+        number //= 10
+        if not number:
+            break
+    while count:
+        count -= 1
+        at[0] = digits[count]
+        at += 1
+    return at
+
+
+cdef inline int digits_of(int64_t number) noexcept:
+    """How many digits a number has that is not negative."""
+    cdef int count = 1
+    while number > 9:
+        number //= 10
+        count += 1
+    return count
+
+
+cdef inline char* put_signed(char* at, int64_t number) noexcept:
+    """Write a number."""
+    if number < 0:
+        at[0] = b"-"[0]
+        return put_number(at + 1, -number)
+    return put_number(at, number)
+
+
+cdef class QuickFetch:
+    """Batches of one partition from a place on, up to the high watermark; none, if there are none and nobody waits."""
+
+    cdef object broker, topic_name, topic_id, read, head_of
+    cdef dict topics, fetched_bytes
+    cdef Py_ssize_t partition
+    cdef object place
+    cdef bint waits
+    cdef int64_t max_bytes, content_bytes_max
+    # What the head of an answer begins with while the log has these limits, and what stands around its own numbers.
+    cdef object limits
+    cdef bytes begun, before_next, before_size, behind
+
+    def __init__(
+        self,
+        broker,
+        topic,
+        Py_ssize_t partition,
+        place,
+        bint waits,
+        int64_t max_bytes,
+        int64_t content_bytes_max,
+        head_of,
+        bytes range_format,
+    ):
+        """``place`` is an offset, earliest or latest; another offset may come with each request.
+
+        ``head_of`` makes what heads begin with of a log's limits; ``range_format`` has next offset and length.
+        """
+        self.broker, self.topics, self.read = broker, broker.manager.topics, batch_search.search.read
+        self.topic_name, self.topic_id, self.partition = topic.name, topic.topic_id, partition
+        self.place, self.waits, self.max_bytes, self.content_bytes_max = place, waits, max_bytes, content_bytes_max
+        self.head_of = head_of
+        self.before_next, self.before_size, self.behind = range_format.split(b"%d")
+        self.fetched_bytes = broker.metrics.fetched_bytes.values
+
+    def answer(self, number, body):
+        """Its ``quick``."""
+        broker = self.broker
+        topic = self.topics.get(self.topic_name)
+        if topic is None or topic.topic_id != self.topic_id or broker.is_released or broker.quotas.table.has_any:
+            return None
+        partitions = topic.partitions
+        if self.partition >= len(partitions):
+            return None
+        snapshot = (<tuple>partitions)[self.partition].snapshot
+        start = self.place if number is None else number
+        if type(start) is str:
+            start = snapshot.high_watermark if start == "latest" else snapshot.log_start_offset
+        found = self.read(snapshot, start, self.max_bytes, self.content_bytes_max)
+        if found is None:
+            if self.waits or start != snapshot.high_watermark:
+                return None
+            self.fetched_bytes["raw"] = self.fetched_bytes.get("raw", 0)
+            limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
+            return new_answer(self.head(limits, start, 0), b"", ())
+        size_bytes = <object>PyTuple_GET_ITEM(found, 2)
+        head = self.head(<object>PyTuple_GET_ITEM(found, 6), <object>PyTuple_GET_ITEM(found, 3), size_bytes)
+        self.fetched_bytes["raw"] = self.fetched_bytes.get("raw", 0) + size_bytes
+        content = <object>PyTuple_GET_ITEM(found, 4)
+        if content is not None:
+            return new_answer(head, content, ())
+        file, position, is_cached = (
+            <object>PyTuple_GET_ITEM(found, 0),
+            <object>PyTuple_GET_ITEM(found, 1),
+            <object>PyTuple_GET_ITEM(found, 5),
+        )
+        return new_answer(head, b"", (new_slice(file, position, size_bytes, is_cached),))
+
+    cdef bytes head(self, limits, int64_t next_offset, int64_t size_bytes):
+        cdef bytes room
+        cdef char* at
+        if limits is not self.limits:
+            if limits != self.limits:
+                self.begun = self.head_of(limits)
+            self.limits = limits
+        room = PyBytes_FromStringAndSize(
+            NULL,
+            PyBytes_GET_SIZE(self.begun)
+            + PyBytes_GET_SIZE(self.before_next)
+            + PyBytes_GET_SIZE(self.before_size)
+            + PyBytes_GET_SIZE(self.behind)
+            + digits_of(next_offset)
+            + digits_of(size_bytes),
+        )
+        at = put(put(PyBytes_AS_STRING(room), self.begun), self.before_next)
+        at = put(put_number(at, next_offset), self.before_size)
+        put(put_number(at, size_bytes), self.behind)
+        return room
+
+
+cdef inline double elapsed() noexcept:
+    """As ``time.perf_counter``."""
+    cdef timespec time
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return <double>time.tv_sec + 1e-9 * <double>time.tv_nsec
+
+
+cdef class AppendTurn:
+    """The plain batches that came to one partition in a turn of the loop: written at its end, with one write.
+
+    That costs a call of the loop, so where batches come alone they are written as they come. It holds no log and no
+    writer but while somebody waits.
+    """
+
+    cdef object broker, clock, loop, wait_on, watched_fetches, watched_appends
+    cdef object records, bytes, observe_group, observe_seconds
+    cdef object writer
+    cdef list tickets
+    # How many there were when the end was put off, and since when it is.
+    cdef Py_ssize_t seen_count
+    cdef double put_off_at
+    # An end is put off for no longer: for less than the fsync of a quick disk takes.
+    cdef public double put_off_seconds_max
+    cdef bint is_system_clock, is_crowded
+    cdef int64_t partition, lonely_count, asked_count, asked_before
+    cdef double stall_seconds
+    # The head up to the content's length, and what stands around the numbers of the content.
+    cdef bytes begun
+    cdef list pieces
+
+    def __init__(self, broker, writer, double stall_seconds, bytes begun, bytes result_format, wait_on):
+        """``result_format`` has partition, base offset, last offset, count, append time, log start, durable offset.
+
+        ``wait_on`` makes what an exchange waits for of what ``PartitionWriter.pending_of`` gives, of a request's options and
+        of the milliseconds that it has waited.
+        """
+        metrics = broker.metrics
+        self.broker, self.clock, self.loop = broker, broker.manager.clock, writer._loop
+        self.is_system_clock = type(self.clock) is SystemClock
+        self.partition = writer.log.name.partition
+        self.watched_fetches, self.watched_appends = broker.waiters.watched, broker.produce_waiters.watched
+        self.records, self.bytes = metrics.produced_records, metrics.produced_bytes
+        self.observe_group, self.observe_seconds = metrics.group_requests.observe, metrics.append_seconds.observe
+        self.stall_seconds, self.wait_on = stall_seconds, wait_on
+        self.begun, self.pieces = begun, result_format.split(b"%d")
+        assert len(self.pieces) == 8 and len(result_format) + 7 * DIGITS_MAX <= ANSWER_BYTES_MAX
+        self.tickets = []
+        self.put_off_seconds_max = 0.0002
+
+    cdef list append(self, writer, log, list bodies, int64_t size_bytes, config):
+        """As ``PartitionWriter.append_alone``, several of them; ``None`` leaves all as if nobody had asked."""
+        cdef double began, seconds
+        cdef list results
+        if (
+            writer._task is not None
+            or writer._refusal is not None
+            or writer._was_slow
+            or size_bytes > <int64_t>writer._inline_bytes_max
+            or (writer._stalled_until and self.loop.time() < writer._stalled_until)
+        ):
+            return None
+        began = elapsed()
+        try:
+            results = append(log, bodies, config, self.now_ms())
+        except StorageError as error:
+            writer._failed_here(error)
+            raise
+        except Exception as error:
+            raise writer._failed_here(error) from error
+        if results is None:
+            return None
+        seconds = elapsed() - began
+        if seconds > self.stall_seconds:
+            writer._look_for_stall(seconds, 0)
+        self.observe_group(len(results) - results.count(None))
+        self.observe_seconds(seconds)
+        if self.watched_fetches or self.watched_appends:
+            self.broker.published(log)
+        return results
+
+    cdef int64_t now_ms(self) except? -1:
+        cdef timespec time
+        if not self.is_system_clock:
+            return self.clock.now_ms()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return <int64_t>time.tv_sec * 1000 + time.tv_nsec // 1_000_000
+
+    cdef object answer(self, result, int64_t size_bytes, int64_t durable_offset):
+        """As ``_plain_answer`` in ``produce``."""
+        cdef char room[ANSWER_BYTES_MAX]
+        cdef int64_t numbers[7]
+        cdef char* at = room
+        cdef bytes head
+        cdef int place, size
+        self.records.value += <object>PyTuple_GET_ITEM(result, 2)
+        self.bytes.value += size_bytes
+        numbers[0], numbers[6] = self.partition, durable_offset
+        for place in range(5):
+            numbers[place + 1] = <object>PyTuple_GET_ITEM(result, place)
+        for place in range(7):
+            at = put_signed(put(at, <bytes>self.pieces[place]), numbers[place])
+        at = put(at, <bytes>self.pieces[7])
+        size = at - room
+        head = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(self.begun) + digits_of(size) + 2)
+        at = put_number(put(PyBytes_AS_STRING(head), self.begun), size)
+        memcpy(at, b"\r\n", 2)
+        return new_answer(head, PyBytes_FromStringAndSize(room, size), ())
+
+    cdef object append_now(self, writer, body, int64_t size_bytes, config):
+        """Write a batch as it comes; its answer, or ``None``."""
+        log = writer._log
+        results = self.append(writer, log, [body], size_bytes, config)
+        if results is None or results[0] is None:
+            return None
+        self.asked_count += 1
+        if self.asked_count - self.asked_before >= LOOKS_APART:
+            self.asked_before = self.asked_count
+            self.loop.call_soon(self.look)
+        return self.answer(results[0], size_bytes, log._writer.recovery_point)
+
+    def look(self):
+        """See whether a turn in which a batch came has brought another one."""
+        self.is_crowded = self.asked_count > self.asked_before
+        self.lonely_count = 0
+
+    cdef object join(self, writer, body, config, options):
+        """Let a batch wait for the end of the turn."""
+        ticket = Ticket(self, body, config, options)
+        if not self.tickets:
+            self.writer, self.seen_count = writer, 0
+            self.loop.call_soon(self.end_unless_more_come)
+        self.tickets.append(ticket)
+        return ticket
+
+    def end_unless_more_come(self):
+        """End the turn; where an fsync is waited for, not before a look at the sockets has brought no more.
+
+        Those whose fsync was the last one are about to ask again, and would wait for another one of their own.
+        """
+        cdef Py_ssize_t count = len(self.tickets)
+        cdef double now
+        if self.seen_count < count < GROUP_MAX and self.tickets[0].options is not None:
+            now = elapsed()
+            if not self.seen_count:
+                self.put_off_at = now
+            if now - self.put_off_at < self.put_off_seconds_max:
+                self.seen_count = count
+                self.loop.call_soon(self.end_unless_more_come)
+                return
+        self.end()
+
+    def end(self):
+        """Write what has come, with as few writes as can take it, and answer: after an fsync for all, where it is waited for.
+
+        What is behind the requests that are answered joins the next turn.
+        """
+        cdef list tickets = self.tickets, waiting = [], group = []
+        cdef int64_t group_bytes = 0, size_bytes
+        if not tickets:
+            return
+        writer, self.writer = self.writer, None
+        self.tickets = []
+        self.lonely_count = self.lonely_count + 1 if len(tickets) == 1 else 0
+        if self.lonely_count > LONELY_MAX:
+            self.is_crowded = False
+        for ticket in tickets:
+            size_bytes = len(ticket.body)
+            if len(group) == GROUP_MAX or group_bytes + size_bytes > GROUP_BYTES_MAX:
+                self.write(writer, group, group_bytes, waiting)
+                group, group_bytes = [], 0
+            group.append(ticket)
+            group_bytes += size_bytes
+        self.write(writer, group, group_bytes, waiting)
+        if waiting:
+            self.flush(writer, waiting)
+        settle(self.loop, [ticket for ticket in tickets if ticket.turn is self])
+
+    cdef int write(self, writer, list tickets, int64_t size_bytes, list waiting) except -1:
+        """Give each ticket its answer, or add it to those ``waiting``; those without one are left to the general way."""
+        cdef list results
+        cdef Py_ssize_t place
+        log = writer._log
+        config = log.config
+        for ticket in tickets:
+            if ticket.config is not config:
+                return 0
+        try:
+            results = self.append(writer, log, [ticket.body for ticket in tickets], size_bytes, config)
+            if results is None:
+                return 0
+            for place in range(len(results)):
+                ticket, result = tickets[place], results[place]
+                if result is None:
+                    continue
+                if ticket.options is None:
+                    ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
+                else:
+                    waiting.append((ticket, result))
+        except Exception as error:
+            now_ms = self.now_ms()
+            for ticket in tickets:
+                # Those that are not plain have never been on their way.
+                if ticket.answer is None and find_plain_batch(ticket.body, config, now_ms) is not None:
+                    ticket.answer = error
+        return 0
+
+    cdef int flush(self, writer, list waiting) except -1:
+        """Answer those ``waiting`` for an fsync: here where the disk is quick enough, else once it is done."""
+        log = writer._log
+        try:
+            if writer.flush_here():
+                for ticket, result in waiting:
+                    ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
+                return 0
+            if log.config.flush_policy == "group":
+                writer.publish()
+            FsyncWait(self, waiting).begin(writer)
+        except Exception as error:
+            for ticket, _ in waiting:
+                if ticket.answer is None:
+                    ticket.answer = error
+        return 0
+
+
+cdef class FsyncWait:
+    """Batches of one turn that are written and wait for an fsync in a thread: one for all of them.
+
+    Whoever cannot wait so, at a stop, say, gets an exchange, and so do all when it takes long.
+    """
+
+    cdef AppendTurn turn
+    cdef list waiting, exchanged
+    cdef object writer, timer
+    cdef double began
+
+    def __init__(self, AppendTurn turn, list waiting):
+        """``waiting`` are tickets with what became of their batches."""
+        self.turn, self.waiting, self.exchanged = turn, waiting, []
+        self.began = elapsed()
+
+    cdef int begin(self, writer) except -1:
+        cdef int64_t size_bytes = 0
+        cdef bint is_patient = True
+        self.writer = writer
+        for ticket, _ in self.waiting:
+            size_bytes += len(ticket.body)
+            is_patient = is_patient and <int64_t>ticket.options.timeout_ms > 2000 * EXCHANGED_AFTER_SECONDS
+        pending = writer.await_fsync(size_bytes, self.waiting[0][1])
+        pending.call_when_fsynced(self.over)
+        self.timer = self.turn.loop.call_later(EXCHANGED_AFTER_SECONDS, self.end)
+        for ticket, _ in self.waiting:
+            ticket.turn = self
+        if not is_patient:
+            self.end()
+        return 0
+
+    def over(self, pending):
+        """The fsync is done, or failed."""
+        cdef list waiting = self.waiting
+        self.timer.cancel()
+        self.waiting, self.writer, error = [], None, pending.error
+        durable_offset = pending.log.recovery_point
+        for ticket, result in waiting:
+            if error is None:
+                ticket.answer = self.turn.answer(result, len(ticket.body), durable_offset)
+            else:
+                ticket.answer = error
+        settle(self.turn.loop, [ticket for ticket, _ in waiting])
+        for each in self.exchanged:
+            if error is None:
+                each.note_fsynced()
+            else:
+                each.fail(error)
+
+    def end(self):
+        """Let exchanges wait for the same fsync."""
+        cdef list waiting = self.waiting
+        self.waiting = []
+        waited_ms = int(1000 * (elapsed() - self.began))
+        for ticket, result in waiting:
+            pending = self.writer.pending_of(len(ticket.body), result)
+            self.exchanged.append(pending)
+            ticket.answer = self.turn.wait_on(pending, ticket.options, waited_ms)
+        settle(self.turn.loop, [ticket for ticket, _ in waiting])
+
+
+cdef int settle(loop, list tickets) except -1:
+    """Answer those whose connections are still there."""
+    for ticket in tickets:
+        connection = ticket.connection
+        if connection is None:
+            continue
+        try:
+            connection.settle(ticket)
+        except Exception as error:
+            # A defect of ours must not leave the others waiting for ever.
+            loop.call_exception_handler({"message": "a request could not be answered", "exception": error})
+            connection.cut()
+    return 0
+
+
+cdef class QuickProduce:
+    """A plain batch to one partition, with what its requests wait for: its write alone, or an fsync too (``options``)."""
+
+    cdef object broker, quotas, config, writer, options
+    cdef AppendTurn turn
+    cdef int64_t bytes_max
+
+    def __init__(self, broker, writer, AppendTurn turn, options, int64_t bytes_max):
+        self.broker, self.quotas, self.config = broker, broker.quotas, writer.log.config
+        # The writer of a topic that was deleted refuses whatever comes.
+        self.writer, self.turn, self.options = weakref.ref(writer), turn, options
+        self.bytes_max = bytes_max
+
+    def answer(self, number, body):
+        """Its ``quick`` where no fsync is waited for."""
+        cdef int64_t size_bytes = len(body)
+        writer = self.writer()
+        if writer is None or size_bytes > self.bytes_max or self.broker.is_released or self.quotas.table.has_any:
+            return None
+        return self.turn.append_now(writer, body, size_bytes, self.config)
+
+    def join(self, number, body):
+        """Its ``join``."""
+        cdef int64_t size_bytes = len(body)
+        writer = self.writer()
+        if writer is None or size_bytes > self.bytes_max or self.broker.is_released or self.quotas.table.has_any:
+            return None
+        if self.options is None and not self.turn.is_crowded:
+            return self.turn.append_now(writer, body, size_bytes, self.config)
+        return self.turn.join(writer, body, self.config, self.options)

@@ -1,0 +1,107 @@
+"""Which routes are hot: declared beside the route, which stays the one declaration of path, parameters and rights.
+
+    @router.post(RECORDS, ...)
+    @hot(produce_batches, content_types=["..."], parameters=["acks"], body_bytes_max=...)
+    @needs(Operation.WRITE, ResourceKind.TOPIC)
+    async def produce_records(request, ..., parameters) -> Response:
+        remember(request, parameters)
+
+The handler gets requests that are plain: whose head is (``_plain_heads.pyx``), whose media types are exactly those
+named, and whose query has only the parameters named and was validated by the route before. Default deny: a parameter or
+header that is declared somewhere else tomorrow makes a request the route's. It answers, or returns ``None`` to leave
+the request to the route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastapi import Request
+
+from app.fast_path.request import HotRequest
+from app.http.connection.hot import Outcome
+
+if TYPE_CHECKING:
+    from app.engine_local.broker import Broker
+
+Handler = Callable[["Broker", HotRequest], Outcome | None]
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+TIER = "hot_tier"
+"""The attribute of the application's state that holds the tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class HotDeclaration:
+    """One handler of a route.
+
+    ``content_types`` and ``accepts`` are the exact values of the headers that it takes, empty for an absent one.
+    ``accepts`` says of each which media type it is answered with.
+    Bodies above ``body_bytes_max``, and up to ``large_bytes_max``, come as views of a buffer that is used again.
+    ``parameters`` are those of the query that the handler knows: a request with any other one is the route's.
+    ``varies`` says that the number of ``offset`` may differ between requests that are alike otherwise.
+    ``needs_broker`` is false for handlers that answer while the logs are not open; they are given no broker.
+    ``sends_files`` is true for handlers whose answers may be stretches of files, which go out on bare TCP alone.
+    """
+
+    handler: Handler
+    content_types: frozenset[bytes]
+    accepts: Mapping[bytes, str] | None
+    body_bytes_max: int
+    large_bytes_max: int
+    parameters: frozenset[str]
+    varies: bool
+    needs_broker: bool
+    sends_files: bool
+
+
+_DECLARED: dict[Callable[..., Any], list[HotDeclaration]] = {}
+
+
+def hot(
+    handler: Any,
+    *,
+    content_types: Iterable[str] = ("",),
+    accepts: Mapping[str, str] | None = None,
+    body_bytes_max: int = 0,
+    large_bytes_max: int = 0,
+    parameters: Iterable[str] = (),
+    varies: bool = False,
+    needs_broker: bool = True,
+    sends_files: bool = False,
+) -> Callable[[Endpoint], Endpoint]:
+    """Let ``handler`` answer plain requests of the route. With ``accepts`` absent any Accept will do."""
+    declaration = HotDeclaration(
+        handler,
+        frozenset(name.encode() for name in content_types),
+        None if accepts is None else {wanted.encode(): answered for wanted, answered in accepts.items()},
+        body_bytes_max,
+        large_bytes_max,
+        frozenset(parameters),
+        varies,
+        needs_broker,
+        sends_files,
+    )
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        _DECLARED.setdefault(endpoint, []).append(declaration)
+        return endpoint
+
+    return declare
+
+
+def declarations_of(endpoint: Callable[..., Any]) -> list[HotDeclaration]:
+    """The handlers of a route; most have none."""
+    return _DECLARED.get(endpoint, [])
+
+
+def remember(request: Request, parameters: Any) -> None:
+    """Let plain requests with this query be answered by the route's handlers; the route has validated it.
+
+    Call it in the route, so that its dependencies have agreed.
+    """
+    tier = getattr(request.app.state, TIER, None)
+    if tier is not None:
+        scope = request.scope
+        tier.remember(scope["route"].endpoint, scope["query_string"], scope["headers"], parameters)

@@ -1,0 +1,190 @@
+"""Raw fetches of one partition, answered on the connection: as ``fetchRecordBatches``, which stays the declaration.
+
+Thread: the event loop. What is in memory is read there; what may not be, in a thread of the readers.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from app.fast_path.request import HotRequest
+from app.fetch.fetch_headers import aborted_header, fetched_headers
+from app.fetch.fetch_range import ISOLATIONS, FetchRequest, range_of, read_slices
+from app.http.connection.hot import HotAnswer, make_head
+from app.media_types import OCTETS, RECORD_BATCHES
+from app.quotas.limits import QuotaKind
+from rollway.records.compiled import load
+from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.log.partition_log import PartitionLog
+from storage.manager.topic_registry import Topic
+from storage.offsets import Offset
+from storage.segment import batch_search
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from app.engine_local.broker import Broker
+
+quick_answers = load("app.fast_path._quick_answers")
+"""Handlers' answers to known requests in C, or ``None``; see ``_quick_answers.pyx``."""
+
+CONTENT_BYTES_MAX = 16 * 1024
+"""So much is quicker read and written than sent by the kernel from the file."""
+
+_LIMITS = (
+    b"log-start-offset: %d\r\nhigh-watermark: %d\r\nlast-stable-offset: %d\r\n"
+    b"cache-control: no-store\r\nvary: Accept\r\n%b"
+)
+_RANGES = {
+    media_type: b"next-offset: %%d\r\ncontent-length: %%d\r\ncontent-type: %b\r\n" % media_type.encode()
+    for media_type in (RECORD_BATCHES, OCTETS)
+}
+_Limits = tuple[Offset, Offset, Offset]
+_STATUS = make_head(200)
+_NONE_ABORTED = b"aborted-transactions: \r\n"
+
+
+class _ShortWay:
+    """What was found for a head that asks for all from an offset on, and holds while the topic is this one.
+
+    A connection keeps it for as long as it lives, so it holds no log and no snapshot: their files would stay open.
+    """
+
+    __slots__ = ("head", "isolation", "limits", "max_bytes", "offset", "range_format", "topic_id")
+
+    def __init__(self, topic: Topic, asked: Any, max_bytes: int, range_format: bytes) -> None:
+        self.topic_id = topic.topic_id
+        self.range_format = range_format
+        self.isolation = ISOLATIONS[asked.isolation]
+        self.max_bytes = max_bytes
+        self.offset = asked.offset
+        # What the head of an answer begins with, while the log has these limits.
+        self.limits: _Limits | None = None
+        self.head = b""
+
+
+def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
+    """Answer, or leave to the route what it alone can tell: errors, waits, quotas, other starts than an offset."""
+    target = request.target
+    way: _ShortWay | None = target.memo
+    topic = broker.manager.topics.get(target.topic)
+    if way is None or topic is None or topic.topic_id != way.topic_id or broker.quotas.table.has_any:
+        return _fetch(broker, request)
+    snapshot = topic.partitions[target.partition].snapshot
+    start: Any = way.offset if request.head.number is None else request.head.number
+    isolation = way.isolation
+    if not snapshot.log_start_offset <= start < snapshot.bound(isolation)[0]:
+        return _fetch(broker, request)
+    data = snapshot.read_cached(start, way.max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
+    if data is None:
+        return _fetch(broker, request)
+    limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
+    if limits != way.limits:
+        way.limits, way.head = limits, _head_of(limits, isolation)
+    return _plain_answer(broker, way.head, way.range_format, data)
+
+
+def _find_short_way(broker: Broker, request: HotRequest, topic: Topic) -> None:
+    """Remember the short way of requests with this head, if they may take one."""
+    target, asked = request.target, request.target.parameters
+    if asked.end_offset is not None or asked.max_records is not None:
+        return
+    max_bytes, isolation = min(asked.max_bytes, broker.settings.fetch_bytes_max), ISOLATIONS[asked.isolation]
+    if isinstance(asked.offset, int):
+        target.memo = _ShortWay(topic, asked, max_bytes, _RANGES[target.media_type])
+    if quick_answers is not None and batch_search.search is not None and isolation is Isolation.HIGH_WATERMARK:
+        quick = quick_answers.QuickFetch(
+            broker,
+            topic,
+            target.partition,
+            asked.offset,
+            bool(asked.wait_ms),
+            max_bytes,
+            CONTENT_BYTES_MAX,
+            functools.partial(_head_of, isolation=isolation),
+            _RANGES[target.media_type],
+        )
+        request.quick = quick.answer
+
+
+def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
+    """The general way."""
+    asked = request.target.parameters
+    place = asked.offset
+    if (
+        place is None
+        or asked.until is not None
+        or (asked.wait_ms and asked.min_bytes > 1)
+        or (broker.quotas.table.has_any and broker.quotas.table.find(QuotaKind.FETCH, *request.client) is not None)
+    ):
+        return None
+    topic = broker.manager.topics.get(request.target.topic)
+    if topic is None or request.target.partition >= len(topic.partitions):
+        return None
+    if asked.topic_id not in (None, topic.topic_id):
+        return None
+    log = topic.partitions[request.target.partition]
+    snapshot = log.snapshot
+    isolation = ISOLATIONS[asked.isolation]
+    bound = snapshot.bound(isolation).offset
+    if place == "earliest":
+        start = snapshot.log_start_offset
+    elif place == "latest":
+        start = bound
+    else:
+        start = Offset(place if request.head.number is None else request.head.number)
+    if start < snapshot.log_start_offset and asked.on_truncated == "earliest":
+        start = snapshot.log_start_offset
+    if not snapshot.log_start_offset <= start <= snapshot.log_end_offset or (asked.wait_ms and start >= bound):
+        return None
+    max_bytes = min(asked.max_bytes, broker.settings.fetch_bytes_max)
+    if asked.end_offset is None and (asked.max_records is None or start + asked.max_records >= bound):
+        data = snapshot.read_cached(start, max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
+        if data is not None:
+            _find_short_way(broker, request, topic)
+            limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
+            return _plain_answer(broker, _head_of(limits, isolation), _RANGES[request.target.media_type], data)
+    wanted = asked.request(broker.settings.fetch_bytes_max)
+    return _read_in_thread(broker, log, snapshot, request, wanted, start)
+
+
+def _head_of(limits: _Limits, isolation: Isolation) -> bytes:
+    """What the heads of answers have in common while the log has these limits."""
+    return _STATUS + _LIMITS % (*limits, _NONE_ABORTED if isolation is Isolation.LAST_STABLE else b"")
+
+
+def _plain_answer(broker: Broker, begun: bytes, range_format: bytes, data: FetchData) -> HotAnswer:
+    slices = data.slices
+    content = b"" if not slices else slices[0].content if len(slices) == 1 else None
+    size_bytes = data.size_bytes
+    head = begun + range_format % (data.next_offset, size_bytes)
+    broker.fetching.count_fetched("raw", size_bytes)
+    if content is not None:
+        return HotAnswer(head, content)
+    # Those with content are memory that is there already.
+    return HotAnswer(head, b"", [piece if piece.content is None else bytes(piece.content) for piece in slices])
+
+
+async def _read_in_thread(
+    broker: Broker,
+    log: PartitionLog,
+    snapshot: LogSnapshot,
+    request: HotRequest,
+    asked_range: FetchRequest,
+    start: Offset,
+) -> HotAnswer:
+    asked, media_type = request.target.parameters, request.target.media_type
+    wanted = range_of(snapshot, asked_range, start)
+    data = await broker.read(functools.partial(read_slices, snapshot, wanted, asked_range))
+    size_bytes = data.size_bytes
+    form = asked.form(media_type).tag(asked.isolation)
+    headers = [
+        *fetched_headers(
+            log, snapshot, wanted, data.next_offset, asked, form, aborted_header(data), is_exact=True
+        ).items(),
+        ("content-length", str(size_bytes)),
+        ("content-type", media_type),
+    ]
+    broker.fetching.count_fetched("raw", size_bytes)
+    return HotAnswer(make_head(200, headers), b"", data.slices)

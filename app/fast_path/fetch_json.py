@@ -1,0 +1,136 @@
+"""Fetches of one partition in JSON and NDJSON, answered on the connection: as ``fetchRecords`` does.
+
+Only what is in memory and small: the rest is read, decoded and written in a thread by the route.
+
+Thread: the event loop.
+"""
+
+from __future__ import annotations
+
+from app.engine_local.broker import Broker
+from app.fast_path.request import HotRequest
+from app.fetch.fetch_range import records_of
+from app.http.connection.hot import HotAnswer, make_head
+from app.http.connection.response_cycle import TLS_PIECE_BYTES
+from app.media_types import JSON, NDJSON
+from app.problems.problems import Problem
+from app.quotas.limits import QuotaKind
+from app.record_json.decoding import DecodingLimits, NeedsRoomError
+from app.record_json.record_texts import IN_LINES, IN_LIST, RecordText
+from app.record_json.translate import FetchDocument, encode_document, encode_lines
+from storage.errors import StorageError
+from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.offsets import Offset
+
+STORED_BYTES_MAX = 64 * 1024
+"""So many bytes of batches become JSON on the loop; more in a thread."""
+
+TEXT_BYTES_MAX = 1024 * 1024
+"""An answer of more is made in a thread, and counted there."""
+
+FEW_RECORDS = 32
+FEW_BYTES = 8 * 1024
+"""Few records are looked for in so many bytes first: finding where 64 KiB of small batches end takes longer."""
+
+# Both with what the batches decompress to, of which no more is made here; measured: about a millisecond of the loop.
+_LIMITS = DecodingLimits(TEXT_BYTES_MAX, TEXT_BYTES_MAX, TEXT_BYTES_MAX, TEXT_BYTES_MAX, is_large=False)
+
+# Under TLS the transport takes whatever it is given and counts none of it.
+_TLS_LIMITS = DecodingLimits(TLS_PIECE_BYTES, TLS_PIECE_BYTES, TLS_PIECE_BYTES, TLS_PIECE_BYTES, is_large=False)
+
+_IDENTITY = (b"", b"identity")
+_STATUS = make_head(200)
+_HEAD = (
+    b"log-start-offset: %d\r\nhigh-watermark: %d\r\nlast-stable-offset: %d\r\nnext-offset: %d\r\n"
+    b"cache-control: no-store\r\nvary: Accept, Accept-Encoding\r\ncontent-length: %d\r\ncontent-type: %b\r\n"
+)
+
+
+def fetch_json(broker: Broker, request: HotRequest) -> HotAnswer | None:
+    """Answer, or leave to the route what it alone can tell: errors, waits, quotas, closed ranges, times."""
+    asked = request.target.parameters
+    is_lines = request.target.media_type == NDJSON
+    if not _is_simple(broker, request):
+        return None
+    try:
+        log = broker.partition(request.target.topic, request.target.partition)
+        snapshot = log.snapshot
+        bound = snapshot.high_watermark
+        start = _start_of(snapshot, asked.offset if request.head.number is None else request.head.number)
+        if not snapshot.log_start_offset <= start <= bound or (asked.wait_ms and start >= bound):
+            return None
+        max_bytes = min(asked.max_bytes, broker.settings.fetch_bytes_max)
+        end = None if asked.max_records is None else Offset(start + asked.max_records)
+        is_few = asked.max_records is not None and asked.max_records <= FEW_RECORDS
+        data = _read(snapshot, start, end, max_bytes, FEW_BYTES) if is_few else None
+        data = data or _read(snapshot, start, end, max_bytes, STORED_BYTES_MAX)
+        if data is None:
+            return None
+        found = records_of(
+            data,
+            start,
+            end,
+            encoding=asked.encoding,
+            partition=request.target.partition,
+            between=IN_LINES if is_lines else IN_LIST,
+            limits=_LIMITS if broker.settings.tls_certificate is None else _TLS_LIMITS,
+        )
+    except (StorageError, NeedsRoomError, Problem):
+        return None
+    if found.is_cut:
+        return None
+    next_offset = found.next_offset if end is None else min(found.next_offset, end)
+    return _answer(broker, snapshot, found.documents, next_offset, is_lines=is_lines)
+
+
+def _read(snapshot: LogSnapshot, start: Offset, end: Offset | None, max_bytes: int, looked_at: int) -> FetchData | None:
+    """What the route would read, if ``looked_at`` bytes of batches hold it and memory has them."""
+    data = snapshot.read_cached(
+        start,
+        min(max_bytes, looked_at),
+        isolation=Isolation.HIGH_WATERMARK,
+        content_bytes_max=STORED_BYTES_MAX,
+    )
+    if data is None or any(piece.content is None for piece in data.slices):
+        return None
+    is_cut = max_bytes > looked_at and data.next_offset < snapshot.high_watermark
+    return None if is_cut and (end is None or data.next_offset < end) else data
+
+
+def _is_simple(broker: Broker, request: HotRequest) -> bool:
+    """Whether nothing is asked for that the route does in a way of its own, and there is memory for an answer."""
+    asked = request.target.parameters
+    quotas = broker.quotas.table
+    return (
+        asked.offset is not None
+        and asked.until is None
+        and asked.end_offset is None
+        and asked.isolation == "read_uncommitted"
+        and not (asked.wait_ms and asked.min_bytes > 1)
+        and request.target.accept_encoding in _IDENTITY
+        and broker.answer_budget.fair_share() >= STORED_BYTES_MAX
+        and not (quotas.has_any and quotas.find(QuotaKind.FETCH, *request.client) is not None)
+    )
+
+
+def _start_of(snapshot: LogSnapshot, place: int | str) -> Offset:
+    if place == "earliest":
+        return snapshot.log_start_offset
+    return snapshot.high_watermark if place == "latest" else Offset(int(place))
+
+
+def _answer(
+    broker: Broker, snapshot: LogSnapshot, documents: list[RecordText], next_offset: Offset, *, is_lines: bool
+) -> HotAnswer:
+    ends = (
+        snapshot.log_start_offset,
+        snapshot.high_watermark,
+        snapshot.last_stable_offset,
+    )
+    if is_lines:
+        content = encode_lines(documents)
+    else:
+        content = encode_document(FetchDocument(documents, next_offset, *ends, snapshot.log_end_offset))
+    broker.fetching.count_fetched("ndjson" if is_lines else "json", len(content))
+    media_type = NDJSON if is_lines else JSON
+    return HotAnswer(_STATUS + _HEAD % (*ends, next_offset, len(content), media_type.encode()), content)

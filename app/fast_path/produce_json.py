@@ -1,0 +1,52 @@
+"""JSON records to one partition, on the connection: read, encoded, appended, published and answered in one go.
+
+Whatever would be refused before the append is left to the route, which refuses it.
+"""
+
+from __future__ import annotations
+
+from app.engine_local.broker import Broker
+from app.fast_path.produce import append_batches, options_of
+from app.fast_path.request import HotRequest
+from app.http.connection.hot import Outcome
+from app.problems.problems import Problem
+from app.quotas.limits import QuotaKind
+from app.record_json.record_batches import compresses, plain_batches, validated_batches
+from app.record_json.translate import parse_record_list
+from storage.errors import StorageError
+
+BODY_BYTES_MAX = 128 * 1024
+"""Measured: half a millisecond of the loop. More is read in a thread."""
+
+PLAIN_BODY_BYTES_MAX = 640 * 1024
+"""500 records of 1 KiB, and room for their keys, where ``plain_batches`` can read it.
+
+Measured: 0.05 ms of the loop for 500 such records, and 1.2 us for each KiB of text that is mostly escapes.
+"""
+
+
+def produce_json(broker: Broker, request: HotRequest) -> Outcome | None:
+    """As ``produceRecords`` for ``application/json``."""
+    target = request.target
+    quotas = broker.quotas
+    if not request.body or (quotas.table.has_any and quotas.is_muted(QuotaKind.PRODUCE, request.client)):
+        return None
+    now_ms = broker.now_ms()
+    try:
+        log = broker.partition(target.topic, target.partition)
+        if compresses(log.config):
+            return None
+        encoding = target.parameters.encoding
+        batches = plain_batches(request.body, encoding, log.config, target.partition, now_ms)
+        if batches is None:
+            if len(request.body) > BODY_BYTES_MAX:
+                return None
+            parsed = parse_record_list(bytes(request.body), encoding, now_ms=now_ms)
+            parsed.check_partition(target.partition)
+            batches = validated_batches(parsed, log.config)
+    except (StorageError, Problem):
+        return None
+    if not batches:
+        return None
+    size_bytes = sum(batch.size_bytes for batch in batches)
+    return append_batches(broker, log, request, batches, options_of(request), size_bytes)

@@ -1,0 +1,40 @@
+"""What handlers of plain requests are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.access.access import Access
+from app.http.connection.hot import HotCall, Quick, RequestHead, ResolvedTarget
+from app.quotas.throttling import Client
+
+
+class HotRequest(HotCall):
+    """A plain request with who asks. What its route declares to need is allowed already.
+
+    ``quick`` and ``join`` are the handler's, who may set what answers the next requests for this target.
+    """
+
+    __slots__ = ("access", "client", "join", "quick")
+
+    def __init__(
+        self,
+        target: ResolvedTarget,
+        head: RequestHead,
+        body: bytes | memoryview,
+        request_id: str,
+        began: float,
+        access: Access,
+        client: Client,
+    ) -> None:
+        # Not through super(): one of these is made for each request.
+        self.target = target
+        self.head = head
+        self.body = body
+        self.request_id = request_id
+        self.began = began
+        self.throttle_ms = 0
+        self.access = access
+        self.client = client
+        self.quick: Quick | None = None
+        self.join: Any = None

@@ -1,0 +1,119 @@
+"""Fetched records as messages of magic 0 or 1, for readers older than record batches. Synchronous, as fetch_range."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from app.fetch.fetch_range import FetchRange, FetchRequest, read_columns
+from app.record_json.decoding import (
+    DECOMPRESSED_BYTES_MAX,
+    DecodedPiece,
+    DecodingLimits,
+    NeedsRoomError,
+    record_too_large,
+)
+from rollway.records import MESSAGE_OVERHEAD_BYTES, RecordColumns, encode_message_set, walk_entries
+from storage.log.log_snapshot import LogSnapshot
+from storage.offsets import Offset
+
+
+class MessageSetRead(NamedTuple):
+    """A message set, where the next fetch begins, and whether its first message is cut off (hard limit only)."""
+
+    content: bytes
+    next_offset: Offset
+    is_first_incomplete: bool = False
+
+
+def read_message_set(
+    snapshot: LogSnapshot,
+    wanted: FetchRange,
+    request: FetchRequest,
+    *,
+    magic: int,
+    hard_limit: bool,
+    limits: DecodingLimits | None = None,
+) -> MessageSetRead:
+    """The records of the range as plain messages with their absolute offsets, as far as ``max_bytes`` goes.
+
+    Control batches are left out. Headers are dropped, and with magic 0 timestamps too, since the format has none.
+
+    ``max_bytes`` counts stored bytes, of which the first batch always comes. With ``hard_limit`` it counts the bytes
+    of the answer, which ends with them, in the middle of a message if need be. A reader drops that part, and doubles
+    its ``max_bytes`` when not one message is whole (spec B5, D8).
+
+    Raises:
+        CorruptionError: stored bytes are damaged.
+        StorageError: as ``LogSnapshot.read``.
+        NeedsRoomError: a batch, or its first record, needs more room.
+        Problem: record_too_large, the first record is larger than an answer may be.
+    """
+    limits = limits or DecodingLimits()
+    read = read_columns(snapshot, wanted, request, limits)
+    parts: list[bytes] = []
+    size_bytes = 0
+    content_bytes = 0
+    next_offset = read.next_offset
+    at = wanted.start
+    try:
+        for piece in read.pieces:
+            at = max(wanted.start, Offset(int(piece.columns.offsets[0])))
+            content_bytes += piece.content_bytes
+            bytes_max = request.max_bytes - size_bytes if hard_limit else None
+            if parts and (
+                content_bytes > DECOMPRESSED_BYTES_MAX
+                or size_bytes + _size_of(piece, magic, bytes_max) > limits.text_bytes
+            ):
+                next_offset = at
+                break
+            if not parts:
+                _check_room(piece, at, _size_of(piece, magic, bytes_max), limits)
+            part = _messages_of(piece, magic, bytes_max)
+            parts.append(part)
+            size_bytes += len(part)
+            if hard_limit and size_bytes > request.max_bytes:
+                return _cut(b"".join(parts), request.max_bytes, wanted.start)
+            at = Offset(int(piece.columns.offsets[-1]) + 1)
+    except NeedsRoomError:
+        if not parts:
+            raise
+        next_offset = at
+    return MessageSetRead(b"".join(parts), next_offset)
+
+
+def _size_of(piece: DecodedPiece, magic: int, bytes_max: int | None) -> int:
+    """How many bytes of messages a piece becomes, about."""
+    size = piece.content_bytes + len(piece.columns) * MESSAGE_OVERHEAD_BYTES[magic]
+    return size if bytes_max is None else min(size, bytes_max + piece.content_bytes)
+
+
+def _check_room(piece: DecodedPiece, at: Offset, size_bytes: int, limits: DecodingLimits) -> None:
+    if size_bytes <= max(limits.first_bytes, limits.text_bytes) or len(piece.columns) > 1:
+        return
+    if not limits.is_large:
+        raise NeedsRoomError
+    raise record_too_large(at, f"takes {size_bytes} bytes in an answer, which may have {limits.record_bytes}")
+
+
+def _messages_of(piece: DecodedPiece, magic: int, bytes_max: int | None) -> bytes:
+    """The piece's records as messages; with ``bytes_max`` only as many as make more than that."""
+    columns = piece.columns
+    if bytes_max is not None:
+        columns = columns.slice(0, _count_beyond(columns, magic, bytes_max))
+    return encode_message_set(columns, magic=magic, timestamp_type=piece.header.timestamp_type)
+
+
+def _count_beyond(columns: RecordColumns, magic: int, bytes_max: int) -> int:
+    sizes = columns.keys.lengths() + columns.values.lengths() + MESSAGE_OVERHEAD_BYTES[magic]
+    return min(len(columns), int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right")) + 1)
+
+
+def _cut(content: bytes, bytes_max: int, start: Offset) -> MessageSetRead:
+    """The first ``bytes_max`` bytes; the next fetch begins with the message that they cut."""
+    content = content[:bytes_max]
+    next_offset = start
+    for entry in walk_entries(content):
+        next_offset = Offset(entry.offset + 1)
+    return MessageSetRead(content, next_offset, is_first_incomplete=next_offset == start)

@@ -1,0 +1,1 @@
+"""Request bodies and long responses, counted against the memory they may use."""

@@ -1,0 +1,380 @@
+"""Plain requests on a connection: answered here, or handed to the application late and whole."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Coroutine
+from time import perf_counter
+from typing import Any, ClassVar, Protocol, cast
+from urllib.parse import quote
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.utils import get_client_addr
+
+from app.http.connection.hot import HotAnswer, HotCall, HotTier, HotWait, RequestHead, headers_of
+from app.http.transfer.file_transfer import FileEndedError, FileTransfer, StalledError
+from app.http.transfer.transfer_turns import TransferTurns
+from app.http.transfer.wire import Wire
+from app.problems import request_context
+from app.problems.problems import Problem, internal_error
+
+logger = logging.getLogger(__name__)
+
+
+class HotConnection(Protocol):
+    """What an exchange needs of its connection."""
+
+    stall_timeout_ms: int
+    unsent_bytes_max: int
+    transfers: ClassVar[TransferTurns]
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    flow: Any
+    tasks: Any
+    hot: ClassVar[HotTier]
+
+    @property
+    def wire(self) -> Wire:
+        """Its socket."""
+        ...
+
+    def head_of(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> bytes:
+        """The whole head of an answer that goes out now."""
+        ...
+
+    def write_answer(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> None:
+        """Write an answer that has no parts of files."""
+        ...
+
+    def end_exchange(self, exchange: HotExchange) -> None:
+        """The answer is complete."""
+        ...
+
+    def run_late(self, exchange: HotExchange, error: Exception) -> None:
+        """Let the application answer instead."""
+        ...
+
+    def wait_for_answer(self, exchange: HotExchange, timeout_ms: int) -> None:
+        """Call ``exchange.expire`` when the time is up, unless it is complete by then."""
+        ...
+
+    def cut(self) -> None:
+        """Drop the connection and what was not sent."""
+        ...
+
+
+class _NoEvent:
+    """Stands for the event of a cycle: nobody waits for the body of a plain request, which is there."""
+
+    def set(self) -> None:
+        """Nothing to do."""
+
+
+_NO_EVENT = _NoEvent()
+
+
+class HotExchange:
+    """A call whose answer is not there at once. It stands where a cycle stands, and looks like one to uvicorn.
+
+    Thread: the event loop.
+    """
+
+    message_event = _NO_EVENT
+    more_body = False
+    waiting_for_100_continue = False
+
+    __slots__ = (
+        "_connection",
+        "_running",
+        "_wait",
+        "body",
+        "call",
+        "closes",
+        "disconnected",
+        "keep_alive",
+        "response_complete",
+        "response_started",
+        "transfer",
+    )
+
+    def __init__(self, connection: HotConnection, call: HotCall) -> None:
+        self.call = call
+        self.body = b""
+        self.closes = False
+        self.disconnected = False
+        self.keep_alive = True
+        self.response_started = False
+        self.response_complete = False
+        self.transfer: FileTransfer | None = None
+        self._connection = connection
+        self._wait: HotWait | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def wait(self, wait: HotWait) -> None:
+        """Answer when it can be."""
+        self._wait = wait
+        # uvicorn waits for what is there at its stop, and cancels it after its patience.
+        self._connection.tasks.add(self)
+        self._connection.wait_for_answer(self, wait.timeout_ms)
+        wait.subscribe(self._done)
+
+    def run(self, answering: Coroutine[Any, Any, HotAnswer]) -> None:
+        """Answer with what the coroutine returns, in a task whose log lines name the request."""
+        context = contextvars.copy_context()
+        context.run(self._connection.hot.enter, self.call)
+        self._start(self._run(answering), context)
+
+    def _start(self, work: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
+        self._running = self._connection.loop.create_task(work, context=context)
+        self._connection.tasks.add(self._running)
+        self._running.add_done_callback(self._connection.tasks.discard)
+
+    async def _run(self, answering: Coroutine[Any, Any, HotAnswer]) -> None:
+        try:
+            answer = await answering
+        except asyncio.CancelledError:
+            self.fail(_stopping())
+        except Exception as error:  # noqa: BLE001 - the application makes an answer of it
+            self.fail(error)
+        else:
+            if self._connection.flow.write_paused and not self.disconnected:
+                await self._until_taken()
+            if answer.parts and not self.disconnected:
+                self.send_parts(answer)
+            else:
+                self._finish(answer)
+
+    def _done(self, _: object) -> None:
+        wait = self._wait
+        if wait is not None:
+            self._settle(wait.answer)
+
+    def expire(self) -> None:
+        """The time is up."""
+        wait = self._wait
+        if wait is not None:
+            self._settle(wait.expired)
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - as a task's
+        """The service stops, and waits no longer."""
+        if self.transfer is not None:
+            self._connection.loop.call_soon(self._stop_transfer)
+            return True
+        if self._wait is None:
+            return False
+        # Not now: who cancels is in the middle of the set of all tasks.
+        self._connection.loop.call_soon(self._give_up_waiting)
+        return True
+
+    def _stop_transfer(self) -> None:
+        if self.transfer is not None:
+            self.transfer.abort()
+
+    def _give_up_waiting(self) -> None:
+        if self._wait is not None:
+            self._settle(_raise_stopping)
+
+    def _settle(self, make: Callable[[], HotAnswer | Coroutine[Any, Any, HotAnswer]]) -> None:
+        self._wait = None
+        self._connection.tasks.discard(self)
+        try:
+            answer = make()
+        except Exception as error:  # noqa: BLE001 - the application makes an answer of it
+            self.fail(error)
+            return
+        if not isinstance(answer, HotAnswer):
+            self.run(answer)
+        elif answer.parts or (self._connection.flow.write_paused and not self.disconnected):
+            self.send_parts(answer)
+        else:
+            self._finish(answer)
+
+    def fail(self, error: Exception) -> None:
+        """Let the application say ``error``."""
+        if self.response_started:
+            self._connection.cut()
+            self.disconnected = True
+            return
+        self._connection.run_late(self, error)
+
+    def lose_client(self) -> None:
+        """The connection is gone. What was begun goes on (invariant 8); what is sent ends."""
+        self.disconnected = True
+        if self.transfer is not None:
+            self.transfer.abort()
+
+    def _finish(self, answer: HotAnswer) -> None:
+        self.response_started = True
+        self._connection.write_answer(self.call, answer, keep_alive=self.keep_alive and not self.closes)
+        self._end(answer)
+
+    # Files
+
+    def send_parts(self, answer: HotAnswer) -> None:
+        """Send an answer with parts of files, at once if nothing is before it."""
+        connection = self._connection
+        if connection.transport.get_write_buffer_size():
+            self._start(self._send(answer), contextvars.copy_context())
+        elif self.transfer_parts(answer):
+            self._end(answer)
+
+    def send_rest(self, answer: HotAnswer, head: bytes, sent_bytes: int) -> None:
+        """Send what is left of an answer with one part, of which ``send_at_once`` has sent so much."""
+        if self.transfer_parts(answer, head, sent_bytes):
+            self._end(answer)
+
+    async def _send(self, answer: HotAnswer) -> None:
+        """Send an answer with parts when the kernel has all that the transport holds: files' bytes come behind that."""
+        transport = self._connection.transport
+        transport.set_write_buffer_limits(high=0)
+        try:
+            while transport.get_write_buffer_size() and not self.disconnected:
+                await (self._until_taken() if self._connection.flow.write_paused else asyncio.sleep(0))
+        finally:
+            if not transport.is_closing():
+                transport.set_write_buffer_limits()
+        if self.disconnected or self.transfer_parts(answer):
+            self._end(answer)
+
+    def transfer_parts(self, answer: HotAnswer, head: bytes | None = None, sent_bytes: int = 0) -> bool:
+        """Whether all of it is in the kernel on return; if not, the exchange ends by itself.
+
+        ``head`` is given if ``sent_bytes`` of it and the first part are out already.
+        """
+        self.response_started = True
+        self.closes = not self.keep_alive
+        connection = self._connection
+        transfer = self.transfer = FileTransfer(
+            connection.loop,
+            connection.transport,
+            connection.wire,
+            connection.transfers,
+            connection.stall_timeout_ms,
+            connection.unsent_bytes_max,
+        )
+        if head is None:
+            head = connection.head_of(self.call, answer, keep_alive=self.keep_alive)
+
+        def ended(error: Exception | None) -> None:
+            self._transferred(answer, error)
+
+        if transfer.start((head, answer.body, *answer.parts), ended, sent_bytes):
+            self.transfer = None
+            return True
+        # uvicorn waits for what is there at its stop, and cancels it after its patience.
+        connection.tasks.add(self)
+        return False
+
+    def _transferred(self, answer: HotAnswer, error: Exception | None) -> None:
+        transfer, self.transfer = self.transfer, None
+        self._connection.tasks.discard(self)
+        if error is not None:
+            if isinstance(error, StalledError) and transfer is not None:
+                logger.info("a client took no byte for %d ms and was cut off", self._connection.stall_timeout_ms)
+                transfer.reset()
+            elif isinstance(error, FileEndedError):
+                logger.error("a file ended before the end of an answer: connection cut")
+            elif not isinstance(error, ConnectionError):
+                logger.error("an answer could not be sent", exc_info=error)
+            self._give_up()
+        self._end(answer)
+
+    def _end(self, answer: HotAnswer) -> None:
+        self.response_complete = True
+        call = self.call
+        call.target.count(answer.status, perf_counter() - call.began)
+        self._connection.end_exchange(self)
+
+    async def _until_taken(self) -> None:
+        try:
+            async with asyncio.timeout(self._connection.stall_timeout_ms / 1000):
+                await self._connection.flow.drain()
+        except TimeoutError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self.disconnected = True
+        self._connection.cut()
+
+
+def _stopping() -> Problem:
+    return Problem(
+        503,
+        "shutting_down",
+        "the service is stopping",
+        retryable=True,
+        applied="unknown",
+        headers={"Connection": "close"},
+    )
+
+
+def _raise_stopping() -> HotAnswer:
+    raise _stopping()
+
+
+def failed_request(head: RequestHead, error: Exception) -> Problem:
+    """The answer to a request that met a defect of ours before its handler or the application had it; logged."""
+    scope = {"method": head.method.decode("ascii"), "path": head.target.partition(b"?")[0].decode("ascii")}
+    context = contextvars.copy_context()
+    context.run(request_context.request_id.set, request_context.given_request_id(head.request_id))
+    context.run(request_context.may_write.set, request_context.may_change(scope))
+    return context.run(internal_error, error)
+
+
+def log_access(logger: Any, client: tuple[str, int] | None, head: RequestHead, status: int) -> None:
+    """The line that uvicorn writes for a request."""
+    path, mark, query = head.target.decode("ascii").partition("?")
+    scope: Any = {"client": client}
+    logger.info(
+        '%s - "%s %s HTTP/%s" %d',
+        get_client_addr(scope),
+        head.method.decode("ascii"),
+        quote(path) + mark + query,
+        "1.1",
+        status,
+    )
+
+
+def scope_of(connection: Any, head: RequestHead) -> dict[str, Any]:
+    """What uvicorn would have given to the application."""
+    path, _, query = head.target.partition(b"?")
+    return {
+        "type": "http",
+        "asgi": {"version": connection.asgi_version, "spec_version": "2.3"},
+        "http_version": "1.1",
+        "server": connection.server,
+        "client": connection.client,
+        "scheme": connection.scheme,
+        "root_path": connection.root_path,
+        "headers": headers_of(head.raw),
+        "state": connection.app_state.copy(),
+        "method": head.method.decode("ascii"),
+        "path": path.decode("ascii"),
+        "raw_path": path,
+        "query_string": query,
+    }
+
+
+def make_cycle(
+    connection: Any, scope: dict[str, Any], body: bytes | memoryview, *, keep_alive: bool
+) -> RequestResponseCycle:
+    """The cycle of a request whose body is there already."""
+    cycle = RequestResponseCycle(
+        scope=cast("Any", scope),
+        transport=connection.transport,
+        flow=connection.flow,
+        logger=connection.logger,
+        access_logger=connection.access_logger,
+        access_log=connection.access_log,
+        default_headers=connection.server_state.default_headers,
+        message_event=asyncio.Event(),
+        expect_100_continue=False,
+        keep_alive=keep_alive,
+        on_response=connection.on_response_complete,
+    )
+    cycle.body = bytearray(body)
+    cycle.more_body = False
+    cycle.message_event.set()
+    return cycle

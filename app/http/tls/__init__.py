@@ -1,0 +1,1 @@
+"""TLS: contexts, client certificates, and limits on handshakes."""

@@ -1,0 +1,51 @@
+"""The Range of a value: one range of bytes (RFC 9110, 14)."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from app.problems.problems import Problem
+
+_RANGE = re.compile(r"bytes=(?:(?P<first>\d{1,18})-(?P<last>\d{1,18})?|-(?P<suffix>\d{1,18}))", re.ASCII)
+
+
+class ByteRange(NamedTuple):
+    """Bytes ``[start, end)``."""
+
+    start: int
+    end: int
+
+    def content_range(self, size_bytes: int) -> str:
+        """The header that tells which bytes these are."""
+        return f"bytes {self.start}-{self.end - 1}/{size_bytes}"
+
+
+def requested_range(header: str | None, if_range: str | None, etag: str, size_bytes: int) -> ByteRange | None:
+    """The range asked for; ``None`` for the whole value.
+
+    What is no single range of bytes, or was meant for another value (If-Range), is answered whole.
+
+    Raises:
+        Problem: 416, the range lies outside the value.
+    """
+    match = _RANGE.fullmatch(header.replace(" ", "")) if header else None
+    if match is None or (if_range is not None and if_range != etag):
+        return None
+    if match["suffix"] is not None:
+        start, end = max(0, size_bytes - int(match["suffix"])), size_bytes
+        satisfiable = int(match["suffix"]) > 0 and size_bytes > 0
+    else:
+        start = int(match["first"])
+        end = size_bytes if match["last"] is None else min(int(match["last"]) + 1, size_bytes)
+        if match["last"] is not None and int(match["last"]) < start:
+            return None
+        satisfiable = start < size_bytes
+    if not satisfiable:
+        raise Problem(
+            416,
+            "range_not_satisfiable",
+            f"the value has {size_bytes} bytes",
+            headers={"Content-Range": f"bytes */{size_bytes}"},
+        )
+    return ByteRange(start, end)

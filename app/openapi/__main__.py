@@ -1,0 +1,7 @@
+"""``python -m app.openapi``: see ``document``."""
+
+import sys
+
+from app.openapi.document import main
+
+sys.exit(main())

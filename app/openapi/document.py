@@ -1,0 +1,255 @@
+"""The OpenAPI document: ``python -m app.openapi`` writes it, ``--check`` says whether the file is fresh."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from app.access.needs import Declaration, declaration_of
+from app.access.operations import ResourceKind
+from app.openapi.documented_answers import HEADERS, complete_answers
+from app.openapi.documented_problems import problems
+from app.problems.problems import MEDIA_TYPE
+from app.routes.records.partition_fetch import UNDOCUMENTED
+from schemas.access import KeySpecification, NewAcls, TokenSpecification
+from schemas.errors import Problem
+from schemas.hanging_transactions import AbortHanging
+from schemas.load_jobs import AttemptSpecification, JobCommit, JobSpecification
+from schemas.multi_fetch import MultiFetch
+from schemas.offsets import DeleteRecords, OffsetQueries
+from schemas.produce import PartsToProduce
+from schemas.producers import ProducerRequest
+from schemas.quotas import QuotaLimits
+from schemas.records import (
+    FetchedRecord,
+    PartitionProduceOutcome,
+    ProducedRecord,
+    ProduceFailure,
+    ProduceResult,
+    RecordList,
+    RoutedRecord,
+    RoutedRecordList,
+)
+from schemas.retention import RetentionPolicy
+from schemas.splits import SplitRequest
+from schemas.start_positions import StartPositions
+from schemas.topics import TopicChange, TopicSpecification
+from schemas.transactions import EndTransaction
+
+PATH = Path(__file__).parents[2] / "openapi" / "openapi.json"
+REFERENCE = "#/components/schemas/{model}"
+
+TAGS = [
+    {"name": "topics", "description": "Topics, their partitions and segments."},
+    {"name": "records", "description": "Producing and fetching records."},
+    {"name": "offsets", "description": "Offsets by time."},
+    {"name": "transactions", "description": "Producers with an identity, and their transactions."},
+    {
+        "name": "load jobs",
+        "description": "Many writers, and one decision whose records count.",
+    },
+    {"name": "start positions", "description": "Where a group of readers starts."},
+    {"name": "retention", "description": "What is kept, and what is deleted."},
+    {"name": "quotas", "description": "How fast principals and clients may go."},
+    {"name": "access", "description": "Who may come in, and what they may do."},
+    {"name": "operations", "description": "Health and metrics."},
+]
+# Bodies the routes read themselves, and shapes that only examples and lines refer to.
+_READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
+    KeySpecification,
+    NewAcls,
+    TokenSpecification,
+    DeleteRecords,
+    AbortHanging,
+    EndTransaction,
+    AttemptSpecification,
+    JobCommit,
+    JobSpecification,
+    MultiFetch,
+    OffsetQueries,
+    ProducerRequest,
+    QuotaLimits,
+    RetentionPolicy,
+    SplitRequest,
+    StartPositions,
+    TopicChange,
+    TopicSpecification,
+    RecordList,
+    RoutedRecordList,
+    ProducedRecord,
+    RoutedRecord,
+    PartsToProduce,
+)
+_ANSWERED_BY_ROUTES: tuple[type[BaseModel], ...] = (
+    FetchedRecord,
+    Problem,
+    ProduceFailure,
+    PartitionProduceOutcome,
+    ProduceResult,
+)
+_SECURITY_SCHEMES = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key, a scoped token, or a JWT. Asked for when the setting authentication is on.",
+    },
+    "mutualTLS": {"type": "mutualTLS", "description": "A client certificate, with the setting tls_client_ca."},
+}
+_REFUSALS = {
+    ResourceKind.TOPIC: "topic_authorization_failed",
+    ResourceKind.GROUP: "group_authorization_failed",
+    ResourceKind.CLUSTER: "cluster_authorization_failed",
+    ResourceKind.TRANSACTIONAL_ID: "transactional_id_authorization_failed",
+}
+_NULL = {"type": "null"}
+_FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
+
+
+def make_document(app: FastAPI, routers: Iterable[APIRouter]) -> dict[str, Any]:
+    """The whole document of ``app``, made of ``routers``: what FastAPI knows, and what our own code reads and answers.
+
+    ``published_document`` makes of it what is served and committed.
+    """
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        openapi_version="3.1.0",
+        summary=app.summary,
+        description=app.description,
+        routes=app.routes,
+        tags=app.openapi_tags,
+        license_info=app.license_info,
+        servers=[{"url": "http://127.0.0.1:8080", "description": "A service on this machine."}],
+    )
+    components = document["components"]["schemas"]
+    for model, mode in [
+        *((model, "validation") for model in _READ_BY_ROUTES),
+        *((model, "serialization") for model in _ANSWERED_BY_ROUTES),
+    ]:
+        _, definitions = models_json_schema([(model, mode)], ref_template=REFERENCE)  # type: ignore[list-item]
+        for name, schema in definitions["$defs"].items():
+            components[name] = schema
+    for name in _FRAMEWORK_SCHEMAS:
+        components.pop(name, None)
+    document["components"]["schemas"] = dict(sorted(components.items()))
+    for path in document["paths"].values():
+        for operation in path.values():
+            _complete(operation)
+    for route in (route for router in routers for route in router.routes):
+        if isinstance(route, APIRoute) and route.include_in_schema:
+            _restore_examples(route, document["paths"][route.path])
+            for method in route.methods or ():
+                _add_access(document["paths"][route.path][method.lower()], declaration_of(route.endpoint))
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            complete_answers(path, operation, components)
+    document["components"]["headers"] = HEADERS
+    document["components"]["securitySchemes"] = _SECURITY_SCHEMES
+    return document
+
+
+def _add_access(operation: dict[str, Any], declared: Declaration | None) -> None:
+    """Show what the route needs: ``security``, the operations as Kafka's ACLs name them, and the refusals."""
+    if declared is None or declared.is_open:
+        operation["security"] = []
+        return
+    operation["security"] = [{name: []} for name in _SECURITY_SCHEMES]
+    wanted = [*declared.checked, *declared.asked]
+    codes = {_REFUSALS[kind] for _, kind in wanted}
+    if wanted:
+        needed = ", ".join(dict.fromkeys(f"{name} on {kind}" for name, kind in wanted))
+        operation["description"] = f"{operation.get('description', '')}\n\nAccess: {needed}.".strip()
+    for status, refused in problems("unauthenticated", "tls_required", "too_many_failures", *codes).items():
+        if status in (401, 403, 429):
+            shown = operation["responses"].setdefault(str(status), refused)
+            if shown is not refused:
+                content, more = (each["content"][MEDIA_TYPE]["examples"] for each in (shown, refused))
+                titles = "; ".join([shown["description"], refused["description"]]).split("; ")
+                shown["description"] = "; ".join(dict.fromkeys(titles))
+                content.update(more)
+    operation["responses"] = dict(sorted(operation["responses"].items()))
+
+
+def _restore_examples(route: APIRoute, operations: dict[str, Any]) -> None:
+    """Put examples back as they were written: FastAPI drops every null from them."""
+    for method in route.methods or ():
+        operation = operations[method.lower()]
+        written = {str(status): response for status, response in route.responses.items()}
+        written["body"] = (route.openapi_extra or {}).get("requestBody", {})
+        shown = {**operation["responses"], "body": operation.get("requestBody", {})}
+        for name, part in written.items():
+            for media_type, content in part.get("content", {}).items():
+                examples = {key: content[key] for key in ("example", "examples") if key in content}
+                shown[name]["content"][media_type].update(examples)
+
+
+def _complete(operation: dict[str, Any]) -> None:
+    responses = operation["responses"]
+    if "422" in responses and "application/json" in responses["422"].get("content", {}):
+        responses["422"] = problems("invalid_request")[422]
+    operation["responses"] = dict(sorted(responses.items()))
+    shown = [each for each in operation.get("parameters", []) if UNDOCUMENTED not in each["schema"]]
+    operation["parameters"] = shown
+    for parameter in shown:
+        parameter["schema"] = _without_null(parameter["schema"])
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter that may be absent is never null: it is text, or not there."""
+    choices = [choice for choice in schema.get("anyOf", []) if choice != _NULL]
+    if not choices or len(choices) == len(schema["anyOf"]):
+        return schema
+    rest = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
+    return {**choices[0], **rest} if len(choices) == 1 else {"anyOf": choices, **rest}
+
+
+def render(document: dict[str, Any]) -> str:
+    """The document as the file holds it."""
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def current_document() -> str:
+    """The file's content as it should be."""
+    # Late: the application needs this module.
+    from app.main import create_app
+    from app.settings import Settings
+
+    return render(create_app(Settings()).openapi())
+
+
+@cache
+def whole_document() -> dict[str, Any]:
+    """What the published document is made of, with every error of every route and examples; read it, change nothing."""
+    from app.main import create_app
+    from app.settings import Settings
+
+    document: dict[str, Any] = json.loads(render(create_app(Settings()).state.whole_document()))
+    return document
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the file, or with ``--check`` compare it; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m app.openapi", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail when the file is stale")
+    parser.add_argument("--path", type=Path, default=PATH, help="the file (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    document = current_document()
+    if not options.check:
+        options.path.parent.mkdir(exist_ok=True)
+        options.path.write_text(document, encoding="utf-8")
+        return 0
+    if options.path.is_file() and options.path.read_text(encoding="utf-8") == document:
+        return 0
+    sys.stderr.write(f"{options.path} is stale: run `make openapi`\n")
+    return 1

@@ -1,0 +1,76 @@
+"""One request, several partitions, all or nothing: a transaction of the service's own around it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.pending_append import PendingAppend
+from app.engine_local.transactions.pool import PooledProducer
+from app.problems.problems import Problem
+from app.produce.enlisting import PartitionAppend, Submitted, submit_appends
+from storage.disk.file_names import PartitionName
+from storage.errors import StorageError, let_go_of_frames
+from storage.log.partition_log import AppendResult
+
+TRANSACTION_TIMEOUT_MS = 60_000
+
+
+class AtomicOutcome(NamedTuple):
+    """What became of the appends, in their order. Not committed: those with a result are aborted like the others."""
+
+    results: list[AppendResult | StorageError | Problem]
+    is_committed: bool
+
+
+async def produce_atomically(
+    broker: Broker, appends: Sequence[PartitionAppend], options: ProduceOptions
+) -> AtomicOutcome:
+    """Append to all these partitions, or, for readers of committed records, to none.
+
+    The batches are without a producer; each partition occurs once. Durable: on return, if committed.
+
+    Raises:
+        Problem: overloaded; or request_timed_out, and then the outcome is unknown.
+        StorageError: there can be no transaction now; nothing is committed.
+    """
+    async with broker.transactions.pool.producer(TRANSACTION_TIMEOUT_MS, options.timeout_ms) as producer:
+        _stamp(producer, appends)
+        # The commit waits for an fsync of every partition; nothing is won by waiting for it twice.
+        written = dataclasses.replace(options, acks="1", durability="written")
+        submitted = await submit_appends(broker, appends, written, producer.name)
+        results = await _outcomes(broker, submitted, written)
+        is_committed = all(isinstance(result, AppendResult) for result in results)
+        if is_committed:
+            ended = await broker.transactions.end(
+                producer.name, producer.identity, commit=True, wait_ms=options.timeout_ms
+            )
+            producer.keep(ended.producer)
+        elif any(isinstance(result, AppendResult) for result in results):
+            # The answer is known: it does not wait for markers, which a full disk may hold up.
+            await broker.transactions.abort(producer.name, producer.identity)
+        return AtomicOutcome(results, is_committed)
+
+
+def _stamp(producer: PooledProducer, appends: Sequence[PartitionAppend]) -> None:
+    for append in appends:
+        name = PartitionName(*append.log.name)
+        for batch in append.batches:
+            sequence = producer.take_sequences(name, batch.header.record_count)
+            batch.set_producer(producer.identity.producer_id, producer.identity.producer_epoch, sequence)
+            batch.set_transactional()
+
+
+async def _outcomes(
+    broker: Broker, submitted: Sequence[Submitted], options: ProduceOptions
+) -> list[AppendResult | StorageError | Problem]:
+    pendings = [each for each in submitted if isinstance(each, PendingAppend)]
+    reached = iter(await broker.outcomes_of(pendings, options))
+    outcomes = [next(reached) if isinstance(each, PendingAppend) else each for each in submitted]
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            # Kept beside other results. The frames hold the append, which holds the error and the log.
+            let_go_of_frames(outcome)
+    return outcomes

@@ -1,0 +1,173 @@
+"""Appends on their way into the logs, those of transactions enlisted with the coordinator first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.pending_append import PendingAppend
+from app.engine_local.transactions.duplicates import merged
+from app.engine_local.transactions.log.state import ProducerIdentity
+from app.engine_local.transactions.sessions import Enlistment
+from app.problems.problems import Problem
+from rollway.records import BatchHeader
+from storage.batches.batch_validation import ValidBatch
+from storage.disk.file_names import PartitionName
+from storage.errors import InvalidPidMappingError, InvalidRecordError, InvalidTxnStateError, RefusedError, StorageError
+from storage.log.partition_log import AppendResult, PartitionLog
+from storage.manager.topic_registry import refuse_internal
+
+_APPENDS_PER_TURN = 32
+"""Appends that begin in one turn of the loop: a small one to an idle writer is written there."""
+
+
+def transactional_id_of(broker: Broker, batches: Sequence[ValidBatch], named: str | None) -> str | None:
+    """Whose transaction these batches are for: the one that is named, or the one of their producer.
+
+    Raises:
+        InvalidTxnStateError: one is named, but no batch is transactional.
+        InvalidPidMappingError: their producer belongs to no transactional id.
+    """
+    producer_ids = [batch.header.producer_id for batch in batches if batch.header.is_transactional]
+    if not producer_ids:
+        if named is not None and batches:
+            raise InvalidTxnStateError(f"a transaction of {named!r} is named, but the batches are not transactional")
+        return None
+    owner = broker.transactions.name_of(producer_ids[0]) if named is None else named
+    if owner is None:
+        raise InvalidPidMappingError(f"producer {producer_ids[0]} belongs to no transactional id")
+    return owner
+
+
+def refuse_unacknowledged(options: ProduceOptions) -> None:
+    """Refuse records of a transaction that nobody waits for: an append that failed behind the answer would not stop the
+    commit.
+
+    Raises:
+        Problem: invalid_required_acks, with ``acks=0`` (spec A4).
+    """
+    if options.acks == "0":
+        detail = "records of a transaction need acks=1 or all: with 0 one that failed would not stop the commit"
+        fault = {"pointer": "acks", "code": "invalid_value", "detail": detail}
+        raise Problem(422, "invalid_required_acks", detail, kafka_code=21, errors=[fault])
+
+
+class PartitionAppend(NamedTuple):
+    """What shall be appended to one partition, all or nothing."""
+
+    log: PartitionLog
+    batches: Sequence[ValidBatch]
+
+
+Submitted = PendingAppend | AppendResult | StorageError | Problem
+"""On its way; or in the log from an earlier time already; or refused."""
+
+
+async def submit_appends(
+    broker: Broker,
+    appends: Sequence[PartitionAppend],
+    options: ProduceOptions,
+    transactional_id: str | None = None,
+) -> list[Submitted]:
+    """Put the batches of one request into their partitions' mailboxes; one outcome each, in order.
+
+    Transactional batches are enlisted first, all of them with one write; only then do they reach a partition. What
+    is refused there stops no other partition, except that one transaction is one producer's: a request for two of
+    them is refused whole.
+
+    Raises:
+        Problem: invalid_required_acks; see ``refuse_unacknowledged``.
+    """
+    if any(batch.header.is_transactional for append in appends for batch in append.batches):
+        refuse_unacknowledged(options)
+    outcomes: list[Submitted | None] = [_refusal(append) for append in appends]
+    wanted = {
+        place: append
+        for place, append in enumerate(appends)
+        if outcomes[place] is None and append.batches and append.batches[0].header.is_transactional
+    }
+    enlistment: Enlistment | None = None
+    if wanted:
+        try:
+            enlistment = await _enlist(broker, list(wanted.values()), transactional_id)
+        except (StorageError, Problem) as error:
+            for place in wanted:
+                outcomes[place] = error
+    try:
+        for place, append in enumerate(appends):
+            if place % _APPENDS_PER_TURN == _APPENDS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            if outcomes[place] is None:
+                outcomes[place] = _submit(broker, append, options, enlistment if place in wanted else None)
+    finally:
+        if enlistment is not None:
+            enlistment.release()
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+async def submit_append(
+    broker: Broker,
+    log: PartitionLog,
+    batches: Sequence[ValidBatch],
+    options: ProduceOptions,
+    transactional_id: str | None = None,
+) -> PendingAppend | AppendResult:
+    """As ``submit_appends``, for one partition.
+
+    Raises:
+        Problem, StorageError: why it was refused.
+    """
+    (submitted,) = await submit_appends(broker, [PartitionAppend(log, batches)], options, transactional_id)
+    if isinstance(submitted, StorageError | Problem):
+        raise submitted
+    return submitted
+
+
+async def _enlist(broker: Broker, appends: Sequence[PartitionAppend], transactional_id: str | None) -> Enlistment:
+    headers: dict[PartitionName, list[BatchHeader]] = {}
+    for append in appends:
+        headers.setdefault(append.log.name, []).extend(batch.header for batch in append.batches)
+    producers = {
+        ProducerIdentity(batch.header.producer_id, batch.header.producer_epoch)
+        for append in appends
+        for batch in append.batches
+    }
+    if len(producers) > 1:
+        raise InvalidPidMappingError("the batches of one request are of several transactional producers")
+    return await broker.transactions.enlist(producers.pop(), headers, transactional_id)
+
+
+def _submit(
+    broker: Broker, append: PartitionAppend, options: ProduceOptions, enlistment: Enlistment | None
+) -> Submitted:
+    name = append.log.name
+    if enlistment is not None:
+        if name in enlistment.refused:
+            return enlistment.refused[name]
+        if name in enlistment.duplicates:
+            # A partition may occur twice in a request: each takes the answers to its own batches.
+            answers = enlistment.duplicates[name]
+            own = [answers.pop(0) for _ in append.batches]
+            return merged(own)
+    try:
+        return broker.submit(append.log, append.batches, options, enlisted=enlistment is not None)
+    except (StorageError, Problem) as error:
+        return error
+
+
+def _refusal(append: PartitionAppend) -> RefusedError | None:
+    """Why these batches cannot be one append: the topic is internal, and must not get as much as a marker; or some
+    are transactional and others are not, or of another producer."""
+    try:
+        refuse_internal(append.log.name.topic)
+    except RefusedError as error:
+        return error
+    kinds = {
+        (batch.header.is_transactional, batch.header.producer_id, batch.header.producer_epoch)
+        for batch in append.batches
+    }
+    if len(kinds) > 1 and any(is_transactional for is_transactional, _, _ in kinds):
+        return InvalidRecordError("the batches of one partition belong to one transaction, or all of them to none")
+    return None

@@ -1,0 +1,251 @@
+"""Requests that may be sent again: sequences of a producer, and keys of clients that keep no sequences.
+
+A key stands for a producer of its own, which writes once: its id is made of the key, in a range that no other producer
+has. So the key is in the batches it came with, is written with them or not at all, and the log's own rules for repeated
+batches answer a retry (spec E19). What is remembered of it is in the producer snapshots.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from app.engine_local.broker import Broker, ProduceOptions
+from app.event_loop.piecewise import all_in_turns
+from app.event_loop.pools import INLINE_BYTES_MAX, call_in
+from app.problems.problems import Problem, problem_for
+from app.produce.partitioning import StickyPartitioner
+from app.produce.producing import (
+    ProduceOutcome,
+    ProduceResultDocument,
+    batches_of,
+    produce,
+    spread_records,
+)
+from app.produce.stored_records import holds_same_records
+from app.record_json.translate import TIME_ABSENT, Encoding, ParsedRecords, parse_record_lines, parse_record_list
+from app.record_json.work_rooms import RequestWork
+from storage.batches.batch_validation import ValidBatch
+from storage.errors import InvalidRecordError, OutOfOrderSequenceError, StorageError
+from storage.log.partition_log import PartitionLog
+from storage.offsets import Offset
+from storage.producers.producer_entry import SEQUENCE_COUNT
+from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
+
+EPOCH_COUNT = 2**15
+REPLAYED_HEADER = "Idempotent-Replayed"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStamp:
+    """Whose batches come next, and the sequence of their first record."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_transactional: bool = False
+
+    def stamp(self, batches: Sequence[ValidBatch]) -> ProducerStamp:
+        """Put it into ``batches``, counting on; return the stamp of what comes behind them."""
+        sequence = self.base_sequence
+        for batch in batches:
+            batch.set_producer(self.producer_id, self.producer_epoch, sequence, is_transactional=self.is_transactional)
+            sequence = (sequence + batch.header.last_offset_delta + 1) % SEQUENCE_COUNT
+        return ProducerStamp(self.producer_id, self.producer_epoch, sequence, self.is_transactional)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """An ``Idempotency-Key`` and whose it is: two principals never meet in one key, nor do two topics."""
+
+    text: str
+    principal: str
+
+    def stamp_for(self, topic: str, spread: Mapping[int, Sequence[int]] | None = None) -> ProducerStamp:
+        """The producer that stands for the key in this topic.
+
+        Its epoch is a checksum of how a request to the topic is spread over partitions: so one partition that has
+        its records tells whether those of another belong to the same request. To one partition it is 0.
+        """
+        low_bits = _digest(self.principal, topic, self.text) % KEYED_PRODUCER_ID_MIN
+        epoch = 0
+        if spread is not None:
+            epoch = _digest(*(f"{number} {len(rows)}" for number, rows in sorted(spread.items()))) % EPOCH_COUNT
+        return ProducerStamp(KEYED_PRODUCER_ID_MIN + low_bits, epoch, 0)
+
+    def stamp_for_part(self, topic: str, number: int, epoch: int) -> ProducerStamp:
+        """The producer that stands for the key in one part of a request to many partitions.
+
+        ``number`` counts the parts of the same partition, from 0: each is an append of its own.
+        """
+        low_bits = _digest(self.principal, topic, self.text, str(number)) % KEYED_PRODUCER_ID_MIN
+        return ProducerStamp(KEYED_PRODUCER_ID_MIN + low_bits, epoch, 0)
+
+
+def _digest(*parts: str) -> int:
+    digest = blake2b(digest_size=8)
+    for part in parts:
+        encoded = part.encode()
+        digest.update(len(encoded).to_bytes(4, "big") + encoded)
+    return int.from_bytes(digest.digest(), "big")
+
+
+Idempotence = ProducerStamp | RequestKey
+
+
+async def stamp_batches(broker: Broker, stamp: ProducerStamp, batches: Sequence[ValidBatch]) -> ProducerStamp:
+    """``stamp`` on ``batches``, in a thread when they are large, as each gets another CRC."""
+    if sum(batch.size_bytes for batch in batches) <= INLINE_BYTES_MAX:
+        return stamp.stamp(batches)
+    return await call_in(broker.pools.read, lambda: stamp.stamp(batches))
+
+
+async def parse_marked(
+    broker: Broker, body: bytes | bytearray, encoding: Encoding, work: RequestWork, *, lines: bool
+) -> tuple[ParsedRecords, list[bool]]:
+    """The records of a whole body, JSON or one per line, and which of them came with a time.
+
+    Raises:
+        Problem: 400, 413 or 422; 503 as ``RequestWork.parse``.
+    """
+    parse = functools.partial(parse_record_lines if lines else parse_record_list, body, encoding, now_ms=TIME_ABSENT)
+    parsed = await work.parse(body, parse)
+    return parsed, mark_times(parsed, broker.now_ms())
+
+
+def refuse_reserved(batches: Sequence[ValidBatch]) -> None:
+    """Refuse batches with a producer id that stands for a key: it would be taken for a request that was never made.
+
+    Raises:
+        InvalidRecordError: as for any other number that does not belong there.
+    """
+    for batch in batches:
+        if batch.header.producer_id >= KEYED_PRODUCER_ID_MIN:
+            raise InvalidRecordError(f"producer id {batch.header.producer_id} is above {KEYED_PRODUCER_ID_MIN - 1}")
+
+
+def mark_times(parsed: ParsedRecords, now_ms: int) -> list[bool]:
+    """Give ``now_ms`` to the records parsed without a time, and say which had one: the others differ in a retry."""
+    timed = [timestamp != TIME_ABSENT for timestamp in parsed.timestamps]
+    parsed.now_ms = now_ms
+    parsed.timestamps = [now_ms if timestamp == TIME_ABSENT else timestamp for timestamp in parsed.timestamps]
+    return timed
+
+
+async def stamp_keyed(broker: Broker, stamp: ProducerStamp, batches: Sequence[ValidBatch]) -> None:
+    """The stamp of a key on ``batches``.
+
+    Raises:
+        Problem: 422, they have a producer.
+    """
+    if any(batch.header.producer_id >= 0 for batch in batches):
+        detail = "the record batches carry a producer id, and so their own protection; send them without a key"
+        fault = {"pointer": "Idempotency-Key", "code": "unsupported_header", "detail": detail}
+        raise Problem(422, "invalid_request", f"Idempotency-Key: {detail}", errors=[fault])
+    await stamp_batches(broker, stamp, batches)
+
+
+async def produce_keyed(
+    broker: Broker,
+    log: PartitionLog,
+    batches: Sequence[ValidBatch],
+    options: ProduceOptions,
+    stamp: ProducerStamp,
+    timed: Sequence[bool] | None = None,
+) -> ProduceResultDocument:
+    """Append batches under a key, once; a retry gets the first answer. With ``acks=0`` no answer has offsets.
+
+    ``stamp`` is the key's in this topic; the batches have none of their own. ``timed`` says which records came with a
+    time, ``None`` that all did.
+
+    Raises:
+        Problem: idempotency_key_reused; or as ``produce``.
+        StorageError: what the log answered.
+    """
+    await stamp_keyed(broker, stamp, batches)
+    try:
+        result = await produce(broker, log, batches, options)
+    except OutOfOrderSequenceError:
+        raise key_reused(log.name.partition) from None
+    if result.duplicate:
+        snapshot, base_offset = log.snapshot, Offset(result.base_offset)
+        same = await broker.read(lambda: holds_same_records(snapshot, base_offset, batches, timed))
+        if not same:
+            raise key_reused(log.name.partition)
+    return result
+
+
+async def produce_keyed_to_topic(
+    broker: Broker, name: str, parsed: ParsedRecords, timed: Sequence[bool], options: ProduceOptions, key: RequestKey
+) -> list[ProduceOutcome]:
+    """Spread records over a topic's partitions under a key; one outcome each, in their order.
+
+    Records without a key of their own go where the request's key says, online or not, so that a retry completes what
+    the first request began.
+
+    Raises:
+        Problem: idempotency_key_reused; request_timed_out, nothing was tried.
+        UnknownTopicOrPartitionError: there is no such topic.
+    """
+    topic = broker.topic(name)
+    producer_id = key.stamp_for(name).producer_id
+    spread = await spread_records(broker, name, parsed, (), _ByRequestKey(producer_id))
+    stamp = key.stamp_for(name, spread)
+    async with broker.turns.of_key(producer_id):
+        for log in topic.partitions:
+            known = log.producers.find(producer_id)
+            if known is not None and known.producer_epoch != stamp.producer_epoch:
+                # Found before anything is written: other records, or the topic has got more partitions since.
+                raise key_reused(log.name.partition)
+        each = functools.partial(_produce_rows, broker, name, parsed, timed, options, stamp)
+        return await all_in_turns(each(number, rows) for number, rows in spread.items())
+
+
+async def _produce_rows(
+    broker: Broker,
+    name: str,
+    parsed: ParsedRecords,
+    timed: Sequence[bool],
+    options: ProduceOptions,
+    stamp: ProducerStamp,
+    number: int,
+    rows: list[int],
+) -> ProduceOutcome:
+    try:
+        log = broker.partition(name, number)
+        batches = await batches_of(broker, log, parsed, rows)
+        result = await produce_keyed(broker, log, batches, options, stamp, [timed[row] for row in rows])
+        return ProduceOutcome(number, result, None)
+    except (StorageError, Problem) as error:
+        if options.acks == "0":
+            broker.metrics.dropped_appends.inc()
+        return ProduceOutcome(number, None, problem_for(error))
+
+
+class _ByRequestKey(StickyPartitioner):
+    """Where the keyless records of a request with a key go: the same partition whenever it comes."""
+
+    def __init__(self, producer_id: int) -> None:
+        super().__init__()
+        self._producer_id = producer_id
+
+    def take(self, topic: str, partitions: Sequence[int], size_bytes: int) -> int:  # noqa: ARG002 - the base class's
+        return partitions[self._producer_id % len(partitions)]
+
+
+def replay_headers(results: Sequence[ProduceResultDocument | None]) -> dict[str, str]:
+    """The header that says that everything a request asked for had been done before; none when it had not."""
+    is_replay = bool(results) and all(result is not None and result.duplicate for result in results)
+    return {REPLAYED_HEADER: "true"} if is_replay else {}
+
+
+def key_reused(partition: int) -> Problem:
+    """The refusal of another request under a key that was used."""
+    return Problem(
+        422,
+        "idempotency_key_reused",
+        f"partition {partition} has other records under this Idempotency-Key; another request needs another key",
+        partition=partition,
+    )

@@ -1,0 +1,84 @@
+"""Who may write under which producer id.
+
+A producer's id decides what the log takes for a repetition, and which transaction records belong to. Somebody else's
+batch under it would take the place of the next one of its owner, whose records are then answered as duplicates and are
+nowhere. So with authentication an id is its owner's: the transactional id's, the load job's, or the principal's that
+POST /v1/producers gave it to. An id that was never given is refused as well: the next producer might get it.
+
+Whoever may CLUSTER_ACTION appends as a copy of the log does, and keeps the ids of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.access.access import Access
+from app.access.operations import CLUSTER, Operation, transactional_id_resource
+from app.engine_local.broker import Broker
+from app.engine_local.transactions.attempt_names import is_attempt
+from app.produce.enlisting import transactional_id_of
+from schemas.names import INTERNAL_ID_PREFIX
+from storage.batches.batch_validation import ValidBatch
+from storage.errors import InvalidPidMappingError
+
+
+def require_producers(
+    broker: Broker, access: Access, batches: Sequence[ValidBatch], named: str | None = None
+) -> str | None:
+    """As ``check_producers``, for a request to one partition: its audit line is written when this returns."""
+    try:
+        return check_producers(broker, access, batches, named)
+    finally:
+        access.write_audit()
+
+
+def check_producers(
+    broker: Broker, access: Access, batches: Sequence[ValidBatch], named: str | None = None
+) -> str | None:
+    """Return when the caller may write as the producers of these batches; whose transaction they are for, if any.
+
+    ``named`` is the transactional id that the request names. Without authentication every id is everybody's.
+
+    Raises:
+        Problem: 403, the caller may not use the transactional id or the load job.
+        InvalidPidMappingError: an id is not the caller's; or as ``transactional_id_of``.
+        InvalidTxnStateError: as ``transactional_id_of``.
+        PartitionOfflineError: nobody can tell whose an id is.
+    """
+    if named is not None:
+        _require_write(access, named)
+    owner = transactional_id_of(broker, batches, named)
+    if not access.is_authenticated:
+        return owner
+    for producer_id in {batch.header.producer_id for batch in batches}:
+        if producer_id >= 0:
+            check_producer(broker, access, producer_id)
+    return owner
+
+
+def require_producer(broker: Broker, access: Access, producer_id: int) -> None:
+    """As ``require_producers``, for a stream of records under one id."""
+    try:
+        check_producer(broker, access, producer_id)
+    finally:
+        access.write_audit()
+
+
+def check_producer(broker: Broker, access: Access, producer_id: int) -> None:
+    """Return when the caller may write under this id. Raises as ``check_producers``."""
+    if not access.is_authenticated or broker.producer_owners.principal_of(producer_id) == access.principal:
+        return
+    name = broker.transactions.name_of(producer_id) or broker.load_jobs.application_of(producer_id)
+    if name is not None and (is_attempt(name) or not name.startswith(INTERNAL_ID_PREFIX)):
+        _require_write(access, name, f"as producer {producer_id}")
+    elif not access.allows(Operation.CLUSTER_ACTION, CLUSTER):
+        raise InvalidPidMappingError(
+            f"producer {producer_id} was not given to {access.principal}: POST /v1/producers gives ids"
+        )
+
+
+def _require_write(access: Access, name: str, shown: str | None = None) -> None:
+    """Ask for the transactional id; who may not even see it is told what the request said, not whose that is."""
+    refusal = access.refusal(Operation.WRITE, transactional_id_resource(name), shown)
+    if refusal is not None:
+        raise refusal

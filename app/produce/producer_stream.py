@@ -1,0 +1,145 @@
+"""A stream of records with a producer's sequences: what was cut off is sent again, and what is in the log is skipped.
+
+A record's sequence is its place behind the first one's, whatever the cut into batches, which is by time and size. So a
+client resumes from the sequence after the last acknowledged one, or from any before: what the log has already is
+compared with what is sent, answered as a duplicate with its offsets, and not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.engine_local.broker import Broker, ProduceOptions
+from app.problems.problems import problem_for
+from app.produce.idempotence import ProducerStamp, mark_times, stamp_batches
+from app.produce.producing import batches_of, result_document
+from app.produce.record_stream import RecordStream
+from app.produce.stored_records import KnownPlace, Rows, StoredPiece, find_stored
+from app.record_json.translate import TIME_ABSENT, Encoding, ParsedRecords, encode_document
+from storage.errors import OutOfOrderSequenceError, ProducerFencedError
+from storage.log.partition_log import AppendResult, PartitionLog
+from storage.offsets import Offset
+from storage.producers.producer_entry import SEQUENCE_COUNT
+
+
+class ProducerStream(RecordStream):
+    """One request's records on their way into one partition, in the sequences of a producer."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        log: PartitionLog,
+        options: ProduceOptions,
+        encoding: Encoding,
+        instance: str,
+        stamp: ProducerStamp,
+    ) -> None:
+        super().__init__(broker, log.name.topic, log.name.partition, options, encoding, instance)
+        self._stamp = stamp
+        self._stored_count: int | None = None
+        self._known: list[KnownPlace] = []
+
+    def supersede(self) -> None:
+        """Submit nothing more: another request of the producer has begun."""
+        stamp = self._stamp
+        self._refuse(
+            problem_for(
+                ProducerFencedError(
+                    f"another request of producer {stamp.producer_id} with epoch {stamp.producer_epoch} has begun"
+                )
+            )
+        )
+
+    async def _append(self, block: bytes) -> None:
+        parsed = await self._parse(block, TIME_ABSENT)
+        if not len(parsed):
+            return
+        timed = mark_times(parsed, self._broker.now_ms())
+        log = self._broker.partition(self._topic, self._partition or 0)
+        skipped = await self._skip_stored(log, parsed, timed)
+        if skipped == len(parsed):
+            return
+        rows = list(range(skipped, len(parsed))) if skipped else None
+        batches = await batches_of(self._broker, log, parsed, rows, together=False)
+        self._stamp = await stamp_batches(self._broker, self._stamp, batches)
+        await self._submit(log, batches)
+
+    async def _count_stored(self, log: PartitionLog) -> int:
+        """How many of the records to come the log has already, asked behind everything that was submitted before."""
+        stamp = self._stamp
+        self._broker.turns.begin_stream(log.name, stamp.producer_id, self)
+        entry = await self._broker.run_in_log(log, lambda: log.producers.find(stamp.producer_id))
+        if entry is None or entry.producer_epoch != stamp.producer_epoch or not entry.batches:
+            return 0
+        self._known = [KnownPlace(batch.first_sequence, batch.first_offset) for batch in entry.batches]
+        count = (entry.last_sequence - stamp.base_sequence + 1) % SEQUENCE_COUNT
+        return count if count < SEQUENCE_COUNT // 2 else 0
+
+    async def _skip_stored(self, log: PartitionLog, parsed: ParsedRecords, timed: list[bool]) -> int:
+        """Acknowledge as duplicates those of the first records that the log has; return how many.
+
+        Raises:
+            OutOfOrderSequenceError: the log has other records of these sequences, or none that could be compared.
+        """
+        if self._stored_count is None:
+            self._stored_count = await self._count_stored(log)
+            if self._stored_count:
+                # The expected offset was that of the first try.
+                self._expects_offset = self._is_first_submit = False
+        count = min(self._stored_count, len(parsed))
+        if count == 0:
+            return 0
+        stamp, known, snapshot = self._stamp, tuple(self._known), log.snapshot
+        rows = Rows(
+            parsed.keys,
+            parsed.values,
+            [()] * len(parsed) if parsed.headers is None else [tuple(headers) for headers in parsed.headers],
+            parsed.timestamps,
+            timed,
+        )
+        pieces = await self._broker.read(
+            lambda: find_stored(snapshot, (stamp.producer_id, stamp.producer_epoch), known, stamp.base_sequence, count)
+        )
+        last = (stamp.base_sequence + count - 1) % SEQUENCE_COUNT
+        who = f"the sequences {stamp.base_sequence} to {last} of producer {stamp.producer_id}"
+        if pieces is None:
+            raise OutOfOrderSequenceError(f"{who} were written before, but too long ago to be compared")
+        if not all(_is_same(piece, rows) for piece in pieces):
+            raise OutOfOrderSequenceError(f"{who} are in the log with other records")
+        await self._acknowledge_stored(log, pieces)
+        final = pieces[-1]
+        self._known.insert(0, KnownPlace((stamp.base_sequence + final.first_row) % SEQUENCE_COUNT, final.base_offset))
+        self._stored_count -= count
+        self._stamp = ProducerStamp(
+            stamp.producer_id, stamp.producer_epoch, (stamp.base_sequence + count) % SEQUENCE_COUNT
+        )
+        return count
+
+    async def _acknowledge_stored(self, log: PartitionLog, pieces: list[StoredPiece]) -> None:
+        end = max(piece.base_offset + piece.record_count for piece in pieces)
+        if self._options.acks == "0":
+            return
+        if self._options.waits_for_fsync(log) and log.durable_end_offset < end:
+            # Written by a request that is gone: what it was not told yet must be true before this one is.
+            await self._broker.run_in_log(log, log.flush)
+        for result in _results(log, pieces):
+            self._acknowledged_count += result.record_count
+            self._put_line(encode_document(result_document(log, result)) + b"\n")
+
+
+def _is_same(piece: StoredPiece, rows: Rows) -> bool:
+    return all(piece.rows.is_same(place, rows, piece.first_row + place) for place in range(piece.record_count))
+
+
+def _results(log: PartitionLog, pieces: list[StoredPiece]) -> Iterator[AppendResult]:
+    """One answer for each batch of the log, as when it was appended."""
+    log_start_offset = log.snapshot.log_start_offset
+    for piece in pieces:
+        yield AppendResult(
+            Offset(piece.base_offset),
+            Offset(piece.base_offset + piece.record_count - 1),
+            piece.record_count,
+            piece.log_append_time,
+            log_start_offset,
+            duplicate=True,
+        )

@@ -1,0 +1,346 @@
+"""Producing records: to one partition, or spread over a topic with one outcome per partition."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.pending_append import PendingAppend
+from app.event_loop.piecewise import all_in_turns
+from app.event_loop.pools import INLINE_BYTES_MAX, call_in
+from app.problems import request_context
+from app.problems.problems import Problem, problem_for
+from app.produce.enlisting import submit_append
+from app.produce.partitioning import StickyPartitioner, rows_by_partition
+from app.record_json.record_batches import compresses, plain_batches, validated_batches
+from app.record_json.translate import Encoding, ParsedRecords, parse_record_list
+from app.record_json.work_rooms import RequestWork
+from storage.batches.batch_validation import ValidBatch
+from storage.errors import StorageError
+from storage.log.partition_log import AppendResult, PartitionLog
+from storage.offsets import NO_TIMESTAMP
+
+_PREPARED_AT_ONCE = 4
+"""Groups of partitions of one request that are encoded at the same time, in threads that other requests use as well."""
+PARTITIONS_PER_TURN = 32
+"""Partitions of one request that are begun in one turn of the loop: each takes up to 100 microseconds."""
+_INLINE_RECORDS_MAX = 2_000
+"""More records than this leave the loop for a thread, however small they are."""
+
+
+class ProduceResultDocument(msgspec.Struct, gc=False):
+    """Where the records of one partition went; see ``schemas.records.ProduceResult``."""
+
+    partition: int
+    base_offset: int
+    last_offset: int
+    record_count: int
+    log_append_time: int
+    log_start_offset: int
+    durable_offset: int
+    duplicate: bool
+    throttle_time_ms: int = 0
+
+
+class ProduceFailureDocument(msgspec.Struct, gc=False):
+    """The records of one partition were not taken; see ``schemas.records.ProduceFailure``."""
+
+    partition: int | None
+    error: dict[str, Any]
+
+
+class TopicProduceDocument(msgspec.Struct, gc=False):
+    """One outcome for each partition; see ``schemas.records.TopicProduceResult``."""
+
+    results: list[ProduceResultDocument | ProduceFailureDocument]
+    throttle_time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceOutcome:
+    """What became of the records of one partition: a result or a problem."""
+
+    partition: int
+    result: ProduceResultDocument | None
+    problem: Problem | None
+
+    def document(self, instance: str) -> ProduceResultDocument | ProduceFailureDocument:
+        """The outcome as the answer shows it; there is one."""
+        if self.problem is None:
+            assert self.result is not None
+            return self.result
+        return ProduceFailureDocument(self.partition, self.problem.document(instance))
+
+
+def result_document(log: PartitionLog, result: AppendResult, throttle_ms: int | None = None) -> ProduceResultDocument:
+    """The answer for one partition; without ``throttle_ms`` the request's own is in it."""
+    return ProduceResultDocument(
+        partition=log.name.partition,
+        base_offset=result.base_offset,
+        last_offset=result.last_offset,
+        record_count=result.record_count,
+        log_append_time=result.log_append_time,
+        log_start_offset=result.log_start_offset,
+        durable_offset=log.recovery_point,
+        duplicate=result.duplicate,
+        throttle_time_ms=request_context.throttle_time_ms.get() if throttle_ms is None else throttle_ms,
+    )
+
+
+def placeless_result(log: PartitionLog, record_count: int = 0, throttle_ms: int | None = None) -> ProduceResultDocument:
+    """The answer to a request without records (spec A12), or to one that waits for nothing: its offsets are -1.
+
+    ``record_count`` records were taken. Without ``throttle_ms`` the request's own is in it.
+    """
+    return ProduceResultDocument(
+        partition=log.name.partition,
+        base_offset=-1,
+        last_offset=-1,
+        record_count=record_count,
+        log_append_time=NO_TIMESTAMP,
+        log_start_offset=log.snapshot.log_start_offset,
+        durable_offset=log.recovery_point,
+        duplicate=False,
+        throttle_time_ms=request_context.throttle_time_ms.get() if throttle_ms is None else throttle_ms,
+    )
+
+
+def count_records(batches: Sequence[ValidBatch]) -> int:
+    """How many records the batches have."""
+    return sum(batch.header.record_count for batch in batches)
+
+
+async def parse_records(
+    broker: Broker, body: bytes | bytearray, encoding: Encoding, work: RequestWork
+) -> ParsedRecords:
+    """The records of a JSON body, read in a thread when it is large.
+
+    Raises:
+        Problem: 400, 413 or 422; 503 as ``RequestWork.parse``.
+    """
+    return await work.parse(body, functools.partial(parse_record_list, body, encoding, now_ms=broker.now_ms()))
+
+
+async def plain_batches_of(
+    broker: Broker,
+    log: PartitionLog,
+    body: bytes | bytearray,
+    encoding: Encoding,
+    *,
+    is_lines: bool = False,
+    together: bool = True,
+) -> list[ValidBatch] | None:
+    """``plain_batches`` for this log, made in a thread when the body is large."""
+    make = functools.partial(
+        plain_batches,
+        body,
+        encoding,
+        log.config,
+        log.name.partition,
+        broker.now_ms(),
+        is_lines=is_lines,
+        together=together,
+    )
+    return make() if len(body) <= INLINE_BYTES_MAX else await call_in(broker.pools.read, make)
+
+
+def _are_quick(parsed: ParsedRecords, rows: Sequence[int] | None = None) -> bool:
+    """Whether all these records, or these rows, are so few and small that the loop itself may work on them."""
+    chosen = range(len(parsed)) if rows is None else rows
+    return len(chosen) <= _INLINE_RECORDS_MAX and parsed.size_of(chosen) <= INLINE_BYTES_MAX
+
+
+async def batches_of(
+    broker: Broker,
+    log: PartitionLog,
+    parsed: ParsedRecords,
+    rows: Sequence[int] | None = None,
+    *,
+    together: bool = True,
+) -> list[ValidBatch]:
+    """These records as batches the log may take, made in a thread when they are large.
+
+    All of them are for one append, or with ``together`` false each for one of its own.
+
+    Raises:
+        Problem: records break a rule of the topic, or name another partition.
+        RefusedError: they break a rule otherwise.
+    """
+    if rows is None:
+        parsed.check_partition(log.name.partition)
+    make = functools.partial(validated_batches, parsed, log.config, rows, together=together)
+    is_quick = _are_quick(parsed, rows) and not compresses(log.config)
+    return make() if is_quick else await call_in(broker.pools.read, make)
+
+
+async def produce(
+    broker: Broker,
+    log: PartitionLog,
+    batches: Sequence[ValidBatch],
+    options: ProduceOptions,
+    transactional_id: str | None = None,
+) -> ProduceResultDocument:
+    """Append batches and wait as the options say; with ``acks=0`` the result has no offsets.
+
+    Transactional ones become part of their producer's transaction, which must be that of ``transactional_id`` if given.
+
+    Raises:
+        Problem: overloaded, request_timed_out.
+        StorageError: what the log answered.
+    """
+    if not batches:
+        return placeless_result(log)
+    submitted = await submit_append(broker, log, batches, options, transactional_id)
+    if options.acks == "0":
+        return placeless_result(log, count_records(batches))
+    result = submitted if isinstance(submitted, AppendResult) else await broker.outcome_of(submitted, options)
+    return result_document(log, result)
+
+
+async def produce_to_topic(
+    broker: Broker, name: str, parsed: ParsedRecords, options: ProduceOptions
+) -> list[ProduceOutcome]:
+    """Spread records over a topic's partitions; one outcome each, in order. None waits for another, or fails with it.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic.
+    """
+    topic = broker.topic(name)
+    online = [log.name.partition for log in topic.partitions if log.offline_reason is None]
+    spread = await spread_records(broker, name, parsed, online, broker.sticky)
+    # Compressing takes its time: no partition waits for another's.
+    parts = _parts(spread, 1 if any(compresses(log.config) for log in topic.partitions[:1]) else PARTITIONS_PER_TURN)
+    slots = asyncio.Semaphore(_PREPARED_AT_ONCE)
+    outcomes: dict[int, _Begun | ProduceOutcome] = {}
+    async with asyncio.TaskGroup() as group:
+        encoding = [group.create_task(_encode(broker, name, part, parsed, slots)) for part in parts]
+        for ready in asyncio.as_completed(encoding):
+            for encoded in await ready:
+                # Here and not in the task: what the quotas say belongs to the request.
+                outcomes[encoded.partition] = (
+                    encoded if isinstance(encoded, ProduceOutcome) else _begin(broker, encoded, options)
+                )
+            # Another group may be ready as well: others have their turn before it.
+            await asyncio.sleep(0)
+    begun = [outcomes[number] for number in spread]
+    if options.acks == "0":
+        broker.metrics.dropped_appends.inc(sum(isinstance(outcome, ProduceOutcome) for outcome in begun))
+        return [
+            outcome
+            if isinstance(outcome, ProduceOutcome)
+            else ProduceOutcome(number, placeless_result(outcome.log, len(spread[number])), None)
+            for number, outcome in zip(spread, begun, strict=True)
+        ]
+    return await all_in_turns(_end(broker, outcome, options) for outcome in begun)
+
+
+async def spread_records(
+    broker: Broker, name: str, parsed: ParsedRecords, online: Sequence[int], sticky: StickyPartitioner
+) -> dict[int, list[int]]:
+    """The rows of ``parsed`` for each partition of the topic, in a thread when there is much to hash.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic.
+    """
+    count = len(broker.topic(name).partitions)
+    spread = functools.partial(rows_by_partition, parsed, name, count, online, sticky)
+    return spread() if _are_quick(parsed) else await call_in(broker.pools.read, spread)
+
+
+_Part = list[tuple[int, list[int]]]
+"""Some partitions of a request with their rows."""
+
+
+def _parts(spread: dict[int, list[int]], count_max: int) -> Iterator[_Part]:
+    """All partitions in groups of at most ``count_max`` with few records, or of one."""
+    part: _Part = []
+    record_count = 0
+    for number, rows in spread.items():
+        if part and (len(part) == count_max or record_count + len(rows) > _INLINE_RECORDS_MAX):
+            yield part
+            part, record_count = [], 0
+        part.append((number, rows))
+        record_count += len(rows)
+    if part:
+        yield part
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    log: PartitionLog
+    batches: list[ValidBatch]
+
+    @property
+    def partition(self) -> int:
+        return self.log.name.partition
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    log: PartitionLog
+    pending: PendingAppend
+
+
+async def _encode(
+    broker: Broker, name: str, part: _Part, parsed: ParsedRecords, slots: asyncio.Semaphore
+) -> list[_Encoded | ProduceOutcome]:
+    """The batches of some partitions, made in a thread when they are large; of each its batches or why not."""
+    encoded: list[_Encoded | ProduceOutcome] = []
+    async with slots:
+        logs: list[tuple[PartitionLog, list[int] | None]] = []
+        for number, rows in part:
+            try:
+                log = broker.partition(name, number)
+            except StorageError as error:
+                encoded.append(ProduceOutcome(number, None, problem_for(error)))
+            else:
+                logs.append((log, None if len(rows) == len(parsed) else rows))
+        make = functools.partial(_encode_each, logs, parsed)
+        all_rows = list(itertools.chain.from_iterable(rows for _, rows in part))
+        is_quick = _are_quick(parsed, all_rows) and not any(compresses(log.config) for log, _ in logs)
+        made = make() if is_quick else await call_in(broker.pools.read, make)
+    for (log, _), batches in zip(logs, made, strict=True):
+        if isinstance(batches, Exception):
+            encoded.append(ProduceOutcome(log.name.partition, None, problem_for(batches)))
+        else:
+            encoded.append(_Encoded(log, batches))
+    return encoded
+
+
+def _encode_each(
+    logs: Sequence[tuple[PartitionLog, list[int] | None]], parsed: ParsedRecords
+) -> list[list[ValidBatch] | StorageError | Problem]:
+    made: list[list[ValidBatch] | StorageError | Problem] = []
+    for log, rows in logs:
+        try:
+            if rows is None:
+                parsed.check_partition(log.name.partition)
+            made.append(validated_batches(parsed, log.config, rows))
+        except (StorageError, Problem) as error:
+            made.append(error)
+    return made
+
+
+def _begin(broker: Broker, encoded: _Encoded, options: ProduceOptions) -> _Begun | ProduceOutcome:
+    try:
+        return _Begun(encoded.log, broker.submit(encoded.log, encoded.batches, options))
+    except (StorageError, Problem) as error:
+        return ProduceOutcome(encoded.partition, None, problem_for(error))
+
+
+async def _end(broker: Broker, begun: _Begun | ProduceOutcome, options: ProduceOptions) -> ProduceOutcome:
+    if isinstance(begun, ProduceOutcome):
+        return begun
+    number = begun.log.name.partition
+    try:
+        result = await broker.outcome_of(begun.pending, options)
+    except (StorageError, Problem) as error:
+        return ProduceOutcome(number, None, problem_for(error))
+    return ProduceOutcome(number, result_document(begun.log, result), None)

@@ -1,0 +1,505 @@
+"""Records between JSON and columns: prebuilt msgspec coders, no pydantic, no model per record kept.
+
+The pydantic models in ``schemas.records`` describe the same documents; a test holds the two to the same answers.
+Everything here is synchronous and stateless: small requests call it on the event loop, large ones in a thread.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, repeat
+from operator import attrgetter
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Meta, UnsetType
+
+from app.record_json.json_values import UNCOUNTED_BYTES, VALUES_MAX, count_values
+from app.record_json.record_members import PairError, contents, header_row, pair_faults
+from app.record_json.strict_json import (
+    Fault,
+    check,
+    decode,
+    fault_of,
+    invalid,
+    malformed,
+    quote_count,
+    reason_of,
+    refuse_duplicates,
+    refuse_duplicates_first,
+)
+from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
+from rollway.records.columns import ByteArray
+from schemas.base import LONG_MAX, NO_TIMESTAMP, parse_timestamp
+from schemas.names import PARTITION_MAX
+
+Encoding = Literal["utf8", "base64", "json"]
+Data = TypeVar("Data")
+HeaderData = TypeVar("HeaderData")
+
+TIME_ABSENT = -2
+"""As ``now_ms`` of the parsers: marks the records that came without a time. -1 is the time of one that has none."""
+
+_Time = Annotated[int, Meta(ge=NO_TIMESTAMP, le=LONG_MAX)]
+_OffsetNumber = Annotated[int, Meta(ge=0, le=LONG_MAX)]
+_PartitionNumber = Annotated[int, Meta(ge=0, le=PARTITION_MAX)]
+
+
+class _Header(msgspec.Struct, Generic[HeaderData], gc=False, forbid_unknown_fields=True):
+    name: str | UnsetType | None = UNSET
+    value: HeaderData | UnsetType = UNSET
+    name_base64: bytes | UnsetType | None = UNSET
+    value_base64: bytes | UnsetType | None = UNSET
+
+
+class ProducedRecord(msgspec.Struct, Generic[Data, HeaderData], gc=False, forbid_unknown_fields=True):
+    """A record to append; ``offset`` and ``timestamp_type`` are there for records that were fetched, and ignored."""
+
+    value: Data | UnsetType = UNSET
+    key: Data | UnsetType = UNSET
+    headers: list[_Header[HeaderData]] | UnsetType = UNSET
+    timestamp: _Time | str | UnsetType | None = UNSET
+    partition: _PartitionNumber | UnsetType | None = UNSET
+    value_base64: bytes | UnsetType | None = UNSET
+    key_base64: bytes | UnsetType | None = UNSET
+    offset: _OffsetNumber | UnsetType | None = UNSET
+    timestamp_type: Literal["CreateTime", "LogAppendTime"] | UnsetType | None = UNSET
+
+
+TextRecord = ProducedRecord[str | None, str | None]
+EncodedRecord = ProducedRecord[None, None]
+JsonRecord = ProducedRecord[msgspec.Raw, str | None]
+Record = TypeVar("Record")
+
+
+class _RecordList(msgspec.Struct, Generic[Record], gc=False, forbid_unknown_fields=True):
+    records: list[Record]
+
+
+_Decoders = dict[Encoding, msgspec.json.Decoder[Any]]
+_LIST_DECODERS: _Decoders = {
+    "utf8": msgspec.json.Decoder(_RecordList[TextRecord]),
+    "base64": msgspec.json.Decoder(_RecordList[EncodedRecord]),
+    "json": msgspec.json.Decoder(_RecordList[JsonRecord]),
+}
+_LINE_DECODERS: _Decoders = {
+    "utf8": msgspec.json.Decoder(TextRecord),
+    "base64": msgspec.json.Decoder(EncodedRecord),
+    "json": msgspec.json.Decoder(JsonRecord),
+}
+
+_IGNORED_FIELDS = ("offset", "timestamp_type")
+_PLAIN_FIRST = ("value", "key", "timestamp", "headers", "partition", "value_base64", "key_base64", *_IGNORED_FIELDS)
+_BYTES_FIRST = ("value_base64", "key_base64", "timestamp", "headers", "partition", "value", "key", *_IGNORED_FIELDS)
+# Most frequent first.
+_FIELDS: dict[Encoding, dict[str, Callable[[Any], Any]]] = {
+    "utf8": {name: attrgetter(name) for name in _PLAIN_FIRST},
+    "base64": {name: attrgetter(name) for name in _BYTES_FIRST},
+    "json": {name: attrgetter(name) for name in _PLAIN_FIRST},
+}
+_HEADER_FIELDS = [(attrgetter(name), attrgetter(f"{name}_base64")) for name in ("name", "value")]
+_LINE_BREAK = re.compile(rb"[\r\n]")
+
+
+@dataclass(slots=True)
+class ParsedRecords:
+    """Records of a request, row by row in columns of Python objects. ``partitions`` is absent when none is named.
+
+    ``now_ms`` is the reading of the wall clock that records without a time were given. All times are judged by the same
+    reading: a clock that is set back between two readings would refuse what the first one gave. ``pointer`` says where
+    in the request a row stands.
+    """
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    headers: list[Sequence[tuple[str, bytes | None]]] | None
+    partitions: list[int | None] | None
+    now_ms: int
+    pointer: Callable[[int], str] = "/records/{}".format
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all keys, values and headers, with a character of a header's name for a byte."""
+        return self.size_of(range(len(self)))
+
+    def size_of(self, rows: Sequence[int]) -> int:
+        """As ``size_bytes``, of these rows alone."""
+        size = 0
+        for column in (self.keys, self.values):
+            size += sum(len(column[row] or b"") for row in rows)
+        if self.headers is not None:
+            size += sum(len(name) + len(value or b"") for row in rows for name, value in self.headers[row])
+        return size
+
+    def check_partition(self, number: int) -> None:
+        """Records that name a partition name this one, which the request is for.
+
+        Raises:
+            Problem: 422 with pointers such as ``/records/3/partition``.
+        """
+        if self.partitions is None:
+            return
+        others = [row for row, named in enumerate(self.partitions) if named is not None and named != number]
+        if others:
+            detail = f"the request is for partition {number}; leave partition out, or send the record there"
+            raise invalid(Fault(f"{self.pointer(row)}/partition", "invalid_value", detail) for row in others)
+
+    def chosen(self, rows: Sequence[int]) -> ParsedRecords:
+        """These rows; their pointers are those of the first ones."""
+        return ParsedRecords(
+            [self.keys[row] for row in rows],
+            [self.values[row] for row in rows],
+            [self.timestamps[row] for row in rows],
+            None if self.headers is None else [self.headers[row] for row in rows],
+            None,
+            self.now_ms,
+        )
+
+    def columns(self, rows: Sequence[int] | None = None) -> RecordColumns:
+        """All records, or these rows, as columns with offsets 0, 1, 2, ..."""
+        if rows is not None:
+            return self.chosen(rows).columns()
+        return RecordColumns(
+            np.arange(len(self), dtype=np.int64),
+            np.array(self.timestamps, dtype=np.int64),
+            BinaryColumn.from_list(self.keys),
+            BinaryColumn.from_list(self.values),
+            None if self.headers is None else HeaderColumns.from_rows(self.headers),
+        )
+
+
+def parse_record_list(body: bytes | bytearray, encoding: Encoding, *, now_ms: int) -> ParsedRecords:
+    """``{"records": [...]}``; records without a timestamp get ``now_ms``.
+
+    Raises:
+        Problem: 400 or 422 with pointers such as ``/records/3/value``.
+    """
+    if encoding == "json":
+        check(body)
+    records = decode(_LIST_DECODERS[encoding], body).records
+    columns, repeats = (None, False) if encoding == "json" else _columns_of(body, records, encoding, outside=1)
+    if repeats:
+        refuse_duplicates(body)
+    return parsed_records(records, encoding, now_ms, "/records/{}".format, columns)
+
+
+def parse_record_lines(
+    block: bytes | bytearray, encoding: Encoding, *, now_ms: int, first_line: int = 0
+) -> ParsedRecords:
+    """Records, one per line, which a ``\\n`` ends; blank lines are skipped. ``first_line`` of them came before.
+
+    Raises:
+        Problem: 400 or 422 with pointers such as ``/17/value``, where 17 is the line.
+    """
+    lines = [line for line in block.split(b"\n") if line.strip(b" \t\r")]
+    records: list[Any] = []
+    decoder = _LINE_DECODERS[encoding]
+    line: bytes | bytearray = b""
+    try:
+        for line in lines:
+            if encoding == "json":
+                msgspec.json.decode(line)
+            records.append(decoder.decode(line))
+    except msgspec.ValidationError as error:
+        place = f"/{first_line + len(records)}"
+        refuse_duplicates_first(line, place)
+        raise invalid([fault_of(error, decoder.type).below(place)]) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed(reason_of(error, line, "the line"), f"/{first_line + len(records)}") from None
+
+    def pointer(row: int) -> str:
+        return f"/{first_line + row}"
+
+    columns, repeats = (None, True) if encoding == "json" else _columns_of(block, records, encoding, outside=0)
+    if repeats:
+        for row, line in enumerate(lines):
+            refuse_duplicates(line, pointer(row))
+    return parsed_records(records, encoding, now_ms, pointer, columns)
+
+
+_Columns = dict[str, list[Any]]
+
+
+def _columns_of(body: bytes | bytearray, records: list[Any], encoding: Encoding, outside: int) -> tuple[_Columns, bool]:
+    """The fields that records have, each as a column, and whether a name occurs twice in one object.
+
+    The coder would keep the last of two and tell nobody. But every text stands between two quotes, and quotes inside
+    of texts are escaped: what was dropped is missing when the texts are counted. ``outside`` are those around the
+    records. Once all texts are found, no record has any more fields.
+    """
+    wanted = quote_count(body)
+    columns: _Columns = {}
+    texts = outside
+    for name, field in _FIELDS[encoding].items():
+        if 2 * texts == wanted:
+            break
+        column = list(map(field, records))
+        present_count, text_count = _counts(column)
+        if present_count:
+            columns[name] = column
+            texts += present_count + (_header_text_count(column) if name == "headers" else text_count)
+    return columns, 2 * texts != wanted
+
+
+def _header_text_count(column: list[Any]) -> int:
+    headers = [header for row in column if row is not UNSET for header in row]
+    texts = 0
+    for plain, encoded in _HEADER_FIELDS:
+        present_count, text_count = _counts(list(map(plain, headers)))
+        texts += present_count + text_count
+        if present_count < len(headers):
+            # Two of a pair, one of them null, are rare: they are looked for as if a name occurred twice.
+            texts += sum(_counts(list(map(encoded, headers))))
+    return texts
+
+
+def _counts(items: list[Any]) -> tuple[int, int]:
+    """How many are there, and how many of them are texts."""
+    if items and items[0] is UNSET and items.count(UNSET) == len(items):
+        return 0, 0
+    kinds = list(map(type, items))
+    texts = kinds.count(str)
+    if texts == len(items):
+        return texts, texts
+    # Bytes are those of base64 text.
+    return len(items) - kinds.count(UnsetType), texts + kinds.count(bytes)
+
+
+def parsed_records(
+    records: list[Any],
+    encoding: Encoding,
+    now_ms: int,
+    pointer: Callable[[int], str],
+    columns: _Columns | None = None,
+) -> ParsedRecords:
+    """Records of a body that was read, in columns; ``pointer`` says where in the body each of them is.
+
+    ``columns`` has the fields that any of them has, when that is known.
+
+    Raises:
+        Problem: 422 for a record with both of a pair such as ``value`` and ``value_base64``, or without a value, and
+            for what is no time.
+    """
+    if columns is None:
+        columns = {name: list(map(field, records)) for name, field in _FIELDS[encoding].items()}
+    headers: list[Sequence[tuple[str, bytes | None]]] | None = None
+    partitions: list[int | None] | None = None
+    if int in map(type, columns.get("partition", ())):
+        partitions = [None if partition is UNSET else partition for partition in columns["partition"]]
+    try:
+        keys = contents(columns, "key", encoding, len(records))
+        values = contents(columns, "value", encoding, len(records))
+        if any(columns.get("headers", ())):
+            headers = list(map(header_row, columns["headers"]))
+    except PairError:
+        raise invalid(pair_faults(records, encoding, pointer)) from None
+    timestamps = [now_ms] * len(records)
+    if "timestamp" in columns:
+        timestamps = _timestamps(columns["timestamp"], now_ms, pointer)
+    return ParsedRecords(keys, values, timestamps, headers, partitions, now_ms, pointer)
+
+
+def _timestamps(timestamps: list[Any], now_ms: int, pointer: Callable[[int], str]) -> list[int]:
+    if set(map(type, timestamps)) == {int}:
+        return timestamps
+    for row, timestamp in enumerate(timestamps):
+        if type(timestamp) is int:
+            continue
+        if timestamp is UNSET or timestamp is None:
+            timestamps[row] = now_ms
+            continue
+        try:
+            timestamps[row] = parse_timestamp(timestamp)
+        except ValueError as error:
+            raise invalid([Fault(f"{pointer(row)}/timestamp", "invalid_value", str(error))]) from None
+    return timestamps
+
+
+# The way out
+
+
+class RecordDocument(msgspec.Struct, gc=False):
+    """One record of an answer; see ``schemas.records.FetchedRecord``."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: str
+    key: Any
+    key_base64: bytes | UnsetType | None
+    value: Any
+    value_base64: bytes | UnsetType | None
+    headers: list[Any]
+    partition: int
+
+
+class _HeaderDocument(msgspec.Struct, gc=False):
+    name: str | UnsetType
+    name_base64: bytes | UnsetType
+    value: str | UnsetType | None
+    value_base64: bytes | UnsetType | None
+
+
+class _TextHeaderDocument(msgspec.Struct, gc=False):
+    name: str
+    value: str | None
+
+
+class FetchDocument(msgspec.Struct, gc=False):
+    """The answer to a fetch in JSON; see ``schemas.records.FetchResult``."""
+
+    records: list[RecordDocument | msgspec.Raw]
+    next_offset: int
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_end_offset: int
+
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode_document(document: object) -> bytes:
+    """JSON text of structs, dicts, lists and plain values; bytes become base64 text."""
+    return _ENCODER.encode(document)
+
+
+def encode_lines(documents: Iterable[object]) -> bytes:
+    """One JSON text per line."""
+    return _ENCODER.encode_lines(list(documents))
+
+
+def record_documents(
+    columns: RecordColumns, *, encoding: Encoding, timestamp_type: str, partition: int
+) -> list[RecordDocument]:
+    """What JSON shows of these records. What is not text (or not JSON, with ``encoding=json``) becomes base64.
+
+    One member of each pair is there, ``key`` or ``key_base64``, say; the other one is unset.
+    """
+    return list(
+        map(
+            RecordDocument,
+            columns.offsets.tolist(),
+            columns.timestamps.tolist(),
+            repeat(timestamp_type),
+            *_all_from_bytes(columns.keys, encoding),
+            *_all_from_bytes(columns.values, encoding),
+            repeat([]) if columns.headers is None else header_documents(columns.headers, encoding),
+            repeat(partition),
+        )
+    )
+
+
+def header_documents(headers: HeaderColumns, encoding: Encoding) -> list[list[Any]]:
+    """What JSON shows of the headers of each record: names and values as text, values as base64 with that encoding."""
+    shown = header_encoding(encoding)
+    names, encoded_names = _all_from_bytes(headers.names, "utf8")
+    values, encoded_values = _all_from_bytes(headers.values, shown)
+    documents: list[Any]
+    if isinstance(encoded_names, repeat) and isinstance(encoded_values, repeat):
+        # In most records all are text.
+        documents = list(map(_TextHeaderDocument, names, values))
+    else:
+        documents = list(map(_HeaderDocument, names, encoded_names, values, encoded_values))
+    ends = np.cumsum(headers.counts).tolist()
+    return [documents[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def header_encoding(encoding: Encoding) -> Encoding:
+    """How values of headers are shown: they are not JSON."""
+    return "utf8" if encoding == "json" else encoding
+
+
+_Pair = tuple[Iterable[Any], Iterable[Any]]
+
+
+def _all_from_bytes(column: BinaryColumn, encoding: Encoding) -> _Pair:
+    """Every element as JSON shows it, as itself and as base64: one of both is unset. ASCII is decoded at once."""
+    unset: Iterable[UnsetType] = repeat(UNSET, len(column))
+    if encoding == "base64":
+        return unset, column.to_list()
+    if column.nulls is not None and column.nulls.all():
+        return [None] * len(column), unset
+    if encoding == "utf8" and column.nulls is None:
+        base = int(column.offsets[0])
+        data = column.data[base : int(column.offsets[-1])].tobytes()
+        if data.isascii():
+            text = data.decode("ascii")
+            return [text[start:end] for start, end in pairwise((column.offsets - base).tolist())], unset
+    shown = list(map(_text_from_bytes if encoding == "utf8" else _json_from_bytes, column.to_list()))
+    if bytes not in set(map(type, shown)):
+        return shown, unset
+    return (
+        [UNSET if type(each) is bytes else each for each in shown],
+        [each if type(each) is bytes else UNSET for each in shown],
+    )
+
+
+def _text_from_bytes(data: bytes | None) -> str | bytes | None:
+    """The text, or the bytes of what is no text."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+class TooManyValuesError(ValueError):
+    """A stored JSON text has more values than are read at once."""
+
+
+def _json_from_bytes(data: bytes | None) -> msgspec.Raw | bytes | None:
+    """The JSON text, or the bytes of what is no JSON; those of ``null``, too, which would be no value."""
+    if data is None:
+        return None
+    if len(data) > UNCOUNTED_BYTES and (count := count_values(data)) > VALUES_MAX:
+        raise TooManyValuesError(f"is JSON of {count} values, of which {VALUES_MAX} are read at once")
+    try:
+        msgspec.json.decode(data)
+        if data.strip() == b"null":
+            return data
+        # A line break may stand between the tokens of a JSON text, but not inside a line of an answer. Writing it
+        # without takes no text that is nested quite as deeply as reading it does.
+        return msgspec.Raw(msgspec.json.format(data, indent=-1) if _LINE_BREAK.search(data) else data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return data
+
+
+def shown_bytes(data: bytes | ByteArray | None, encoding: Encoding) -> int:
+    """How many bytes of JSON text these bytes become, at the most and without much of a margin; nothing is made.
+
+    Base64 counts with what it adds to a member's name; with ``encoding=json`` bytes that are no JSON count as they are.
+    """
+    if data is None:
+        return 4
+    if encoding == "json":
+        return len(data)
+    base64_bytes = (len(data) + 2) // 3 * 4 + 9
+    if encoding == "base64":
+        return base64_bytes
+    array = np.frombuffer(data, dtype=np.uint8)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    size = 2
+    try:
+        for start in range(0, len(array), _SLICE_BYTES):
+            piece = array[start : start + _SLICE_BYTES]
+            decoder.decode(piece.tobytes())
+            size += int(_TEXT_BYTES[piece].sum(dtype=np.int64))
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return base64_bytes
+    return size
+
+
+_SLICE_BYTES = 1024 * 1024
+_TEXT_BYTES = np.ones(256, dtype=np.uint8)
+_TEXT_BYTES[:0x20] = 6
+_TEXT_BYTES[list(b'"\\\b\f\n\r\t')] = 2

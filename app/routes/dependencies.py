@@ -1,0 +1,362 @@
+"""What routes are given: the broker, the things a path names, bodies read within a limit and checked."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Header, Path, Query, Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from app.engine_local.broker import Broker
+from app.http.bodies.body import read_body
+from app.http.negotiation import content_type
+from app.http.percent_encoding import wrong_bytes_of_path, wrong_bytes_of_query
+from app.media_types import JSON
+from app.paths import API, QUOTAS
+from app.problems.problems import Problem
+from app.quotas.limits import QuotaKind
+from app.quotas.throttling import Client
+from app.record_json.json_values import refuse_too_many
+from app.record_json.strict_json import read_model
+from app.record_json.work_rooms import RequestWork
+from app.service.service import Service
+from schemas.names import (
+    GROUP_ID_LENGTH_MAX,
+    ID_SCHEMA,
+    TOPIC_NAME_LENGTH_MAX,
+    TOPIC_NAME_PATTERN,
+    LeaderEpochParameter,
+    OffsetParameter,
+    PartitionParameter,
+    group_id_problem,
+    transactional_id_problem,
+)
+from schemas.offsets import Isolation
+from storage.disk.file_names import topic_name_problem
+from storage.log.partition_log import PartitionLog
+from storage.nearest_name import nearest_or_all
+
+CONTROL_BODY_BYTES_MAX = 1024 * 1024
+CONTROL_VALUES_MAX = 250_000
+"""Values of a JSON document without records, read at once in some 100 ms. Lists within their own limits have fewer:
+10,000 questions have 90,000, and the winners of a job that fit into the largest body 175,000."""
+LIBRARY_OF_BEFORE = "rollway"
+"""The User-Agent of the rollway library before it said its version there; see ``_plain_heads.pyx``."""
+_TOO_OLD = (
+    "this User-Agent is that of a rollway library older than this service: records in JSON now have text in key and "
+    "value, and bytes in key_base64 and value_base64; install the rollway package that comes with the service"
+)
+_NAME_SHOWN_MAX = 100
+_FAULTS_SHOWN_MAX = 100
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+async def service_of(request: Request) -> Service:
+    """The service of this application."""
+    service: Service = request.app.state.service
+    return service
+
+
+async def broker_of(request: Request) -> Broker:
+    """The broker, once the logs are open.
+
+    Raises:
+        Problem: 503 until then, and after the stop has begun.
+    """
+    service: Service = request.app.state.service
+    return service.broker
+
+
+async def topic_name(
+    topic: Annotated[
+        str,
+        Path(
+            description='ASCII letters, digits, ".", "_" and "-"; at most 249; not "." and not "..".',
+            examples=["readings"],
+            json_schema_extra={
+                "pattern": TOPIC_NAME_PATTERN,
+                "minLength": 1,
+                "maxLength": TOPIC_NAME_LENGTH_MAX,
+            },
+        ),
+    ],
+) -> str:
+    """The topic's name in the path.
+
+    Raises:
+        Problem: 422 for a name no topic can have.
+    """
+    reason = topic_name_problem(topic)
+    if reason is not None:
+        fault = {"pointer": "topic", "code": "invalid_value", "detail": reason}
+        raise Problem(422, "invalid_topic", reason, kafka_code=17, errors=[fault])
+    return topic
+
+
+async def transactional_id(
+    transactional_id: Annotated[
+        str,
+        Path(
+            description="Name of a transactional producer: printable characters without a slash, at most 249.",
+            examples=["orders-loader-1"],
+            json_schema_extra=ID_SCHEMA,
+        ),
+    ],
+) -> str:
+    """The transactional id in the path.
+
+    Raises:
+        Problem: 422 for an id that no producer can have.
+    """
+    reason = transactional_id_problem(transactional_id)
+    if reason is not None:
+        fault = {"pointer": "transactional_id", "code": "invalid_value", "detail": reason}
+        raise Problem(422, "invalid_request", reason, errors=[fault])
+    return transactional_id
+
+
+async def group_id(
+    group_id: Annotated[
+        str,
+        Path(
+            description="Id of a group of readers: printable characters without a slash, at most 249.",
+            examples=["readings-dashboard"],
+            json_schema_extra={**ID_SCHEMA, "maxLength": GROUP_ID_LENGTH_MAX},
+        ),
+    ],
+) -> str:
+    """The group id in the path.
+
+    Raises:
+        Problem: 422 for an id that no group can have.
+    """
+    reason = group_id_problem(group_id)
+    if reason is not None:
+        fault = {"pointer": "group_id", "code": "invalid_value", "detail": reason}
+        raise Problem(422, "invalid_request", reason, errors=[fault])
+    return group_id
+
+
+async def transactional_id_header(
+    transactional_id: Annotated[
+        str | None,
+        Header(
+            alias="Transactional-Id",
+            description="Makes the records part of this producer's transaction; with Producer-Id, Producer-Epoch and "
+            "Base-Sequence. Transactional record batches need no header; with it, 409 if they are of another producer.",
+        ),
+    ] = None,
+) -> str | None:
+    """The transactional id in a header, as UTF-8.
+
+    Raises:
+        Problem: 422 when it is not.
+    """
+    if transactional_id is None:
+        return None
+    try:
+        return transactional_id.encode("latin-1").decode()
+    except UnicodeError:
+        fault = {"pointer": "Transactional-Id", "code": "invalid_value", "detail": "it is not UTF-8"}
+        raise Problem(422, "invalid_request", "Transactional-Id: it is not UTF-8", errors=[fault]) from None
+
+
+TransactionalIdHeader = Annotated[str | None, Depends(transactional_id_header)]
+GroupIdInPath = Annotated[str, Depends(group_id)]
+TransactionalIdInPath = Annotated[str, Depends(transactional_id)]
+BrokerOf = Annotated[Broker, Depends(broker_of)]
+
+
+async def _work_of(broker: BrokerOf) -> AsyncIterator[RequestWork]:
+    """What the request holds of memory until it is answered."""
+    async with broker.rooms.request(broker.pools.read) as work:
+        yield work
+
+
+WorkOf = Annotated[RequestWork, Depends(_work_of)]
+ServiceOf = Annotated[Service, Depends(service_of)]
+TopicName = Annotated[str, Depends(topic_name)]
+PartitionNumber = Annotated[PartitionParameter, Path(description="Number of the partition.", examples=[0])]
+
+
+async def log_of(topic: TopicName, partition: PartitionNumber, broker: BrokerOf) -> PartitionLog:
+    """The partition's log.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic or partition.
+    """
+    return broker.partition(topic, partition)
+
+
+LogOf = Annotated[PartitionLog, Depends(log_of)]
+OffsetInPath = Annotated[OffsetParameter, Path(description="Offset of the record.", examples=[42])]
+
+
+async def only_utf8(request: Request) -> None:
+    """Refuse a path or a query with percent-encoded bytes that are not UTF-8.
+
+    All of them are read as U+FFFD, so that ``%FE`` and ``%FF`` would be one name. Topics have a code of their own.
+
+    Raises:
+        Problem: 400.
+    """
+    scope = request.scope
+    wrong = [
+        *(part for part in wrong_bytes_of_path(scope["route"].path, scope.get("raw_path", b"")) if part[0] != "topic"),
+        *wrong_bytes_of_query(scope["query_string"]),
+    ]
+    if wrong:
+        faults = [
+            {
+                "pointer": name,
+                "code": "invalid_value",
+                "detail": f"the byte %{byte:02X} is not UTF-8; percent-encode the text's UTF-8, %C3%A9 for \u00e9",
+            }
+            for name, byte in wrong[:_FAULTS_SHOWN_MAX]
+        ]
+        raise Problem(400, "malformed_request", "{pointer}: {detail}".format_map(faults[0]), errors=faults)
+
+
+async def only_known_parameters(request: Request) -> None:
+    """Refuse a query that names a parameter the route does not have, or one of them twice.
+
+    A misspelt limit would be no limit, and of two values nobody could say which is meant.
+
+    Raises:
+        Problem: 422.
+    """
+    if not request.scope["query_string"]:
+        return
+    names = [name for name, _ in request.query_params.multi_items()]
+    route: APIRoute = request.scope["route"]
+    known = _known_parameters.get(route.endpoint)
+    if known is None:
+        known = _known_parameters[route.endpoint] = _parameters_of(route)
+    faults = []
+    for name in list(dict.fromkeys(names))[:_FAULTS_SHOWN_MAX]:
+        pointer = name[:_NAME_SHOWN_MAX]
+        if name not in known:
+            detail = f"unknown parameter; {nearest_or_all(name, known)}"
+            faults.append({"pointer": pointer, "code": "unknown_parameter", "detail": detail})
+        if names.count(name) > 1:
+            faults.append({"pointer": pointer, "code": "duplicate_parameter", "detail": "this parameter occurs twice"})
+    if faults:
+        first = faults[0]
+        detail = f"{first['pointer']}: {first['detail']}"
+        raise Problem(422, "invalid_request", detail, errors=faults[:_FAULTS_SHOWN_MAX])
+
+
+async def no_old_library(request: Request) -> None:
+    """Refuse the rollway library of before, for which the JSON of records had one member for text and bytes.
+
+    It named nothing but its client id in User-Agent, by default ``rollway``. No head with that is plain.
+
+    Raises:
+        Problem: 400.
+    """
+    # Blanks around a value are none of it (RFC 9110, 5.5).
+    if any(name.strip(" \t") == LIBRARY_OF_BEFORE for name in request.headers.getlist("user-agent")):
+        raise Problem(400, "client_too_old", _TOO_OLD)
+
+
+async def within_request_quota(request: Request) -> None:
+    """Count the request against its client's quota of requests.
+
+    Health and documents are free, and so are quotas: who set one too low must be able to raise it.
+
+    Raises:
+        Problem: 429, the client was told to wait and does not.
+    """
+    service: Service = request.app.state.service
+    path = request.scope["path"]
+    if not service.is_ready or not path.startswith(API) or path == QUOTAS:
+        return
+    quotas, client = service.broker.quotas, Client.of_request()
+    quotas.admit(QuotaKind.REQUEST, client)
+    quotas.charge(QuotaKind.REQUEST, client, 1)
+
+
+async def within_produce_quota(request: Request) -> None:
+    """Let nothing be produced by a client that was told to wait.
+
+    Raises:
+        Problem: 429.
+    """
+    _admit(request, QuotaKind.PRODUCE)
+
+
+async def within_fetch_quota(request: Request) -> None:
+    """Let nothing be fetched by a client that was told to wait.
+
+    Raises:
+        Problem: 429.
+    """
+    _admit(request, QuotaKind.FETCH)
+
+
+def _admit(request: Request, kind: QuotaKind) -> None:
+    service: Service = request.app.state.service
+    if service.is_ready:
+        service.broker.quotas.admit(kind, Client.of_request())
+
+
+_known_parameters: dict[Callable[..., Any], frozenset[str]] = {}
+
+
+def _parameters_of(route: APIRoute) -> frozenset[str]:
+    """The names of the route's query parameters, those of its query models and its dependencies included."""
+    names: set[str] = set()
+    waiting = [route.dependant]
+    while waiting:
+        dependant = waiting.pop()
+        waiting += dependant.dependencies
+        for parameter in dependant.query_params:
+            annotation = parameter.field_info.annotation
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                names.update(annotation.model_fields)
+            else:
+                names.add(parameter.alias)
+    return frozenset(names)
+
+
+def json_body(model: type[Model], *, optional: bool = False) -> Callable[..., Awaitable[Model]]:
+    """A dependency that reads a request's body as ``model``: within the limit, strictly, with all faults listed.
+
+    With ``optional`` an absent body is an empty object.
+    """
+
+    async def read(request: Request, work: WorkOf) -> Model:
+        service: Service = request.app.state.service
+        broker = service.broker
+        body = await read_body(
+            request,
+            limit_bytes=min(CONTROL_BODY_BYTES_MAX, service.settings.request_body_bytes_max),
+            budget=broker.body_budget,
+            hold=work.hold(broker.body_budget),
+        )
+        if optional and not body:
+            return model()
+        content_type(request, [JSON])
+        return await work.parse(body, functools.partial(_read_control, model, body))
+
+    return read
+
+
+def _read_control(model: type[Model], body: bytearray) -> Model:
+    refuse_too_many(body, "send fewer entries at a time", CONTROL_VALUES_MAX)
+    return read_model(model, body)
+
+
+CurrentLeaderEpoch = Annotated[
+    LeaderEpochParameter | None,
+    Query(description="The leader epoch the client knows; another one than it is an error.", examples=[0]),
+]
+
+IsolationParameter = Annotated[
+    Isolation,
+    Query(description="The end is the last stable offset (read_committed) or the high watermark."),
+]

@@ -1,0 +1,57 @@
+"""Load jobs as the interface shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.engine_local.broker import Broker
+from app.load_jobs.state import LoadJob
+from schemas.load_jobs import Job, JobDescription, JobPartition
+
+
+async def summarise_job(broker: Broker, job: LoadJob) -> Job:
+    """The job without its partitions."""
+    _, rows, size_bytes = await broker.load_jobs.loaded(job)
+    return Job.model_construct(**_members(broker, job, rows, size_bytes))
+
+
+async def describe_job(broker: Broker, job: LoadJob) -> JobDescription:
+    """The job with what it has written to each partition."""
+    loaded, rows, size_bytes = await broker.load_jobs.loaded(job)
+    return JobDescription.model_construct(
+        **_members(broker, job, rows, size_bytes),
+        topics=list(job.topics),
+        partitions=[
+            JobPartition.model_construct(
+                topic=each.partition.topic,
+                partition=each.partition.partition,
+                rows=each.rows,
+                size_bytes=each.size_bytes,
+            )
+            for each in loaded
+        ],
+    )
+
+
+def _members(broker: Broker, job: LoadJob, rows: int, size_bytes: int) -> dict[str, Any]:
+    elapsed_ms = broker.load_jobs.elapsed_ms(job)
+    return {
+        "job_id": job.job_id,
+        "application_id": job.application_id,
+        "version": job.version,
+        "driver_id": job.driver_id,
+        "mode": job.mode.value,
+        "state": job.state.value,
+        "reason": None if job.reason is None else job.reason.value,
+        "timeout_ms": job.timeout_ms,
+        "begin_timestamp": job.begun_ms,
+        "last_update_timestamp": job.updated_ms,
+        "task_count": broker.load_jobs.task_count(job),
+        "attempt_count": broker.load_jobs.attempt_count(job),
+        "winner_count": len(job.winners),
+        "rows": rows,
+        "size_bytes": size_bytes,
+        "elapsed_ms": elapsed_ms,
+        "rows_per_second": 1000 * rows // max(1, elapsed_ms),
+        "bytes_per_second": 1000 * size_bytes // max(1, elapsed_ms),
+    }

@@ -1,0 +1,1 @@
+"""Routes for operators: health, metrics, the OpenAPI document, keys, access rules, quotas."""

@@ -1,0 +1,113 @@
+"""Health, metrics, the OpenAPI document and a page that shows it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import HTMLResponse, Response
+
+from app.access.needs import AccessOf, needs, needs_authentication, open_to_all
+from app.access.operations import CLUSTER, Operation, ResourceKind
+from app.event_loop.pools import call_in
+from app.fast_path.declarations import hot
+from app.fast_path.health import answer_health
+from app.metrics.metrics import CONTENT_TYPE
+from app.openapi.docs_page import render_page
+from app.openapi.documented_problems import problems
+from app.paths import DOCS, DOCUMENT, HEALTH, METRICS, READINESS
+from app.record_json.translate import encode_document
+from app.routes.answers import json_answer
+from app.routes.dependencies import ServiceOf
+from app.routes.records.partition_fetch import is_match
+from schemas.health import Health, OpeningProgress, Readiness
+
+router = APIRouter(tags=["operations"])
+
+_EXAMPLE = (
+    "# HELP rollway_recovery_truncated_bytes Torn bytes the last start cut off.\n"
+    "# TYPE rollway_recovery_truncated_bytes gauge\n"
+    "rollway_recovery_truncated_bytes 0.0\n"
+)
+
+
+@router.get(HEALTH, operation_id="getHealth", summary="Is the process alive", responses=problems())
+@hot(answer_health, needs_broker=False)
+@open_to_all
+async def get_health() -> Health:
+    """Answers as long as the process runs, while it recovers and while it stops too."""
+    return Health()
+
+
+@router.get(
+    READINESS, operation_id="getReadiness", summary="Is the service ready", responses=problems(progress=OpeningProgress)
+)
+@open_to_all
+async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
+    """200 once all logs are recovered; 503 with the progress until then.
+
+    When the service stops, connections that are open are told 503, and new ones are refused: count those as not ready.
+
+    With authentication the numbers are shown only to who may DESCRIBE the cluster.
+    """
+    sees_numbers = access.allows(Operation.DESCRIBE, CLUSTER)
+    if not service.is_ready:
+        raise service.unready(with_progress=sees_numbers)
+    if not sees_numbers:
+        return Readiness()
+    broker = service.broker
+    return Readiness(partitions=sum(1 for _ in broker.partitions()), offline_partitions=broker.offline_count())
+
+
+@router.get(
+    METRICS,
+    operation_id="getMetrics",
+    summary="Get the metrics",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Prometheus' text format.",
+            "content": {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+        },
+        **problems(),
+    },
+)
+@needs(Operation.DESCRIBE, ResourceKind.CLUSTER)
+async def get_metrics(service: ServiceOf) -> Response:
+    """What Prometheus scrapes."""
+    # In a thread: with thousands of partitions it takes long.
+    text = await call_in(service.pools.read, service.metrics.render)
+    return Response(text, media_type=CONTENT_TYPE)
+
+
+@router.get(DOCUMENT, include_in_schema=False)
+@needs_authentication
+async def get_document(request: Request, service: ServiceOf) -> Response:
+    """The OpenAPI document of this service. Its ETag changes with the document alone, so that tools may keep it."""
+    # In a thread: the first time it takes half a second.
+    text, etag = await call_in(service.pools.read, functools.partial(_document, request.app))
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    if is_match(request, etag):
+        return Response(status_code=304, headers={**headers, "Vary": "Accept-Encoding"})
+    return json_answer(text, headers=headers)
+
+
+def _document(app: FastAPI) -> tuple[bytes, str]:
+    """Return the document and its ETag. The application keeps both, so that they go when it goes."""
+    kept: tuple[bytes, str] | None = getattr(app.state, "document", None)
+    if kept is None:
+        text = encode_document(app.openapi())
+        kept = app.state.document = (text, f'"{hashlib.sha256(text).hexdigest()[:32]}"')
+    return kept
+
+
+@router.get(DOCS, include_in_schema=False)
+@needs_authentication
+async def get_docs(request: Request, service: ServiceOf) -> HTMLResponse:
+    """The whole document, with its examples, as a page that needs nothing from elsewhere."""
+    return HTMLResponse(await call_in(service.pools.read, functools.partial(_page, request.app)))
+
+
+def _page(app: FastAPI) -> str:
+    return render_page(app.state.whole_document())

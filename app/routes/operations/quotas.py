@@ -1,0 +1,93 @@
+"""Quotas: list, set, remove."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from app.access.needs import needs
+from app.access.operations import Operation, ResourceKind
+from app.engine_local.broker import Broker
+from app.openapi.documented_problems import BODY, CHANGE, problems
+from app.paths import QUOTAS
+from app.problems.problems import Problem
+from app.quotas.limits import QuotaEntity, QuotaKind
+from app.routes.answers import request_body
+from app.routes.dependencies import BrokerOf, json_body
+from schemas.quotas import ClientId, Quota, QuotaLimits, QuotaList, User
+
+router = APIRouter(tags=["quotas"])
+
+_KINDS = {kind: kind.value for kind in QuotaKind}
+_User = Annotated[User | None, Query(description='Whose quota; "<default>" is every principal that none names.')]
+_ClientId = Annotated[ClientId | None, Query(description='Which client\'s; "<default>" is every one that none names.')]
+
+
+def _entity(user: str | None, client_id: str | None) -> QuotaEntity:
+    if user is None and client_id is None:
+        detail = "give user, client_id or both"
+        raise Problem(
+            422,
+            "invalid_request",
+            detail,
+            errors=[{"pointer": "user", "code": "invalid_value", "detail": detail}],
+        )
+    return QuotaEntity(user, client_id)
+
+
+@router.get(QUOTAS, operation_id="listQuotas", summary="List quotas", responses=problems())
+@needs(Operation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER)
+async def list_quotas(broker: BrokerOf) -> QuotaList:
+    """Every quota, by user and client id."""
+    return QuotaList(data=_shown(broker))
+
+
+def _shown(broker: Broker) -> list[Quota]:
+    return [
+        Quota(
+            user=entity.user,
+            client_id=entity.client_id,
+            **{name: limits.get(kind) for kind, name in _KINDS.items()},
+        )
+        for entity, limits in broker.quotas.table.items()
+    ]
+
+
+@router.put(
+    QUOTAS,
+    operation_id="setQuota",
+    summary="Set a quota",
+    responses=problems(*BODY, "quota_limit_reached", *CHANGE),
+    openapi_extra=request_body(QuotaLimits, example={"producer_byte_rate": 1048576, "consumer_byte_rate": 2097152}),
+)
+@needs(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
+async def set_quota(
+    broker: BrokerOf,
+    limits: Annotated[QuotaLimits, Depends(json_body(QuotaLimits))],
+    user: _User = None,
+    client_id: _ClientId = None,
+) -> Quota:
+    """Replaces the quota of a user, a client id, or both together; in force at once. Without any limit it is gone."""
+    entity = _entity(user, client_id)
+    chosen: dict[QuotaKind, float] = {
+        kind: rate for kind, name in _KINDS.items() if (rate := getattr(limits, name)) is not None
+    }
+    await broker.quota_control.set(entity, chosen)
+    return Quota(user=user, client_id=client_id, **limits.model_dump())
+
+
+@router.delete(
+    QUOTAS,
+    operation_id="deleteQuota",
+    summary="Remove a quota",
+    status_code=204,
+    response_description="There is no such quota any more.",
+    response_class=Response,
+    responses=problems(*CHANGE),
+)
+@needs(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
+async def delete_quota(broker: BrokerOf, user: _User = None, client_id: _ClientId = None) -> Response:
+    """The quota is gone, also when there was none."""
+    await broker.quota_control.set(_entity(user, client_id), {})
+    return Response(status_code=204)

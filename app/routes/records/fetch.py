@@ -1,0 +1,71 @@
+"""Fetching records of one partition, in the form that Accept asks for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from app.access.needs import needs
+from app.access.operations import Operation, ResourceKind
+from app.fast_path.declarations import hot
+from app.fast_path.fetch import fetch_batches
+from app.fast_path.fetch_json import fetch_json
+from app.http.negotiation import accept
+from app.media_types import JSON, MESSAGE_SET, NDJSON, RECORD_BATCHES
+from app.openapi.documented_problems import READ, problems
+from app.openapi.documented_records import FETCHED_JSON, IF_NONE_MATCH
+from app.paths import RECORDS
+from app.routes.dependencies import BrokerOf, LogOf, no_old_library, within_fetch_quota
+from app.routes.records.partition_fetch import (
+    HOT_BATCHES_PARAMETERS,
+    HOT_TEXT_PARAMETERS,
+    AnyFetchParameters,
+    fetch_partition,
+)
+from schemas.records import FetchResult
+
+router = APIRouter(tags=["records"])
+
+
+@router.get(
+    RECORDS,
+    operation_id="fetchRecords",
+    summary="Fetch records",
+    response_model=FetchResult,
+    responses={**FETCHED_JSON, **problems(*READ, "inconsistent_topic_id", "client_too_old")},
+    openapi_extra=IF_NONE_MATCH,
+    dependencies=[Depends(no_old_library), Depends(within_fetch_quota)],
+)
+@hot(
+    fetch_batches,
+    accepts={RECORD_BATCHES: RECORD_BATCHES},
+    parameters=[*HOT_BATCHES_PARAMETERS, "encoding"],
+    varies=True,
+    sends_files=True,
+)
+@hot(
+    fetch_json,
+    accepts={"": JSON, "*/*": JSON, JSON: JSON, NDJSON: NDJSON},
+    parameters=HOT_TEXT_PARAMETERS,
+    varies=True,
+)
+@needs(Operation.READ, ResourceKind.TOPIC)
+async def fetch_records(
+    request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[AnyFetchParameters, Query()]
+) -> Response:
+    """Records from one place on; with wait_ms the request waits until there are some.
+
+    Accept may also ask for the forms of `record-batches` and `record-lines`, which have paths of their own.
+    """
+    media_type = accept(request, [JSON, NDJSON, RECORD_BATCHES, MESSAGE_SET])
+    return await fetch_partition(request, log, broker, parameters, media_type)
+
+
+@router.head(RECORDS, include_in_schema=False, dependencies=[Depends(no_old_library), Depends(within_fetch_quota)])
+@needs(Operation.READ, ResourceKind.TOPIC)
+async def head_records(
+    request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[AnyFetchParameters, Query()]
+) -> Response:
+    """What fetchRecords would answer, without the records."""
+    return await fetch_records(request, log, broker, parameters)

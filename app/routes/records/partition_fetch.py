@@ -1,0 +1,407 @@
+"""A fetch of one partition: what its query asks for, and its answer, in whatever form.
+
+The routes say which forms a path has, and which of them a request gets; ``fetch_partition`` does the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Annotated, Literal, NamedTuple
+
+from fastapi import Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.access.needs import access_of
+from app.access.operations import Operation, topic_resource
+from app.engine_local.broker import Broker
+from app.engine_local.partitions.topic_ids import check_topic_id
+from app.fast_path.declarations import remember
+from app.fetch.fetch_headers import RECORD_FORM, aborted_header, fetched_headers
+from app.fetch.fetch_range import ISOLATIONS, FetchRange, FetchRequest, read_records, read_slices
+from app.fetch.fetching import FetchAnswer
+from app.fetch.message_sets import read_message_set
+from app.http.bodies.byte_budget import NO_HOLD, Hold
+from app.http.compression import plain_etag
+from app.http.connection.parking import until
+from app.http.methods import sends_body
+from app.http.transfer.zero_copy import SliceResponse
+from app.media_types import JSON, MESSAGE_SET, NDJSON, OCTETS, RECORD_BATCHES
+from app.problems import request_context
+from app.problems.problems import Problem
+from app.quotas.throttling import Client
+from app.record_json.decoding import DecodingLimits
+from app.record_json.record_texts import IN_LINES, IN_LIST
+from app.record_json.translate import FetchDocument, encode_document, encode_lines
+from app.record_json.work_rooms import TEXT_BYTES_MIN
+from app.routes.answers import HeldResponse
+from schemas.base import LONG_MAX, FlagParameter, TimestampParameter, WholeNumber
+from schemas.names import OffsetParameter, TopicIdParameter
+from schemas.offsets import Isolation, OffsetOrPlaceParameter
+from schemas.records import Encoding
+from storage.log.log_snapshot import FileSlice, LogSnapshot
+from storage.log.partition_log import PartitionLog
+from storage.offsets import Offset
+
+MAX_BYTES_DEFAULT = 1024 * 1024
+DECODED_BYTES_MAX = 8 * 1024 * 1024
+"""Stored bytes that one response of JSON reads at most, whatever ``max_bytes`` says: it holds its records in memory."""
+WAIT_MS_MAX = 60_000
+RECORDS_MAX = 1_000_000
+
+ABORTED_COUNT_MAX = 400
+"""Aborted transactions that a header lists: 16 KiB."""
+_HOT_PARAMETERS = ("offset", "max_records", "max_bytes", "wait_ms", "min_bytes", "isolation", "on_truncated")
+HOT_TEXT_PARAMETERS = (*_HOT_PARAMETERS, "encoding")
+"""What the handler of plain requests for JSON and lines knows."""
+HOT_BATCHES_PARAMETERS = (*_HOT_PARAMETERS, "end_offset", "topic_id")
+"""What the handler of plain requests for record batches knows."""
+UNDOCUMENTED = "x-undocumented"
+"""In the schema of a parameter that the OpenAPI document leaves out."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """How an answer shows its records. ``magic`` and ``has_hard_limit`` are for message sets."""
+
+    media_type: str
+    encoding: Encoding = "utf8"
+    magic: int = 1
+    has_hard_limit: bool = False
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether batches are answered as they are stored, and never read."""
+        return self.media_type in (RECORD_BATCHES, OCTETS)
+
+    @property
+    def name(self) -> str:
+        """The name that bytes of such answers are counted under."""
+        if self.is_raw:
+            return "raw"
+        return {NDJSON: "ndjson", MESSAGE_SET: "message_set"}.get(self.media_type, "json")
+
+    def tag(self, isolation: Isolation) -> str:
+        """What an ETag names beside the records: whose they are, and how they are written."""
+        media_type = f"{self.media_type};committed" if isolation == "read_committed" else self.media_type
+        if self.is_raw:
+            return media_type
+        if self.media_type == MESSAGE_SET:
+            return f"{media_type};{self.magic}"
+        return f"{media_type};{self.encoding};{RECORD_FORM}"
+
+
+class FetchParameters(BaseModel):
+    """The query of a fetch of record batches; fetches of any other form have more."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    offset: Annotated[
+        OffsetOrPlaceParameter | None,
+        Field(description="Start at this offset, at the log start (earliest), or at the high watermark (latest)."),
+    ] = None
+    timestamp: Annotated[
+        TimestampParameter | None, Field(description="Start at the first record at or after this time.")
+    ] = None
+    tail: Annotated[
+        Annotated[int, WholeNumber()] | None, Field(description="Start this many visible records before the end.")
+    ] = None
+    end_offset: Annotated[OffsetParameter | None, Field(description="End before this offset.")] = None
+    until: Annotated[
+        TimestampParameter | None,
+        Field(description="End before the first record at or after this time, from the start of the range on."),
+    ] = None
+    max_records: Annotated[
+        Annotated[int, WholeNumber(1, RECORDS_MAX)] | None,
+        Field(description="At most this many records. Record batches come whole: those that these records are in."),
+    ] = None
+    max_bytes: Annotated[
+        int,
+        WholeNumber(1, LONG_MAX),
+        Field(
+            description="At most this many bytes of stored batches, but always the first batch. The service has a "
+            "limit of its own, and lower ones for JSON, which may end inside a batch: go on at Next-Offset."
+        ),
+    ] = MAX_BYTES_DEFAULT
+    wait_ms: Annotated[
+        int, WholeNumber(0, WAIT_MS_MAX), Field(description="How long to wait for min_bytes; then what there is.")
+    ] = 0
+    min_bytes: Annotated[
+        int,
+        WholeNumber(1, 2**31 - 1),
+        Field(description="With wait_ms: wait until this many bytes of batches are available."),
+    ] = 1
+    isolation: Annotated[
+        Isolation,
+        Field(
+            description="read_committed: up to the last stable offset, without records of aborted transactions; raw "
+            "answers hold those too and name their transactions in Aborted-Transactions."
+        ),
+    ] = "read_uncommitted"
+    on_truncated: Annotated[
+        Literal["error", "earliest"],
+        Field(description="When the start is below the log start: answer 410, or start at the log start."),
+    ] = "error"
+    topic_id: Annotated[
+        TopicIdParameter | None,
+        Field(
+            description="The id of the topic that the offsets belong to: 409 when the topic of this name has another "
+            "one, since it was deleted and made again. Absent: whatever topic has this name."
+        ),
+    ] = None
+
+    def form(self, media_type: str) -> AnswerForm:
+        """How an answer of this media type is written.
+
+        Raises:
+            Problem: 422, the query has parameters of another form.
+        """
+        return AnswerForm(media_type)
+
+    def _ends_before(self, now_ms: int | None) -> bool:
+        return self.until is not None and now_ms is not None and self.until <= now_ms
+
+    def request(self, bytes_max: int, now_ms: int | None = None) -> FetchRequest:
+        """What is asked for, within the service's limit.
+
+        In a range with ``until`` before ``now_ms`` the records that are later than that are passed over.
+
+        Raises:
+            Problem: 422, no start or more than one.
+        """
+        starts = [name for name in ("offset", "timestamp", "tail") if getattr(self, name) is not None]
+        if len(starts) != 1:
+            detail = "give exactly one of offset, timestamp and tail"
+            fault = {"pointer": starts[-1] if starts else "offset", "code": "invalid_value", "detail": detail}
+            raise Problem(422, "invalid_request", detail, errors=[fault])
+        return FetchRequest(
+            offset=self.offset,
+            timestamp=self.timestamp,
+            tail=self.tail,
+            end_offset=self.end_offset,
+            until=self.until,
+            latest_ms=now_ms if self._ends_before(now_ms) else None,
+            max_records=self.max_records,
+            max_bytes=min(self.max_bytes, bytes_max),
+            wait_ms=self.wait_ms,
+            min_bytes=self.min_bytes,
+            restart_at_earliest=self.on_truncated == "earliest",
+            aborted_count_max=ABORTED_COUNT_MAX,
+            isolation=ISOLATIONS[self.isolation],
+        )
+
+
+class TextFetchParameters(FetchParameters):
+    """The query of a fetch of JSON or of lines."""
+
+    encoding: Annotated[
+        Encoding,
+        Field(
+            description="How keys and values are shown in JSON. utf8: as text in key and value, and what is no text as "
+            "bytes in key_base64 and value_base64. base64: in those two alone. json: as the JSON that they are in key "
+            "and value, and what is no JSON in the other two."
+        ),
+    ] = "utf8"
+
+    def form(self, media_type: str) -> AnswerForm:
+        """As in the base class."""
+        return AnswerForm(media_type, self.encoding)
+
+
+class AnyFetchParameters(TextFetchParameters):
+    """The query of a fetch whose form is negotiated; what is for message sets alone is not in the document."""
+
+    magic: Annotated[
+        Annotated[int, WholeNumber(0, 1)] | None,
+        Field(
+            description="For message sets only: the format of the messages. 1 when absent; 0 has no timestamps.",
+            json_schema_extra={UNDOCUMENTED: True},
+        ),
+    ] = None
+    hard_limit: Annotated[
+        FlagParameter,
+        Field(
+            description="For message sets only: max_bytes counts the bytes of the answer, which may end inside a "
+            "message. First-Entry-Incomplete says that not one is whole; ask again with twice the max_bytes.",
+            json_schema_extra={UNDOCUMENTED: True},
+        ),
+    ] = False
+
+    def form(self, media_type: str) -> AnswerForm:
+        """As in the base class."""
+        given = [name for name in ("magic", "hard_limit") if getattr(self, name) not in (None, False)]
+        if given and media_type != MESSAGE_SET:
+            faults = [
+                {"pointer": name, "code": "invalid_value", "detail": f"is for {MESSAGE_SET} only"} for name in given
+            ]
+            raise Problem(422, "invalid_request", f"{given[0]} is for {MESSAGE_SET} only", errors=faults)
+        return AnswerForm(media_type, self.encoding, 1 if self.magic is None else self.magic, self.hard_limit)
+
+
+_Prepare = Callable[[LogSnapshot, FetchRange], "_Prepared"]
+
+
+class _Prepared(NamedTuple):
+    """An answer but for its headers: slices of files, or content."""
+
+    next_offset: Offset
+    slices: tuple[FileSlice, ...] = ()
+    content: bytes = b""
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.content) + sum(piece.size_bytes for piece in self.slices)
+
+
+async def fetch_partition(
+    request: Request, log: PartitionLog, broker: Broker, parameters: FetchParameters, media_type: str
+) -> Response:
+    """The records that the query asks for, as ``media_type``.
+
+    Raises:
+        Problem: the query, the topic's id, the range, or the client's rights, which may end while it waits.
+        StorageError: what the log answered.
+    """
+    form = parameters.form(media_type)
+    check_topic_id(log.name.topic, log.topic_id, parameters.topic_id)
+    quotas, client = broker.quotas, Client.of_request()
+    wanted = parameters.request(quotas.fetch_bytes_max(client, broker.settings.fetch_bytes_max), broker.now_ms())
+    remember(request, parameters)
+    if not form.is_raw:
+        wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
+    partition = log.name.partition
+    begun = await broker.fetching.begin(log, wanted)
+
+    async def answer(request: Request) -> Response:
+        # Rights may have changed while it waited.
+        (await access_of(request)).require(Operation.READ, topic_resource(log.name.topic))
+        prepare: _Prepare
+        hold = NO_HOLD
+        if form.is_raw:
+            prepare = functools.partial(_prepare_slices, wanted)
+            fetched = await broker.fetching.finish(begun, prepare)
+        else:
+            prepare = functools.partial(_prepare, wanted, form, partition)
+
+            async def attempt(limits: DecodingLimits) -> FetchAnswer[_Prepared]:
+                return await broker.fetching.finish(begun, functools.partial(prepare, limits=limits))
+
+            fetched, hold = await broker.rooms.decode(attempt)
+        with hold.released_on_error():
+            size_bytes = fetched.read.size_bytes if sends_body(request.scope) else 0
+            throttle_ms = quotas.charge_fetch(client, size_bytes)
+            if throttle_ms:
+                request_context.throttle(throttle_ms)
+                fetched = _without_records(fetched, prepare)
+            hold.settle(len(fetched.read.content), always_bytes=TEXT_BYTES_MIN)
+            return _respond(request, log, parameters, form, fetched, broker.fetching.count_fetched, hold)
+
+    return await answer(request) if begun.waiter is None else await until(request, begun.waiter, answer)
+
+
+def _without_records(
+    fetched: FetchAnswer[_Prepared], prepare: Callable[[LogSnapshot, FetchRange], _Prepared]
+) -> FetchAnswer[_Prepared]:
+    """Return the same answer without records. It says nothing of the range, so caches must not keep it."""
+    start = fetched.wanted.start
+    return FetchAnswer(fetched.snapshot, FetchRange(start, None), prepare(fetched.snapshot, FetchRange(start, start)))
+
+
+def _prepare_slices(request: FetchRequest, snapshot: LogSnapshot, wanted: FetchRange) -> _Prepared:
+    data = read_slices(snapshot, wanted, request)
+    return _Prepared(data.next_offset, slices=data.slices, headers=aborted_header(data))
+
+
+def _prepare(
+    request: FetchRequest,
+    form: AnswerForm,
+    partition: int,
+    snapshot: LogSnapshot,
+    wanted: FetchRange,
+    *,
+    limits: DecodingLimits | None = None,
+) -> _Prepared:
+    """The answer in a form that is held in memory until it is taken: the more is held, the smaller it is."""
+    limits = limits or DecodingLimits()
+    if not form.has_hard_limit:
+        request = replace(request, max_bytes=min(request.max_bytes, limits.text_bytes))
+    if form.media_type == MESSAGE_SET:
+        return _prepare_message_set(request, form, snapshot, wanted, limits)
+    is_lines = form.media_type == NDJSON
+    records = read_records(
+        snapshot,
+        wanted,
+        request,
+        encoding=form.encoding,
+        partition=partition,
+        between=IN_LINES if is_lines else IN_LIST,
+        limits=limits,
+    )
+    if is_lines:
+        return _Prepared(records.next_offset, content=encode_lines(records.documents))
+    document = FetchDocument(
+        records.documents,
+        records.next_offset,
+        snapshot.log_start_offset,
+        snapshot.high_watermark,
+        snapshot.last_stable_offset,
+        snapshot.log_end_offset,
+    )
+    return _Prepared(records.next_offset, content=encode_document(document))
+
+
+def _prepare_message_set(
+    request: FetchRequest, form: AnswerForm, snapshot: LogSnapshot, wanted: FetchRange, limits: DecodingLimits
+) -> _Prepared:
+    read = read_message_set(snapshot, wanted, request, magic=form.magic, hard_limit=form.has_hard_limit, limits=limits)
+    headers = {"First-Entry-Incomplete": str(read.is_first_incomplete).lower()} if form.has_hard_limit else {}
+    return _Prepared(read.next_offset, content=read.content, headers=headers)
+
+
+def _respond(
+    request: Request,
+    log: PartitionLog,
+    parameters: FetchParameters,
+    form: AnswerForm,
+    answer: FetchAnswer[_Prepared],
+    count: Callable[[str, int], None],
+    hold: Hold,
+) -> Response:
+    prepared = answer.read
+    headers = fetched_headers(
+        log,
+        answer.snapshot,
+        answer.wanted,
+        prepared.next_offset,
+        parameters,
+        form.tag(parameters.isolation),
+        prepared.headers,
+        is_exact=form.is_raw,
+        # What a hard limit cuts depends on that limit, and is asked for again.
+        may_be_kept=not form.has_hard_limit,
+    )
+    if (etag := headers.get("ETag")) is not None and is_match(request, etag):
+        if form.media_type in (JSON, NDJSON):
+            headers["Vary"] = "Accept, Accept-Encoding"
+        hold.release()
+        return Response(status_code=304, headers=headers)
+    if form.is_raw:
+        size_bytes = sum(piece.size_bytes for piece in prepared.slices)
+        response: Response = SliceResponse(prepared.slices, headers, form.media_type)
+    else:
+        size_bytes = len(prepared.content)
+        response = HeldResponse(prepared.content, headers, form.media_type, hold)
+    count(form.name, size_bytes if sends_body(request.scope) else 0)
+    return response
+
+
+def is_match(request: Request, etag: str) -> bool:
+    """Whether If-None-Match names ``etag``, in any encoding."""
+    header = request.headers.get("if-none-match")
+    if header is None:
+        return False
+    tags = [tag.strip().removeprefix("W/") for tag in header.split(",")]
+    return "*" in tags or any(plain_etag(tag) == etag.removeprefix("W/") for tag in tags)

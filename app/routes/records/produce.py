@@ -1,0 +1,164 @@
+"""Producing to many topic-partitions in one request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import Field
+
+from app.access.needs import AccessOf, asks
+from app.access.operations import Operation, ResourceKind
+from app.engine_local.broker import ProduceOptions
+from app.http.negotiation import content_type
+from app.media_types import JSON
+from app.openapi.documented_problems import PRODUCE, TRANSACTION, problems
+from app.openapi.documented_records import REPLAYED
+from app.paths import PRODUCE as PRODUCE_PATH
+from app.problems import request_context
+from app.problems.problems import Problem, instance_of
+from app.produce.idempotence import replay_headers
+from app.produce.keyed_parts import keyed_parts
+from app.produce.produce_body import ProduceRequest
+from app.produce.produce_dispatch import (
+    TRANSACTION_ABORTED,
+    PartOutcome,
+    PartsProduceDocument,
+    parse_request,
+    produce_parts,
+    produce_parts_atomically,
+    produce_parts_keyed,
+)
+from app.record_json.translate import TIME_ABSENT, encode_document
+from app.routes.answers import combined_problem, json_answer
+from app.routes.dependencies import BrokerOf, WorkOf, no_old_library, within_produce_quota
+from app.routes.records.idempotence_headers import RequestKeyOf, no_transactional_id, refused_header
+from app.routes.records.produce_requests import TextProduceParameters, end_of_unacknowledged, read_limited
+from schemas.base import FlagParameter
+from schemas.produce import PartsProduceResult
+
+router = APIRouter(tags=["records"])
+
+
+class PartsProduceParameters(TextProduceParameters):
+    """The query of a produce request to many partitions."""
+
+    atomic: Annotated[
+        FlagParameter,
+        Field(
+            description="Append to all partitions or, for readers of committed records, to none: the request is a "
+            "transaction. Not with acks=0, and not in a producer's own transaction."
+        ),
+    ] = False
+
+
+_EXAMPLE = {
+    "partitions": [
+        {"topic": "readings", "partition": 0, "records": [{"key": "kitchen", "value": "21.5"}]},
+        {"topic": "readings", "partition": 1, "records": [{"key": "cellar", "value": "14.0"}]},
+    ]
+}
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON: {
+                "schema": {"$ref": "#/components/schemas/PartsToProduce"},
+                "example": _EXAMPLE,
+            }
+        },
+    }
+}
+
+
+@router.post(
+    PRODUCE_PATH,
+    operation_id="produce",
+    summary="Append records to many partitions",
+    response_model=PartsProduceResult,
+    responses={
+        200: {"description": "Every part of the request was appended.", "headers": REPLAYED},
+        207: {"model": PartsProduceResult, "description": "Some parts failed; each has a result or an error."},
+        **problems(*PRODUCE, *TRANSACTION, TRANSACTION_ABORTED),
+    },
+    openapi_extra=_BODY,
+    dependencies=[
+        Depends(no_old_library),
+        Depends(within_produce_quota),
+        Depends(no_transactional_id("give transactional_id in the body")),
+    ],
+)
+@asks(Operation.WRITE, ResourceKind.TOPIC)
+@asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
+async def produce(
+    request: Request,
+    broker: BrokerOf,
+    access: AccessOf,
+    key: RequestKeyOf,
+    parameters: Annotated[PartsProduceParameters, Query()],
+    work: WorkOf,
+) -> Response:
+    """One result or error for each part, in the order of the request; a part that fails stops no other.
+
+    The records of a part are appended whole or not at all. When all parts fail, the first error is the answer, with
+    all of them in `results`. `timeout_ms` is for all parts together: what is not acknowledged by then is answered with
+    `request_timed_out`, and stays.
+
+    With `atomic=true` the request is a transaction: committed in all partitions when answered 200, and otherwise in
+    none; then the first refusal is the answer, with all parts in `results`.
+
+    With an Idempotency-Key the request may be sent again, and a retry completes what was done in part. Not with
+    `atomic=true`.
+    """
+    options = parameters.options()
+    content_type(request, [JSON])
+    instance = instance_of(request.scope)
+    if parameters.atomic and key is not None:
+        detail = "not with atomic=true; send it without atomic, or use a transaction of a producer"
+        raise refused_header("Idempotency-Key", detail, code="unsupported_header")
+    body = await read_limited(request, broker, work)
+    parts = await parse_request(broker, body, parameters.encoding, work, now_ms=None if key is None else TIME_ABSENT)
+    if key is not None:
+        keyed = await keyed_parts(broker, key, parts, len(body))
+        outcomes, is_committed = await produce_parts_keyed(broker, access, parts, options, keyed), True
+    elif parameters.atomic:
+        _check_atomic(parts, options)
+        outcomes, is_committed = await produce_parts_atomically(broker, access, parts, options)
+    else:
+        outcomes, is_committed = await produce_parts(broker, access, parts, options), True
+    failures = [outcome.problem for outcome in outcomes]
+    if not is_committed:
+        # What was refused comes before what suffers from that.
+        failures.sort(key=lambda problem: problem is not None and problem.code == TRANSACTION_ABORTED)
+    if outcomes and None not in failures:
+        raise combined_problem(failures, [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes])
+    document = PartsProduceDocument(
+        [outcome.document(instance) for outcome in outcomes], request_context.throttle_time_ms.get()
+    )
+    headers = {} if key is None else _replay_headers(outcomes)
+    headers |= end_of_unacknowledged(options, failures)
+    return json_answer(encode_document(document), status=207 if any(failures) else 200, headers=headers)
+
+
+def _replay_headers(outcomes: Sequence[PartOutcome]) -> dict[str, str]:
+    """As ``replay_headers``; parts without records do not count, as nothing is ever done for them."""
+    results = [outcome.result for outcome in outcomes if outcome.result is None or outcome.result.record_count]
+    return replay_headers(results)
+
+
+def _check_atomic(parts: ProduceRequest, options: ProduceOptions) -> None:
+    """Refuse what cannot be a transaction of its own.
+
+    Raises:
+        Problem: 422.
+    """
+    detail = None
+    if options.acks == "0":
+        detail = "acks=0 waits for nothing, but only the answer tells whether the request was committed"
+    elif parts.transactional_id is not None or any(part.stamp is not None for part in parts.parts):
+        detail = "the request has a producer; its own transaction is the atomic one then"
+    if detail is not None:
+        fault = {"pointer": "atomic", "code": "invalid_value", "detail": detail}
+        raise Problem(422, "invalid_request", f"atomic: {detail}", errors=[fault])

@@ -1,0 +1,362 @@
+"""Produce requests: what their query asks for, and how their records are read, appended and answered, in whatever form.
+
+The routes say which forms a path has, and which of them a request is in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+from fastapi import Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.access.access import Access
+from app.access.needs import AccessOf, access_of
+from app.access.operations import Operation, topic_resource
+from app.engine_local.broker import Broker, ProduceOptions
+from app.fast_path.declarations import remember
+from app.http.bodies.body import iterate_body, read_body
+from app.http.bodies.byte_budget import Hold
+from app.http.connection.response_cycle import ENDS_EARLY
+from app.http.negotiation import content_type
+from app.media_types import MESSAGE_SET, NDJSON, OCTETS, RECORD_BATCHES
+from app.problems import request_context
+from app.problems.problems import Problem, instance_of
+from app.produce.idempotence import (
+    Idempotence,
+    ProducerStamp,
+    RequestKey,
+    parse_marked,
+    produce_keyed,
+    produce_keyed_to_topic,
+    refuse_reserved,
+    replay_headers,
+    stamp_batches,
+)
+from app.produce.producer_rights import require_producer, require_producers
+from app.produce.producer_stream import ProducerStream
+from app.produce.producing import (
+    ProduceResultDocument,
+    TopicProduceDocument,
+    batches_of,
+    parse_records,
+    plain_batches_of,
+    produce,
+    produce_to_topic,
+)
+from app.produce.record_stream import AcknowledgementStream, RecordStream
+from app.record_json.translate import encode_document
+from app.record_json.work_rooms import RequestWork
+from app.routes.answers import combined_problem, json_answer
+from app.routes.dependencies import BrokerOf, LogOf, WorkOf
+from app.routes.records.idempotence_headers import refused_header
+from schemas.base import WholeNumber
+from schemas.names import OffsetParameter
+from schemas.records import Encoding
+from storage.batches.batch_validation import ValidBatch
+from storage.errors import UnsupportedFormatError
+from storage.log.partition_log import PartitionLog
+
+TRANSACTIONS_NEED_A_PARTITION = (
+    "send records of a transaction to /v1/topics/{topic}/partitions/{partition}/records, or to /v1/produce with "
+    "transactional_id in the body"
+)
+TIMEOUT_MS_DEFAULT = 30_000
+TIMEOUT_MS_MAX = 600_000
+ACKS = ("0", "1", "all")
+HOT_PARTITION_PARAMETERS = ("acks", "durability", "timeout_ms", "expected_offset")
+"""What both handlers of plain requests know, beside ``encoding``."""
+
+
+# What the query asks for
+
+
+class ProduceParameters(BaseModel):
+    """What every produce request may ask for."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    acks: Annotated[
+        str,
+        Field(
+            description="0: answer at once; its offsets are -1, and a stream of lines is answered with none. 1: once "
+            "it is in the file. all: once every copy has it and, with flush.policy=group, an fsync covers it.",
+            json_schema_extra={"enum": list(ACKS)},
+        ),
+    ] = "all"
+    durability: Annotated[
+        Literal["written", "fsynced"] | None,
+        Field(
+            description="written survives a killed process, fsynced also a power cut and is not for acks=0. Absent: "
+            "what acks says."
+        ),
+    ] = None
+    timeout_ms: Annotated[
+        int,
+        WholeNumber(1, TIMEOUT_MS_MAX),
+        Field(description="How long to wait for the acknowledgement; then 504, while the append goes on."),
+    ] = TIMEOUT_MS_DEFAULT
+
+    def options(self, expected_offset: int | None = None) -> ProduceOptions:
+        """What is asked for.
+
+        Raises:
+            Problem: acks is none of those allowed (spec A4), or 0 and does not go with durability.
+        """
+        if self.acks == "0" and self.durability == "fsynced":
+            detail = "with acks=0 the answer waits for nothing, so it cannot say that an fsync covers the records"
+            fault = {"pointer": "durability", "code": "invalid_value", "detail": detail}
+            raise Problem(422, "invalid_request", f"durability: {detail}", errors=[fault])
+        for acks in ("0", "1", "all"):
+            if self.acks == acks:
+                return ProduceOptions(acks, self.durability, self.timeout_ms, expected_offset)
+        detail = "acks must be 0, 1 or all"
+        fault = {"pointer": "acks", "code": "invalid_value", "detail": detail}
+        raise Problem(422, "invalid_required_acks", detail, kafka_code=21, errors=[fault])
+
+
+class TextProduceParameters(ProduceParameters):
+    """What a request may ask for whose records are JSON or lines."""
+
+    encoding: Annotated[
+        Encoding,
+        Field(
+            description="How keys and values are written in JSON. utf8: as text in key and value, or as bytes in "
+            "key_base64 and value_base64. base64: in those two alone. json: as any JSON value in key and value, or as "
+            "bytes in the other two."
+        ),
+    ] = "utf8"
+
+
+class BatchProduceParameters(ProduceParameters):
+    """What a request to one partition may ask for whose records are batches."""
+
+    expected_offset: Annotated[
+        OffsetParameter | None, Field(description="Append only if this is the log end offset; 412 otherwise.")
+    ] = None
+
+
+class PartitionProduceParameters(TextProduceParameters, BatchProduceParameters):
+    """What a request to one partition may ask for, in whatever form its records are."""
+
+
+# One partition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProduce:
+    """A produce request to one partition, and what its route is given for it."""
+
+    request: Request
+    log: PartitionLog
+    broker: Broker
+    access: Access
+    work: RequestWork
+
+    async def run(
+        self,
+        parameters: BatchProduceParameters,
+        forms: Sequence[str],
+        idempotence: Idempotence | None,
+        *,
+        encoding: Encoding = "utf8",
+        transactional_id: str | None = None,
+        absent_form: str | None = None,
+    ) -> Response:
+        """Append the records of the body and answer as the query asks.
+
+        Content-Type is one of ``forms``; a request without it is in ``absent_form``, or refused if there is none.
+
+        Raises:
+            Problem: what is wrong with the request.
+            StorageError: what the log answered.
+        """
+        options = parameters.options(parameters.expected_offset)
+        remember(self.request, parameters)
+        media_type = content_type(self.request, forms, absent=absent_form)
+        is_lines = media_type == NDJSON
+        if is_lines and transactional_id is not None:
+            raise refused_header("Transactional-Id", "a stream of lines is appended piece by piece; send JSON")
+        if is_lines and not isinstance(idempotence, RequestKey):
+            return await self._stream(options, idempotence, encoding)
+        batches, timed = await self._batches(media_type, idempotence, encoding)
+        if isinstance(idempotence, ProducerStamp):
+            await stamp_batches(self.broker, idempotence, batches)
+            if transactional_id is not None:
+                for batch in batches:
+                    batch.set_transactional()
+        owner = require_producers(self.broker, self.access, batches, transactional_id)
+        if isinstance(idempotence, RequestKey):
+            stamp = idempotence.stamp_for(self.log.name.topic)
+            result = await produce_keyed(self.broker, self.log, batches, options, stamp, timed)
+            return _answer(result, is_lines=is_lines, is_keyed=True)
+        return _answer(await produce(self.broker, self.log, batches, options, owner))
+
+    async def _stream(self, options: ProduceOptions, stamp: ProducerStamp | None, encoding: Encoding) -> Response:
+        """Append lines as they come, batch by batch."""
+        broker, log, instance = self.broker, self.log, instance_of(self.request.scope)
+        if stamp is None:
+            stream = RecordStream(broker, log.name.topic, log.name.partition, options, encoding, instance)
+            return await _streamed(self.request, stream, options)
+        require_producer(broker, self.access, stamp.producer_id)
+        lines = ProducerStream(broker, log, options, encoding, instance, stamp)
+        return await _streamed(self.request, lines, options, broker, stamp.producer_id)
+
+    async def _batches(
+        self, media_type: str, idempotence: Idempotence | None, encoding: Encoding
+    ) -> tuple[Sequence[ValidBatch], Sequence[bool] | None]:
+        """The body as batches that the log may take, and of records with a key which of them came with a time."""
+        broker, log = self.broker, self.log
+        if media_type in (RECORD_BATCHES, OCTETS) and isinstance(idempotence, ProducerStamp):
+            raise refused_header("Producer-Id", "record batches carry their producer themselves")
+        if media_type == MESSAGE_SET and isinstance(idempotence, ProducerStamp):
+            raise UnsupportedFormatError("messages of magic 0 and 1 have no sequences; send an Idempotency-Key")
+        body = await read_limited(self.request, broker, self.work)
+        if media_type in (RECORD_BATCHES, OCTETS):
+            batches = await broker.validate(log, body)
+            refuse_reserved(batches)
+            return batches, None
+        if media_type == MESSAGE_SET:
+            return await broker.convert(log, body), None
+        if isinstance(idempotence, RequestKey):
+            is_lines = media_type == NDJSON
+            parsed, timed = await parse_marked(broker, body, encoding, self.work, lines=is_lines)
+            return await batches_of(broker, log, parsed), timed
+        plain = await plain_batches_of(broker, log, body, encoding)
+        if plain is None:
+            plain = await batches_of(broker, log, await parse_records(broker, body, encoding, self.work))
+        return plain, None
+
+
+async def _partition_produce(
+    request: Request, log: LogOf, broker: BrokerOf, access: AccessOf, work: WorkOf
+) -> PartitionProduce:
+    return PartitionProduce(request, log, broker, access, work)
+
+
+PartitionProduceOf = Annotated[PartitionProduce, Depends(_partition_produce)]
+
+
+def _answer(result: ProduceResultDocument, *, is_lines: bool = False, is_keyed: bool = False) -> Response:
+    """The answer for one partition."""
+    headers = replay_headers([result]) if is_keyed else {}
+    content = encode_document(result)
+    if is_lines:
+        return Response(content + b"\n", 200, headers, media_type=NDJSON)
+    return json_answer(content, headers=headers)
+
+
+# All partitions of a topic
+
+
+async def produce_in_topic(
+    request: Request,
+    topic: str,
+    broker: Broker,
+    parameters: TextProduceParameters,
+    forms: Sequence[str],
+    key: RequestKey | None,
+    work: RequestWork,
+) -> Response:
+    """Spread the records of the body over the partitions of a topic; ``forms`` are JSON, lines or both.
+
+    Raises:
+        Problem: what is wrong with the request, or the first error when all partitions fail.
+        UnknownTopicOrPartitionError: there is no such topic.
+    """
+    options = parameters.options()
+    is_lines = content_type(request, forms) == NDJSON
+    instance = instance_of(request.scope)
+    broker.topic(topic)
+    if is_lines and key is None:
+        stream = RecordStream(broker, topic, None, options, parameters.encoding, instance)
+        return await _streamed(request, stream, options)
+    body = await read_limited(request, broker, work)
+    if key is None:
+        parsed = await parse_records(broker, body, parameters.encoding, work)
+        outcomes = await produce_to_topic(broker, topic, parsed, options)
+    else:
+        parsed, timed = await parse_marked(broker, body, parameters.encoding, work, lines=is_lines)
+        outcomes = await produce_keyed_to_topic(broker, topic, parsed, timed, options, key)
+    failures = [outcome.problem for outcome in outcomes]
+    if outcomes and None not in failures:
+        refused = [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes]
+        raise combined_problem(failures, refused)
+    results = [outcome.document(instance) for outcome in outcomes]
+    status = 207 if any(failures) else 200
+    headers = {} if key is None else replay_headers([outcome.result for outcome in outcomes])
+    headers |= end_of_unacknowledged(options, failures)
+    if is_lines:
+        content = b"".join(encode_document(result) + b"\n" for result in results)
+        return Response(content, status, headers, media_type=NDJSON)
+    document = TopicProduceDocument(results, request_context.throttle_time_ms.get())
+    return json_answer(encode_document(document), status=status, headers=headers)
+
+
+# Bodies and answers of them all
+
+
+def end_of_unacknowledged(options: ProduceOptions, failures: Sequence[Problem | None]) -> dict[str, str]:
+    """The header for ``acks=0`` where a part has failed by now: it closes the connection (spec A4)."""
+    return {"Connection": "close"} if options.acks == "0" and any(failures) else {}
+
+
+async def read_limited(request: Request, broker: Broker, work: RequestWork) -> bytearray:
+    """The body within the service's limits; it counts among all bodies until the request is answered."""
+    settings = broker.settings
+    return await read_body(
+        request,
+        limit_bytes=settings.request_body_bytes_max,
+        decompressed_bytes_max=settings.decompressed_bytes_max,
+        budget=broker.body_budget,
+        hold=work.hold(broker.body_budget),
+    )
+
+
+async def _allowed_body(
+    request: Request, window: Hold, broker: Broker | None = None, producer_id: int | None = None
+) -> AsyncIterator[bytes]:
+    """A body of any length, for as long as its sender may send it: rights may change before it ends.
+
+    ``window`` counts what decoding it takes; the stream releases it.
+
+    Raises:
+        Problem: as ``iterate_body``; 401, 403 or 404 once the sender may not.
+    """
+    access = await access_of(request)
+    resource = topic_resource(request.path_params["topic"])
+    async for piece in iterate_body(request, None, window=window):
+        access.require_alive()
+        access.require(Operation.WRITE, resource)
+        if broker is not None and producer_id is not None:
+            require_producer(broker, access, producer_id)
+        yield piece
+        piece = b""  # noqa: PLW2901 - not held while the next one is waited for
+
+
+async def _streamed(
+    request: Request,
+    stream: RecordStream,
+    options: ProduceOptions,
+    broker: Broker | None = None,
+    producer_id: int | None = None,
+) -> Response:
+    """The answer to a stream of records, of this producer if it has one."""
+    # A body that is cut off may be in the log in part, which only the stream can tell.
+    request.scope[ENDS_EARLY] = True
+    if "content-length" in request.headers:
+        stream.hold_answer()
+    running = asyncio.ensure_future(stream.run(_allowed_body(request, stream.window, broker, producer_id)))
+    if options.acks == "0":
+        await running
+    problem = await stream.first()
+    if problem is not None:
+        await running
+        raise problem
+    if options.acks == "0":
+        return Response(media_type=NDJSON)
+    return AcknowledgementStream(stream, running)

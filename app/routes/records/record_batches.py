@@ -1,0 +1,96 @@
+"""Record batches of one partition as they are stored: byte for byte, in and out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from app.access.needs import asks, needs
+from app.access.operations import Operation, ResourceKind
+from app.fast_path.declarations import hot
+from app.fast_path.fetch import fetch_batches
+from app.fast_path.produce import BODY_BYTES_MAX, LARGE_BODY_BYTES_MAX, produce_batches
+from app.http.negotiation import accept
+from app.media_types import OCTETS
+from app.media_types import RECORD_BATCHES as BATCHES
+from app.openapi.documented_problems import PRODUCE, READ, problems
+from app.openapi.documented_records import APPENDED, BATCHES_BODY, FETCHED_BATCHES, IF_NONE_MATCH
+from app.paths import RECORD_BATCHES
+from app.problems.problems import MEDIA_TYPE as PROBLEM
+from app.routes.dependencies import BrokerOf, LogOf, TransactionalIdHeader, within_fetch_quota, within_produce_quota
+from app.routes.records.idempotence_headers import BatchesKeyOf
+from app.routes.records.partition_fetch import HOT_BATCHES_PARAMETERS, FetchParameters, fetch_partition
+from app.routes.records.produce_requests import HOT_PARTITION_PARAMETERS, BatchProduceParameters, PartitionProduceOf
+from schemas.records import ProduceResult
+
+router = APIRouter(tags=["records"])
+
+
+@router.post(
+    RECORD_BATCHES,
+    operation_id="produceRecordBatches",
+    summary="Append record batches to a partition",
+    response_model=ProduceResult,
+    responses={200: APPENDED, **problems(*PRODUCE)},
+    openapi_extra=BATCHES_BODY,
+    dependencies=[Depends(within_produce_quota)],
+)
+@hot(
+    produce_batches,
+    content_types=[BATCHES, OCTETS, ""],
+    parameters=HOT_PARTITION_PARAMETERS,
+    body_bytes_max=BODY_BYTES_MAX,
+    large_bytes_max=LARGE_BODY_BYTES_MAX,
+)
+@needs(Operation.WRITE, ResourceKind.TOPIC)
+@asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
+async def produce_record_batches(
+    produce: PartitionProduceOf,
+    key: BatchesKeyOf,
+    parameters: Annotated[BatchProduceParameters, Query()],
+    transactional_id: TransactionalIdHeader,
+) -> Response:
+    """All batches of the request or none of them get consecutive offsets.
+
+    They are stored byte for byte, offsets and leader epoch apart, unless the topic's compression.type asks for another
+    codec. With an Idempotency-Key, or with batches of an idempotent producer, the request may be sent again.
+    """
+    forms = [BATCHES, OCTETS]
+    return await produce.run(parameters, forms, key, transactional_id=transactional_id, absent_form=OCTETS)
+
+
+@router.get(
+    RECORD_BATCHES,
+    operation_id="fetchRecordBatches",
+    summary="Fetch record batches",
+    response_class=Response,
+    responses={**FETCHED_BATCHES, **problems(*READ, "inconsistent_topic_id")},
+    openapi_extra=IF_NONE_MATCH,
+    dependencies=[Depends(within_fetch_quota)],
+)
+@hot(
+    fetch_batches,
+    accepts={
+        "": OCTETS,
+        "*/*": OCTETS,
+        OCTETS: OCTETS,
+        BATCHES: BATCHES,
+        # What clients made by openapi-generator send: those in Python and Java, and those in Go.
+        PROBLEM: OCTETS,
+        f"{OCTETS},{PROBLEM}": OCTETS,
+    },
+    parameters=HOT_BATCHES_PARAMETERS,
+    varies=True,
+    sends_files=True,
+)
+@needs(Operation.READ, ResourceKind.TOPIC)
+async def fetch_record_batches(
+    request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[FetchParameters, Query()]
+) -> Response:
+    """Whole record batches as they are stored; with wait_ms the request waits until there are some.
+
+    The answer is `application/octet-stream`, or `application/vnd.kafka.record-batch.v2` if Accept prefers that: the
+    same bytes under their own name.
+    """
+    return await fetch_partition(request, log, broker, parameters, accept(request, [OCTETS, BATCHES]))

@@ -1,0 +1,111 @@
+"""Records as lines of JSON, in and out: streams of any length."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from app.access.needs import asks, needs
+from app.access.operations import Operation, ResourceKind
+from app.fast_path.declarations import hot
+from app.fast_path.fetch_json import fetch_json
+from app.http.negotiation import accept
+from app.media_types import NDJSON
+from app.openapi.documented_problems import PRODUCE, READ, problems
+from app.openapi.documented_records import ACKNOWLEDGED_LINES, FETCHED_LINES, IF_NONE_MATCH, lines_body
+from app.paths import RECORD_LINES, TOPIC_RECORD_LINES
+from app.problems.problems import MEDIA_TYPE as PROBLEM
+from app.routes.dependencies import BrokerOf, LogOf, TopicName, WorkOf, within_fetch_quota, within_produce_quota
+from app.routes.records.idempotence_headers import IdempotenceOf, TopicKeyOf, no_transactional_id
+from app.routes.records.partition_fetch import HOT_TEXT_PARAMETERS, TextFetchParameters, fetch_partition
+from app.routes.records.produce_requests import (
+    TRANSACTIONS_NEED_A_PARTITION,
+    PartitionProduceOf,
+    PartitionProduceParameters,
+    TextProduceParameters,
+    produce_in_topic,
+)
+
+_PIECE_BY_PIECE = "a stream of lines is appended piece by piece; send JSON"
+
+router = APIRouter(tags=["records"])
+
+
+@router.post(
+    RECORD_LINES,
+    operation_id="produceRecordLines",
+    summary="Append lines to a partition",
+    response_class=Response,
+    responses={200: ACKNOWLEDGED_LINES, **problems(*PRODUCE)},
+    openapi_extra=lines_body("ProducedRecord"),
+    dependencies=[Depends(within_produce_quota), Depends(no_transactional_id(_PIECE_BY_PIECE))],
+)
+@needs(Operation.WRITE, ResourceKind.TOPIC)
+@asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
+async def produce_record_lines(
+    produce: PartitionProduceOf,
+    idempotence: IdempotenceOf,
+    parameters: Annotated[PartitionProduceParameters, Query()],
+) -> Response:
+    """Lines are appended batch by batch as they come, and each batch is acknowledged by a line.
+
+    With a producer's id, epoch and sequence the stream may be sent again, and goes on where it ended. With an
+    Idempotency-Key all of it is one request, whose records are appended whole or not at all.
+    """
+    return await produce.run(parameters, [NDJSON], idempotence, encoding=parameters.encoding)
+
+
+@router.post(
+    TOPIC_RECORD_LINES,
+    operation_id="produceRecordLinesToTopic",
+    summary="Append lines to a topic",
+    response_class=Response,
+    responses={
+        200: ACKNOWLEDGED_LINES,
+        207: {**ACKNOWLEDGED_LINES, "description": "With an Idempotency-Key: some partitions failed."},
+        **problems(*PRODUCE),
+    },
+    openapi_extra=lines_body("RoutedRecord"),
+    dependencies=[Depends(within_produce_quota), Depends(no_transactional_id(TRANSACTIONS_NEED_A_PARTITION))],
+)
+@needs(Operation.WRITE, ResourceKind.TOPIC)
+async def produce_record_lines_to_topic(
+    request: Request,
+    topic: TopicName,
+    broker: BrokerOf,
+    key: TopicKeyOf,
+    parameters: Annotated[TextProduceParameters, Query()],
+    work: WorkOf,
+) -> Response:
+    """Each record goes to the partition it names, to that of its key as Kafka's producers choose it, or, without a
+    key, to one that changes from time to time. Lines are appended as they come, and each batch is acknowledged by a
+    line.
+
+    With an Idempotency-Key the request may be sent again, and a retry completes what was done in part.
+    """
+    return await produce_in_topic(request, topic, broker, parameters, [NDJSON], key, work)
+
+
+@router.get(
+    RECORD_LINES,
+    operation_id="fetchRecordLines",
+    summary="Fetch records as lines",
+    response_class=Response,
+    responses={**FETCHED_LINES, **problems(*READ, "inconsistent_topic_id")},
+    openapi_extra=IF_NONE_MATCH,
+    dependencies=[Depends(within_fetch_quota)],
+)
+@hot(
+    fetch_json,
+    accepts={"": NDJSON, "*/*": NDJSON, NDJSON: NDJSON, f"{NDJSON},{PROBLEM}": NDJSON},
+    parameters=HOT_TEXT_PARAMETERS,
+    varies=True,
+)
+@needs(Operation.READ, ResourceKind.TOPIC)
+async def fetch_record_lines(
+    request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[TextFetchParameters, Query()]
+) -> Response:
+    """One record per line from one place on; with wait_ms the request waits until there are some. `Next-Offset` says
+    where to go on."""
+    return await fetch_partition(request, log, broker, parameters, accept(request, [NDJSON]))

@@ -1,0 +1,1 @@
+"""Routes of topics, their retention and their leader epochs."""

@@ -1,0 +1,51 @@
+"""Leader epochs: their history, where one ends, and a new one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from app.access.needs import needs
+from app.access.operations import Operation, ResourceKind
+from app.openapi.documented_problems import EPOCH, NAMED, WRITE, problems
+from app.paths import PARTITION_EPOCHS
+from app.routes.answers import describe_epochs
+from app.routes.dependencies import BrokerOf, CurrentLeaderEpoch, LogOf
+from schemas.epochs import EpochHistory, EpochStart
+from schemas.names import LeaderEpochParameter
+from storage.manager.topic_registry import refuse_internal
+
+router = APIRouter(tags=["topics"])
+
+
+@router.get(
+    PARTITION_EPOCHS, operation_id="getEpochs", summary="List leader epochs", responses=problems(*NAMED, *EPOCH)
+)
+@needs(Operation.DESCRIBE, ResourceKind.TOPIC)
+async def get_epochs(
+    log: LogOf,
+    epoch: Annotated[
+        LeaderEpochParameter | None, Query(description="Also say where the records of this epoch end.", examples=[0])
+    ] = None,
+    current_leader_epoch: CurrentLeaderEpoch = None,
+) -> EpochHistory:
+    """Which leader epoch wrote which offsets. With `epoch`, where the records of that one end: what a client whose last
+    record is of it must not have beyond."""
+    log.epochs.check_current(current_leader_epoch)
+    return describe_epochs(log, epoch)
+
+
+@router.post(
+    PARTITION_EPOCHS,
+    operation_id="beginEpoch",
+    summary="Begin a leader epoch",
+    responses=problems(*NAMED, *WRITE),
+)
+@needs(Operation.ALTER, ResourceKind.TOPIC)
+async def begin_epoch(log: LogOf, broker: BrokerOf) -> EpochStart:
+    """Begins a new leader epoch at the log end. Clients that say which one they know are refused until they ask again;
+    records from then on carry it."""
+    refuse_internal(log.name.topic)
+    entry = await broker.run_in_log(log, log.promote)
+    return EpochStart(partition=log.name.partition, epoch=entry.epoch, start_offset=entry.start_offset)

@@ -1,0 +1,120 @@
+"""Retention: policy, plan, run; and deleting records by hand."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from app.access.needs import needs
+from app.access.operations import Operation, ResourceKind
+from app.http.bodies.body import read_body
+from app.openapi.documented_problems import CONTROL, NAMED, problems
+from app.paths import DELETE_RECORDS, RETENTION, RETENTION_PLAN, RETENTION_RUN
+from app.problems.problems import Problem
+from app.routes.answers import json_answer, policy_of, request_body
+from app.routes.dependencies import BrokerOf, LogOf, TopicName, json_body
+from app.routes.topic_answers import plan_json
+from schemas.offsets import DeleteRecords, LogStart
+from schemas.retention import DeletedSegment, RetentionPlan, RetentionPolicy, RetentionPolicyInForce, RetentionRun
+
+router = APIRouter(tags=["retention"])
+
+_NO_BODY_BYTES_MAX = 65_536
+_POLICY = {"retention_ms": 86400000, "retention_bytes": 1073741824, "cleanup_policy": None}
+
+
+@router.get(
+    RETENTION, operation_id="getRetentionPolicy", summary="Get the retention policy", responses=problems(*NAMED)
+)
+@needs(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC)
+async def get_retention_policy(topic: TopicName, broker: BrokerOf) -> RetentionPolicyInForce:
+    """What is kept of the topic."""
+    return policy_of(broker.topic(topic))
+
+
+@router.put(
+    RETENTION,
+    operation_id="setRetentionPolicy",
+    summary="Set the retention policy",
+    responses=problems(*CONTROL),
+    openapi_extra=request_body(RetentionPolicy, example=_POLICY),
+)
+@needs(Operation.ALTER_CONFIGS, ResourceKind.TOPIC)
+async def set_retention_policy(
+    topic: TopicName, broker: BrokerOf, policy: Annotated[RetentionPolicy, Depends(json_body(RetentionPolicy))]
+) -> RetentionPolicyInForce:
+    """Replaces the policy: null stands for the service's default, and a field that is missing is refused.
+
+    alterTopic changes one setting and leaves the others as they are.
+    """
+    changed = await broker.alter_topic(
+        topic,
+        config={
+            "retention.ms": policy.retention_ms,
+            "retention.bytes": policy.retention_bytes,
+            "cleanup.policy": policy.cleanup_policy,
+        },
+    )
+    return policy_of(changed)
+
+
+@router.get(
+    RETENTION_PLAN,
+    operation_id="getRetentionPlan",
+    summary="Plan a retention run",
+    response_model=RetentionPlan,
+    responses=problems(*NAMED, "overloaded", "stored_data_corrupt"),
+)
+@needs(Operation.DESCRIBE, ResourceKind.TOPIC)
+async def get_retention_plan(topic: TopicName, broker: BrokerOf) -> Response:
+    """Which segments would go now, by which rule, and what holds the others. Changes nothing."""
+    return json_answer(await plan_json(await broker.retention_plan(topic)))
+
+
+@router.post(
+    RETENTION_RUN,
+    operation_id="runRetention",
+    summary="Run retention now",
+    responses=problems(
+        *NAMED, "overloaded", "partition_offline", "append_outcome_unknown", "disk_full", "too_many_open_files"
+    ),
+)
+@needs(Operation.DELETE, ResourceKind.TOPIC)
+async def run_retention(request: Request, topic: TopicName, broker: BrokerOf) -> RetentionRun:
+    """Applies the policy to every partition and answers what was deleted. Running it again deletes nothing more."""
+    if await read_body(request, limit_bytes=_NO_BODY_BYTES_MAX):
+        detail = "this request takes no body; retention/plan says what a run would delete"
+        fault = {"pointer": "", "code": "invalid_value", "detail": detail}
+        raise Problem(422, "invalid_request", detail, errors=[fault])
+    deleted = await broker.run_retention(broker.topic(topic).partitions)
+    return RetentionRun(
+        deleted=[
+            DeletedSegment(
+                partition=log.name.partition,
+                base_offset=segment.base_offset,
+                size_bytes=segment.size_bytes,
+                reason=segment.reason,
+            )
+            for log, segment in deleted
+        ]
+    )
+
+
+@router.post(
+    DELETE_RECORDS,
+    operation_id="deleteRecords",
+    summary="Raise the log start offset",
+    responses=problems(*CONTROL, "offset_out_of_range"),
+    openapi_extra=request_body(DeleteRecords, example={"offset": 7, "dry_run": False}),
+)
+@needs(Operation.DELETE, ResourceKind.TOPIC)
+async def delete_records(
+    log: LogOf, broker: BrokerOf, request: Annotated[DeleteRecords, Depends(json_body(DeleteRecords))]
+) -> LogStart:
+    """Makes everything below an offset, or before a time, unreadable at once; whole segments of it are deleted later.
+
+    Below the present log start nothing changes. -1 stands for the high watermark.
+    """
+    offset = await broker.delete_records(log, request.offset, request.before_timestamp, dry_run=request.dry_run)
+    return LogStart(log_start_offset=offset)

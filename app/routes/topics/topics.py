@@ -1,0 +1,199 @@
+"""Topics, their partitions and segments."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from app.access.access import Access
+from app.access.needs import AccessOf, asks, needs
+from app.access.operations import Operation, ResourceKind, topic_resource
+from app.openapi.documented_problems import CHANGE, CONTROL, NAMED, problems
+from app.paths import PARTITION, PARTITIONS, SEGMENTS, TOPIC, TOPICS
+from app.routes.answers import describe_partition, describe_segment, json_answer, request_body
+from app.routes.dependencies import BrokerOf, LogOf, TopicName, json_body
+from app.routes.topic_answers import page_json, page_of_topics, partitions_json, topic_json
+from schemas.base import WholeNumber
+from schemas.names import TOPIC_NAME_LENGTH_MAX
+from schemas.topics import (
+    PartitionDescription,
+    PartitionList,
+    SegmentList,
+    TopicChange,
+    TopicDescription,
+    TopicPage,
+    TopicSpecification,
+)
+from storage.manager.topic_registry import Topic
+
+PAGE_SIZE_DEFAULT = 100
+PAGE_SIZE_MAX = 1_000
+
+router = APIRouter(tags=["topics"])
+
+_Cursor = Query(
+    description="Only topics whose names begin with this.", max_length=TOPIC_NAME_LENGTH_MAX, examples=["read"]
+)
+
+
+@router.put(
+    TOPIC,
+    operation_id="ensureTopic",
+    summary="Make sure a topic exists",
+    response_model=TopicDescription,
+    response_description="The same topic existed.",
+    responses={
+        201: {"model": TopicDescription, "description": "The topic was created."},
+        **problems(*CONTROL, "topic_exists"),
+    },
+    openapi_extra=request_body(
+        TopicSpecification,
+        required=False,
+        example={"partitions": 1, "config": {"retention.ms": -1}},
+    ),
+)
+@asks(Operation.CREATE, ResourceKind.TOPIC)
+@asks(Operation.CREATE, ResourceKind.CLUSTER)
+async def ensure_topic(
+    topic: TopicName,
+    broker: BrokerOf,
+    access: AccessOf,
+    specification: Annotated[TopicSpecification, Depends(json_body(TopicSpecification, optional=True))],
+) -> Response:
+    """Creates the topic (201), or answers with the one that is just so already (200).
+
+    A topic of that name with other partitions or settings is left alone: 409. CREATE may be on the topic or on the
+    cluster; for a topic that exists DESCRIBE is needed as well.
+    """
+    access.require_create(topic)
+    made, created = await broker.ensure_topic(topic, specification.partitions, dict(specification.config))
+    if not created:
+        access.require(Operation.DESCRIBE, topic_resource(topic))
+    return await _described(made, access, status=201 if created else 200)
+
+
+@router.get(
+    TOPICS,
+    operation_id="listTopics",
+    summary="List topics",
+    response_model=TopicPage,
+    responses=problems("invalid_request", "invalid_topic"),
+)
+@asks(Operation.DESCRIBE, ResourceKind.TOPIC)
+async def list_topics(
+    broker: BrokerOf,
+    access: AccessOf,
+    prefix: Annotated[str, _Cursor] = "",
+    start_after: Annotated[
+        str, Query(max_length=TOPIC_NAME_LENGTH_MAX, description="The last page's next_cursor.")
+    ] = "",
+    limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Topics per page.")] = PAGE_SIZE_DEFAULT,
+) -> Response:
+    """Topics sorted by name, a page at a time; only those that may be described."""
+    page = await page_of_topics(broker, prefix, start_after, limit + 1, access.allows_describe)
+    return json_answer(await page_json(page[:limit], len(page) > limit, lambda name: _shows_config(name, access)))
+
+
+@router.get(
+    TOPIC,
+    operation_id="getTopic",
+    summary="Describe a topic",
+    response_model=TopicDescription,
+    responses=problems(*NAMED),
+)
+@needs(Operation.DESCRIBE, ResourceKind.TOPIC)
+async def get_topic(topic: TopicName, broker: BrokerOf, access: AccessOf) -> Response:
+    """The topic's partitions, and its settings with where each comes from.
+
+    Without DESCRIBE_CONFIGS on the topic no settings are shown.
+    """
+    return await _described(broker.topic(topic), access)
+
+
+@router.patch(
+    TOPIC,
+    operation_id="alterTopic",
+    summary="Change a topic",
+    response_model=TopicDescription,
+    responses=problems(*CONTROL),
+    openapi_extra=request_body(
+        TopicChange, example={"partitions": 12, "config": {"retention.ms": 3600000, "segment.ms": None}}
+    ),
+)
+@asks(Operation.ALTER, ResourceKind.TOPIC)
+@asks(Operation.ALTER_CONFIGS, ResourceKind.TOPIC)
+async def alter_topic(
+    topic: TopicName,
+    broker: BrokerOf,
+    access: AccessOf,
+    change: Annotated[TopicChange, Depends(json_body(TopicChange))],
+) -> Response:
+    """Changes settings and adds partitions; null takes a setting back to the service's default.
+
+    More partitions need ALTER on the topic, settings ALTER_CONFIGS.
+    """
+    resource = topic_resource(topic)
+    if change.partitions is not None or not change.config:
+        access.require(Operation.ALTER, resource)
+    if change.config:
+        access.require(Operation.ALTER_CONFIGS, resource)
+    changed = await broker.alter_topic(topic, config=dict(change.config), partition_count=change.partitions)
+    return await _described(changed, access)
+
+
+@router.delete(
+    TOPIC,
+    operation_id="deleteTopic",
+    summary="Delete a topic",
+    status_code=204,
+    response_description="The topic is gone.",
+    responses=problems(*NAMED, "overloaded", *CHANGE, "partition_offline"),
+)
+@needs(Operation.DELETE, ResourceKind.TOPIC)
+async def delete_topic(topic: TopicName, broker: BrokerOf) -> Response:
+    """Deletes the topic at once; its files follow after file.delete.delay.ms."""
+    await broker.delete_topic(topic)
+    return Response(status_code=204)
+
+
+@router.get(
+    PARTITIONS,
+    operation_id="listPartitions",
+    summary="List partitions",
+    response_model=PartitionList,
+    responses=problems(*NAMED),
+)
+@needs(Operation.DESCRIBE, ResourceKind.TOPIC)
+async def list_partitions(topic: TopicName, broker: BrokerOf) -> Response:
+    """All partitions of the topic with their limits."""
+    return json_answer(await partitions_json(broker.topic(topic)))
+
+
+@router.get(PARTITION, operation_id="getPartition", summary="Describe a partition", responses=problems(*NAMED))
+@needs(Operation.DESCRIBE, ResourceKind.TOPIC)
+async def get_partition(log: LogOf) -> PartitionDescription:
+    """The partition's limits, size and copies."""
+    return describe_partition(log)
+
+
+@router.get(
+    SEGMENTS,
+    operation_id="listSegments",
+    summary="List segments",
+    responses=problems(*NAMED, "stored_data_corrupt"),
+)
+@needs(Operation.DESCRIBE, ResourceKind.TOPIC)
+async def list_segments(log: LogOf, broker: BrokerOf) -> SegmentList:
+    """The partition's segments, oldest first."""
+    infos = await broker.read(log.snapshot.segment_infos)
+    return SegmentList(partition=log.name.partition, segments=[describe_segment(info) for info in infos])
+
+
+async def _described(topic: Topic, access: Access, *, status: int = 200) -> Response:
+    """The topic as the caller may see it."""
+    return json_answer(await topic_json(topic, with_config=_shows_config(topic.name, access)), status=status)
+
+
+def _shows_config(name: str, access: Access) -> bool:
+    return access.allows(Operation.DESCRIBE_CONFIGS, topic_resource(name))

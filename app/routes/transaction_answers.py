@@ -1,0 +1,55 @@
+"""From what the coordinator knows to what the interface answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from app.engine_local.transactions.log.state import Transaction, TransactionState
+from schemas.transactions import (
+    State,
+    StateFilter,
+    TransactionDescription,
+    TransactionPartition,
+    TransactionSummary,
+)
+from storage.disk.file_names import PartitionName
+
+_OPEN = frozenset({TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+_OURS = _OPEN | {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+
+STATES_OF: dict[StateFilter, frozenset[TransactionState]] = {
+    "open": _OPEN,
+    "all": _OURS,
+    **{cast("StateFilter", state.name.lower()): frozenset({state}) for state in _OURS},
+}
+"""The states that each filter of the list means."""
+
+
+def summarise_transaction(transaction: Transaction) -> TransactionSummary:
+    """The transaction as the list shows it."""
+    return TransactionSummary(**_summary(transaction))  # type: ignore[arg-type]
+
+
+def describe_transaction(transaction: Transaction, waits: Mapping[PartitionName, str]) -> TransactionDescription:
+    """The transaction with its partitions, and what their markers wait for."""
+    return TransactionDescription(
+        **_summary(transaction),  # type: ignore[arg-type]
+        partitions=[
+            TransactionPartition(topic=name.topic, partition=name.partition, waits_for=waits.get(name))
+            for name in sorted(transaction.partitions)
+        ],
+    )
+
+
+def _summary(transaction: Transaction) -> dict[str, object]:
+    return {
+        "transactional_id": transaction.transactional_id,
+        "state": cast("State", transaction.state.name.lower()),
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "transaction_timeout_ms": transaction.timeout_ms,
+        "start_timestamp": transaction.start_ms,
+        "last_update_timestamp": transaction.updated_ms,
+        "partition_count": len(transaction.partitions),
+    }

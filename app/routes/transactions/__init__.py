@@ -1,0 +1,1 @@
+"""Routes of producers, transactions, load jobs and start positions."""

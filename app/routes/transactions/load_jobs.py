@@ -1,0 +1,238 @@
+"""Load jobs: beginning, enlisting, deciding, and watching them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+from pydantic import AfterValidator
+
+from app.access.access import Access
+from app.access.needs import AccessOf, asks
+from app.access.operations import Operation, ResourceKind, transactional_id_resource
+from app.engine_local.broker import Broker
+from app.load_jobs.registry import Winner
+from app.load_jobs.state import JobMode, LoadJob
+from app.openapi.documented_problems import PRODUCER, problems
+from app.paths import JOB, JOB_ABORT, JOB_ATTEMPTS, JOB_COMMIT, JOBS
+from app.routes.answers import request_body
+from app.routes.dependencies import BrokerOf, json_body
+from app.routes.job_answers import describe_job, summarise_job
+from app.routes.transactions.producers import END_TIMEOUT_MS_DEFAULT, EndTimeout
+from schemas.base import WholeNumber
+from schemas.load_jobs import (
+    DRIVER_ID_LENGTH_MAX,
+    AttemptSpecification,
+    Job,
+    JobAttempt,
+    JobCommit,
+    JobDescription,
+    JobPage,
+    JobSpecification,
+    JobStateFilter,
+)
+from schemas.names import TRANSACTIONAL_ID_LENGTH_MAX
+
+PAGE_SIZE_DEFAULT = 100
+PAGE_SIZE_MAX = 1_000
+_CURSOR = re.compile(r"^([0-9]{1,18}\.[0-9a-zA-Z_-]{1,64})?$", re.ASCII)
+
+
+def _cursor(text: str) -> str:
+    if _CURSOR.fullmatch(text) is None:
+        raise ValueError("must be the next_cursor of a page")
+    return text
+
+
+router = APIRouter(tags=["load jobs"])
+
+_JobId = Annotated[
+    str,
+    Path(description="Id of the job.", examples=["9f86d081884c7d65"], json_schema_extra={"minLength": 1}),
+]
+
+
+def _job(broker: Broker, access: Access, operation: Operation, job_id: str) -> LoadJob:
+    """The job, for who may do this to its application.
+
+    Raises:
+        Problem: job_not_found, or 403.
+    """
+    job = broker.load_jobs.find(job_id)
+    access.require(operation, transactional_id_resource(job.application_id), f"load job {job_id!r}")
+    return job
+
+
+@router.post(
+    JOBS,
+    operation_id="beginJob",
+    summary="Begin a load job",
+    status_code=201,
+    response_description="A new job.",
+    responses={
+        200: {
+            "model": JobDescription,
+            "description": "This version was loaded before: the job is committed, and there is nothing to do. Or it is "
+            "open: with join, or begun by a request of the same driver_id.",
+        },
+        **problems(*PRODUCER, "job_version_forgotten", "job_topics_differ"),
+    },
+    openapi_extra=request_body(JobSpecification, example={"application_id": "readings-nightly", "version": 20240501}),
+)
+@asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
+async def begin_job(
+    broker: BrokerOf,
+    access: AccessOf,
+    response: Response,
+    body: Annotated[JobSpecification, Depends(json_body(JobSpecification))],
+    timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
+) -> JobDescription:
+    """A job of a version that is committed is answered as it is: the whole load is then a no-op.
+
+    A version goes to the same topics each time: when that job names topics and they are not those of the request, it
+    is refused (409), as what the request would write is not loaded.
+
+    Otherwise a new job begins, and whatever else its application has open is aborted: a load that died holds up no
+    reader once it is tried again. With a driver_id this is harmless to send again: an open job that this driver has
+    begun is the answer, not fenced.
+    """
+    access.require(Operation.WRITE, transactional_id_resource(body.application_id))
+    begun = await broker.load_jobs.begin(
+        body.application_id,
+        body.version,
+        mode=JobMode(body.mode),
+        timeout_ms=body.timeout_ms,
+        topics=body.topics,
+        join=body.join,
+        wait_ms=timeout_ms,
+        driver_id=body.driver_id,
+        once=body.once,
+    )
+    response.status_code = 201 if begun.is_new else 200
+    return await describe_job(broker, begun.job)
+
+
+@router.get(
+    JOBS, operation_id="listJobs", summary="List load jobs", responses=problems("invalid_request", "partition_offline")
+)
+@asks(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
+async def list_jobs(
+    broker: BrokerOf,
+    access: AccessOf,
+    application_id: Annotated[
+        str | None, Query(max_length=TRANSACTIONAL_ID_LENGTH_MAX, description="Only jobs of this application.")
+    ] = None,
+    driver_id: Annotated[
+        str | None, Query(max_length=DRIVER_ID_LENGTH_MAX, description="Only jobs of this driver.")
+    ] = None,
+    state: Annotated[JobStateFilter, Query(description="Only jobs in this state.")] = "all",
+    start_after: Annotated[
+        str,
+        AfterValidator(_cursor),
+        Query(description="The last page's next_cursor.", json_schema_extra={"pattern": _CURSOR.pattern}),
+    ] = "",
+    limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Per page.")] = PAGE_SIZE_DEFAULT,
+) -> JobPage:
+    """Jobs that the caller may describe, the newest first, a page at a time."""
+
+    def is_shown(job: LoadJob) -> bool:
+        is_wanted = application_id in (None, job.application_id) and driver_id in (None, job.driver_id)
+        is_wanted = is_wanted and state in ("all", job.state.value)
+        return is_wanted and access.allows(Operation.DESCRIBE, transactional_id_resource(job.application_id))
+
+    begun_ms, _, job_id = start_after.partition(".")
+    page = await broker.load_jobs.page(is_shown, (int(begun_ms), job_id) if start_after else None, limit + 1)
+    has_more = len(page) > limit
+    data: list[Job] = [await summarise_job(broker, job) for job in page[:limit]]
+    cursor = f"{data[-1].begin_timestamp}.{data[-1].job_id}" if has_more else None
+    return JobPage(data=data, has_more=has_more, next_cursor=cursor)
+
+
+@router.get(
+    JOB,
+    operation_id="getJob",
+    summary="Describe a load job",
+    responses=problems("job_not_found", "partition_offline"),
+)
+@asks(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
+async def get_job(job_id: _JobId, broker: BrokerOf, access: AccessOf) -> JobDescription:
+    """The job's state, and its progress: rows, bytes and rates, and what it has written to each partition."""
+    return await describe_job(broker, _job(broker, access, Operation.DESCRIBE, job_id))
+
+
+@router.post(
+    JOB_ATTEMPTS,
+    operation_id="enlistAttempt",
+    summary="Enlist an attempt of a task",
+    status_code=201,
+    response_description="The identity to produce with.",
+    responses=problems(*PRODUCER, "job_not_found", "invalid_job_state"),
+    openapi_extra=request_body(AttemptSpecification, example={"task": 3, "attempt": 0}),
+)
+@asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
+async def enlist_attempt(
+    job_id: _JobId,
+    broker: BrokerOf,
+    access: AccessOf,
+    body: Annotated[AttemptSpecification, Depends(json_body(AttemptSpecification))],
+) -> JobAttempt:
+    """A producer id that was never given before, epoch 0: send transactional batches with it, sequences from 0 in each
+    partition. In an idempotent job a task always has the same producer id, and its batches are not transactional.
+
+    Enlisting again is harmless: attempts that do not win are aborted.
+    """
+    job = _job(broker, access, Operation.WRITE, job_id)
+    producer_id = await broker.load_jobs.enlist(job_id, body.task, body.attempt)
+    return JobAttempt(
+        job_id=job_id,
+        task=body.task,
+        attempt=body.attempt,
+        producer_id=producer_id,
+        transactional=job.mode is JobMode.TRANSACTIONAL,
+    )
+
+
+@router.post(
+    JOB_COMMIT,
+    operation_id="commitJob",
+    summary="Commit a load job",
+    response_description="It is committed: readers of committed records see what the winners wrote, and nothing else.",
+    responses=problems(*PRODUCER, "job_not_found", "invalid_job_state", "job_incomplete", "request_timed_out"),
+    openapi_extra=request_body(JobCommit, example={"winners": [{"producer_id": 4000, "rows": 100_000}]}),
+)
+@asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
+async def commit_job(
+    job_id: _JobId,
+    broker: BrokerOf,
+    access: AccessOf,
+    body: Annotated[JobCommit, Depends(json_body(JobCommit))],
+    timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
+) -> JobDescription:
+    """One decision for all attempts of all tasks: the winners are committed, every other one is aborted, and whatever
+    an attempt still sends is refused (409).
+
+    Send it again when the answer was lost, also after 504: the same winners are a success, and nothing happens twice.
+    """
+    _job(broker, access, Operation.WRITE, job_id)
+    winners = [Winner(each.producer_id, each.rows) for each in body.winners]
+    return await describe_job(broker, await broker.load_jobs.commit(job_id, winners, timeout_ms))
+
+
+@router.post(
+    JOB_ABORT,
+    operation_id="abortJob",
+    summary="Abort a load job",
+    response_description="It is over. Its state says how: a job that is committed stays so.",
+    responses=problems("job_not_found", "invalid_request", "request_timed_out", "partition_offline", "overloaded"),
+)
+@asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
+async def abort_job(
+    job_id: _JobId, broker: BrokerOf, access: AccessOf, timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT
+) -> JobDescription:
+    """No reader of committed records ever sees what its attempts wrote.
+
+    A commit is never undone: aborting a committed job changes nothing and answers with that job.
+    """
+    _job(broker, access, Operation.WRITE, job_id)
+    return await describe_job(broker, await broker.load_jobs.abort(job_id, timeout_ms))

@@ -1,0 +1,64 @@
+"""Producers with an identity."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from app.access.needs import AccessOf, asks
+from app.access.operations import Operation, ResourceKind, transactional_id_resource
+from app.openapi.documented_problems import PRODUCER, problems
+from app.paths import PRODUCERS
+from app.routes.answers import request_body
+from app.routes.dependencies import BrokerOf, json_body
+from schemas.base import WholeNumber
+from schemas.producers import TRANSACTION_TIMEOUT_MS_DEFAULT, Producer, ProducerRequest
+
+END_TIMEOUT_MS_DEFAULT = 30_000
+END_TIMEOUT_MS_MAX = 600_000
+
+EndTimeout = Annotated[
+    int,
+    WholeNumber(1, END_TIMEOUT_MS_MAX),
+    Query(description="How long to wait for the markers of the transaction that is ended; that goes on afterwards."),
+]
+
+router = APIRouter(tags=["transactions"])
+
+
+@router.post(
+    PRODUCERS,
+    operation_id="initialiseProducer",
+    summary="Get a producer id, or take over a transactional one",
+    response_description="The identity to produce with.",
+    responses=problems(*PRODUCER, "invalid_transaction_timeout"),
+    openapi_extra=request_body(
+        ProducerRequest,
+        required=False,
+        example={"transactional_id": "orders-loader-1", "transaction_timeout_ms": 60_000},
+    ),
+)
+@asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
+@asks(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER)
+@asks(Operation.WRITE, ResourceKind.TOPIC)
+async def initialise_producer(
+    broker: BrokerOf,
+    access: AccessOf,
+    request: Annotated[ProducerRequest, Depends(json_body(ProducerRequest, optional=True))],
+    timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
+) -> Producer:
+    """Without a `transactional_id`: a producer id that was never given before, for idempotent producing. With
+    authentication it is the caller's: other principals cannot write under it.
+
+    With one: the next epoch of its producer. Every earlier instance is shut out from then on (409 `producer_fenced`),
+    and a transaction it left open is aborted first; 503 `concurrent_transactions` when that takes too long.
+    """
+    if request.transactional_id is None:
+        access.require_producer_id()
+        given = await broker.transactions.allocate(access.principal if access.is_authenticated else None)
+    else:
+        access.require(Operation.WRITE, transactional_id_resource(request.transactional_id))
+        lasting_ms = request.transaction_timeout_ms or TRANSACTION_TIMEOUT_MS_DEFAULT
+        given = await broker.transactions.initialise(request.transactional_id, lasting_ms, timeout_ms)
+    return Producer(producer_id=given.producer_id, producer_epoch=given.producer_epoch)

@@ -1,0 +1,137 @@
+"""Ending transactions, and looking at them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from app.access.needs import AccessOf, asks, needs
+from app.access.operations import Operation, ResourceKind, transactional_id_resource
+from app.engine_local.broker import Broker
+from app.engine_local.transactions.log.state import ProducerIdentity
+from app.openapi.documented_problems import TRANSACTION, problems
+from app.paths import ABORT, COMMIT, TRANSACTIONS
+from app.paths import TRANSACTION as TRANSACTION_PATH
+from app.problems.problems import Problem
+from app.routes.answers import request_body
+from app.routes.dependencies import BrokerOf, TransactionalIdInPath, json_body
+from app.routes.transaction_answers import STATES_OF, describe_transaction, summarise_transaction
+from app.routes.transactions.producers import END_TIMEOUT_MS_DEFAULT, EndTimeout
+from schemas.base import WholeNumber
+from schemas.names import TRANSACTIONAL_ID_LENGTH_MAX
+from schemas.transactions import EndTransaction, StateFilter, TransactionDescription, TransactionPage
+
+PAGE_SIZE_DEFAULT = 100
+PAGE_SIZE_MAX = 1_000
+
+router = APIRouter(tags=["transactions"])
+
+_END_BODY = request_body(EndTransaction, example={"producer_id": 4000, "producer_epoch": 0})
+_EndBody = Annotated[EndTransaction, Depends(json_body(EndTransaction))]
+
+
+@router.post(
+    COMMIT,
+    operation_id="commitTransaction",
+    summary="Commit a transaction",
+    response_description="It is committed: every reader sees its records.",
+    responses=problems(*TRANSACTION),
+    openapi_extra=_END_BODY,
+)
+@needs(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
+async def commit_transaction(
+    transactional_id: TransactionalIdInPath,
+    broker: BrokerOf,
+    body: _EndBody,
+    timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
+) -> TransactionDescription:
+    """All records of the transaction, in all partitions, become visible to readers of committed records.
+
+    The answer has the `producer_id` and `producer_epoch` of the next transaction, whose sequences begin at 0 again.
+    Requests with the ones before are refused then (409 `producer_fenced`), so none of them can touch that transaction.
+
+    Send the same request again when the answer was lost, or after 504: until the next transaction begins it is answered
+    as the first time. Without records there is nothing to commit (409 `invalid_txn_state`).
+    """
+    return await _end(broker, transactional_id, body, commit=True, timeout_ms=timeout_ms)
+
+
+@router.post(
+    ABORT,
+    operation_id="abortTransaction",
+    summary="Abort a transaction",
+    response_description="It is aborted: no reader of committed records ever sees its records.",
+    responses=problems(*TRANSACTION),
+    openapi_extra=_END_BODY,
+)
+@needs(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
+async def abort_transaction(
+    transactional_id: TransactionalIdInPath,
+    broker: BrokerOf,
+    body: _EndBody,
+    timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
+) -> TransactionDescription:
+    """The records of the transaction stay in the log, and readers of committed records skip them.
+
+    The answer has the `producer_id` and `producer_epoch` of the next transaction, as that of a commit, and the same
+    request may be sent again. An abort without records is a success: it shuts out those that are still on their way.
+    """
+    return await _end(broker, transactional_id, body, commit=False, timeout_ms=timeout_ms)
+
+
+async def _end(
+    broker: Broker, transactional_id: str, body: EndTransaction, *, commit: bool, timeout_ms: int
+) -> TransactionDescription:
+    producer = ProducerIdentity(body.producer_id, body.producer_epoch)
+    ended = await broker.transactions.end(transactional_id, producer, commit=commit, wait_ms=timeout_ms)
+    return describe_transaction(ended, broker.transactions.waits_of(transactional_id))
+
+
+@router.get(
+    TRANSACTIONS,
+    operation_id="listTransactions",
+    summary="List transactions",
+    responses=problems("invalid_request"),
+)
+@asks(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
+async def list_transactions(
+    broker: BrokerOf,
+    access: AccessOf,
+    state: Annotated[
+        StateFilter, Query(description="Only transactions in this state; open: those that have not ended.")
+    ] = "open",
+    start_after: Annotated[
+        str, Query(max_length=TRANSACTIONAL_ID_LENGTH_MAX, description="The last page's next_cursor.")
+    ] = "",
+    limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Per page.")] = PAGE_SIZE_DEFAULT,
+) -> TransactionPage:
+    """Transactional ids, sorted, a page at a time: those with an open transaction unless another state is asked for.
+
+    Only those that the caller may describe.
+    """
+    page = await broker.transactions.page(
+        STATES_OF[state],
+        start_after,
+        limit + 1,
+        lambda name: access.allows(Operation.DESCRIBE, transactional_id_resource(name)),
+    )
+    has_more = len(page) > limit
+    data = [summarise_transaction(found) for found in page[:limit]]
+    return TransactionPage(data=data, has_more=has_more, next_cursor=data[-1].transactional_id if has_more else None)
+
+
+@router.get(
+    TRANSACTION_PATH,
+    operation_id="getTransaction",
+    summary="Describe a transaction",
+    responses=problems("invalid_request", "transactional_id_not_found"),
+)
+@needs(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
+async def get_transaction(transactional_id: TransactionalIdInPath, broker: BrokerOf) -> TransactionDescription:
+    """The state of a transactional id, the partitions of its open transaction, and what those wait for."""
+    found = broker.transactions.find(transactional_id)
+    if found is None:
+        detail = f"there is no transactional id {transactional_id!r}"
+        raise Problem(404, "transactional_id_not_found", detail, kafka_code=105)
+    return describe_transaction(found, broker.transactions.waits_of(transactional_id))

@@ -1,0 +1,246 @@
+"""The life of one service: opening the logs while health routes answer already, serving, stopping cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import Callable
+
+from app.access.authentication import Authenticator
+from app.access.control import AccessControl, jwt_verifier
+from app.access.registry import AccessRegistry
+from app.engine_local.broker import NODE_ID, Broker
+from app.engine_local.scheduler import Scheduler
+from app.event_loop.pools import Pools, call_in
+from app.metrics.metrics import Metrics
+from app.metrics.partition_metrics import PartitionCollector
+from app.problems.problems import Problem
+from app.quotas.limits import QuotaTable
+from app.quotas.store import QuotaStore
+from app.service.opening_progress import describe, report, summarize
+from app.settings import Settings
+from rollway.records.compiled import is_compiled
+from storage.config import ProducerLimits
+from storage.disk.clock import Clock, SystemClock
+from storage.disk.file_system import LocalFileSystem
+from storage.manager.log_manager import OWN_DIRECTORY, LogManager
+from storage.recovery.recovery_progress import RecoveryMeter
+
+logger = logging.getLogger(__name__)
+
+STARTING_RETRY_AFTER_MS = 1_000
+
+
+class Service:
+    """Everything behind the application, made before the loop runs; ``open`` and ``close`` run on it.
+
+    ``on_ready`` is called once the logs are open, ``on_failure`` if they cannot be opened.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        on_ready: Callable[[], None] | None = None,
+        on_failure: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.pools = Pools(settings)
+        self.failure: Exception | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.scheduler: Scheduler | None = None
+        self._clock = clock or SystemClock()
+        self.meter = RecoveryMeter(self._clock)
+        self._on_ready = on_ready
+        self._on_failure = on_failure
+        self._jwts = jwt_verifier(settings, self._clock)
+        self._access: AccessControl | None = None
+        self._broker: Broker | None = None
+        self._quota_table = QuotaTable()
+        self._opening: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the logs are open and the stop has not begun."""
+        return self._broker is not None and not self._stopping
+
+    @property
+    def ready_broker(self) -> Broker | None:
+        """The broker; ``None`` where ``broker`` raises."""
+        return None if self._stopping else self._broker
+
+    @property
+    def broker(self) -> Broker:
+        """The broker.
+
+        Raises:
+            Problem: 503, as the logs are not open yet or the service is stopping.
+        """
+        if self._broker is None or self._stopping:
+            raise self.unready()
+        return self._broker
+
+    @property
+    def access(self) -> AccessControl:
+        """Keys, tokens and ACLs.
+
+        Raises:
+            Problem: 503, as the data directory is not open yet.
+        """
+        if self._access is None:
+            raise self.unready(with_progress=False)
+        return self._access
+
+    @property
+    def authenticator(self) -> Authenticator:
+        """Who tells where requests come from. Raises as ``access``."""
+        return self.access.authenticator
+
+    def unready(self, *, with_progress: bool = True) -> Problem:
+        """Why the service does not answer now; without its progress for who is not known."""
+        if self._stopping:
+            return Problem(503, "shutting_down", "the service is stopping", retryable=True)
+        progress = self.meter.progress() if with_progress else None
+        counted = "the first of them" if progress is None else describe(progress)
+        return Problem(
+            503,
+            "starting",
+            f"the logs are being opened and recovered: {counted}" if with_progress else "the service is starting",
+            retryable=True,
+            retry_after_ms=STARTING_RETRY_AFTER_MS,
+            progress=None if progress is None else progress._asdict(),
+        )
+
+    def start(self) -> None:
+        """Begin to open the logs. Call it on the event loop."""
+        if not is_compiled():
+            logger.info("records are read and written in Python: installed with a C compiler, that is quicker")
+        self.loop = asyncio.get_running_loop()
+        self._opening = self.loop.create_task(self._open(), name="opening the logs")
+
+    async def opened(self) -> None:
+        """Return when the logs are open.
+
+        Raises:
+            Exception: why they cannot be.
+        """
+        assert self._opening is not None
+        await asyncio.shield(self._opening)
+        if self.failure is not None:
+            raise self.failure
+
+    async def _open(self) -> None:
+        reporting = asyncio.get_running_loop().create_task(report(self.meter), name="progress of opening")
+        try:
+            manager, registry = await call_in(self.pools.control, self._open_directory)
+        except Exception as error:  # noqa: BLE001 - told to whoever started the service
+            self.failure = error
+            if self._on_failure is not None:
+                self._on_failure(error)
+            return
+        finally:
+            reporting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reporting
+        progress = self.meter.progress()
+        if progress is not None:
+            logger.info("%s", summarize(progress))
+        self._access = AccessControl(
+            registry, self.settings, self._clock, self.pools.control, self.metrics.authentication_failures, self._jwts
+        )
+        broker = Broker(manager, self.settings, self.metrics, self.pools)
+        broker.quotas.table = self._quota_table
+        await call_in(self.pools.control, broker.producer_owners.load)
+        await broker.load_jobs.start()
+        known = (
+            broker.producer_owners.largest_id,
+            broker.transactions.largest_producer_id,
+            broker.load_jobs.largest_producer_id,
+        )
+        manager.producer_ids.leave_out(max(known))
+        await broker.start_positions.start()
+        self._broker = broker
+        self._watch(self._broker)
+        self.scheduler = Scheduler(self._broker, self.settings)
+        if self._stopping:
+            return
+        self.scheduler.start()
+        if self._on_ready is not None:
+            self._on_ready()
+
+    def _open_directory(self) -> tuple[LogManager, AccessRegistry]:
+        manager = self._open_logs()
+        try:
+            # Under the directory's lock, which is the manager's.
+            own_directory = self.settings.data_dir / OWN_DIRECTORY
+            if LocalFileSystem().is_open_to_others(self.settings.data_dir):
+                logger.warning(
+                    "every user of this machine may look into %s; chmod 700 keeps them out", self.settings.data_dir
+                )
+            return manager, AccessRegistry.open(
+                own_directory, manager.file_system, self._clock.now_ms, self.settings.super_users
+            )
+        except BaseException:
+            manager.close()
+            raise
+
+    def _open_logs(self) -> LogManager:
+        self._quota_table = QuotaStore(LocalFileSystem(), self.settings.data_dir / OWN_DIRECTORY).load()
+        return LogManager.open(
+            self.settings.data_dir,
+            clock=self._clock,
+            topic_defaults=self.settings.topic_defaults,
+            meter=self.meter,
+            recovery_threads=self.settings.recovery_threads,
+            node_id=NODE_ID,
+            producer_limits=ProducerLimits(self.settings.producer_id_expiration_ms, self.settings.producer_count_max),
+        )
+
+    def _watch(self, broker: Broker) -> None:
+        watch = self.metrics.watch
+        watch("rollway_waiting_fetches", "Fetches that wait for records.", lambda: len(broker.waiters))
+        watch("rollway_waiting_produces", "Produce requests that wait for copies.", lambda: len(broker.produce_waiters))
+        sessions = broker.fetch_sessions
+        watch("rollway_fetch_sessions", "Fetch sessions.", lambda: len(sessions))
+        watch("rollway_fetch_session_partitions", "Partitions in fetch sessions.", lambda: sessions.partition_count)
+        self.metrics.watch_count(
+            "rollway_fetch_session_evictions_total",
+            "Fetch sessions that lost their place to another since the start.",
+            lambda: sessions.eviction_count,
+        )
+        watch("rollway_topics", "Topics.", lambda: len(broker.manager.topics))
+        watch("rollway_partitions", "Partitions.", lambda: sum(1 for _ in broker.partitions()))
+        watch("rollway_offline_partitions", "Partitions that take no appends.", broker.offline_count)
+        watch("rollway_log_bytes", "Bytes of record batches.", broker.size_bytes)
+        watch("rollway_mailbox_requests", "Appends that wait to be written.", broker.mailbox_count)
+        watch("rollway_mailbox_bytes", "Bytes that wait to be written.", broker.mailbox_bytes)
+        watch("rollway_transactional_ids", "Transactional ids that are known.", broker.transactions.id_count)
+        watch("rollway_open_load_jobs", "Load jobs that are not over.", broker.load_jobs.open_count)
+        watch("rollway_start_positions", "Start positions that are pinned.", broker.start_positions.position_count)
+        watch("rollway_open_transactions", "Transactions without an end.", broker.transactions.open_count)
+        self.metrics.registry.register(PartitionCollector(broker.partitions, self.settings.partition_metrics_max))
+        recovery = broker.manager.recovery
+        self.metrics.recovered_bytes.set(sum(report.scanned_bytes for report in recovery))
+        self.metrics.truncated_bytes.set(sum(report.truncated_bytes for report in recovery))
+
+    def release(self) -> None:
+        """Begin the stop: long polls answer at once, new requests get 503. Call it on the loop, or before it runs."""
+        self._stopping = True
+        if self._broker is not None:
+            self._broker.release()
+
+    async def close(self) -> None:
+        """Finish what was taken, close the logs cleanly, end the threads."""
+        self.release()
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        if self.scheduler is not None:
+            await self.scheduler.close()
+        if self._broker is not None:
+            await self._broker.close()
+        await asyncio.get_running_loop().run_in_executor(None, functools.partial(self.pools.close))
