@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rollway.records import BinaryColumn, RecordColumns, TimestampType
-from rollway.spark.arrow_records import ArrowRecords
+from rollway.spark.read.arrow_records import ArrowRecords
 from rollway.spark.schemas import read_schema
 
 # Rows of an Arrow batch as Spark itself makes them.

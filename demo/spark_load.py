@@ -23,7 +23,7 @@ from rollway.spark.jobs import (
     compare,
     load,
 )
-from rollway.spark.jobs.submitting import Submission, submit
+from rollway.spark.jobs.command.submitting import Submission, submit
 
 COLUMNS = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,tailnum,origin,"

@@ -21,7 +21,7 @@ from app.problems.problems import documented_problems
 from app.settings import Settings
 from docs.markdown import code, table
 from docs.sdks_page import sdks_page
-from rollway.spark.jobs.cli import application as rollway_spark
+from rollway.spark.jobs.command.cli import application as rollway_spark
 from storage.config import TopicConfig
 
 REFERENCE = Path(__file__).parent / "reference"

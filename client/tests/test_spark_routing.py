@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollway.spark.arrow_rows import Rows, estimated_bytes
-from rollway.spark.routing import Router, TargetTopic, even_batches
+from rollway.spark.write.arrow_rows import Rows, estimated_bytes
+from rollway.spark.write.routing import Router, TargetTopic, even_batches
 
 sizes_of_values = st.lists(st.one_of(st.integers(0, 60), st.integers(500, 5_000)), min_size=1, max_size=80)
 

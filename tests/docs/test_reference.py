@@ -10,7 +10,7 @@ import pytest
 
 from app.problems.problems import documented_problems
 from docs import generate
-from rollway.spark.option_names import CONNECTION, KAFKA_MAPPED, KAFKA_REFUSED, READ, WRITE
+from rollway.spark.options.option_names import CONNECTION, KAFKA_MAPPED, KAFKA_REFUSED, READ, WRITE
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

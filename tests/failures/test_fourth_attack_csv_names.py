@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rollway.spark.jobs import FileSource, JobError
-from rollway.spark.jobs.file_sources import read_files
+from rollway.spark.jobs.files.file_sources import read_files
 from tests.spark.conftest import spark
 
 __all__ = ["spark"]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rollway.spark.jobs.cli import run
+from rollway.spark.jobs.command.cli import run
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,12 @@ from rollway.spark.jobs import (
     RecordExpressions,
     Rejects,
     compare,
-    csv_files,
     expressions,
     load,
 )
 from rollway.spark.jobs.columns import column
-from rollway.spark.jobs.csv_look import CsvLook
+from rollway.spark.jobs.files import csv_files
+from rollway.spark.jobs.files.csv_look import CsvLook
 from tests.servers import ServerProcess
 from tests.spark.conftest import client, server, spark
 from tests.spark.orders import address
@@ -159,7 +159,7 @@ def plant_doubled_quotes(patch: pytest.MonkeyPatch) -> None:
 def plant_guessed_types(patch: pytest.MonkeyPatch) -> None:
     read = csv_files.read_csv
     patch.setattr(
-        "rollway.spark.jobs.file_sources.read_csv",
+        "rollway.spark.jobs.files.file_sources.read_csv",
         lambda spark, paths, options, *others: read(spark, paths, {**options, "inferSchema": "true"}, *others),
     )
 

@@ -16,12 +16,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from rollway.spark import fetch_rows
-from rollway.spark.batch_reader import RollwayReader
 from rollway.spark.errors import DataLossError
-from rollway.spark.options import ReadOptions
+from rollway.spark.options.options import ReadOptions
+from rollway.spark.read import fetch_rows
+from rollway.spark.read.batch_reader import RollwayReader
+from rollway.spark.read.stream_reader import RollwayStreamReader
 from rollway.spark.schemas import read_schema
-from rollway.spark.stream_reader import RollwayStreamReader
 from tests.servers import ThreadedServer
 from tests.spark.topics import TIMESTAMP, FilledTopic, new_topic
 

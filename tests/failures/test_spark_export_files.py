@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 from rollway.records import Record
 from rollway.spark.jobs import EARLIEST, LATEST, ExportRequest, JobError, JobUsageError, TopicAddress, export
-from rollway.spark.jobs.export_files import records_per_file
-from rollway.spark.jobs.job_options import file_bytes
+from rollway.spark.jobs.command.job_options import file_bytes
+from rollway.spark.jobs.exporting.export_files import records_per_file
 from rollway.spark.jobs.topics import TopicRange, open_client, read_range, resolve_range
-from rollway.spark.options import OptionError
+from rollway.spark.options.options import OptionError
 from tests.servers import ServerProcess, http_client
 from tests.spark.conftest import server, spark
 from tests.spark.topics import FilledTopic

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rollway.spark.errors import OptionError
-from rollway.spark.options import ReadOptions, WriteOptions
+from rollway.spark.options.options import ReadOptions, WriteOptions
 from tests.docs.console import read_blocks
 from tests.docs.pages import PAGES
 from tests.servers import ThreadedServer

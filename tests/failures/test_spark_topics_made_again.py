@@ -18,11 +18,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from rollway.spark.batch_reader import RollwayReader
 from rollway.spark.errors import DataLossError, OptionError
-from rollway.spark.options import ReadOptions
+from rollway.spark.options.options import ReadOptions
+from rollway.spark.read.batch_reader import RollwayReader
+from rollway.spark.read.stream_reader import RollwayStreamReader
 from rollway.spark.schemas import read_schema
-from rollway.spark.stream_reader import RollwayStreamReader
 from tests.servers import ThreadedServer
 from tests.spark.conftest import spark
 from tests.spark.topics import new_topic

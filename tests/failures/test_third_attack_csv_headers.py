@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from rollway.spark.jobs.csv_files import read_csv
+from rollway.spark.jobs.files.csv_files import read_csv
 from tests.spark.conftest import spark
 
 __all__ = ["spark"]

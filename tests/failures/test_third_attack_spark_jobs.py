@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rollway.spark.jobs import CompareRequest, CopyRequest, Rejects, ReplayRequest, compare, copy, replay
-from rollway.spark.jobs.raw_records import NoRecordError, json_fields
+from rollway.spark.jobs.files.raw_records import NoRecordError, json_fields
 from tests.failures.test_spark_files import KEEP, Files
 from tests.servers import ServerProcess
 from tests.spark.conftest import client, server, spark

@@ -10,9 +10,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from rollway.spark.jobs import cli
+from rollway.spark.jobs.command import cli
+from rollway.spark.jobs.command.explaining import escape_warnings
 from rollway.spark.jobs.errors import JobError
-from rollway.spark.jobs.explaining import escape_warnings
 from rollway.spark.jobs.progress import ConsoleProgress
 from rollway.spark.jobs.reports import JobReport
 

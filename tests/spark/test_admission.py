@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollway.spark.admission import DelayedTrigger, limited, new_offsets
+from rollway.spark.read.admission import DelayedTrigger, limited, new_offsets
 
 COUNTS = st.dictionaries(st.integers(0, 20), st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1)
 

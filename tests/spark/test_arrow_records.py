@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from rollway.records import BinaryColumn, Record, RecordColumns, columns_from_records
 from rollway.records import TimestampType as Clock
-from rollway.spark.arrow_records import BYTES_MAX, ROWS_MAX, ArrowRecords
+from rollway.spark.read.arrow_records import BYTES_MAX, ROWS_MAX, ArrowRecords
 
 CREATED = Clock.CREATE_TIME
 TYPES: dict[str, DataType] = {

@@ -11,7 +11,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from rollway.spark.jobs.terminating import Termination, cancel_when_interrupted
+from rollway.spark.jobs.command.terminating import Termination, cancel_when_interrupted
 
 GROUP = "interrupted"
 SLOWLY = "reflect('java.lang.Thread', 'sleep', cast(4000 as bigint))"

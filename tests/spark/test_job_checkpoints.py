@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rollway.spark.jobs.checkpoints import CheckpointFolder, ExportCheckpoint, RunIntent
 from rollway.spark.jobs.errors import JobError
-from rollway.spark.jobs.hadoop_files import HadoopFiles
+from rollway.spark.jobs.exporting.checkpoints import CheckpointFolder, ExportCheckpoint, RunIntent
+from rollway.spark.jobs.files.hadoop_files import HadoopFiles
 
 CHECKPOINT = ExportCheckpoint(topic="orders", topic_id="t1", run=3, offsets={0: 10, 11: 0}, rows=7)
 INTENT = RunIntent(run=4, topic_id="t1", starts={0: 10, 11: 0}, ends={0: 15, 11: 2}, run_id="r4")

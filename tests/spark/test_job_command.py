@@ -13,10 +13,10 @@ from typing import NoReturn
 import pytest
 
 from rollway.client import AuthenticationError, Job, RollwayClient
-from rollway.spark.jobs import cli
+from rollway.spark.jobs.command import cli
+from rollway.spark.jobs.command.submitting import LOGGING, SCRIPT, Submission, find_spark_submit
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place, parse_place
-from rollway.spark.jobs.submitting import LOGGING, SCRIPT, Submission, find_spark_submit
 from rollway.spark.jobs.topics import TopicAddress
 from rollway.spark.jobs.writing import aborted_unless_done
 from tests.servers import ServerProcess
@@ -240,7 +240,7 @@ def test_a_driver_without_a_key_says_how_it_gets_one(
 
 def test_the_command_ends_with_the_exit_status_of_the_job(tmp_path: Path) -> None:
     """One whole run: command line, spark-submit, driver, sentence, exit status."""
-    command = [sys.executable, "-c", "from rollway.spark.jobs.cli import main; main()"]
+    command = [sys.executable, "-c", "from rollway.spark.jobs.command.cli import main; main()"]
     line = [
         "--master",
         "local[1]",
@@ -314,7 +314,14 @@ def test_sigterm_ends_a_job_as_ctrl_c_does(
     }
     lock = tmp_path / f"out/_rollway/{topic}/lock.json"
     running = subprocess.Popen(
-        [sys.executable, "-c", "from rollway.spark.jobs.cli import main; main()", *lines[job], "--url", server.url],
+        [
+            sys.executable,
+            "-c",
+            "from rollway.spark.jobs.command.cli import main; main()",
+            *lines[job],
+            "--url",
+            server.url,
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from rollway.spark.jobs.digests import digests_by, row_hash, whole_digest
+from rollway.spark.jobs.comparing.digests import digests_by, row_hash, whole_digest
 
 Rows = list[tuple[str | None, str | None]]
 BASE: Rows = [("a", "1"), ("b", "2"), (None, ""), ("a", "1")]

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrameWriter, SparkSession
 
 from rollway.client import RollwayClient
 from rollway.spark.jobs import EARLIEST, LATEST, ExportRequest, JobError, JobUsageError, export, parse_place
-from rollway.spark.jobs.checkpoints import CheckpointFolder, ExportCheckpoint
-from rollway.spark.jobs.hadoop_files import HadoopFiles
+from rollway.spark.jobs.exporting.checkpoints import CheckpointFolder, ExportCheckpoint
+from rollway.spark.jobs.files.hadoop_files import HadoopFiles
 from rollway.spark.jobs.topics import resolve_range
 from tests.servers import ServerProcess
 from tests.spark.orders import KEEP, address, load_orders

@@ -10,10 +10,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
+from rollway.spark.jobs.command.explaining import explain
 from rollway.spark.jobs.errors import JobError, JobUsageError
-from rollway.spark.jobs.explaining import explain
 from rollway.spark.jobs.expressions import REASON, SOURCE, RecordExpressions, record_rows
-from rollway.spark.jobs.file_sources import FileSource, read_files
+from rollway.spark.jobs.files.file_sources import FileSource, read_files
 
 
 def written(folder: Path, **files: str) -> str:

@@ -23,7 +23,7 @@ from rollway.spark.jobs import (
     copy,
     replay,
 )
-from rollway.spark.jobs.job_options import options_of_both
+from rollway.spark.jobs.command.job_options import options_of_both
 from rollway.spark.jobs.targets import make_target, open_target
 from rollway.spark.jobs.topics import open_client
 from rollway.spark.jobs.writing import write_records

@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 
 from rollway.client import RollwayClient
 from rollway.records import Record
-from rollway.spark.jobs import JobError, LoadIdentity, ReplayRequest, cli, parse_place, replay
-from rollway.spark.jobs.replay_steps import plan_steps
+from rollway.spark.jobs import JobError, LoadIdentity, ReplayRequest, parse_place, replay
+from rollway.spark.jobs.command import cli
+from rollway.spark.jobs.replaying.replay_steps import plan_steps
 from rollway.spark.jobs.topics import resolve_range
 from tests.servers import ServerProcess
 from tests.spark.orders import BEGIN_MS, DAY_MS, HOUR_MS, KEEP, address, load_orders, rows_of
@@ -203,7 +204,7 @@ def test_a_step_that_was_begun_has_the_same_records_when_it_is_done(
         def killed(*_: object) -> NoReturn:
             raise StoppedError
 
-        patch.setattr("rollway.spark.jobs.replay_job.write_records", killed)
+        patch.setattr("rollway.spark.jobs.replaying.replay_job.write_records", killed)
         with pytest.raises(StoppedError):
             replay(spark, request_of(server, name, interval_seconds=2.0))
     with pytest.raises(StoppedError):

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.expressions import REASON, SOURCE, RecordExpressions, RecordLimits, record_rows
-from rollway.spark.jobs.file_sources import FileSource, read_files
+from rollway.spark.jobs.files.file_sources import FileSource, read_files
 from rollway.spark.jobs.topics import utc_date_and_hour
 
 FLIGHTS = "carrier,flight,minute\nUA,1545,15\nAA,1141,40\n"

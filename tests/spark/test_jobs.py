@@ -28,8 +28,8 @@ from rollway.spark.jobs import (
     load,
     parse_place,
 )
-from rollway.spark.jobs.checkpoints import CheckpointFolder, RunIntent
-from rollway.spark.jobs.hadoop_files import HadoopFiles
+from rollway.spark.jobs.exporting.checkpoints import CheckpointFolder, RunIntent
+from rollway.spark.jobs.files.hadoop_files import HadoopFiles
 from rollway.spark.jobs.topics import resolve_range
 from tests.servers import ServerProcess
 from tests.spark.orders import BEGIN_MS, KEEP, ORDERS, address, load_orders, rows_of, write_orders

@@ -33,7 +33,7 @@ from rollway.spark.jobs import (
     copy,
     load,
 )
-from rollway.spark.jobs.cli import run_here
+from rollway.spark.jobs.command.cli import run_here
 from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.progress import Progress, SilentProgress
 from rollway.spark.jobs.reports import JobReport

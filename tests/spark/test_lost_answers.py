@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from rollway.client import RollwayClient, ServiceUnavailableError
 from rollway.spark.bulk_load import bulk_load
 from rollway.spark.errors import JobTakenError
-from rollway.spark.load_jobs import plan_load
-from rollway.spark.loading import TaskLoad
-from rollway.spark.options import WriteOptions
+from rollway.spark.options.options import WriteOptions
+from rollway.spark.write.load_jobs import plan_load
+from rollway.spark.write.loading import TaskLoad
 from tests.spark.committed import committed_values
 from tests.spark.test_task_load import keyed_batch
 

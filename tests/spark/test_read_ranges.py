@@ -11,9 +11,9 @@ import pytest
 
 from rollway.client import TopicNotFoundError
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from rollway.spark.batch_reader import RollwayReader
 from rollway.spark.errors import DataLossError, NotCommittedError, OptionError, StartNotFoundError
-from rollway.spark.options import ReadOptions
+from rollway.spark.options.options import ReadOptions
+from rollway.spark.read.batch_reader import RollwayReader
 from rollway.spark.schemas import read_schema
 from tests.servers import ServerProcess, http_client
 from tests.spark.topics import TIMESTAMP, FilledTopic, counted, new_topic

@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
 from rollway.client import ClientSettings, JobMode, RollwayClient
-from rollway.spark.batch_writer import RollwayBatchWriter
 from rollway.spark.bulk_load import bulk_load
 from rollway.spark.errors import JobTimedOutError
-from rollway.spark.keep_alive import SignsOfLife
-from rollway.spark.load_jobs import JobInUse, begin_version, commit, decide, plan_load, plan_stream
-from rollway.spark.loading import TaskLoad
-from rollway.spark.messages import TaskMessage
+from rollway.spark.write.batch_writer import RollwayBatchWriter
+from rollway.spark.write.keep_alive import SignsOfLife
+from rollway.spark.write.load_jobs import JobInUse, begin_version, commit, decide, plan_load, plan_stream
+from rollway.spark.write.loading import TaskLoad
+from rollway.spark.write.messages import TaskMessage
 from tests.servers import ServerProcess
 from tests.spark.committed import committed_values
 from tests.spark.test_task_load import jobs_of, keyed_batch, options_of, wait_timed_out

@@ -15,9 +15,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from rollway.client import TopicNotFoundError
 from rollway.spark.errors import DataLossError, NotCommittedError, StartNotFoundError
-from rollway.spark.options import ReadOptions
+from rollway.spark.options.options import ReadOptions
+from rollway.spark.read.stream_reader import IDLE_WAIT_MS, RollwayStreamReader
 from rollway.spark.schemas import read_schema
-from rollway.spark.stream_reader import IDLE_WAIT_MS, RollwayStreamReader
 from tests.servers import ServerProcess, http_client
 from tests.spark.topics import TIMESTAMP, FilledTopic, counted, new_topic
 

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from rollway.client import RollwayClient
-from rollway.spark.load_jobs import begin_version, plan_stream
-from rollway.spark.loading import TaskLoad
-from rollway.spark.options import WriteOptions
-from rollway.spark.stream_writer import RollwayStreamWriter
+from rollway.spark.options.options import WriteOptions
+from rollway.spark.write.load_jobs import begin_version, plan_stream
+from rollway.spark.write.loading import TaskLoad
+from rollway.spark.write.stream_writer import RollwayStreamWriter
 from tests.spark.committed import committed_values
 
 

@@ -16,13 +16,13 @@ from pyspark.sql.types import StructType
 
 from rollway.client import ClientSettings, JobConflictError, ProducerFencedError, RollwayClient, RollwayError
 from rollway.records import partition_for_key
-from rollway.spark.batch_writer import RollwayBatchWriter
 from rollway.spark.errors import AttemptNotRecognisedError, JobTakenError
-from rollway.spark.load_jobs import LoadPlan, abort, commit, job_of, plan_load
-from rollway.spark.loading import TaskLoad
-from rollway.spark.messages import TaskMessage
-from rollway.spark.options import WriteOptions
-from rollway.spark.rejects import RejectedRowsError
+from rollway.spark.options.options import WriteOptions
+from rollway.spark.write.batch_writer import RollwayBatchWriter
+from rollway.spark.write.load_jobs import LoadPlan, abort, commit, job_of, plan_load
+from rollway.spark.write.loading import TaskLoad
+from rollway.spark.write.messages import TaskMessage
+from rollway.spark.write.rejects import RejectedRowsError
 from tests.servers import ThreadedServer, http_client
 
 _numbers = count()

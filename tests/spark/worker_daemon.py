@@ -15,10 +15,10 @@ from pyspark.daemon import manager
 _LOADED = (
     "pyspark.worker",
     "pyspark_rollway",
-    "rollway.spark.batch_reader",
-    "rollway.spark.batch_writer",
-    "rollway.spark.stream_reader",
-    "rollway.spark.stream_writer",
+    "rollway.spark.read.batch_reader",
+    "rollway.spark.write.batch_writer",
+    "rollway.spark.read.stream_reader",
+    "rollway.spark.write.stream_writer",
 )
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from bench.machine import Cores
 from bench.peers.kafka import Kafka
 from bench.peers.peer import CannotRunError, Surroundings
 from rollway.client import ClientSettings, RollwayClient
-from rollway.spark.jobs import cli
-from rollway.spark.jobs.submitting import DEFAULT_SETTINGS
+from rollway.spark.jobs.command import cli
+from rollway.spark.jobs.command.submitting import DEFAULT_SETTINGS
 from tests.servers import ServerProcess
 from tests.spark.conftest import check_version, end_session, spark_environment, spark_settings
 from tests.spark_packages.fetching import jars_in

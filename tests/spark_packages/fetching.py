@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.peers import packages
 from bench.peers.peer import CannotRunError
-from rollway.spark.jobs.file_sources import AVRO_PACKAGE
+from rollway.spark.jobs.files.file_sources import AVRO_PACKAGE
 from rollway.spark.jobs.topics import KAFKA_PACKAGE
 
 KAFKA_VERSION = "4.2.0"

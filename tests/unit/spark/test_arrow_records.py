@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rollway.records import Record, columns_from_records, records_from_columns
 from rollway.records.batch import TimestampType
-from rollway.spark.arrow_records import ArrowRecords
+from rollway.spark.read.arrow_records import ArrowRecords
 from rollway.spark.schemas import read_schema
 
 

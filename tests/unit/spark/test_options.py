@@ -7,8 +7,8 @@ import pytest
 from rollway.client import ClientSettings
 from rollway.records import Codec
 from rollway.spark.errors import OptionError
-from rollway.spark.option_names import CONNECTION, READ, WRITE
-from rollway.spark.options import ReadOptions, WriteOptions
+from rollway.spark.options.option_names import CONNECTION, READ, WRITE
+from rollway.spark.options.options import ReadOptions, WriteOptions
 from rollway.spark.source import RollwayDataSource
 
 URL = {"url": "http://127.0.0.1:8080"}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollway.spark.jobs.raw_records import (
+from rollway.spark.jobs.files.raw_records import (
     CsvDialect,
     NoRecordError,
     csv_records,

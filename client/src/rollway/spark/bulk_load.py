@@ -13,8 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from rollway.client import RollwayClient, RollwayError
-from rollway.spark.batch_writer import run_task
-from rollway.spark.load_jobs import (
+from rollway.spark.options.option_names import tell_ignored
+from rollway.spark.options.options import WriteOptions
+from rollway.spark.schemas import check_write_schema
+from rollway.spark.write.batch_writer import run_task
+from rollway.spark.write.load_jobs import (
     COMMITTED_STATES,
     LoadPlan,
     abort,
@@ -24,11 +27,8 @@ from rollway.spark.load_jobs import (
     job_of,
     plan_load,
 )
-from rollway.spark.messages import TaskMessage
-from rollway.spark.option_names import tell_ignored
-from rollway.spark.options import WriteOptions
-from rollway.spark.report import LoadReport
-from rollway.spark.schemas import check_write_schema
+from rollway.spark.write.messages import TaskMessage
+from rollway.spark.write.report import LoadReport
 
 logger = logging.getLogger("rollway.spark")
 

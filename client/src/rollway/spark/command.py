@@ -11,7 +11,7 @@ _PARTS_OF_SPARK = frozenset({"pandas", "py4j", "pyspark", "rich", "typer"})
 def main() -> None:
     """Run the command, or say in one sentence how to install what it needs (exit status 1)."""
     try:
-        from rollway.spark.jobs.cli import main as run_command
+        from rollway.spark.jobs.command.cli import main as run_command
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _PARTS_OF_SPARK:

@@ -12,11 +12,11 @@ from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from rollway.client import RollwayClient, RollwayError
-from rollway.spark.batch_writer import run_task
 from rollway.spark.errors import OptionError
-from rollway.spark.load_jobs import LoadPlan, plan_load
-from rollway.spark.options import WriteOptions
+from rollway.spark.options.options import WriteOptions
 from rollway.spark.schemas import check_write_schema
+from rollway.spark.write.batch_writer import run_task
+from rollway.spark.write.load_jobs import LoadPlan, plan_load
 
 WARNING = (
     "a UDF that sends is at least once at best: Spark leaves it out where its result is not used, as in count(), "

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from rollway.spark.options import ReadOptions, WriteOptions
+    from rollway.spark.options.options import ReadOptions, WriteOptions
 
 NAME = "rollway"
 
@@ -49,37 +49,37 @@ class RollwayDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a read. Spark asks when the user says ``load``: the options are judged as early as that."""
-        from rollway.spark.options import ReadOptions
+        from rollway.spark.options.options import ReadOptions
 
         return read_schema(include_headers=ReadOptions.parse(self.options, streaming=None).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read, of all columns or of those that the user's schema names."""
-        from rollway.spark.batch_reader import RollwayReader
+        from rollway.spark.read.batch_reader import RollwayReader
 
         return RollwayReader(self._read_options(schema, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream, of all columns or of those that the user's schema names."""
-        from rollway.spark.stream_reader import RollwayStreamReader
+        from rollway.spark.read.stream_reader import RollwayStreamReader
 
         return RollwayStreamReader(self._read_options(schema, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write."""
-        from rollway.spark.batch_writer import RollwayBatchWriter
+        from rollway.spark.write.batch_writer import RollwayBatchWriter
 
         return RollwayBatchWriter(self._write_options(schema, overwrite, streaming=False), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """The sink of a stream."""
-        from rollway.spark.stream_writer import RollwayStreamWriter
+        from rollway.spark.write.stream_writer import RollwayStreamWriter
 
         return RollwayStreamWriter(self._write_options(schema, overwrite, streaming=True), schema, overwrite)
 
     def _read_options(self, schema: StructType, *, streaming: bool) -> ReadOptions:
-        from rollway.spark.option_names import tell_ignored
-        from rollway.spark.options import ReadOptions
+        from rollway.spark.options.option_names import tell_ignored
+        from rollway.spark.options.options import ReadOptions
 
         options = ReadOptions.parse(self.options, streaming=streaming)
         check_read_schema(schema)
@@ -89,8 +89,8 @@ class RollwayDataSource(DataSource):
         return options
 
     def _write_options(self, schema: StructType, overwrite: bool, *, streaming: bool) -> WriteOptions:
-        from rollway.spark.option_names import tell_ignored
-        from rollway.spark.options import WriteOptions
+        from rollway.spark.options.option_names import tell_ignored
+        from rollway.spark.options.options import WriteOptions
 
         options = WriteOptions.parse(self.options)
         if overwrite:

@@ -6,16 +6,16 @@ takes a session and a request and returns a ``JobReport``; what cannot be done i
 or Spark's own.
 """
 
-from rollway.spark.jobs.compare_job import CompareRequest, compare
+from rollway.spark.jobs.comparing.compare_job import CompareRequest, compare
 from rollway.spark.jobs.copy_job import CopyRequest, copy
 from rollway.spark.jobs.errors import JobError, JobUsageError, RejectedRowsError
-from rollway.spark.jobs.export_job import ExportRequest, export
+from rollway.spark.jobs.exporting.export_job import ExportRequest, export
 from rollway.spark.jobs.expressions import RecordExpressions
-from rollway.spark.jobs.file_sources import FileSource
-from rollway.spark.jobs.load_job import LoadRequest, Rejects, load
+from rollway.spark.jobs.files.file_sources import FileSource
+from rollway.spark.jobs.loading.load_job import LoadRequest, Rejects, load
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place, parse_place
 from rollway.spark.jobs.progress import ConsoleProgress, Progress, SilentProgress
-from rollway.spark.jobs.replay_job import ReplayRequest, replay
+from rollway.spark.jobs.replaying.replay_job import ReplayRequest, replay
 from rollway.spark.jobs.reports import JobReport
 from rollway.spark.jobs.topics import TopicAddress
 from rollway.spark.jobs.writing import LoadIdentity

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rollway.client import Topic
 from rollway.spark.jobs.errors import JobError, JobUsageError
-from rollway.spark.jobs.load_rows import ending_at_the_first_expired, told_of_rows
+from rollway.spark.jobs.loading.load_rows import ending_at_the_first_expired, told_of_rows
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place
 from rollway.spark.jobs.progress import Progress, SilentProgress
 from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate

@@ -9,7 +9,7 @@ from rollway.client import RollwayClient, Topic, TopicNotFoundError
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.reports import counted
 from rollway.spark.jobs.topics import TopicAddress, refuse_options
-from rollway.spark.options import WriteOptions
+from rollway.spark.options.options import WriteOptions
 
 _DECIDED_IN_WRITES = (
     "topic",

@@ -19,8 +19,8 @@ from rollway.client import OffsetOutOfRangeError, RollwayClient, Topic
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.expressions import first_sentence
 from rollway.spark.jobs.places import Place
-from rollway.spark.options import ReadOptions
-from rollway.spark.positions import to_document
+from rollway.spark.options.options import ReadOptions
+from rollway.spark.read.positions import to_document
 from rollway.spark.schemas import byte_headers_schema
 
 ISOLATION = "read_committed"

@@ -1,0 +1,1 @@
+"""The command ``rollway-spark``: its arguments, and how spark-submit is started with them."""

@@ -1,0 +1,1 @@
+"""``compare``: two topics, or a topic and files, by counts and digests."""

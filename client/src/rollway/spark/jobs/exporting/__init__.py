@@ -1,0 +1,1 @@
+"""``export``: a topic into Parquet files, each record once."""

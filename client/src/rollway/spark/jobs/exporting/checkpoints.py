@@ -1,0 +1,197 @@
+"""How far an export is, in files beside what it exports, so that every record is exported once.
+
+``checkpoint.json`` says up to where the finished runs have come; ``run.json`` is there while a run is under way and
+says what it is about to do. A run writes to a folder of its own in ``staging``, then moves its files to their folders
+by names that say which run they are of, then replaces the checkpoint, then removes ``run.json``. Whoever comes after a
+run that was killed finds ``run.json``: with ``"staged": true`` the moving goes on (a file that is moved already stays),
+else it begins anew.
+
+``lock.json`` is there while a run is at work: see ``export_lock``.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rollway.spark.jobs.errors import JobError
+from rollway.spark.jobs.exporting.export_lock import ExportLock
+from rollway.spark.jobs.files.hadoop_files import HadoopFiles
+
+FOLDER = "_rollway"
+"""Readers of Spark and others leave out what begins with an underscore."""
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportCheckpoint:
+    """Up to where a topic is exported: offsets are the next to be exported, ``run`` numbers from 1, and is 0
+    before there were records."""
+
+    topic: str
+    topic_id: str
+    run: int
+    offsets: Mapping[int, int]
+    rows: int
+    """Of all runs together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunIntent:
+    """What a run is about to export: ``[starts, ends)`` of each partition."""
+
+    run: int
+    topic_id: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    run_id: str
+    """Where its files are in staging."""
+    staged: bool = False
+    rows: int = 0
+    files: tuple[str, ...] = ()
+    """All that it has staged, relative to its folder there."""
+    is_topic_first: bool = False
+    """Its files are named as older versions named them, by whom it was begun."""
+
+    def prefix_of(self, topic: str) -> str:
+        """How its files' names begin. Not with the topic's: readers leave out what begins with ``_`` or ``.``."""
+        return f"{topic}-run-{self.run:06}" if self.is_topic_first else f"run-{self.run:06}-{topic}"
+
+
+class CheckpointFolder:
+    """The files and the staging folder of one topic's export to one place, as one run sees them."""
+
+    def __init__(self, files: HadoopFiles, destination: str, topic: str) -> None:
+        self._files = files
+        self._topic = topic
+        self._folder = f"{destination.rstrip('/')}/{FOLDER}/{topic}"
+        self.run_id = uuid.uuid4().hex
+        self.lock = ExportLock(files, f"{self._folder}/lock.json", topic, self.run_id)
+
+    def staging_of(self, run_id: str) -> str:
+        """Where a run puts its files."""
+        return f"{self._folder}/staging/{run_id}"
+
+    @property
+    def staging(self) -> str:
+        """Where this run puts its files."""
+        return self.staging_of(self.run_id)
+
+    def read(self) -> ExportCheckpoint | None:
+        """The checkpoint, or ``None`` before the first run ended.
+
+        Raises:
+            JobError: the file is not a checkpoint.
+        """
+        document = self._document("checkpoint.json")
+        if document is None:
+            return None
+        try:
+            return ExportCheckpoint(
+                topic=str(document["topic"]),
+                topic_id=str(document["topic_id"]),
+                run=int(document["run"]),
+                offsets=_offsets(document["offsets"]),
+                rows=int(document["rows"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise self._broken("checkpoint.json") from None
+
+    def read_intent(self) -> RunIntent | None:
+        """The run that is under way or was killed.
+
+        Raises:
+            JobError: the file says nothing that makes sense.
+        """
+        document = self._document("run.json")
+        if document is None:
+            return None
+        try:
+            return RunIntent(
+                run=int(document["run"]),
+                topic_id=str(document["topic_id"]),
+                starts=_offsets(document["starts"]),
+                ends=_offsets(document["ends"]),
+                run_id=str(document["run_id"]),
+                staged=bool(document["staged"]),
+                rows=int(document["rows"]),
+                files=tuple(map(str, document["files"])),
+                is_topic_first=bool(document.get("is_topic_first", True)),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise self._broken("run.json") from None
+
+    def begin(self, intent: RunIntent) -> None:
+        """Say what is about to happen; what an earlier run left in staging is deleted first."""
+        self._files.delete(f"{self._folder}/staging")
+        self._write_intent(intent)
+
+    def staged(self, intent: RunIntent, rows: int, files: Sequence[str]) -> RunIntent:
+        """Say that staging is complete, with these files: from here on the run will be finished, by whoever comes."""
+        complete = replace(intent, staged=True, rows=rows, files=tuple(files))
+        self._write_intent(complete)
+        return complete
+
+    def finish(self, checkpoint: ExportCheckpoint) -> None:
+        """Replace the checkpoint, and forget the run."""
+        document = {
+            "version": _VERSION,
+            "topic": checkpoint.topic,
+            "topic_id": checkpoint.topic_id,
+            "run": checkpoint.run,
+            "offsets": _written(checkpoint.offsets),
+            "rows": checkpoint.rows,
+        }
+        self._files.replace_text(f"{self._folder}/checkpoint.json", f"{json.dumps(document)}\n")
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the run that is under way."""
+        self._files.delete(f"{self._folder}/run.json")
+        self._files.delete(f"{self._folder}/staging")
+
+    def _write_intent(self, intent: RunIntent) -> None:
+        document = {
+            "version": _VERSION,
+            "run": intent.run,
+            "topic_id": intent.topic_id,
+            "starts": _written(intent.starts),
+            "ends": _written(intent.ends),
+            "run_id": intent.run_id,
+            "staged": intent.staged,
+            "rows": intent.rows,
+            "files": list(intent.files),
+            "is_topic_first": intent.is_topic_first,
+        }
+        self._files.replace_text(f"{self._folder}/run.json", f"{json.dumps(document)}\n")
+
+    def _document(self, name: str) -> dict[str, Any] | None:
+        text = self._files.read_text(f"{self._folder}/{name}")
+        if text is None:
+            return None
+        try:
+            document = json.loads(text)
+        except ValueError:
+            raise self._broken(name) from None
+        if not isinstance(document, dict) or document.get("version") != _VERSION:
+            raise self._broken(name)
+        return document
+
+    def _broken(self, name: str) -> JobError:
+        return JobError(
+            f"{self._folder}/{name} is not of an export of {self._topic} by this version: restore it from a backup. "
+            "Without it everything would be exported again."
+        )
+
+
+def _offsets(value: object) -> dict[int, int]:
+    if not isinstance(value, dict):
+        raise TypeError(value)
+    return {int(number): int(offset) for number, offset in value.items()}
+
+
+def _written(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(number): offset for number, offset in sorted(offsets.items())}

@@ -1,0 +1,1 @@
+"""``load``: files into a topic, every row once."""

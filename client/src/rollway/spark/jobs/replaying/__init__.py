@@ -1,0 +1,1 @@
+"""``replay``: a range of time produced again, at its own speed or another."""

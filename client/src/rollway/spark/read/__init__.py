@@ -1,0 +1,1 @@
+"""Reading topics as DataFrames: batches and streams, planned on the driver, fetched in the tasks."""
