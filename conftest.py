@@ -13,7 +13,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-from tests.quick_java import set_quick_java
+from tests.support.quick_java import set_quick_java
 
 # How long an example takes is the machine's affair. CI draws the same examples each time, so that a commit that passed
 # passes again; every other run draws its own, and so goes on looking.

@@ -21,7 +21,7 @@ import typer
 
 from bench.requests import RAW, batch_of_bytes
 from bench.runs import run_program, work_directory
-from tests.servers import ThreadedServer, http_client
+from tests.support.servers import ThreadedServer, http_client
 
 KIB = 1024
 MIB = 1024 * KIB

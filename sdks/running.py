@@ -16,7 +16,7 @@ from pathlib import Path
 from sdks.generators import Command, Generator
 from sdks.live_service import LiveService
 from sdks.steps import STEPS, contents_document
-from tests.every_value import CONTENTS, Content
+from tests.support.every_value import CONTENTS, Content
 
 PROGRAMS = Path(__file__).parent
 REQUIREMENTS = PROGRAMS.parent / "requirements"

@@ -15,7 +15,7 @@ import base64
 import json
 from collections.abc import Mapping
 
-from tests.every_value import CONTENTS, Content
+from tests.support.every_value import CONTENTS, Content
 
 STEPS: dict[str, str] = {
     "topic": "create a topic of two partitions with max.message.bytes, read its configuration back",

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from rollway.records import decode_multi_frame
-from tests.servers import ThreadedServer, http_client
+from tests.support.servers import ThreadedServer, http_client
 
 FRAMES = "application/vnd.rollway.multi-fetch"
 

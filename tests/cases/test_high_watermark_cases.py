@@ -19,7 +19,7 @@ from storage.log.partition_log import AppendRequest
 from storage.log.replica_set import ReplicaSet
 from storage.offsets import LogOffsetMetadata, Offset, Position
 from tests.cases.logs import TOPIC, CaseLog, batch_of
-from tests.recording_file_system import RecordingFileSystem
+from tests.support.recording_file_system import RecordingFileSystem
 
 NewLog = Callable[..., CaseLog]
 SIZE = len(batch_of())

@@ -12,7 +12,7 @@ import pytest
 from rollway.records import split_batches
 from storage.offsets import Offset
 from tests.cases.logs import START_MS, CaseLog, assert_whole, batch_of, sized_batch
-from tests.recording_file_system import RecordingFileSystem
+from tests.support.recording_file_system import RecordingFileSystem
 
 NewLog = Callable[..., CaseLog]
 

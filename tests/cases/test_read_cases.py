@@ -17,7 +17,7 @@ from storage.errors import CorruptionError, OffsetOutOfRangeError
 from storage.log.log_snapshot import FileSlice, Isolation
 from storage.offsets import LogOffsetMetadata, Offset, Position
 from tests.cases.logs import EVERYTHING, START_MS, TOPIC, CaseLog, batch_of, raw_record, sized_batch
-from tests.kafka_directory import NOON_MS, KafkaDirectory, Segment, batch, emptied, with_crc
+from tests.support.kafka_directory import NOON_MS, KafkaDirectory, Segment, batch, emptied, with_crc
 
 NewLog = Callable[..., CaseLog]
 

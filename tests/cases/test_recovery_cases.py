@@ -18,8 +18,8 @@ from storage.log.log_snapshot import Isolation, OffsetRange
 from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
 from tests.cases.logs import TOPIC, CaseLog, assert_whole, batch_of
-from tests.kafka_directory import KafkaDirectory, Segment, batch
-from tests.recording_file_system import RecordingFileSystem
+from tests.support.kafka_directory import KafkaDirectory, Segment, batch
+from tests.support.recording_file_system import RecordingFileSystem
 
 NewLog = Callable[..., CaseLog]
 SIZE = len(batch_of())

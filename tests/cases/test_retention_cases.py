@@ -18,7 +18,7 @@ from storage.log.partition_log import AppendRequest
 from storage.log.retention import RetainedSegment, register_policy
 from storage.offsets import Offset
 from tests.cases.logs import EVERYTHING, START_MS, TOPIC, CaseLog, assert_whole, batch_of, refused
-from tests.recording_file_system import RecordingFileSystem
+from tests.support.recording_file_system import RecordingFileSystem
 
 NewLog = Callable[..., CaseLog]
 SIZE = len(batch_of())

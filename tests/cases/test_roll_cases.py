@@ -16,8 +16,8 @@ from storage.log_inspection import verify_directory
 from storage.manager.log_manager import LogManager
 from storage.offsets import LogOffsetMetadata, Offset, Position
 from tests.cases.logs import START_MS, TOPIC, CaseLog, assert_whole, batch_of, sized_batch, with_crc
-from tests.kafka_directory import KafkaDirectory, Segment, batch
-from tests.recording_file_system import RecordingFileSystem
+from tests.support.kafka_directory import KafkaDirectory, Segment, batch
+from tests.support.recording_file_system import RecordingFileSystem
 
 NewLog = Callable[..., CaseLog]
 INT_MAX = 2**31 - 1

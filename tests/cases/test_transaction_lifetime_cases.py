@@ -16,7 +16,7 @@ from storage.producers.producer_snapshot import read_snapshot
 from storage.transactions import TransactionMarker
 from tests.cases.logs import TOPIC, CaseLog, batch_of, refused
 from tests.cases.transactional import MIXED_ENTRIES, Producer, committed, last_stable, mixed, stored_aborted
-from tests.recording_file_system import RecordingFileSystem
+from tests.support.recording_file_system import RecordingFileSystem
 
 NewLog = Callable[..., CaseLog]
 

@@ -11,7 +11,7 @@ import pytest
 from storage.log.log_snapshot import Isolation, OffsetRange
 from storage.offsets import Offset
 from tests.cases.logs import START_MS, TOPIC, CaseLog, assert_whole, batch_of, refused
-from tests.kafka_directory import KafkaDirectory, Segment, batch
+from tests.support.kafka_directory import KafkaDirectory, Segment, batch
 
 NewLog = Callable[..., CaseLog]
 SIZE = len(batch_of())

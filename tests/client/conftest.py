@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from rollway.client import ClientSettings, RollwayClient
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 _numbers = count()
 

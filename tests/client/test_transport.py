@@ -28,9 +28,9 @@ from rollway.client import (
 from rollway.client.transport import Transport
 from rollway.records import Record, columns_from_records, decode_batch, encode_batch, split_batches
 from storage.disk.clock import ManualClock
-from tests.access import Authority, make_keys
 from tests.http.fault_proxy import FaultProxy
-from tests.servers import ThreadedServer, http_client
+from tests.support.access import Authority, make_keys
+from tests.support.servers import ThreadedServer, http_client
 
 
 def closed_port() -> int:

@@ -17,9 +17,9 @@ import httpx
 from app.openapi.document import PATH, render, whole_document
 from schemas.load_jobs import JOB_TIMEOUT_MS_MAX
 from schemas.producers import INT_MAX
-from tests.access import JwtIssuer
 from tests.conformance.deviations import read_deviations
-from tests.servers import ServerProcess
+from tests.support.access import JwtIssuer
+from tests.support.servers import ServerProcess
 
 DIRECTORY = Path(__file__).parent
 SUPER_USER = "conformance"

@@ -26,7 +26,7 @@ from tests.crash.service_crashes import ServiceCrashes
 from tests.crash.simulated_disk import Operation, SimulatedDisk
 from tests.crash.transaction_workload import CONFIG, Promise, open_broker
 from tests.crash.workload import new_disk
-from tests.transactions import all_values, committed_values, settled, valid_transactional
+from tests.support.transactions import all_values, committed_values, settled, valid_transactional
 
 TIMEOUT_MS = 60_000
 APPLICATIONS = ("one", "two")

@@ -20,7 +20,7 @@ from tests.crash.power_cut import PowerCutRun
 from tests.crash.test_bit_rot import check_all, find, flips
 from tests.model.race import open_shared_log, run_race
 from tests.model.test_log_model import LogMachine
-from tests.mutations import BIT_ROT, CASES, DEFECTS, DISK_ERRORS, MODEL, POWER_CUT, RACE, Defect
+from tests.support.mutations import BIT_ROT, CASES, DEFECTS, DISK_ERRORS, MODEL, POWER_CUT, RACE, Defect
 
 FOUND = (AssertionError, StorageError)
 FOUND_BY_READERS = (*FOUND, ValueError, OSError)

@@ -24,7 +24,7 @@ from tests.crash.transaction_workload import (
     TransactionLedger,
     TransactionWorkload,
 )
-from tests.transactions import TestProducer, all_values, committed_values, settled
+from tests.support.transactions import TestProducer, all_values, committed_values, settled
 
 GOES_ON_EVERY = 4
 

@@ -21,8 +21,8 @@ from tests.crash.inline_pools import InlinePools
 from tests.crash.ledger import BALLAST_BYTES, DATA_DIR
 from tests.crash.simulated_disk import Operation, SimulatedDisk
 from tests.crash.workload import new_disk
-from tests.transactions import TestProducer, settled
-from tests.writers import valid_batches
+from tests.support.transactions import TestProducer, settled
+from tests.support.writers import valid_batches
 
 TIMEOUT_MS = 60_000
 LATE = b"late"

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.docs.console import Command, Shell, output_matches, read_commands
-from tests.quick_java import set_quick_java
+from tests.support.quick_java import set_quick_java
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from tests.servers import ServerProcess
+from tests.support.servers import ServerProcess
 
 DAY_MS = 86_400_000
 INTERVAL_MS = 100

@@ -19,7 +19,7 @@ import zstandard
 from app.fast_path import fetch_json
 from app.record_json import strict_json
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 RAW = "application/vnd.kafka.record-batch.v2"
 NDJSON = "application/x-ndjson"

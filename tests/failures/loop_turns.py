@@ -20,7 +20,7 @@ from app.main import build_routes
 from app.service.full_collections import short_collections
 from tests.failures import hostile_inputs
 from tests.failures.hostile_inputs import BODIES, BOMBS, FETCHES, read_on, store
-from tests.servers import ThreadedServer, http_client
+from tests.support.servers import ThreadedServer, http_client
 
 TURN_MS_MAX = 100.0
 MANY = 1_000

@@ -17,8 +17,8 @@ from app.cli.administration.offline_access import open_registry
 from app.problems import request_context
 from app.service import log_output
 from rollway.printable import escape_json, escape_unprintable
-from tests.access import bearer
-from tests.servers import ServerProcess, http_client
+from tests.support.access import bearer
+from tests.support.servers import ServerProcess, http_client
 
 LOG_BYTES_MAX = 4_096
 
@@ -202,7 +202,7 @@ def test_the_check_finds_lines_for_every_part(
         self.write_audit()
         return found
 
-    from tests.servers import ThreadedServer
+    from tests.support.servers import ThreadedServer
 
     monkeypatch.setattr(Access, "refusal", refusal)
     with open_registry(tmp_path / "data") as registry:

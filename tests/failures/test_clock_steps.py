@@ -13,8 +13,8 @@ import pytest
 
 from tests.failures.clock_defects import DEFECTS
 from tests.failures.clock_watch import ENVIRONMENT, WATCH_SECONDS, ClockWatch
-from tests.servers import ServerProcess
-from tests.wall_clock import WallClock
+from tests.support.servers import ServerProcess
+from tests.support.wall_clock import WallClock
 
 HOUR, DAY = 3_600, 86_400
 ANSWER_SECONDS_MAX = 8.0

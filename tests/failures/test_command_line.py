@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from demo.service import rollway_command
-from tests.servers import ServerProcess, ThreadedServer
+from tests.support.servers import ServerProcess, ThreadedServer
 
 _numbers = count()
 

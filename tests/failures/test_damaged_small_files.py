@@ -14,8 +14,8 @@ import pytest
 from app.access.access_files import AccessFiles
 from storage.disk.file_system import LocalFileSystem
 from storage.producers.producer_ids import LOST_COUNT, ProducerIds
-from tests.load_jobs import Driver
-from tests.servers import ServerProcess, ThreadedServer
+from tests.support.load_jobs import Driver
+from tests.support.servers import ServerProcess, ThreadedServer
 
 RECORDS = "/v1/topics/t/partitions/0/records"
 RECORD = {"records": [{"value": "x" * 500}]}

@@ -15,7 +15,7 @@ from app.engine_local.partitions.partition_room import PARTITION_DESCRIPTORS, Pa
 from app.settings import Settings
 from storage.errors import TooManyOpenFilesError
 from storage.manager.log_manager import LogManager
-from tests.servers import ServerProcess, ThreadedServer, http_client
+from tests.support.servers import ServerProcess, ThreadedServer, http_client
 
 CONNECTIONS = 20
 

@@ -16,7 +16,7 @@ from app.engine_local.broker import Broker
 from app.fetch.fetching import Fetching
 from app.quotas.limits import QuotaEntity, QuotaKind, QuotaTable
 from app.quotas.sampled_rate import THROTTLE_MS_MAX, SampledRate
-from tests.servers import ThreadedServer, http_client
+from tests.support.servers import ThreadedServer, http_client
 
 RECORDS = {"records": [{"value": "x"}]}
 EVERYBODY = QuotaEntity("<default>", None)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.administration.offline_access import open_registry
-from tests.servers import ServerProcess, http_client
+from tests.support.servers import ServerProcess, http_client
 
 
 @pytest.fixture(autouse=True)

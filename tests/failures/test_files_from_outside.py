@@ -16,9 +16,9 @@ from rollway.records import Record, columns_from_records, encode_batch
 from storage.disk.file_system import LocalFile
 from storage.manager.log_manager import LogManager
 from storage.segment.file_watch import FileWatch
-from tests.servers import ServerProcess, ThreadedServer
-from tests.small_disk import SmallDisk
-from tests.writers import append_request
+from tests.support.servers import ServerProcess, ThreadedServer
+from tests.support.small_disk import SmallDisk
+from tests.support.writers import append_request
 
 RECORDS = "/v1/topics/t/partitions/0/records"
 FIRST = "00000000000000000000"

@@ -12,7 +12,7 @@ import pytest
 from app.cli import run
 from app.settings import SettingsError, load_settings, parse_topic_defaults
 from rollway.client import ClientSettings, RollwayClient, ServiceUnavailableError
-from tests.access import Authority
+from tests.support.access import Authority
 
 NOWHERE = "http://127.0.0.1:9"
 ELSEWHERE = "http://rollway.invalid:9"

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from app.problems.problems import Problem
-from tests.edge_server import Connection
-from tests.servers import ThreadedServer, http_client
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer, http_client
 
 LIMIT_BYTES = 1024 * 1024
 TIMEOUT_SECONDS = 30

@@ -13,7 +13,7 @@ from storage.disk.file_system import LocalFileSystem
 from storage.errors import DiskFullError, PartitionFailedError, PartitionOfflineError, TooManyOpenFilesError
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from tests.writers import append_request
+from tests.support.writers import append_request
 
 
 class FailingDisk(LocalFileSystem):

@@ -11,7 +11,7 @@ from storage.disk.clock import ManualClock
 from storage.disk.file_system import File, LocalFileSystem
 from storage.errors import DiskFullError, TooManyOpenFilesError
 from storage.manager.log_manager import LogManager
-from tests.writers import append_request
+from tests.support.writers import append_request
 
 LOG, INDEX, TIME_INDEX = (f"{1:020d}.{suffix}" for suffix in ("log", "index", "timeindex"))
 

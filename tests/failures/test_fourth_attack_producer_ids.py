@@ -8,7 +8,7 @@ import httpx
 
 from rollway.records import Record, columns_from_records, encode_batch
 from storage.manager.log_manager import PRODUCER_IDS
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 RECORDS = "/v1/topics/t/partitions/0/records"
 RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}

@@ -12,7 +12,7 @@ from storage.disk.clock import ManualClock
 from storage.disk.file_system import LocalFile, LocalFileSystem
 from storage.errors import ChangeOutcomeUnknownError, DiskFailedError, InvalidTopicError, TopicExistsError
 from storage.manager.log_manager import LogManager
-from tests.writers import append_request
+from tests.support.writers import append_request
 
 REFUSED = (DiskFailedError, ChangeOutcomeUnknownError)
 """What a change raises that was taken back, and one that is still to be."""

@@ -12,7 +12,7 @@ import pytest
 from storage.disk.clock import ManualClock
 from storage.disk.file_system import LocalFileSystem
 from storage.manager.log_manager import LogManager
-from tests.writers import append_request
+from tests.support.writers import append_request
 
 
 class FailingDisk(LocalFileSystem):

@@ -19,8 +19,8 @@ from storage.disk.clock import ManualClock
 from storage.manager.log_manager import LogManager
 from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
 from tests.crash.workload import new_disk
-from tests.servers import ServerProcess, ThreadedServer
-from tests.small_disk import SmallDisk
+from tests.support.servers import ServerProcess, ThreadedServer
+from tests.support.small_disk import SmallDisk
 
 RECORDS = "/v1/topics/events/partitions/0/records"
 ROLLWAY = [sys.executable, "-c", "from app.cli import main; main()"]

@@ -16,8 +16,8 @@ import pytest
 
 from rollway.records import Record, columns_from_records, encode_batch
 from storage.errors import DiskFullError, let_go_of_frames
-from tests.servers import ThreadedServer, http_client
-from tests.small_disk import SmallDisk
+from tests.support.servers import ThreadedServer, http_client
+from tests.support.small_disk import SmallDisk
 
 RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}
 CONFIG = {"segment.bytes": 100_000, "file.delete.delay.ms": 0}

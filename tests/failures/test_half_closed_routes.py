@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from app.http.connection.protocol import EdgeProtocol
-from tests.edge_server import Connection
 from tests.http.test_error_shape import OPERATIONS, body_of, filled, over, required
-from tests.servers import ThreadedServer
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers import ServerProcess, ThreadedServer
+from tests.support.servers import ServerProcess, ThreadedServer
 
 TOPIC = "/v1/topics/named"
 

@@ -19,7 +19,7 @@ from app.record_json.json_values import VALUES_MAX
 from rollway.records import Codec, Record, RecordColumns, columns_from_records, encode_batch
 from tests.failures import hostile_inputs
 from tests.failures.hostile_inputs import BODIES, BOMBS, FETCHES, Body, Bomb, LoopWork, loop_work, read_on, store
-from tests.servers import ThreadedServer, http_client
+from tests.support.servers import ThreadedServer, http_client
 
 __all__ = ["loop_work"]
 

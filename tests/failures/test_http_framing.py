@@ -10,9 +10,9 @@ from itertools import count
 import httpx
 import pytest
 
-from tests.edge_server import Answer, Connection
-from tests.servers import ThreadedServer
-from tests.writers import record_batch
+from tests.support.edge_server import Answer, Connection
+from tests.support.servers import ThreadedServer
+from tests.support.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 NDJSON = "application/x-ndjson"

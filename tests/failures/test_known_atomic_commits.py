@@ -12,7 +12,7 @@ import pytest
 from app.engine_local.transactions.log.state import Transaction, TransactionState
 from app.engine_local.transactions.log.state_log import StateLog
 from storage.errors import DiskFullError
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 WAITED_SECONDS_MAX = 30.0
 """Half of the transaction's own timeout."""

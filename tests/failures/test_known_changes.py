@@ -20,7 +20,7 @@ from app.quotas.store import QuotaStore
 from storage.disk.clock import SystemClock
 from storage.disk.file_system import LocalFileSystem
 from storage.manager.topic_registry import TopicRegistry
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 Refuses = Callable[[str, Path], bool]
 

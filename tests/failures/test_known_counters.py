@@ -11,7 +11,7 @@ import pytest
 
 from app.engine_local.broker import Broker
 from rollway.records import Record, columns_from_records, encode_batch
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}
 RECORDS = {"records": [{"value": "a"}, {"value": "b"}]}

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.http.connection import response_cycle
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 # The encoding keeps it from the hot tier.
 POLL = (

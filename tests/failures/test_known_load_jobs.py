@@ -13,7 +13,7 @@ from app.load_jobs.registry import LoadJobs
 from app.load_jobs.state import JobMode, JobState, JobTable, LoadJob
 from app.load_jobs.store import JobLimits, JobStore
 from storage.disk.clock import Ages, ManualClock, ProtectedClock
-from tests.servers import ThreadedServer, http_client
+from tests.support.servers import ThreadedServer, http_client
 
 LISTS_BYTES_MAX = 4 * 1024 * 1024
 TOPICS = ["t" * 245 + f"{number:04}" for number in range(1_000)]

@@ -20,7 +20,7 @@ from app.service.full_collections import OTHER_OBJECTS_MAX, PARTITIONS_MAX, shor
 from schemas.topics import PartitionDescription
 from storage.manager.log_manager import LogManager
 from tests.failures.turn_counts import TurnCounts
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 PARTITION_COUNT = BEGUN_COUNT + 8
 

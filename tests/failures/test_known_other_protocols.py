@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.http.connection import parser
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 HEAD = b"\r\nHost: x\r\n\r\n"
 GOOD = b"GET /healthz HTTP/1.1\r\nHost: x\r\nRange: x\r\n\r\n"

@@ -14,7 +14,7 @@ import pytest
 from app.cli import run
 from app.service.server import Server
 from app.settings import SettingsError, load_settings
-from tests.servers import ServerProcess
+from tests.support.servers import ServerProcess
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from app.service.server import cannot_open
 from app.settings import Settings
 from storage.disk.clock import ManualClock
 from storage.manager.log_manager import LogManager
-from tests.writers import append_request
+from tests.support.writers import append_request
 
 WRITING = os.O_RDWR | os.O_WRONLY | os.O_CREAT
 

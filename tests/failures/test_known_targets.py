@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 ALLOWED = "percent-encode the text's UTF-8, %C3%A9 for é"
 

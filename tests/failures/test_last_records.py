@@ -13,7 +13,7 @@ import pytest
 from app.fetch.last_records import start_of_last
 from storage.log.log_snapshot import Isolation
 from storage.manager.log_manager import LogManager
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 RAW = "application/vnd.kafka.record-batch.v2"
 ISOLATIONS = ("read_uncommitted", "read_committed")

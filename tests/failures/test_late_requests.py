@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from tests.servers import ServerProcess, http_client
+from tests.support.servers import ServerProcess, http_client
 
 COMMITTED = {"offset": "0", "isolation": "read_committed"}
 

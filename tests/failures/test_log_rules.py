@@ -28,8 +28,8 @@ from rollway.records import (
     records_from_columns,
     split_batches,
 )
-from tests.kafka_directory import NOON_MS, KafkaDirectory, Segment, batch, emptied
-from tests.servers import ThreadedServer, http_client
+from tests.support.kafka_directory import NOON_MS, KafkaDirectory, Segment, batch, emptied
+from tests.support.servers import ThreadedServer, http_client
 
 JUDGE = Path(__file__).parent / "inputs/kafka-judge"
 RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}

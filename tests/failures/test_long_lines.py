@@ -12,7 +12,7 @@ import pytest
 from app.cli import run
 from app.cli.records import fetch
 from app.cli.records.line_source import LineSource, LineSplitter
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 RECORD_BYTES = 8_000_000
 PIECE_BYTES = 16 * 1024

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from app.cli import run
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 LIBRARY = Path(__file__).parents[2] / "client/src"
 NDJSON = {"Content-Type": "application/x-ndjson"}

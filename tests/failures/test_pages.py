@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.console import read_commands
 from tests.docs.pages import PAGES_IN_A_SHELL, PORT_LINE, ROOT, PageFault, free_port, page_id, run_page
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 HOW_TO = ROOT / "docs/how-to"
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from tests.servers import ServerProcess, ThreadedServer, http_client
+from tests.support.servers import ServerProcess, ThreadedServer, http_client
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 LINES = 3_000

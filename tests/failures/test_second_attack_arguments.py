@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from demo.service import rollway_command
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 
 def rollway(server: ThreadedServer, *arguments: str | bytes, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

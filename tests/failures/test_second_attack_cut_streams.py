@@ -6,8 +6,8 @@ import gc
 import time
 
 from app.produce.record_stream import RecordStream
-from tests.edge_server import Connection
-from tests.servers import ThreadedServer
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer
 
 LINE = b'{"value":"' + b"x" * 3_000_000
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from storage.manager.log_manager import LogManager
-from tests.writers import append_request
+from tests.support.writers import append_request
 
 START = "00000000000000000000"
 SECONDS_MAX = 20

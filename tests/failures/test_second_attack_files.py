@@ -17,7 +17,7 @@ from storage.disk.file_system import LocalFileSystem
 from storage.errors import UnavailableError
 from storage.manager.log_manager import LogManager
 from tests.failures.test_files_from_outside import FIRST, LARGE, RECORDS, await_that
-from tests.servers import ServerProcess
+from tests.support.servers import ServerProcess
 
 
 def moved(log: Path) -> None:

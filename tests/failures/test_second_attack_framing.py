@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.edge_server import Connection
-from tests.servers import ThreadedServer
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])

@@ -14,7 +14,7 @@ from storage.disk.file_system import LocalFile, LocalFileSystem
 from storage.errors import PartitionFailedError
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from tests.writers import append_request
+from tests.support.writers import append_request
 
 
 def new_log(directory: Path) -> PartitionLog:

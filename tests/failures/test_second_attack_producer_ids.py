@@ -12,7 +12,7 @@ from app.engine_local.transactions.producer_owners import FILE as OWNERS
 from storage.manager.log_manager import PRODUCER_IDS
 from tests.http import foreign_ids
 from tests.http.foreign_ids import KINDS, Given, make_keys
-from tests.servers import ThreadedServer, http_client
+from tests.support.servers import ThreadedServer, http_client
 
 _numbers = count()
 

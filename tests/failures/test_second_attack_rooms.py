@@ -18,9 +18,9 @@ from app.problems.problems import Problem
 from app.record_json import work_rooms
 from app.record_json.work_rooms import SMALL_BYTES, WorkRooms
 from rollway.records import Record
-from tests.edge_server import Connection
 from tests.failures.hostile_inputs import batch_of
-from tests.servers import ThreadedServer
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer
 
 RAW = "application/vnd.kafka.record-batch.v2"
 LARGE = SMALL_BYTES + 1

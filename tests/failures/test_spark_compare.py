@@ -29,9 +29,9 @@ from rollway.spark.jobs import (
 from rollway.spark.jobs.columns import column
 from rollway.spark.jobs.files import csv_files
 from rollway.spark.jobs.files.csv_look import CsvLook
-from tests.servers import ServerProcess
 from tests.spark.conftest import client, server, spark
 from tests.spark.orders import address
+from tests.support.servers import ServerProcess
 
 __all__ = ["client", "server", "spark"]
 

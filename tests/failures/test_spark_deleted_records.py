@@ -22,8 +22,8 @@ from rollway.spark.read import fetch_rows
 from rollway.spark.read.batch_reader import RollwayReader
 from rollway.spark.read.stream_reader import RollwayStreamReader
 from rollway.spark.schemas import read_schema
-from tests.servers import ThreadedServer
 from tests.spark.topics import TIMESTAMP, FilledTopic, new_topic
+from tests.support.servers import ThreadedServer
 
 Reader = RollwayReader | RollwayStreamReader
 Plan = Callable[[FilledTopic, str], tuple[Reader, Any]]

@@ -22,9 +22,9 @@ from rollway.spark.jobs.command.job_options import file_bytes
 from rollway.spark.jobs.exporting.export_files import records_per_file
 from rollway.spark.jobs.topics import TopicRange, open_client, read_range, resolve_range
 from rollway.spark.options.options import OptionError
-from tests.servers import ServerProcess, http_client
 from tests.spark.conftest import server, spark
 from tests.spark.topics import FilledTopic
+from tests.support.servers import ServerProcess, http_client
 
 __all__ = ["server", "spark"]
 

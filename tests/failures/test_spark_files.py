@@ -25,9 +25,9 @@ from rollway.spark.jobs import (
 )
 from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.progress import SilentProgress
-from tests.servers import ServerProcess
 from tests.spark.conftest import client, server, spark
 from tests.spark.orders import address
+from tests.support.servers import ServerProcess
 
 __all__ = ["client", "server", "spark"]
 

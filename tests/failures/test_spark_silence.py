@@ -16,8 +16,8 @@ import pytest
 from rollway.client import AuthenticationError, ClientSettings, RollwayClient, ServiceUnavailableError, silence
 from rollway.client.transport import Transport
 from rollway.spark.source import RollwayDataSource
-from tests.access import make_keys
-from tests.servers import ThreadedServer
+from tests.support.access import make_keys
+from tests.support.servers import ThreadedServer
 
 
 def closed_port() -> int:

@@ -16,9 +16,9 @@ from rollway.spark.errors import OptionError
 from rollway.spark.options.options import ReadOptions, WriteOptions
 from tests.docs.console import read_blocks
 from tests.docs.pages import PAGES
-from tests.servers import ThreadedServer
 from tests.spark.conftest import spark
 from tests.spark.topics import new_topic
+from tests.support.servers import ThreadedServer
 
 __all__ = ["spark"]
 

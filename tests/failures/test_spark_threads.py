@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from rollway.client import RollwayClient
 from rollway.spark.jobs import CompareRequest, CopyRequest, ExportRequest, ReplayRequest, compare, copy, export, replay
 from rollway.spark.threads import active_session
-from tests.servers import ServerProcess
 from tests.spark.conftest import client, connect_spark, server, spark, topic
 from tests.spark.orders import address, load_orders
+from tests.support.servers import ServerProcess
 
 __all__ = ["client", "connect_spark", "server", "spark", "topic"]
 

@@ -23,9 +23,9 @@ from rollway.spark.options.options import ReadOptions
 from rollway.spark.read.batch_reader import RollwayReader
 from rollway.spark.read.stream_reader import RollwayStreamReader
 from rollway.spark.schemas import read_schema
-from tests.servers import ThreadedServer
 from tests.spark.conftest import spark
 from tests.spark.topics import new_topic
+from tests.support.servers import ThreadedServer
 
 __all__ = ["spark"]
 

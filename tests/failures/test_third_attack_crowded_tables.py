@@ -21,9 +21,9 @@ from app.start_positions.registry import StartPositions
 from app.start_positions.state import PinnedGroup, PinnedTopic
 from rollway.records import Record, columns_from_records, encode_batch, parse_header
 from storage.disk.clock import SETTLING_MS, Ages
-from tests.brokers import Stand, on_stand
-from tests.servers import ThreadedServer, http_client
-from tests.transactions import TestProducer, transactional_batch
+from tests.support.brokers import Stand, on_stand
+from tests.support.servers import ThreadedServer, http_client
+from tests.support.transactions import TestProducer, transactional_batch
 
 COUNT = 4_000
 RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}

@@ -13,7 +13,7 @@ from storage.disk.clock import ManualClock
 from storage.errors import TooManyOpenFilesError
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from tests.writers import append_request
+from tests.support.writers import append_request
 
 OPENS_MAX = 10
 """More than an append opens."""

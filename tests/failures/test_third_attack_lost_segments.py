@@ -13,7 +13,7 @@ from rollway.records import split_batches
 from storage.log.log_snapshot import Isolation
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from tests.writers import append_request
+from tests.support.writers import append_request
 
 SEGMENT_COUNT = 4
 

@@ -15,7 +15,7 @@ from app.event_loop.pools import INLINE_BYTES_MAX
 from app.fetch import offset_lookup
 from app.produce import enlisting, idempotence, partitioning, produce_dispatch, producing
 from app.record_json.translate import ParsedRecords
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 NDJSON = "application/x-ndjson"
 LONG = "k" * (INLINE_BYTES_MAX + 1)

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from app.cli.administration.offline_access import open_registry
-from tests.access import bearer
 from tests.http import foreign_ids
 from tests.http.foreign_ids import Stand, make_keys
+from tests.support.access import bearer
 
 
 @pytest.fixture

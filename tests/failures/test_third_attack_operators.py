@@ -19,8 +19,8 @@ from app.metrics.metrics import Metrics
 from app.settings import Settings
 from storage.log_inspection import verify_directory
 from storage.manager.log_manager import LogManager
-from tests.servers import ThreadedServer
-from tests.writers import valid_batches
+from tests.support.servers import ThreadedServer
+from tests.support.writers import valid_batches
 
 
 async def look_after_moved(tmp_path: Path) -> str | None:

@@ -10,9 +10,9 @@ import pytest
 
 from app.fast_path import plain_requests
 from app.fast_path.declarations import TIER
-from tests.edge_server import Connection
-from tests.servers import ThreadedServer
-from tests.writers import record_batch
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer
+from tests.support.writers import record_batch
 
 BURST = 200
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"

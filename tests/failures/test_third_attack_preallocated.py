@@ -10,7 +10,7 @@ from storage.disk.clock import ManualClock
 from storage.disk.file_system import LocalFile, LocalFileSystem
 from storage.manager.log_manager import LogManager
 from storage.recovery.segment_scan import ZEROS_BYTES_MAX, written_bytes
-from tests.writers import append_request
+from tests.support.writers import append_request
 
 MIB = 1024 * 1024
 

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from rollway.spark.jobs import CompareRequest, CopyRequest, Rejects, ReplayRequest, compare, copy, replay
 from rollway.spark.jobs.files.raw_records import NoRecordError, json_fields
 from tests.failures.test_spark_files import KEEP, Files
-from tests.servers import ServerProcess
 from tests.spark.conftest import client, server, spark
 from tests.spark.orders import address
+from tests.support.servers import ServerProcess
 
 __all__ = ["client", "server", "spark"]
 

@@ -21,9 +21,9 @@ from app.http.connection.connection_limits import TURNED_AWAY_MAX
 from app.http.connection.response_cycle import EdgeCycle
 from app.http.tls import tls_gate
 from app.http.transfer.send_queue import taken_mark
-from tests.access import Authority
-from tests.edge_server import Connection
-from tests.servers import ThreadedServer
+from tests.support.access import Authority
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer
 
 RECORDS = "/v1/topics/t/partitions/0/records"
 LARGE = f"GET {RECORDS}?offset=0&max_bytes=8388608 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()

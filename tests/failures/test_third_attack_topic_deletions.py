@@ -18,7 +18,7 @@ from storage.errors import (
 )
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from tests.writers import append_request
+from tests.support.writers import append_request
 
 Refusal = Callable[[str, Path], bool]
 

@@ -10,8 +10,8 @@ import pytest
 
 from app.http.connection import protocol
 from app.http.connection.connection_limits import TURNED_AWAY_MAX
-from tests.edge_server import Connection
-from tests.servers import ThreadedServer
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 

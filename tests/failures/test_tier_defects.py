@@ -18,7 +18,7 @@ from app.fast_path import connections
 from app.fast_path.declarations import TIER
 from app.fast_path.plain_requests import PlainRequests
 from rollway.records import Record, columns_from_records, encode_batch
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 PATH = "/v1/topics/t/partitions/0/records"
 RAW = "application/vnd.kafka.record-batch.v2"

@@ -18,9 +18,9 @@ import pytest
 
 from app.http.connection import response_cycle
 from app.http.transfer.send_queue import taken_mark
-from tests.access import Authority
-from tests.edge_server import Connection
-from tests.servers import ThreadedServer
+from tests.support.access import Authority
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer
 
 MIB = 1024 * 1024
 # A quarter of it is more than the kernel takes of an answer for a client that reads nothing.

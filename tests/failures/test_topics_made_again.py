@@ -12,7 +12,7 @@ from app.cli import run
 from app.cli.records import fetch
 from app.cli.records.fetch import _Follower
 from rollway.client import ClientSettings, RollwayClient, TopicReplacedError
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 RAW = "application/vnd.kafka.record-batch.v2"
 FETCH_TRIES = 4

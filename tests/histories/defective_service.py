@@ -24,8 +24,8 @@ from storage.recovery.recovery import PartitionOpener
 from storage.recovery.segment_scan import SegmentScan, SegmentScanner
 from storage.segment.segment import Segment
 from storage.transactions import TransactionMarker, UnstableTransactions
-from tests.earlier_transactions import end_as_before
 from tests.histories.clients import TOPIC
+from tests.support.earlier_transactions import end_as_before
 
 DEFECTS: dict[str, Callable[[], None]] = {}
 FOUND_AS: dict[str, set[str]] = {}

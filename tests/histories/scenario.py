@@ -27,7 +27,7 @@ from tests.histories.clients import (
 from tests.histories.clock_steps import SteppedClock
 from tests.histories.history import FinalLog, History, Seen, StoredBatch
 from tests.histories.holding_proxy import HoldingProxy
-from tests.servers import ServerProcess, http_client
+from tests.support.servers import ServerProcess, http_client
 
 PARTITIONS = 6
 PLAIN_FORMS = ("headers", "raw", "key", "raw")

@@ -20,8 +20,8 @@ import httpx
 from app.access.access_documents import acl_from
 from app.cli.administration.offline_access import open_registry
 from rollway.records import Codec, Record, columns_from_records, encode_batch, split_batches
-from tests.access import bearer
-from tests.servers import ThreadedServer, http_client
+from tests.support.access import bearer
+from tests.support.servers import ThreadedServer, http_client
 
 RAW = "application/vnd.kafka.record-batch.v2"
 NDJSON = "application/x-ndjson"

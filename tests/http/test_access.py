@@ -19,8 +19,8 @@ from app.access.failures import ADDRESSES_MAX, FailureLimit
 from app.cli import run
 from app.problems.problems import Problem
 from rollway.records import decode_batch, split_batches
-from tests.access import Authority, JwtIssuer, bearer, make_keys
-from tests.servers import ServerProcess, ThreadedServer, http_client
+from tests.support.access import Authority, JwtIssuer, bearer, make_keys
+from tests.support.servers import ServerProcess, ThreadedServer, http_client
 
 ADMIN = {"authentication": True, "super_users": ["User:admin"]}
 RAW = "application/vnd.kafka.record-batch.v2"

@@ -18,9 +18,9 @@ from app.access.operations import Operation, Pattern, PatternKind, ResourceKind
 from app.access.registry import AccessRegistry
 from app.cli.administration.offline_access import open_registry
 from app.openapi.document import whole_document
-from tests.access import JwtIssuer, bearer
-from tests.servers import ThreadedServer, http_client
-from tests.writers import record_batch
+from tests.support.access import JwtIssuer, bearer
+from tests.support.servers import ThreadedServer, http_client
+from tests.support.writers import record_batch
 
 DOCUMENT = whole_document()
 OPERATIONS = {

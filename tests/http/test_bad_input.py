@@ -14,9 +14,9 @@ import httpx
 import pytest
 
 from rollway.records import Record, columns_from_records, encode_batch
-from tests.kafka_directory import with_crc
-from tests.servers import ServerProcess, http_client
-from tests.writers import record_batch
+from tests.support.kafka_directory import with_crc
+from tests.support.servers import ServerProcess, http_client
+from tests.support.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 NDJSON = "application/x-ndjson"

@@ -16,10 +16,10 @@ from app.fast_path import tier
 from app.http.bodies.body_sink import SINK_BYTES_MIN, BodyBuffers
 from rollway.records import Record, columns_from_records, encode_batch, split_batches
 from storage.disk.clock import ManualClock
-from tests.edge_server import Answer, Connection, KeptTurns
 from tests.http.test_long_poll import until as eventually_true
-from tests.servers import ThreadedServer, http_client
-from tests.writers import record_batch
+from tests.support.edge_server import Answer, Connection, KeptTurns
+from tests.support.servers import ThreadedServer, http_client
+from tests.support.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 SMALL = record_batch(b"small")

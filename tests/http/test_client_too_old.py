@@ -15,8 +15,8 @@ from app.routes.dependencies import LIBRARY_OF_BEFORE
 from rollway.client import ClientSettings, ProblemError, RollwayClient
 from rollway.client.transport import USER_AGENT
 from rollway.records import Record, columns_from_records, encode_batch
-from tests.edge_server import Connection
-from tests.servers import ThreadedServer
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer
 
 ROOT = Path(__file__).parents[2]
 BATCHES = "application/vnd.kafka.record-batch.v2"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.edge_server import Answer
 from tests.http.test_hot_twin import Case, Pair, batch_of, comparable, connect, running_pair
-from tests.writers import record_batch
+from tests.support.edge_server import Answer
+from tests.support.writers import record_batch
 
 DRAWN_COUNT = 1000
 JSON, LINES = "application/json", "application/x-ndjson"

@@ -21,8 +21,8 @@ from app.http.bodies.body import iterate_body, read_body
 from app.http.connection.protocol import PIPELINED_REQUESTS_MAX, EdgeProtocol
 from app.problems import problems
 from app.settings import Settings
-from tests.edge_server import Answer, Connection, KeptTurns, RunningServer, serving
-from tests.servers import RAW_HOSTS
+from tests.support.edge_server import Answer, Connection, KeptTurns, RunningServer, serving
+from tests.support.servers import RAW_HOSTS
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB

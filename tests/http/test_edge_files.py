@@ -24,7 +24,7 @@ from app.http.transfer.zero_copy import EXTENSION, PIECE_BYTES, SliceResponse
 from storage.disk.file_system import LocalFileSystem
 from storage.log.log_snapshot import FileSlice
 from storage.offsets import Position
-from tests.edge_server import Connection, RunningServer, serving
+from tests.support.edge_server import Connection, RunningServer, serving
 
 MIB = 1024 * 1024
 CONTENT_BYTES = 3 * MIB + 17

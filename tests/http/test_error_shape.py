@@ -11,7 +11,7 @@ import pytest
 from app.openapi.document import whole_document
 from app.problems.problems import documented_problems
 from schemas.errors import Problem
-from tests.writers import record_batch
+from tests.support.writers import record_batch
 
 DOCUMENT = whole_document()
 OPERATIONS = [

@@ -22,8 +22,8 @@ from rollway.records import (
     records_from_columns,
     split_batches,
 )
-from tests.every_value import CONTENTS, ENCODINGS, SMALL, Content
-from tests.servers import ThreadedServer
+from tests.support.every_value import CONTENTS, ENCODINGS, SMALL, Content
+from tests.support.servers import ThreadedServer
 
 LINES = "application/x-ndjson"
 TIMESTAMP = 1_700_000_000_000

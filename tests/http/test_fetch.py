@@ -13,8 +13,8 @@ import pytest
 import zstandard
 
 from rollway.records import split_batches
-from tests.servers import ThreadedServer
-from tests.writers import record_batch
+from tests.support.servers import ThreadedServer
+from tests.support.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 NDJSON = "application/x-ndjson"

@@ -25,7 +25,7 @@ from tests.http.foreign_ids import (
     make_keys,
     plain_producer,
 )
-from tests.servers import ThreadedServer, http_client
+from tests.support.servers import ThreadedServer, http_client
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from app.engine_local.broker import ProduceOptions
 from app.engine_local.transactions.log.state import ProducerIdentity
-from tests.servers import ThreadedServer
-from tests.transactions import committed_values, transactional_batch, valid_transactional
+from tests.support.servers import ThreadedServer
+from tests.support.transactions import committed_values, transactional_batch, valid_transactional
 
 RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}
 

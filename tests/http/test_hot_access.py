@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import httpx
 
-from tests.access import bearer, make_keys
-from tests.edge_server import Answer, Connection
-from tests.servers import ServerProcess, ThreadedServer, http_client
-from tests.writers import record_batch
+from tests.support.access import bearer, make_keys
+from tests.support.edge_server import Answer, Connection
+from tests.support.servers import ServerProcess, ThreadedServer, http_client
+from tests.support.writers import record_batch
 
 BATCH = record_batch(b"one")
 RAW = "application/vnd.kafka.record-batch.v2"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.edge_server import Answer, Connection
-from tests.servers import ThreadedServer
+from tests.support.edge_server import Answer, Connection
+from tests.support.servers import ThreadedServer
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 OTHER = b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -19,8 +19,8 @@ from app.http.transfer.wire import Wire
 from storage.disk.file_system import LocalFile
 from storage.segment import batch_search
 from tests.cases.logs import sized_batch
-from tests.edge_server import Answer, Connection
-from tests.servers import ThreadedServer, http_client
+from tests.support.edge_server import Answer, Connection
+from tests.support.servers import ThreadedServer, http_client
 
 RAW = "application/vnd.kafka.record-batch.v2"
 TOPIC = "/v1/topics/hot"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.http.test_hot_twin import Case, batch_of, comparable, running_pair
-from tests.servers import http_client
+from tests.support.servers import http_client
 
 
 def test_batches_of_a_transaction_agree(tmp_path: Path) -> None:

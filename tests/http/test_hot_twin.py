@@ -18,9 +18,9 @@ from app.http.connection.hot import plain_heads
 from app.record_json.record_batches import plain_records
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from storage.disk.clock import ManualClock
-from tests.edge_server import Answer, Connection
-from tests.servers import ThreadedServer, http_client
-from tests.writers import record_batch
+from tests.support.edge_server import Answer, Connection
+from tests.support.servers import ThreadedServer, http_client
+from tests.support.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 OCTETS = "application/octet-stream"

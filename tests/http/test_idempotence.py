@@ -14,7 +14,7 @@ import pytest
 
 from rollway.records import Codec, Record, columns_from_records, encode_batch, parse_header, split_batches
 from storage.disk.clock import ManualClock
-from tests.servers import ServerProcess, ThreadedServer, http_client
+from tests.support.servers import ServerProcess, ThreadedServer, http_client
 
 RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}
 NDJSON = {"Content-Type": "application/x-ndjson"}

@@ -6,9 +6,9 @@ import socket
 import threading
 from typing import Any
 
-from tests.edge_server import Connection
 from tests.http.test_plain_requests import RAW, batch, connect, get, offset_of, post, server, way
-from tests.servers import ThreadedServer, http_client
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer, http_client
 
 __all__ = ["server", "way"]
 

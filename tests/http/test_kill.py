@@ -13,7 +13,7 @@ import pytest
 
 from storage.log_inspection import verify_directory
 from tests.http.kill_load import PRODUCERS, Ledger, check_logs, create_topics, load_until_killed
-from tests.servers import ServerProcess, http_client
+from tests.support.servers import ServerProcess, http_client
 
 CYCLES = int(os.environ.get("KILL_CYCLES", "20"))
 SEED = int(os.environ.get("KILL_SEED", "1"))

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.load_jobs import RAW, Driver, Writer, batch_count, committed, is_held_up
-from tests.transactions import ProducerIdentity, transactional_batch
-from tests.writers import record_batch
+from tests.support.load_jobs import RAW, Driver, Writer, batch_count, committed, is_held_up
+from tests.support.transactions import ProducerIdentity, transactional_batch
+from tests.support.writers import record_batch
 
 _numbers = count()
 

@@ -14,8 +14,8 @@ import pytest
 
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from storage.disk.clock import ManualClock
-from tests.load_jobs import RAW, Driver, Writer
-from tests.servers import ThreadedServer, http_client
+from tests.support.load_jobs import RAW, Driver, Writer
+from tests.support.servers import ThreadedServer, http_client
 
 TIMEOUT_MS = 60_000
 # More than one timeout passes in three of these steps, none in one or two.

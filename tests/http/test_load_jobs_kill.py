@@ -11,9 +11,9 @@ import pytest
 
 from app.access.access_documents import acl_from
 from app.cli.administration.offline_access import open_registry
-from tests.access import bearer
-from tests.load_jobs import Driver, Writer, committed, is_held_up
-from tests.servers import ServerProcess, ThreadedServer, http_client
+from tests.support.access import bearer
+from tests.support.load_jobs import Driver, Writer, committed, is_held_up
+from tests.support.servers import ServerProcess, ThreadedServer, http_client
 
 TASKS = 6
 ROUNDS = 4

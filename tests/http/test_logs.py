@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.servers import ServerProcess
+from tests.support.servers import ServerProcess
 
 ACCESS = {"ROLLWAY_ACCESS_LOG": "true"}
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.servers import ServerProcess, ThreadedServer, http_client
+from tests.support.servers import ServerProcess, ThreadedServer, http_client
 
 
 class Poll:

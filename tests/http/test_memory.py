@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.servers import ServerProcess, http_client
-from tests.writers import record_batch
+from tests.support.servers import ServerProcess, http_client
+from tests.support.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 MIB = 1024 * 1024

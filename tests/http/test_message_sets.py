@@ -25,7 +25,7 @@ from rollway.records import (
     split_batches,
     walk_entries,
 )
-from tests.writers import record_batch
+from tests.support.writers import record_batch
 
 MESSAGE_SET = "application/vnd.kafka.message-set"
 RAW = "application/vnd.kafka.record-batch.v2"

@@ -16,8 +16,8 @@ from app.problems.problems import Problem
 from rollway.records import MultiFrame, RecordBatch, decode_multi_frame, split_batches
 from schemas.multi_fetch import MultiFetch
 from tests.http.test_long_poll import until, waiting_count
-from tests.servers import ThreadedServer
-from tests.writers import record_batch
+from tests.support.servers import ThreadedServer
+from tests.support.writers import record_batch
 
 FRAMES = "application/vnd.rollway.multi-fetch"
 RAW = "application/vnd.kafka.record-batch.v2"

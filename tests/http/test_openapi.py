@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 
 from app.openapi.document import PATH, main, whole_document
 from app.openapi.documented_answers import example_of
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 DOCUMENT = whole_document()
 PUBLISHED: dict[str, Any] = json.loads(PATH.read_text())

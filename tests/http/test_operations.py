@@ -22,7 +22,7 @@ from storage.disk.clock import ManualClock
 from storage.errors import DirectoryLockedError
 from storage.manager.log_manager import LogManager
 from storage.recovery.recovery_progress import RecoveryMeter
-from tests.servers import ServerProcess, ThreadedServer, http_client
+from tests.support.servers import ServerProcess, ThreadedServer, http_client
 
 
 def test_health_and_readiness(client: httpx.Client, topic: str) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from app.main import create_app
 from app.settings import Settings
-from tests.edge_server import Connection, serving
 from tests.http.whole_service import Conversation, Told
-from tests.servers import START_SECONDS_MAX, ThreadedServer
+from tests.support.edge_server import Connection, serving
+from tests.support.servers import START_SECONDS_MAX, ThreadedServer
 
 
 @pytest.fixture(scope="module")

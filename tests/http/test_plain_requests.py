@@ -20,8 +20,8 @@ from app.fast_path import connections, fetch, produce
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from storage.segment import batch_search
 from storage.segment.segment import Segment
-from tests.edge_server import Answer, Connection
-from tests.servers import ThreadedServer, http_client
+from tests.support.edge_server import Answer, Connection
+from tests.support.servers import ThreadedServer, http_client
 
 RAW = "application/vnd.kafka.record-batch.v2"
 CLIENTS = 40

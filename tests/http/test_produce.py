@@ -15,8 +15,8 @@ import zstandard
 
 from app.engine_local.partitions.flush_pace import FlushPace
 from rollway.records import Codec, Record, columns_from_records, encode_batch, partition_for_key
-from tests.servers import ThreadedServer
-from tests.writers import record_batch
+from tests.support.servers import ThreadedServer
+from tests.support.writers import record_batch
 
 RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from tests.http.retry_load import batch
-from tests.servers import ServerProcess, http_client
-from tests.writers import record_batch
+from tests.support.servers import ServerProcess, http_client
+from tests.support.writers import record_batch
 
 
 def part(topic: str, partition: int, *values: str, **more: Any) -> dict[str, Any]:

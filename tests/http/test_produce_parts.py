@@ -17,8 +17,8 @@ from app.problems.problems import Problem
 from app.produce.produce_body import parse_produce_request
 from schemas.produce import PartsToProduce
 from storage.disk.file_system import LocalFile
-from tests.servers import ThreadedServer
-from tests.writers import record_batch
+from tests.support.servers import ThreadedServer
+from tests.support.writers import record_batch
 
 _numbers = count()
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from rollway.records import partition_for_key
-from tests.servers import ThreadedServer, http_client
+from tests.support.servers import ThreadedServer, http_client
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 

@@ -9,7 +9,7 @@ import pytest
 
 from storage.disk.clock import ManualClock
 from storage.manager.log_manager import OWN_DIRECTORY
-from tests.servers import ServerProcess, ThreadedServer, http_client
+from tests.support.servers import ServerProcess, ThreadedServer, http_client
 
 QUOTAS = "/v1/quotas"
 RAW = "application/vnd.kafka.record-batch.v2"

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from rollway.records import Record, columns_from_records, encode_batch
-from tests.servers import ThreadedServer
-from tests.writers import record_batch
+from tests.support.servers import ThreadedServer
+from tests.support.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 OCTETS = "application/octet-stream"

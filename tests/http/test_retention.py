@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from storage.disk.clock import ManualClock
-from tests.servers import ThreadedServer, http_client
+from tests.support.servers import ThreadedServer, http_client
 
 
 def fill(client: httpx.Client, path: str, timestamps: list[int]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from storage.log_inspection import verify_directory
 from tests.http.fault_proxy import FaultProxy
 from tests.http.retry_load import PARTITIONS, TOPIC, Client, Places, check_log
-from tests.servers import ServerProcess, http_client
+from tests.support.servers import ServerProcess, http_client
 
 ROUNDS = int(os.environ.get("RETRY_ROUNDS", "3"))
 SEED = int(os.environ.get("RETRY_SEED", "1"))

@@ -16,8 +16,8 @@ import pytest
 
 from storage.disk.file_names import CLEAN_SHUTDOWN_MARKER
 from storage.manager.log_manager import LOGS_DIRECTORY
-from tests.edge_server import Connection
-from tests.servers import ServerProcess
+from tests.support.edge_server import Connection
+from tests.support.servers import ServerProcess
 
 LONG_POLLS = 300
 

@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 from app.service.server import bind
 from app.settings import Settings
 from bench.slow_readers import HalfSentRequests, SlowReaders
-from tests.edge_server import serving
-from tests.servers import ServerProcess, ThreadedServer, http_client
-from tests.writers import record_batch
+from tests.support.edge_server import serving
+from tests.support.servers import ServerProcess, ThreadedServer, http_client
+from tests.support.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 MIB = 1024 * 1024

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from rollway.records import split_batches
-from tests.transactions import ProducerIdentity, transactional_batch
-from tests.writers import record_batch
+from tests.support.transactions import ProducerIdentity, transactional_batch
+from tests.support.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 TIMESTAMP = 1_700_000_000_000

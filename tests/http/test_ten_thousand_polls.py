@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.servers import ServerProcess, http_client
+from tests.support.servers import ServerProcess, http_client
 
 PARTITIONS = 10
 POLL_BYTES_MAX = 20 * 1024

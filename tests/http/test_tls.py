@@ -13,10 +13,10 @@ import pytest
 from app.fast_path import connections
 from app.fast_path.tier import Tier
 from app.http.transfer.wire import NotBareError
-from tests.access import Authority, make_keys
-from tests.edge_server import Connection
 from tests.http.whole_service import Conversation, Told
-from tests.servers import ThreadedServer
+from tests.support.access import Authority, make_keys
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer
 
 NAME = "Certificate:CN=orders,O=Acme"
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from storage.config import TopicConfig
-from tests.servers import ThreadedServer
+from tests.support.servers import ThreadedServer
 
 
 def test_ensure_creates_finds_and_refuses(client: httpx.Client) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from app.engine_local.transactions.log.state import ProducerIdentity
 from rollway.records import split_batches
-from tests.servers import ServerProcess, ThreadedServer, http_client
-from tests.transactions import committed_values, transactional_batch
+from tests.support.servers import ServerProcess, ThreadedServer, http_client
+from tests.support.transactions import committed_values, transactional_batch
 
 RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}
 _numbers = count()

@@ -12,8 +12,8 @@ import pytest
 from schemas.health import OpeningProgress
 from storage.disk.clock import ManualClock
 from storage.recovery.recovery_progress import RecoveryMeter
-from tests.servers import ServerProcess, ThreadedServer
-from tests.writers import record_batch
+from tests.support.servers import ServerProcess, ThreadedServer
+from tests.support.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 PARTITIONS = 4

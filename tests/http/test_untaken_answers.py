@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.edge_server import Connection
 from tests.http.test_idle_connections import let_the_idle_time_pass
 from tests.http.test_plain_requests import batch, connect, get, one_turn, post, server, way
-from tests.servers import ThreadedServer, http_client
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer, http_client
 
 __all__ = ["server", "way"]
 

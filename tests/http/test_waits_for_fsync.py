@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from storage.log.partition_log import PartitionLog
-from tests.edge_server import Connection
 from tests.http.test_plain_requests import (
     batch,
     clients,
@@ -27,7 +26,8 @@ from tests.http.test_plain_requests import (
     stored,
     way,
 )
-from tests.servers import ThreadedServer, http_client
+from tests.support.edge_server import Connection
+from tests.support.servers import ThreadedServer, http_client
 
 __all__ = ["server", "way"]
 

@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.edge_server import Answer, Connection
-from tests.writers import record_batch
+from tests.support.edge_server import Answer, Connection
+from tests.support.writers import record_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 FRAMES = "application/vnd.rollway.multi-fetch"

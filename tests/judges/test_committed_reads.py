@@ -22,8 +22,8 @@ from rollway.records import committed_batches, decode_batch, decode_multi_frame,
 from storage.log.partition_log import PartitionLog
 from tests.http.test_long_poll import until, waiting_count
 from tests.http.test_multi_fetch import FRAMES, Waiting, asked
-from tests.servers import ThreadedServer, http_client
-from tests.transactions import TestProducer
+from tests.support.servers import ThreadedServer, http_client
+from tests.support.transactions import TestProducer
 
 RAW = "application/vnd.kafka.record-batch.v2"
 NDJSON = "application/x-ndjson"

@@ -30,8 +30,8 @@ from storage.errors import (
 from storage.log.partition_log import AppendResult
 from tests.crash.transaction_workload import CONFIG, TIMEOUT_MS, open_broker
 from tests.crash.workload import new_disk
-from tests.earlier_transactions import end_as_before
-from tests.transactions import NOBODY, TestProducer, committed_values, settled
+from tests.support.earlier_transactions import end_as_before
+from tests.support.transactions import NOBODY, TestProducer, committed_values, settled
 
 NAMES = ("one", "two")
 PARTITIONS = 2

@@ -20,7 +20,7 @@ from storage.log.partition_log import AppendResult
 from tests.crash.job_crashes import jobs_settled
 from tests.crash.transaction_workload import CONFIG, open_broker
 from tests.crash.workload import new_disk
-from tests.transactions import committed_values, valid_transactional
+from tests.support.transactions import committed_values, valid_transactional
 
 TIMEOUT_MS = 10_000
 STEPS = 250

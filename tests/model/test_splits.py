@@ -23,7 +23,7 @@ from storage.offsets import Offset
 from storage.transactions import TransactionMarker
 from tests.crash.simulated_disk import SimulatedDisk
 from tests.model.plain_log import client_batch
-from tests.transactions import TIMESTAMP, ProducerIdentity, valid_transactional
+from tests.support.transactions import TIMESTAMP, ProducerIdentity, valid_transactional
 
 EVERYTHING = 1 << 30
 

@@ -17,7 +17,7 @@ from sdks.growing_proxy import GrowingProxy, Growth
 from sdks.live_service import LiveService, live_service
 from sdks.running import Workshop, missing_programs, run
 from sdks.steps import STEPS
-from tests.every_value import SMALL
+from tests.support.every_value import SMALL
 
 QUICK = [each for each in GENERATORS if each.is_quick]
 WORKSHOP = Path(__file__).parents[2] / ".venv" / "sdks"

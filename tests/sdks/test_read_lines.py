@@ -13,7 +13,7 @@ import pyspark
 import pytest
 
 import sdks
-from tests.servers import ThreadedServer, http_client
+from tests.support.servers import ThreadedServer, http_client
 
 PROGRAMS = Path(sdks.__file__).parent / "lines"
 # Spark brings the only library that Java's program needs.

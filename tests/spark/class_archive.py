@@ -11,8 +11,8 @@ from pathlib import Path
 from pyarrow import RecordBatch
 
 from bench.spark_constant import ConstantSource
-from tests.quick_java import ARCHIVE, QUICK_JAVA
 from tests.spark.conftest import end_session, spark_environment, start_session
+from tests.support.quick_java import ARCHIVE, QUICK_JAVA
 
 
 def _same(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:

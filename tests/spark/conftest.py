@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from rollway.client import ClientSettings, RollwayClient
 from rollway.spark.java import java_home
-from tests.servers import ServerProcess
+from tests.support.servers import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 PARTITION_COUNT = 3

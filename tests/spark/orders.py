@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from rollway.spark.jobs import FileSource, LoadRequest, RecordExpressions, TopicAddress, load
-from tests.servers import ServerProcess
+from tests.support.servers import ServerProcess
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

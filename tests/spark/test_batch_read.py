@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rollway.records import Record
-from tests.servers import ServerProcess, http_client
 from tests.spark.topics import TIMESTAMP, FilledTopic, new_topic
+from tests.support.servers import ServerProcess, http_client
 
 
 class Reads:

@@ -19,7 +19,7 @@ from rollway.spark.jobs import (
     compare,
     load,
 )
-from tests.servers import ServerProcess
+from tests.support.servers import ServerProcess
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["same records", "other records"])

@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 
 from rollway.client import RollwayClient
 from rollway.spark.jobs import CompareRequest, compare
-from tests.servers import ServerProcess
 from tests.spark.orders import KEEP, address
+from tests.support.servers import ServerProcess
 
 
 @pytest.mark.parametrize("any_order", [False, True])

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.servers import ServerProcess
+from tests.support.servers import ServerProcess
 
 LINES_MAX = 8
 """Spark's own words around ours: a title, the start of a traceback, one place, the error, an SQL state."""

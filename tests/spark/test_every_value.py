@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rollway.spark.schemas import byte_headers_schema
-from tests.every_value import CONTENTS, ENCODINGS, Content
-from tests.servers import ServerProcess, http_client
+from tests.support.every_value import CONTENTS, ENCODINGS, Content
+from tests.support.servers import ServerProcess, http_client
 
 Row = tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]
 SCHEMA = "key binary, value binary, headers array<struct<key: binary, value: binary>>"

@@ -14,8 +14,8 @@ from rollway.spark.jobs import CopyRequest, JobError, ReplayRequest, copy, repla
 from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.reports import JobReport
 from rollway.spark.jobs.topic_limits import shorter_limits
-from tests.servers import ServerProcess
 from tests.spark.orders import DAY_MS, KEEP, address, rows_of
+from tests.support.servers import ServerProcess
 
 Job = Callable[..., JobReport]
 JOBS = [(copy, CopyRequest), (replay, ReplayRequest)]

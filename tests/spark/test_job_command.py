@@ -19,8 +19,8 @@ from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.places import EARLIEST, LATEST, Place, parse_place
 from rollway.spark.jobs.topics import TopicAddress
 from rollway.spark.jobs.writing import aborted_unless_done
-from tests.servers import ServerProcess
 from tests.spark.orders import KEEP
+from tests.support.servers import ServerProcess
 
 JOBS = ("load", "export", "copy", "compare", "replay")
 

@@ -18,8 +18,8 @@ from rollway.spark.jobs import EARLIEST, LATEST, ExportRequest, JobError, JobUsa
 from rollway.spark.jobs.exporting.checkpoints import CheckpointFolder, ExportCheckpoint
 from rollway.spark.jobs.files.hadoop_files import HadoopFiles
 from rollway.spark.jobs.topics import resolve_range
-from tests.servers import ServerProcess
 from tests.spark.orders import KEEP, address, load_orders
+from tests.support.servers import ServerProcess
 
 
 def exported_ids(spark: SparkSession, folder: Path) -> list[int]:

@@ -27,8 +27,8 @@ from rollway.spark.jobs.command.job_options import options_of_both
 from rollway.spark.jobs.targets import make_target, open_target
 from rollway.spark.jobs.topics import open_client
 from rollway.spark.jobs.writing import write_records
-from tests.servers import ServerProcess
 from tests.spark.orders import KEEP, load_orders, rows_of
+from tests.support.servers import ServerProcess
 
 _ATTRIBUTES = 22  # the second byte of a batch's attributes, which has the codec
 

@@ -18,9 +18,9 @@ from rollway.spark.jobs import JobError, LoadIdentity, ReplayRequest, parse_plac
 from rollway.spark.jobs.command import cli
 from rollway.spark.jobs.replaying.replay_steps import plan_steps
 from rollway.spark.jobs.topics import resolve_range
-from tests.servers import ServerProcess
 from tests.spark.orders import BEGIN_MS, DAY_MS, HOUR_MS, KEEP, address, load_orders, rows_of
 from tests.spark.topics import FilledTopic
+from tests.support.servers import ServerProcess
 
 
 class PacedClock:

@@ -31,8 +31,8 @@ from rollway.spark.jobs import (
 from rollway.spark.jobs.exporting.checkpoints import CheckpointFolder, RunIntent
 from rollway.spark.jobs.files.hadoop_files import HadoopFiles
 from rollway.spark.jobs.topics import resolve_range
-from tests.servers import ServerProcess
 from tests.spark.orders import BEGIN_MS, KEEP, ORDERS, address, load_orders, rows_of, write_orders
+from tests.support.servers import ServerProcess
 
 # load
 

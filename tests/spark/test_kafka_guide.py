@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from rollway.client import ClientSettings, RollwayClient
 from rollway.records import Record
-from tests.servers import ServerProcess, http_client
 from tests.spark.committed import committed_records
 from tests.spark.topics import FilledTopic, new_topic
+from tests.support.servers import ServerProcess, http_client
 
 SERVERS = "host1:port1,host2:port2"
 

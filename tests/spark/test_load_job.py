@@ -38,7 +38,7 @@ from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.progress import Progress, SilentProgress
 from rollway.spark.jobs.reports import JobReport
 from rollway.spark.jobs.topic_limits import DEFAULTS, topic_limits
-from tests.servers import ServerProcess, ThreadedServer
+from tests.support.servers import ServerProcess, ThreadedServer
 
 DAY_MS = 86_400_000
 OLD_MS = 1_372_896_000_000

@@ -15,8 +15,8 @@ from rollway.spark.errors import DataLossError, NotCommittedError, OptionError, 
 from rollway.spark.options.options import ReadOptions
 from rollway.spark.read.batch_reader import RollwayReader
 from rollway.spark.schemas import read_schema
-from tests.servers import ServerProcess, http_client
 from tests.spark.topics import TIMESTAMP, FilledTopic, counted, new_topic
+from tests.support.servers import ServerProcess, http_client
 
 
 class Reads:

@@ -20,9 +20,9 @@ from rollway.spark.write.keep_alive import SignsOfLife
 from rollway.spark.write.load_jobs import JobInUse, begin_version, commit, decide, plan_load, plan_stream
 from rollway.spark.write.loading import TaskLoad
 from rollway.spark.write.messages import TaskMessage
-from tests.servers import ServerProcess
 from tests.spark.committed import committed_values
 from tests.spark.test_task_load import jobs_of, keyed_batch, options_of, wait_timed_out
+from tests.support.servers import ServerProcess
 
 
 @pytest.fixture(scope="module")

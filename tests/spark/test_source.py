@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rollway.client import RollwayClient
-from tests.servers import ServerProcess
+from tests.support.servers import ServerProcess
 
 
 @pytest.fixture(params=["spark", "connect_spark"])

@@ -18,8 +18,8 @@ from rollway.spark.errors import DataLossError, NotCommittedError, StartNotFound
 from rollway.spark.options.options import ReadOptions
 from rollway.spark.read.stream_reader import IDLE_WAIT_MS, RollwayStreamReader
 from rollway.spark.schemas import read_schema
-from tests.servers import ServerProcess, http_client
 from tests.spark.topics import TIMESTAMP, FilledTopic, counted, new_topic
+from tests.support.servers import ServerProcess, http_client
 
 _numbers = count()
 

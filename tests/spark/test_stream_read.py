@@ -12,8 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.servers import ServerProcess, http_client
 from tests.spark.topics import FilledTopic, counted, new_topic
+from tests.support.servers import ServerProcess, http_client
 
 # Spark calls it with each micro-batch and its number.
 Sink = Callable[[DataFrame, int], None]

@@ -23,7 +23,7 @@ from rollway.spark.write.load_jobs import LoadPlan, abort, commit, job_of, plan_
 from rollway.spark.write.loading import TaskLoad
 from rollway.spark.write.messages import TaskMessage
 from rollway.spark.write.rejects import RejectedRowsError
-from tests.servers import ThreadedServer, http_client
+from tests.support.servers import ThreadedServer, http_client
 
 _numbers = count()
 KEYED = pa.schema([("key", pa.binary()), ("value", pa.binary())])

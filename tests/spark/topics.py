@@ -10,7 +10,7 @@ from itertools import count
 import httpx
 
 from rollway.records import Record, columns_from_records, encode_batch
-from tests.transactions import ProducerIdentity, transactional_batch
+from tests.support.transactions import ProducerIdentity, transactional_batch
 
 RAW = "application/vnd.kafka.record-batch.v2"
 TIMESTAMP = 1_700_000_000_000

@@ -15,9 +15,9 @@ from typing import Self
 
 import pyspark
 
-from tests.quick_java import quick_java
 from tests.spark.conftest import spark_environment
 from tests.spark_faults.harness import descendants, kill_all
+from tests.support.quick_java import quick_java
 
 _HOSTS = ("127.0.0.1", "127.0.0.2")
 _CORES = 2

@@ -19,9 +19,9 @@ from typing import Any, Self
 
 import httpx
 
-from tests.servers import ServerProcess, http_client
 from tests.spark.conftest import WORKER_DAEMON, spark_environment, spark_settings
 from tests.spark_faults.lossy_proxy import LossyProxy
+from tests.support.servers import ServerProcess, http_client
 
 REPOSITORY = Path(__file__).parents[2]
 ANSWER_SECONDS_MAX = 240.0

@@ -16,9 +16,9 @@ from bench.peers.peer import CannotRunError, Surroundings
 from rollway.client import ClientSettings, RollwayClient
 from rollway.spark.jobs.command import cli
 from rollway.spark.jobs.command.submitting import DEFAULT_SETTINGS
-from tests.servers import ServerProcess
 from tests.spark.conftest import check_version, end_session, spark_environment, spark_settings
 from tests.spark_packages.fetching import jars_in
+from tests.support.servers import ServerProcess
 
 START_ATTEMPTS_MAX = 3
 Job = Callable[..., tuple[int, str, str]]

@@ -6,7 +6,7 @@ import base64
 import json
 
 from sdks.steps import contents_document
-from tests.every_value import CONTENTS
+from tests.support.every_value import CONTENTS
 
 
 def test_the_table_for_programs_has_every_content() -> None:

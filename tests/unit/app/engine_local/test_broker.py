@@ -1,0 +1,246 @@
+"""The broker: what is waited for, and topics that change while they are written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pytest
+
+from app.engine_local.broker import Broker, ProduceOptions
+from app.fetch.fetch_range import FetchRange, FetchRequest
+from app.fetch.fetching import FetchAnswer
+from app.problems.problems import Problem
+from app.produce import producing
+from app.record_json.translate import ParsedRecords, parse_record_list
+from storage.config import TopicConfig
+from storage.errors import ShuttingDownError, StorageError, UnknownTopicOrPartitionError
+from storage.log.log_snapshot import LogSnapshot
+from storage.log.partition_log import PartitionLog
+from tests.support.brokers import Stand, on_stand
+from tests.support.writers import Gate, eventually, valid_batches
+
+Result = TypeVar("Result")
+
+
+async def fetch(
+    broker: Broker, log: PartitionLog, request: FetchRequest, read: Callable[[LogSnapshot, FetchRange], Result]
+) -> FetchAnswer[Result]:
+    begun = await broker.fetching.begin(log, request)
+    if begun.waiter is not None:
+        await begun.waiter.done
+    return await broker.fetching.finish(begun, read)
+
+
+@pytest.mark.parametrize(
+    ("acks", "durability", "policy", "waits"),
+    [
+        ("all", None, "group", True),
+        ("all", None, "interval", False),
+        ("1", None, "group", False),
+        ("1", None, "interval", False),
+        ("all", "written", "group", False),
+        ("1", "fsynced", "interval", True),
+        ("0", None, "group", False),
+    ],
+)
+def test_what_an_acknowledgement_waits_for(acks: str, durability: str | None, policy: str, waits: bool) -> None:
+    """Reliability: what an acknowledgement means."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t", flush_policy=policy)
+        options = ProduceOptions(acks=acks, durability=durability)  # type: ignore[arg-type]
+        assert options.waits_for_fsync(log) is waits
+        gate = Gate(made.disk, "sync")
+        pending = made.broker.submit(log, valid_batches(log, b"x"), options)
+        answer = asyncio.ensure_future(made.broker.outcome_of(pending, options))
+        await pending.written
+        await eventually(lambda: answer.done()) if not waits else await gate.reached()
+        assert answer.done() is not waits
+        gate.open()
+        assert (await answer).base_offset == 0
+
+    on_stand(scenario)
+
+
+def test_a_topic_may_be_deleted_while_it_is_written_and_polled() -> None:
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        options = ProduceOptions()
+        request = FetchRequest(offset="latest", wait_ms=60_000)
+        poll = asyncio.ensure_future(
+            fetch(made.broker, made.broker.partition("t", 0), request, lambda snapshot, wanted: None)
+        )
+        await eventually(lambda: len(made.broker.waiters) == 1)
+        gate = Gate(made.disk, "write")
+        first = made.broker.submit(log, valid_batches(log, b"x"), options)
+        await gate.reached()
+        deleting = asyncio.ensure_future(made.broker.delete_topic("t"))
+        await eventually(lambda: made.broker.writer_of(log).mailbox_count == 1)
+        late = made.broker.submit(log, valid_batches(log, b"late"), options)
+        gate.open()
+        await deleting
+        assert (await first.written).base_offset == 0
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await late.written
+        with pytest.raises(StorageError):
+            made.broker.partition("t", 0)
+        assert (await asyncio.gather(poll, return_exceptions=True))[0] is not None
+        (again,) = await made.topic("t")
+        assert again is not log
+        assert (await made.broker.submit(again, valid_batches(again, b"new"), options).fsynced).base_offset == 0
+
+    on_stand(scenario)
+
+
+def test_settings_reach_every_partition_before_the_answer() -> None:
+    async def scenario(made: Stand) -> None:
+        logs = await made.topic("t", 3)
+        await made.broker.alter_topic("t", config={"segment.ms": 5}, partition_count=4)
+        assert {log.config.segment_ms for log in made.broker.topic("t").partitions} == {5}
+        assert made.broker.topic("t").partitions[:3] == logs
+
+    on_stand(scenario)
+
+
+def test_a_fetch_reads_one_snapshot_even_while_records_come() -> None:
+    """Invariant 3."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        options = ProduceOptions()
+        await made.broker.submit(log, valid_batches(log, b"x"), options).fsynced
+
+        def read(snapshot: LogSnapshot, wanted: FetchRange) -> tuple[int, int, int | None]:
+            return snapshot.high_watermark, wanted.start, wanted.end
+
+        request = FetchRequest(offset=0, end_offset=1)
+        answer = await fetch(made.broker, log, request, read)
+        assert answer.read == (answer.snapshot.high_watermark, 0, 1)
+
+    on_stand(scenario)
+
+
+def test_a_closed_broker_refuses_and_does_not_wait() -> None:
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        options = ProduceOptions()
+        taken = made.broker.submit(log, valid_batches(log, b"x"), options)
+        await made.broker.close()
+        assert taken.fsynced.result().base_offset == 0
+        with pytest.raises(ShuttingDownError):
+            made.broker.submit(log, valid_batches(log, b"y"), options)
+        request = FetchRequest(offset="latest", wait_ms=60_000)
+        await fetch(made.broker, log, request, lambda snapshot, wanted: None)
+
+    on_stand(scenario)
+
+
+def test_offsets_outside_are_told_with_all_that_is_known() -> None:
+    """Spec B8."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        await made.broker.submit(log, valid_batches(log, b"x", b"y"), ProduceOptions()).fsynced
+        await made.broker.delete_records(log, 1, None, dry_run=False)
+        for offset, status in ((0, 410), (3, 416)):
+            with pytest.raises(Problem) as refused:
+                made.broker.fetching.check_offset(log, log.snapshot, offset, log.snapshot.log_end_offset)
+            assert (refused.value.status, refused.value.kafka_code) == (status, 1)
+            assert refused.value.extra["log_start_offset"] == 1
+            assert refused.value.headers["Log-Start-Offset"] == "1"
+        with pytest.raises(Problem) as refused:
+            made.broker.fetching.check_readable(log, log.snapshot, 2)
+        assert refused.value.status == 416
+
+    on_stand(scenario)
+
+
+def test_an_acknowledgement_waits_for_what_was_promised_when_it_was_asked_for() -> None:
+    """A topic that turns to flush.policy=interval meanwhile leaves nobody waiting for a flush that nobody begins."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t", flush_policy="group")
+        options = ProduceOptions(timeout_ms=30_000)
+        gate = Gate(made.disk, "write")
+        pending = made.broker.submit(log, valid_batches(log, b"x"), options)
+        await gate.reached()
+        altering = asyncio.ensure_future(made.broker.alter_topic("t", config={"flush.policy": "interval"}))
+        log.update_config(replace(log.config, flush_policy="interval"))
+        gate.open()
+        assert (await made.broker.outcome_of(pending, options)).base_offset == 0
+        assert log.durable_end_offset == 1
+        await altering
+
+    on_stand(scenario)
+
+
+def test_a_deleted_log_gets_no_writer_beside_its_successors() -> None:
+    async def scenario(made: Stand) -> None:
+        (old,) = await made.topic("t")
+        await made.broker.delete_topic("t")
+        (new,) = await made.topic("t")
+        await made.append(new, b"x")
+        writer = made.broker.writer_of(new)
+        with pytest.raises(UnknownTopicOrPartitionError):
+            made.broker.writer_of(old)
+        assert made.broker.writer_of(new) is writer
+
+    on_stand(scenario)
+
+
+def test_a_fetch_does_not_wait_for_a_topic_that_was_deleted_before_it_could() -> None:
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        await made.broker.delete_topic("t")
+        request = FetchRequest(offset=0, wait_ms=60_000)
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await made.broker.fetching.begin(log, request)
+        # A new topic of that name wakes nobody who asks for the old one either.
+        await made.topic("t")
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await made.broker.fetching.begin(log, request)
+        assert len(made.broker.waiters) == 0
+
+    on_stand(scenario)
+
+
+@pytest.mark.parametrize("held_by", ["writer", "encoder"])
+def test_partitions_of_one_request_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch, held_by: str) -> None:
+    """The first partition is held up: what goes to the second is in its log meanwhile."""
+    go_on = threading.Event()
+    encode = producing.validated_batches
+
+    def held_encode(parsed: ParsedRecords, config: TopicConfig, rows: list[int], **more: Any) -> Any:
+        if rows == [0]:
+            assert go_on.wait(30)
+        return encode(parsed, config, rows, **more)
+
+    async def scenario(made: Stand) -> None:
+        # Compressed in threads.
+        first, second = await made.topic("t", 2, compression_type="gzip")
+        parsed = parse_record_list(
+            b'{"records":[{"value":"a","partition":0},{"value":"b","partition":1}]}',
+            "utf8",
+            now_ms=made.broker.now_ms(),
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            if held_by == "writer":
+                await stack.enter_async_context(made.broker.writer_of(first).held())
+            else:
+                stack.callback(go_on.set)
+                monkeypatch.setattr(producing, "validated_batches", held_encode)
+            answer = asyncio.ensure_future(
+                producing.produce_to_topic(made.broker, "t", parsed, ProduceOptions(acks="1"))
+            )
+            await eventually(lambda: second.snapshot.log_end_offset == 1)
+            assert (first.snapshot.log_end_offset, answer.done()) == (0, False)
+        outcomes = await answer
+        assert [outcome.partition for outcome in outcomes if outcome.problem is None] == [0, 1]
+        assert first.snapshot.log_end_offset == 1
+
+    on_stand(scenario)

@@ -1,0 +1,169 @@
+"""Background jobs: each does what is due, may run again, and never stops the others."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import Any
+
+import pytest
+
+from app.engine_local.broker import ProduceOptions
+from tests.crash.simulated_disk import Fault
+from tests.support.brokers import Stand, on_stand
+from tests.support.writers import eventually, valid_batches
+
+
+def test_flush_covers_partitions_whose_time_has_come() -> None:
+    """Spec B4."""
+
+    async def scenario(made: Stand) -> None:
+        due, later = await made.topic("t", 2, flush_policy="interval", flush_ms=1000)
+        await made.append(due, b"x")
+        made.clock.advance(1000)
+        await made.append(later, b"y")
+        await made.scheduler.run("flush")
+        await eventually(lambda: due.recovery_point == 1)
+        assert made.count("rollway_job_runs_total", "flush") == 1
+
+    on_stand(scenario)
+
+
+def test_roll_seals_segments_that_are_too_old_and_no_empty_ones() -> None:
+    async def scenario(made: Stand) -> None:
+        old, empty = await made.topic("t", 2, segment_ms=1000)
+        await made.append(old, b"x")
+        await made.scheduler.run("roll")
+        assert len(old.snapshot.segments) == 1
+        made.clock.advance(1001)
+        for _ in range(2):
+            await made.scheduler.run("roll")
+        assert (len(old.snapshot.segments), len(empty.snapshot.segments)) == (2, 1)
+
+    on_stand(scenario)
+
+
+def test_retention_deletes_what_is_due_and_files_follow() -> None:
+    """Spec E4, E5, E7."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t", retention_ms=1000, file_delete_delay_ms=500)
+        await made.append(log, b"x")
+        made.clock.advance(5000)
+        for _ in range(2):
+            await made.scheduler.run("retention")
+        assert log.snapshot.log_start_offset == 1
+        deleted = [name for name in made.disk.list_directory(log.directory) if name.endswith(".deleted")]
+        assert deleted
+        await made.scheduler.run("delete_files")
+        assert set(deleted) <= set(made.disk.list_directory(log.directory))
+        made.clock.advance(500)
+        await made.scheduler.run("delete_files")
+        assert not set(deleted) & set(made.disk.list_directory(log.directory))
+
+    on_stand(scenario)
+
+
+def test_checkpoints_are_written() -> None:
+    """Spec E24, E25."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        options = ProduceOptions()
+        await made.broker.outcome_of(made.broker.submit(log, valid_batches(log, b"x"), options), options)
+        await made.scheduler.run("checkpoint")
+        await made.scheduler.run("checkpoint_high_watermarks")
+        tree = made.disk.tree()
+        (recovery,) = [content for name, content in tree.items() if name.endswith("recovery-point-offset-checkpoint")]
+        (watermark,) = [content for name, content in tree.items() if name.endswith("replication-offset-checkpoint")]
+        assert b"t 0 1" in recovery
+        assert b"t 0 1" in watermark
+
+    on_stand(scenario)
+
+
+def test_a_job_that_fails_is_counted_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(made: Stand) -> None:
+        await made.topic("t")
+        made.disk.fault = Fault(0, errno.EIO, lasting=True, kinds=frozenset({"create", "write", "rename"}))
+        await made.scheduler.run("checkpoint")
+        assert made.count("rollway_job_failures_total", "checkpoint") == 1
+        made.disk.fault = None
+        await made.scheduler.run("checkpoint")
+        assert made.count("rollway_job_failures_total", "checkpoint") == 1
+        assert made.count("rollway_job_runs_total", "checkpoint") == 2
+
+    on_stand(scenario)
+    assert "checkpoint failed" in caplog.text
+
+
+def test_a_partition_that_cannot_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(made: Stand) -> None:
+        broken, healthy = await made.topic("t", 2, retention_ms=1000)
+        await made.append(broken, b"x")
+        await made.append(healthy, b"x")
+        made.clock.advance(5000)
+        real = broken.delete_old_segments
+
+        def fail(now_ms: int) -> Any:
+            broken.take_offline("the disk is gone")
+            return real(now_ms)
+
+        broken.delete_old_segments = fail  # type: ignore[method-assign]
+        await made.scheduler.run("retention")
+        assert (broken.snapshot.log_start_offset, healthy.snapshot.log_start_offset) == (0, 1)
+        assert made.count("rollway_job_failures_total", "retention") == 0
+
+    on_stand(scenario)
+    assert "the disk is gone" in caplog.text
+
+
+def test_the_close_waits_for_a_job_that_runs(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(made: Stand) -> None:
+        began, go_on = asyncio.Event(), asyncio.Event()
+
+        async def job() -> None:
+            began.set()
+            await go_on.wait()
+
+        made.scheduler._jobs["flush"] = (job, 1)  # type: ignore[index]
+        made.scheduler.start()
+        await began.wait()
+        closing = asyncio.ensure_future(made.scheduler.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        go_on.set()
+        await closing
+        assert made.count("rollway_job_runs_total", "flush") == 1
+
+    on_stand(scenario)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_nothing_runs_after_the_close() -> None:
+    async def scenario(made: Stand) -> None:
+        made.scheduler.start()
+        await made.scheduler.close()
+        await made.scheduler.run("flush")
+        assert made.count("rollway_job_runs_total", "flush") == 0
+
+    on_stand(scenario)
+
+
+def test_ps_6_idle_producers_are_forgotten_in_the_writers_turn() -> None:
+    """Spec E19: producer.id.expiration.ms, checked every ten minutes."""
+
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        batches = valid_batches(log, b"x")
+        batches[0].set_producer(7, 0, 0)
+        await made.broker.outcome_of(made.broker.submit(log, batches, ProduceOptions()), ProduceOptions())
+        expiration_ms = made.broker.settings.producer_id_expiration_ms
+        made.clock.advance(expiration_ms - 1)
+        await made.scheduler.run("expire_producers")
+        assert len(log.producers) == 1
+        made.clock.advance(1)
+        await made.scheduler.run("expire_producers")
+        assert len(log.producers) == 0
+
+    on_stand(scenario)
