@@ -211,10 +211,18 @@ class LeaderEpochs:
             moved = EpochEntry(entries[following - 1].epoch, offset)
             self._replace((moved, *entries[following:]))
 
-    def truncate_from_end(self, offset: Offset) -> None:
-        """The log now ends at ``offset``: forget epochs that start there or above."""
+    def truncate_from_end(self, offset: Offset, stored: LeaderEpoch | None = None) -> None:
+        """Forget epochs that start at ``offset``, the new end of the log, or above.
+
+        When none is left, ``stored``, the epoch of the last batch in the files, goes on at ``offset``: that batch lies
+        below the log start, and a batch of a lower epoch may never follow it. Kafka forgets it, because its controller
+        gives the next epoch; here the newest epoch of this file is the next batch's.
+        """
         entries = self._entries
-        self._replace(entries[: bisect_left(entries, offset, key=_start_of)])
+        kept = entries[: bisect_left(entries, offset, key=_start_of)]
+        if not kept and stored is not None:
+            kept = (EpochEntry(stored, offset),)
+        self._replace(kept)
 
     def clear(self) -> None:
         """Forget all epochs."""

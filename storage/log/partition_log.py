@@ -458,10 +458,10 @@ class PartitionLog:
         with self._exclusive, self._writer.flushing:
             self._check_online()
             if offset >= self.written_end_offset:
-                self._guarded(lambda: self.epochs.truncate_from_end(Offset(offset)), "truncating")
-                return
-            self._guarded(lambda: self._truncation.truncate_to(Offset(offset)), "truncating")
-            self._publish_shorter()
+                self._guarded(lambda: self._writer.end_epochs_at(Offset(offset)), "truncating")
+            else:
+                self._guarded(lambda: self._truncation.truncate_to(Offset(offset)), "truncating")
+                self._publish_shorter()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is one empty segment at ``offset`` (spec E21). As ``truncate_to`` otherwise."""

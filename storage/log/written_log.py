@@ -318,7 +318,7 @@ class WrittenLog:
         self.room = None
         # What it has seen may be cut and written anew.
         self._watch = FileWatch()
-        self.epochs.truncate_from_end(offset)
+        self.end_epochs_at(offset, segments)
         replay_producers(self.producers, segments, offset)
         written = WrittenState.of(segments, log_start_offset, log_end)
         completed = tuple(entry for entry in self.written.unstable.completed if entry.marker_offset < offset)
@@ -326,6 +326,12 @@ class WrittenLog:
         self.written = written._replace(unstable=unstable)
         if self.durable_end.offset > offset:
             self.durable_end = log_end
+
+    def end_epochs_at(self, offset: Offset, segments: Sequence[Segment] | None = None) -> None:
+        """Forget epochs that begin at ``offset`` or above, the end of the log; ``segments`` are its files by then."""
+        entries = self.epochs.entries
+        all_go = bool(entries) and entries[0].start_offset >= offset
+        self.epochs.truncate_from_end(offset, _last_epoch(segments or self.written.segments) if all_go else None)
 
     def no_room(self, error: OSError) -> DiskFullError | TooManyOpenFilesError:
         """The error for callers when the disk is full or read-only, or no more files may be opened."""
@@ -366,3 +372,11 @@ def place_of(offset: Offset, written: WrittenState) -> LogOffsetMetadata:
         if batch is not None and batch.header.base_offset == offset:
             return LogOffsetMetadata(offset, segment.base_offset, batch.position)
     return LogOffsetMetadata(offset)
+
+
+def _last_epoch(segments: Sequence[Segment]) -> LeaderEpoch | None:
+    for segment in reversed(segments):
+        if segment.size_bytes:
+            *_, last = segment.walk(0, segment.size_bytes)
+            return LeaderEpoch(last.header.partition_leader_epoch)
+    return None

@@ -260,3 +260,21 @@ def test_e1_a_partition_that_never_had_records_stays_in_its_epoch(new_log: NewLo
     log.send(batch_of())
     log.restart(clean=True)
     assert log.partition.leader_epoch == 0
+
+
+@pytest.mark.parametrize("cut", [2, 3])
+def test_e1_an_epoch_does_not_fall_below_that_of_a_deleted_batch_in_the_file(new_log: NewLog, cut: int) -> None:
+    """Records below the log start stay in the file, and a start refuses a batch of a lower epoch behind them."""
+    log = new_log()
+    log.send(batch_of())
+    become_leader(log)
+    log.send(batch_of())
+    log.send(batch_of())
+    log.delete_records(3)
+    log.partition.truncate_to(cut)
+    log.partition.publish()
+    log.send(batch_of())
+    assert [header.partition_leader_epoch for header in log.headers()][-1] == 1
+    log.restart(clean=False)
+    assert all(not each.damage for each in log.manager.recovery)
+    assert log.end_offset == cut + 1

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from storage.disk.checkpoint import CorruptCheckpointError
 from storage.disk.file_system import LocalFileSystem
 from storage.log.leader_epochs import EpochEntry, LeaderEpochs
+from storage.offsets import LeaderEpoch
 from tests.support.recording_file_system import RecordingFileSystem
 
 LOG_END = 99
@@ -140,6 +141,14 @@ def test_le_2_truncate_from_start(make, offset, expected):
 def test_le_2_truncate_from_end(make, offset, expected):
     epochs = make((2, 6), (3, 8), (4, 11))
     epochs.truncate_from_end(offset)
+    assert epochs.entries == expected
+    assert reloaded(epochs) == expected
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(9, ((2, 6), (3, 8))), (6, ((2, 6),)), (5, ((2, 5),))])
+def test_the_epoch_of_a_stored_batch_is_not_forgotten_at_the_end_of_a_log(make, offset, expected):
+    epochs = make((2, 6), (3, 8), (4, 11))
+    epochs.truncate_from_end(offset, LeaderEpoch(2))
     assert epochs.entries == expected
     assert reloaded(epochs) == expected
 
