@@ -1,4 +1,4 @@
-"""The two forms of an answer for many partitions: a JSON document, and document 001's frames (spec B9).
+"""The two forms of an answer for many partitions: a JSON document, and the frames of Kafka 0.7 (spec B9).
 
 In frames the record bytes stay in their files; what a frame cannot say of its partition is said in headers, each of
 limited length.

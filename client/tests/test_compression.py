@@ -67,7 +67,7 @@ def test_levels_a_codec_does_not_have(codec: Codec, level: int) -> None:
 
 
 def test_lz4_is_written_as_kafka_reads_it() -> None:
-    """Version 1, independent blocks of 64 KiB, no sizes and no content checksum (spec "Binary formats")."""
+    """Version 1, independent blocks of 64 KiB, no sizes and no content checksum."""
     assert compressed(Codec.LZ4, b"x" * 200_000)[:6] == bytes.fromhex("04 22 4d 18 60 40")
 
 

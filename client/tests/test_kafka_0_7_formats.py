@@ -1,4 +1,4 @@
-"""The formats of document 001: entries whose ids are byte positions, and the framing of fetch answers."""
+"""The formats of Kafka 0.7: entries whose ids are byte positions, and the framing of fetch answers."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Ballast:
-    """``BALLAST_BYTES`` of disk and a few descriptors kept back (reliability rule 8).
+    """``BALLAST_BYTES`` of disk and a few descriptors kept back (disk rule 8).
 
     Retention, the deletion of topics and the settings that ask for them free space, but first they write small files.
     On a full disk those writes get the ballast's blocks, and where the process may open no more files they get its

@@ -1,4 +1,4 @@
-"""Names of directories and files, exactly as Kafka writes them (spec/on-disk: Tree)."""
+"""Names of directories and files, exactly as Kafka writes them (docs/reference/on-disk-format.md#the-tree)."""
 
 from __future__ import annotations
 

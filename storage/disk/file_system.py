@@ -2,10 +2,10 @@
 ``file_lock``, which is a part of it.
 
 Everything the log does to a disk is one of the operations below, so a test can stand a simulated disk in for
-it, crash before any of them and decide what of the unsynced rest survives (reliability: rules for the disk).
+it, crash before any of them and decide what of the unsynced rest survives (disk rules 1 and 2).
 
 Nothing is written or read through a mapping: a full disk or a file that another process cut is then an ``OSError`` or a
-short read, and never a SIGBUS (rule 9).
+short read, and never a SIGBUS (disk rule 9).
 """
 
 from __future__ import annotations
@@ -476,7 +476,7 @@ class LocalFileSystem:
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise
-        # It opens for reading alone; writing to it fails as long as the disk does not change (reliability rule 8).
+        # It opens for reading alone; writing to it fails as long as the disk does not change (disk rule 8).
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return LocalFile(path, descriptor, on_read_only_disk=True, may_write=functools.partial(self._may_write, path))
 

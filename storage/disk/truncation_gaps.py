@@ -1,7 +1,7 @@
 """Which offsets are missing because a truncation cut inside a batch, and not because a file was lost.
 
 Such a gap and a lost segment file look the same: a segment ends below where the next one begins. So every gap is
-written down before it comes to be, twice and with a checksum, and recovery takes any other for damage (reliability
+written down before it comes to be, twice and with a checksum, and recovery takes any other for damage (disk
 rule 5).
 """
 

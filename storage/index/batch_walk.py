@@ -40,7 +40,7 @@ def walk_batches(
 
     Offsets must rise from the segment's base offset on, without gaps unless there may be some, and stay within
     2^31-1 of it; every batch must lie below ``end`` and carry magic 2. CRCs are not looked at, and they would not
-    tell: they do not cover offsets (rule 6).
+    tell: they do not cover offsets (disk rule 6).
 
     Raises:
         CorruptionError: the bytes at some place are no such batch.

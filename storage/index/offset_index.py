@@ -62,7 +62,7 @@ class OffsetIndex(IndexFile[OffsetPosition]):
 
         The index is sparse: walk batches forward from the answer. Below the first entry, and for an
         empty index, the answer is (base offset, 0). The last 8 KiB of entries are searched first:
-        reads cluster at the end of the log, and that part is always in memory (document 002).
+        reads cluster at the end of the log, and that part is always in memory (spec C3).
 
         Thread: any; takes no lock.
         """

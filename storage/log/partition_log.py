@@ -311,7 +311,7 @@ class PartitionLog:
         Thread: any; one at a time, others wait for it. May run beside an append.
 
         Raises:
-            PartitionFailedError: the fsync failed. It is never tried again: the partition is offline (rule 3).
+            PartitionFailedError: the fsync failed. It is never tried again: the partition is offline (disk rule 3).
         """
         with self._writer.flushing:
             writer = self._writer
@@ -385,7 +385,7 @@ class PartitionLog:
     def delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
         """Delete what retention's rules say, oldest first (spec E4, E5). When all may go, the active one is rolled.
 
-        The log start offset is durable before the first file is renamed (rule 7); files are unlinked later, see
+        The log start offset is durable before the first file is renamed (disk rule 7); files are unlinked later, see
         ``deleted_files``. Publish afterwards. Thread: the writer.
 
         Raises:

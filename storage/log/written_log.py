@@ -214,7 +214,7 @@ class WrittenLog:
             raise OSError(errno.EIO, "a segment that found no room could not be removed") from error
 
     def seal(self, active: Segment) -> None:
-        """Seal with no other fsync of the file under way: the kernel tells of a failed write only once (rule 3)."""
+        """Seal with no other fsync of the file under way: the kernel reports a failed write only once (disk rule 3)."""
         with self.flushing:
             if self.failed:
                 raise OSError(errno.EIO, "the disk failed before")
@@ -272,7 +272,7 @@ class WrittenLog:
     def drop_oldest(self, count: int) -> tuple[Segment, ...]:
         """Take the oldest ``count`` segments out of the log and return them; one at least stays.
 
-        The new log start is durable before the first file is renamed (rule 7).
+        The new log start is durable before the first file is renamed (disk rule 7).
         """
         doomed = self.written.segments[:count]
         kept = self.written.segments[count:]

@@ -2,7 +2,7 @@
 
 ``verify_directory`` checks everything Kafka's DumpLogSegments checks and more: framing, CRCs and records of every
 batch, offsets within and between segments, every index entry against the log, producer snapshots, checkpoints,
-epochs and metadata (spec on-disk). The ``read_*`` functions show single files.
+epochs and metadata (docs/reference/on-disk-format.md). The ``read_*`` functions show single files.
 
 Everything here only reads. Layouts are parsed afresh with ``struct``, not with the classes that write them, so
 that a mistake there does not hide itself here.

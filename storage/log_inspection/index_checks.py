@@ -1,7 +1,7 @@
 """Index entries against the log they point into, in one walk over the batches.
 
 Entries and batches both rise, so each check holds one pending entry and advances as batches go by: memory does
-not grow with the file. Which batch an entry must name is spec C6 and on-disk: DumpLogSegments.
+not grow with the file. Which batch an entry must name is spec C6, and what DumpLogSegments checks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The bytes of one stored file as values: batches, index entries, snapshots, checkpoints (spec on-disk: Segment files).
+"""The bytes of one stored file as values: batches, index entries, snapshots, checkpoints.
+
+docs/reference/on-disk-format.md has their layouts.
 
 Readers stream: memory is bounded by one batch, whatever the file holds. Nothing is trusted, lengths least of all:
 what cannot be read raises ``StoredFileError`` with the position, or ends the iteration where that is documented.
@@ -250,7 +252,7 @@ def read_checkpoint(content: bytes) -> dict[tuple[str, int], int]:
     """Offsets by (topic, partition) from a checkpoint file.
 
     Raises:
-        StoredFileError: not the checkpoint format (spec on-disk: Checkpoint text files).
+        StoredFileError: not the checkpoint format (docs/reference/on-disk-format.md#checkpoints).
     """
     offsets: dict[tuple[str, int], int] = {}
     for number, fields in _checkpoint_lines(content, 3):

@@ -2,7 +2,7 @@
 
 After a clean stop nothing is scanned. Otherwise every segment from the recovery point on is read through: batches are
 checked, indexes made anew, and the log ends at the first batch that is not whole, if that lies above everything
-that was ever durable. Damage below is reported and kept, never cut (reliability rule 5).
+that was ever durable. Damage below is reported and kept, never cut (disk rule 5).
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ class PartitionOpener:
         return self._checkpoints.recovery_points.get(self._name, Offset(0))
 
     def _durable_end(self, segments: list[Segment]) -> Offset:
-        """Everything below was made durable: a new segment is only begun when the one before it is (rule 7)."""
+        """Everything below was made durable: a new segment is only begun when the one before it is (disk rule 7)."""
         lost = (segment.end_offset for segment in self._lost)
         return max([self._recovery_point(), *lost, *(segment.base_offset for segment in segments[-1:])])
 
@@ -412,7 +412,7 @@ class PartitionOpener:
         return SegmentScan(segment.size_bytes, end_offset, None)
 
     def _scan(self, segment: Segment, scanner: SegmentScanner, *, is_last: bool) -> SegmentScan:
-        """Check every batch, and rewrite what may only be in the page cache (rule 4).
+        """Check every batch, and rewrite what may only be in the page cache (disk rule 4).
 
         The last segment's indexes go: they are made anew from the log when somebody first looks something up. Those
         of the others are durable since the roll, and are checked when they are opened.
@@ -470,7 +470,7 @@ class PartitionOpener:
         except OSError as error:
             if error.errno not in DISK_FULL_ERRNOS:
                 raise
-            # With one copy nobody compares epochs: a full disk shall not keep the partition from being read (rule 8).
+            # With one copy no reader compares epochs: a full disk must not hinder reading (disk rule 8).
             self._note(f"the leader epoch stays {epoch - 1}: {error.strerror}")
 
     def _epochs_from_batches(self, segments: list[Segment], log_start: Offset) -> None:

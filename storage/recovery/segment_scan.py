@@ -1,6 +1,6 @@
 """Reading a segment's log through: which batches are good, and where good ones go on behind damaged bytes.
 
-Where everything was durable once, a bad batch is damage (reliability rule 5), and what lies behind it is looked for:
+Where everything was durable once, a bad batch is damage (disk rule 5), and what lies behind it is looked for:
 first where the batch's own length says, then byte by byte. A batch is never taken for one by its looks alone. Its CRC,
 its offsets, its leader epoch and the batches behind it must all fit, because a record's value may hold anything, whole
 batches too.
@@ -201,7 +201,7 @@ class SegmentScanner:
         return expected, next(starts, Offset(_OFFSET_MAX))
 
     def _check_batch(self, position: int, next_offset: Offset, *, may_skip: bool = False) -> BatchHeader:
-        """The batch CRC begins at byte 21: offsets, length and epoch are checked on their own (rule 6)."""
+        """The batch CRC begins at byte 21: offsets, length and epoch are checked on their own (disk rule 6)."""
         segment = self._segment
         header = parse_header(segment.file.read(position, min(HEADER_BYTES, segment.size_bytes - position)))
         if header.size_bytes > min(segment.size_bytes - position, _BATCH_BYTES_MAX):

@@ -503,7 +503,7 @@ class Segment:
         return OffsetPosition(self.base_offset, Position(0))
 
     def _look_up(self, index: LazyIndex[IndexT], question: Callable[[IndexT], AnswerT], without: AnswerT) -> AnswerT:
-        """Ask an index; a disk that cannot open it costs a longer walk, not the answer (reliability rule 8)."""
+        """Ask an index; a disk that cannot open it costs a longer walk, not the answer (disk rule 8)."""
         try:
             return question(index.get())
         except OSError as error:

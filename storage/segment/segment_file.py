@@ -1,4 +1,4 @@
-"""The log file of a segment: record batches back to back, and nothing else (spec/on-disk: Segment files)."""
+"""The log file of a segment: record batches back to back, and nothing else (docs/reference/on-disk-format.md)."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class SegmentFile:
 
 
 def fsync(sync: Callable[[], None]) -> None:
-    """Sync, and never let a failure look like a full disk, which would invite a second try (rule 3)."""
+    """Sync, and never let a failure look like a full disk, which would invite a second try (disk rule 3)."""
     try:
         sync()
     except OSError as error:

@@ -57,7 +57,7 @@ def test_v_1_offsets_are_stamped_in_place(new_log: NewLog, codec: Codec) -> None
 
 
 def test_v_3_several_batches_in_one_body_are_allowed(new_log: NewLog) -> None:
-    """Kafka refuses a second batch with 87; here a raw body may hold several (architecture, decisions).
+    """Kafka refuses a second batch with 87; here a raw body may hold several (ARCHITECTURE.md#decisions).
 
     They are appended contiguously, and all of them or none.
     """
@@ -409,7 +409,7 @@ def test_v_23_the_longest_delta_is_of_ten_bytes(new_log: NewLog) -> None:
 
 
 def test_v_23_offset_delta_at_the_edge(new_log: NewLog) -> None:
-    """An offset delta of 2^31-1 is decoded; the log refuses it, since offsets are 0, 1, 2, ... (architecture)."""
+    """An offset delta of 2^31-1 is decoded; the log refuses it: 0, 1, 2, ... (ARCHITECTURE.md#decisions)."""
     log = new_log()
     record = framed(b"\0" + varint(0) + varint(2**31 - 1) + varint(-1) + varint(-1) + varint(0))
     body = raw_batch(record, 1)
@@ -424,7 +424,7 @@ def test_v_23_offset_delta_at_the_edge(new_log: NewLog) -> None:
 
 @pytest.mark.parametrize("deltas", [[0, 2, 1], [0, 1, 1], [0, 1, 3], [1, 2, 3], [-1, 0, 1]])
 def test_offset_deltas_must_be_contiguous(new_log: NewLog, deltas: list[int]) -> None:
-    """Kafka stores such a batch unchecked; here it is refused with 87 (architecture, decisions)."""
+    """Kafka stores such a batch unchecked; here it is refused with 87 (ARCHITECTURE.md#decisions)."""
     log = new_log()
     with refused(log, 87) as raised:
         log.send(raw_batch(b"".join(map(raw_record, deltas)), 3))

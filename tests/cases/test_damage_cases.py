@@ -1,4 +1,4 @@
-"""Damage below the durable end: only what is damaged is refused, what lies behind it is served (reliability rule 5)."""
+"""Damage below the durable end: only what is damaged is refused, what lies behind it is served (disk rule 5)."""
 
 from __future__ import annotations
 

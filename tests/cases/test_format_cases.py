@@ -96,7 +96,7 @@ def test_e17_a_message_set_is_stored_as_batches_of_format_2(new_log: NewLog, mag
 
 
 def test_a13_offsets_of_document_000(new_log: NewLog) -> None:
-    """The seed's example: log end 10, five messages of magic 0 get 10 to 14, the next is 15."""
+    """The example of spec A13: log end 10, five messages of magic 0 get 10 to 14, the next is 15."""
     log = new_log()
     log.fill(10)
     body = b"".join(entry(offset, 0, 0, 0, None, b"m") for offset in (9, 9, 0, 5, 2**62))

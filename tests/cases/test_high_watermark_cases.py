@@ -27,7 +27,7 @@ GROUP = {"flush.policy": "group"}
 
 
 def test_hw_1_an_append_leaves_it(new_log: NewLog) -> None:
-    """With one copy and flush.policy=group it waits for the fsync that covers the records (reliability)."""
+    """With one copy and flush.policy=group it waits for the fsync that covers the records (spec E24)."""
     log = new_log(GROUP)
     log.fill(5)
     assert (log.snapshot.high_watermark, log.end_offset) == (0, 5)
@@ -310,7 +310,7 @@ def test_b4_a_clock_that_jumps_neither_hurries_nor_stops_it(new_log: NewLog) -> 
 
 
 def test_e25_one_fsync_for_all_that_waits(tmp_path: Path) -> None:
-    """Reliability: group commit; and none when nothing waits."""
+    """Group commit (docs/explanation/durability.md#why-it-is-not-slow-group-commit); and none when nothing waits."""
     disk = RecordingFileSystem()
     log = CaseLog(tmp_path / "data", GROUP, file_system=disk)
     log.fill(20)
@@ -359,7 +359,7 @@ def _append(log: CaseLog, number: int) -> None:
 
 
 def test_a_failed_fsync_is_not_tried_again(tmp_path: Path) -> None:
-    """Reliability rule 3: the partition is offline, the group unknown; nothing becomes visible; reads go on."""
+    """Disk rule 3: the partition is offline, the group unknown; nothing becomes visible; reads go on."""
     disk = RecordingFileSystem()
     log = CaseLog(tmp_path / "data", GROUP, file_system=disk)
     log.fill(2)
@@ -382,7 +382,7 @@ def test_a_failed_fsync_is_not_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_refuses_and_takes_up_again(tmp_path: Path) -> None:
-    """Reliability rule 8: the request is answered, nothing of it stays, the next one is taken when there is room."""
+    """Disk rule 8: the request is answered, nothing of it stays, the next one is taken when there is room."""
     disk = RecordingFileSystem()
     log = CaseLog(tmp_path / "data", file_system=disk)
     log.fill(2)

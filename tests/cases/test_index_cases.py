@@ -34,7 +34,7 @@ def test_ix_1_sparse_positions(new_log: NewLog) -> None:
 
 
 def test_ix_1_the_entry_is_the_last_offset_of_the_batch(new_log: NewLog) -> None:
-    """Spec "Where the seeds disagree": Kafka's newest rule, per batch and by its last offset, not its first."""
+    """Spec C6: Kafka's newest rule, per batch and by its last offset, not its first."""
     log = new_log({"index.interval.bytes": 0})
     for count in (3, 1, 5, 2):
         log.send(batch_of(count))

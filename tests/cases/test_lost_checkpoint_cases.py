@@ -67,7 +67,7 @@ def test_rc_10_bad_checkpoint_files(new_log: NewLog, kind: str, name: str, clean
 
 def test_rc_10_a_recovery_point_above_the_log_end(new_log: NewLog) -> None:
     """Kafka starts and believes the log. Here the checkpoint is a promise that the records were durable: what is
-    missing is damage, reported and never filled with other records (reliability rule 5)."""
+    missing is damage, reported and never filled with other records (disk rule 5)."""
     log = new_log()
     log.fill(3)
     log.kill()

@@ -1,4 +1,4 @@
-"""Reliability rule 8: a read-only disk starts and serves reads; appends are refused, and nothing is damaged."""
+"""Disk rule 8: a read-only disk starts and serves reads; appends are refused, and nothing is damaged."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_rc_1_cut_at_every_byte_of_the_last_batch(new_log: NewLog) -> None:
 
 
 def test_rc_1_nothing_is_cut_below_the_recovery_point(new_log: NewLog) -> None:
-    """Stricter than Kafka, which cuts wherever it finds damage (reliability rule 5): what was durable once is reported
+    """Stricter than Kafka, which cuts wherever it finds damage (disk rule 5): what was durable once is reported
     as damaged, no byte is removed, the rest can be read and nothing is appended."""
     log = new_log()
     log.fill(5)
@@ -77,7 +77,7 @@ def test_rc_1_nothing_is_cut_below_the_recovery_point(new_log: NewLog) -> None:
 
 
 def test_rc_1_the_recovery_point_is_at_least_the_last_segments_base(new_log: NewLog) -> None:
-    """Stricter than Kafka: a segment is fsynced before the next is created (reliability rule 7), so damage below the
+    """Stricter than Kafka: a segment is fsynced before the next is created (disk rule 7), so damage below the
     last segment is never the tail of a crash, even when no checkpoint was ever written."""
     log = new_log()
     log.fill(3)
@@ -140,7 +140,7 @@ def test_rc_2_garbage_tail(new_log: NewLog, name: str, preallocate: bool) -> Non
 
 
 def test_rc_2_a_flipped_bit_anywhere_in_the_last_batch(new_log: NewLog) -> None:
-    """Reliability rule 6: the CRC begins at byte 21; base offset, length, epoch and magic are checked on their own."""
+    """Disk rule 6: the CRC begins at byte 21; base offset, length, epoch and magic are checked on their own."""
     log = new_log()
     log.fill(3)
     whole = log.file().read_bytes()
@@ -213,7 +213,7 @@ def test_rc_5_an_empty_marker_is_a_clean_stop(new_log: NewLog) -> None:
 
 
 def test_rc_5_files_after_a_clean_stop(new_log: NewLog) -> None:
-    """On-disk, "Clean stop sequence": trimmed files, producer snapshot at the log end, three checkpoints."""
+    """On-disk: after a clean stop trimmed files, producer snapshot at the log end, three checkpoints."""
     log = new_log({"segment.bytes": 4 * SIZE, "index.interval.bytes": 0, "preallocate": True})
     log.fill(10)
     log.delete_records(2)
@@ -248,7 +248,7 @@ def test_rc_8_log_end_below_the_log_start(new_log: NewLog, bad_offset: int) -> N
 
 
 def test_rc_8_not_when_it_was_durable(new_log: NewLog) -> None:
-    """Stricter than Kafka, which would drop the log: below the recovery point it is damage (reliability rule 5).
+    """Stricter than Kafka, which would drop the log: below the recovery point it is damage (disk rule 5).
 
     Among deleted records it harms nobody."""
     log = new_log()

@@ -400,7 +400,7 @@ def test_b10_a_registered_policy(new_log: NewLog) -> None:
 
 
 def test_b10_the_rules_work_beside_each_other(new_log: NewLog) -> None:
-    """Spec "Where the seeds disagree": log start, then size, then time; each says why."""
+    """Spec E4: log start, then size, then time; each says why."""
     log = new_log({"retention.bytes": 15 * SIZE, "retention.ms": 1000})
     in_fives(log, 30)
     log.delete_records(5)
@@ -459,7 +459,7 @@ def test_e8_whole_segments_below_the_log_start_go(new_log: NewLog) -> None:
 
 
 def test_e8_the_log_start_is_durable_before_files_go(tmp_path: Path) -> None:
-    """Reliability rule 7: checkpoint, then renames, oldest first."""
+    """Disk rule 7: checkpoint, then renames, oldest first."""
     disk = RecordingFileSystem()
     log = CaseLog(tmp_path / "data", {"retention.bytes": 5 * SIZE}, file_system=disk)
     in_fives(log, 15)

@@ -412,7 +412,7 @@ def test_a15_segments_hold_their_own_offsets_only(new_log: NewLog) -> None:
 
 
 def test_e25_the_old_segment_is_durable_before_the_next_has_a_name(tmp_path: Path) -> None:
-    """Reliability rule 7, stricter than Kafka, which flushes a rolled segment later: so the recovery point is at
+    """Disk rule 7, stricter than Kafka, which flushes a rolled segment later: so the recovery point is at
     least the last segment's base offset, and an unclean start never doubts what lies below."""
     disk = RecordingFileSystem()
     log = CaseLog(tmp_path / "data", file_system=disk)

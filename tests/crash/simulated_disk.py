@@ -12,7 +12,7 @@ moment ``images`` builds disks as a power cut would leave them:
 
 An image of a killed process keeps everything that was written, and also what of it is not yet synced: a power
 cut may still follow. A failed sync drops its dirty pages: reading shows them, the disk never gets them, and the
-next sync says all is well (reliability, rules 3 and 4). Not simulated: times of access, permissions, links. One thread.
+next sync says all is well (disk rules 3 and 4). Not simulated: times of access, permissions, links. One thread.
 """
 
 from __future__ import annotations

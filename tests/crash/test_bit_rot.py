@@ -1,4 +1,7 @@
-"""Every bit of a small directory flips once; every file is lost and garbled (reliability: Promises, bit rot)."""
+"""Every bit of a small directory flips once; every file is lost and garbled.
+
+See docs/explanation/durability.md#promises-under-faults.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The disk refuses the first operation, the second, the third, ... until none is left (reliability: Promises).
+"""The disk refuses the first operation, the second, the third, ... until none is left.
+
+See docs/explanation/durability.md#promises-under-faults.
 
 Nothing is acknowledged that is not durable, errors are the engine's own, and the directory opens again.
 """
@@ -60,7 +62,7 @@ def directory_with_records(clock: ManualClock, *, clean: bool) -> tuple[Simulate
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "killed"])
 def test_a_full_disk_starts_serves_reads_and_takes_appends_again(clean: bool) -> None:
-    """Reliability rule 8."""
+    """Disk rule 8."""
     clock = ManualClock()
     disk, expected = directory_with_records(clock, clean=clean)
     disk.fault = Fault(at=0, error=errno.ENOSPC, lasting=True, kinds=FULL_DISK_KINDS)
@@ -104,7 +106,7 @@ def test_a_full_disk_fails_what_has_no_room_and_nothing_else() -> None:
 
 
 def test_a_failed_sync_takes_the_partition_offline_and_is_never_tried_again() -> None:
-    """Reliability rule 3: the second sync would answer yes, and the pages are gone."""
+    """Disk rule 3: the second sync would answer yes, and the pages are gone."""
     clock = ManualClock()
     disk, expected = directory_with_records(clock, clean=True)
     manager = open_directory(disk, clock)

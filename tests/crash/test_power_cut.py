@@ -1,4 +1,6 @@
-"""The power goes before every operation of the disk; what comes back is what was promised (reliability: Promises).
+"""The power goes before every operation of the disk; what comes back is what was promised.
+
+See docs/explanation/durability.md#promises-under-faults.
 
 ``CRASH_SCALE`` multiplies the run: 1 is what `make test` does, and CI does a quarter of it.
 """

@@ -377,7 +377,7 @@ def test_a_value_has_ranges(client: httpx.Client, topic: str) -> None:
 
 
 def test_damage_is_never_served_as_good_data(client: httpx.Client, data_dir: Path, topic: str) -> None:
-    """Reliability: bit rot."""
+    """Bit rot: docs/explanation/durability.md#promises-under-faults."""
     path = f"{topic}/partitions/0"
     client.post(f"{path}/records", json={"records": [{"value": "good data here"}]})
     (log,) = (data_dir / "logs" / f"{topic.rpartition('/')[2]}-0").glob("*.log")

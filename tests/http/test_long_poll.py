@@ -205,7 +205,7 @@ def test_waiters_have_a_limit(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def test_sigterm_answers_long_polls_and_stops_cleanly(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Reliability: SIGTERM with long polls; the next start scans nothing."""
+    """docs/explanation/durability.md#promises-under-faults: SIGTERM with long polls; the next start scans nothing."""
     data_dir = tmp_path_factory.mktemp("stopped") / "data"
     count = 200
     with ServerProcess(data_dir) as server:

@@ -151,7 +151,7 @@ def test_time_retention_follows_the_clock_and_files_follow_later(tmp_path_factor
 
 
 def test_a_clock_that_jumps_deletes_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Reliability: clock jumps."""
+    """Clock jumps: docs/explanation/durability.md#promises-under-faults."""
     clock = ManualClock()
     data_dir = tmp_path_factory.mktemp("jump") / "data"
     with ThreadedServer(data_dir, clock=clock) as server, http_client(server.url) as client:

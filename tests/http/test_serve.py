@@ -66,7 +66,7 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> No
 
 
 def test_a_signal_answers_every_long_poll_and_ends_soon(tmp_path: Path) -> None:
-    """Reliability: SIGTERM with thousands of long polls."""
+    """docs/explanation/durability.md#promises-under-faults: SIGTERM with thousands of long polls."""
     with ServerProcess(tmp_path / "data", from_nothing=True) as process, contextlib.ExitStack() as stack:
         assert httpx.put(f"{process.url}/v1/topics/a", json={"partitions": 1}).status_code == 201
         polls = [stack.enter_context(Connection(port_of(process))) for _ in range(LONG_POLLS)]

@@ -1,4 +1,4 @@
-"""Defects that can be planted in the engine, to see that the tests would notice (reliability: mutation gate).
+"""Defects that can be planted in the engine, to see that the tests would notice.
 
 Each is a mistake somebody could make: a sync left out, two steps in the wrong order, a check forgotten.
 """

@@ -161,7 +161,7 @@ def _log_rows(file: File, size: int, *, records: bool) -> Iterator[Row]:
 
 
 def batch_row(batch: StoredBatch) -> Row:
-    """The fields DumpLogSegments prints of a batch header, by its names and in its order (spec on-disk)."""
+    """The fields DumpLogSegments prints of a batch header, by its names and in its order."""
     return {
         "baseOffset": batch.base_offset,
         "lastOffset": batch.last_offset,

@@ -237,7 +237,7 @@ class PartitionWriter:
         return True
 
     def _flush_failed(self, error: Exception) -> PartitionFailedError:
-        """Whatever it was, these bytes may not be on the disk (rule 3)."""
+        """Whatever it was, these bytes may not be on the disk (disk rule 3)."""
         failure = error if isinstance(error, PartitionFailedError) else _failed(self._log, error)
         self._observer.partition_failed(self._log, failure)
         return failure

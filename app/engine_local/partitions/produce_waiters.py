@@ -32,7 +32,7 @@ class ProduceOptions:
     expected_offset: int | None = None
 
     def waits_for_fsync(self, log: PartitionLog) -> bool:
-        """Whether the answer comes after the fsync (reliability: what an acknowledgement means)."""
+        """Whether the answer comes after the fsync (docs/explanation/durability.md)."""
         if self.durability is not None:
             return self.durability == "fsynced"
         return self.acks == "all" and log.config.flush_policy == "group"

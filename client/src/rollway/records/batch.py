@@ -1,6 +1,6 @@
 """The record batch of format 2: its header, its place in a buffer, its checksum.
 
-All integers are big-endian (spec "Binary formats")::
+All integers are big-endian (docs/reference/on-disk-format.md#record-batch-log)::
 
      0  baseOffset            int64    given by the log
      8  batchLength           int32    bytes after this field

@@ -1,4 +1,4 @@
-"""Document 001's entries, the format of Kafka 0.7, and the rule by which they are read (spec B2, B5).
+"""The entries of Kafka 0.7, and the rule by which they are read (spec B2, B5).
 
 An entry is one message of a partition's stream of bytes, big-endian::
 

@@ -1,4 +1,7 @@
-"""Control batches: the markers that end a transaction in each partition it touched (spec "Binary formats")."""
+"""Control batches: the markers that end a transaction in each partition it touched.
+
+docs/reference/on-disk-format.md#control-batch-in-log has their layout.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 001's framing of a fetch answer: one message set with its error, or several of them in one (spec B9).
+"""The framing of a fetch answer in Kafka 0.7: one message set with its error, or several of them in one (spec B9).
 
 Both begin with the same six bytes, big-endian::
 

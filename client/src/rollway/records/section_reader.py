@@ -1,4 +1,4 @@
-"""The uncompressed record section of a batch, to columns (spec "Binary formats")::
+"""The uncompressed record section of a batch, to columns (docs/reference/on-disk-format.md)::
 
     length         varint    bytes after this field
     attributes     int8      unused

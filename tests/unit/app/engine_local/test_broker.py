@@ -49,7 +49,7 @@ async def fetch(
     ],
 )
 def test_what_an_acknowledgement_waits_for(acks: str, durability: str | None, policy: str, waits: bool) -> None:
-    """Reliability: what an acknowledgement means."""
+    """What an acknowledgement means: docs/explanation/durability.md#the-three-answers."""
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t", flush_policy=policy)

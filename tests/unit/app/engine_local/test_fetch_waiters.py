@@ -53,7 +53,7 @@ def test_an_append_wakes_who_waits_at_the_end_and_nobody_else() -> None:
 
 
 def test_nobody_is_woken_before_the_high_watermark_moves() -> None:
-    """Reliability: nothing a reader has seen is ever lost."""
+    """Nothing a reader has seen is ever lost (docs/explanation/durability.md#the-three-answers)."""
 
     async def scenario(stand: WriterStand, waiters: FetchWaiters) -> None:
         waiter = waiters.register(stand.log, Offset(0), min_bytes=1, wait_ms=MINUTE_MS)

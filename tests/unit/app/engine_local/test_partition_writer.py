@@ -58,7 +58,7 @@ def test_a_group_has_limits_of_count_and_bytes() -> None:
 
 
 def test_written_comes_before_the_fsync_and_readers_see_it_after() -> None:
-    """Reliability: what an acknowledgement means."""
+    """What an acknowledgement means: docs/explanation/durability.md#the-three-answers."""
 
     async def scenario(stand: WriterStand) -> None:
         gate = Gate(stand.disk, "sync")
@@ -217,7 +217,7 @@ def test_a_refused_request_leaves_its_neighbours_alone() -> None:
 
 
 def test_after_a_failed_write_the_group_is_unknown_and_the_queue_is_not_applied() -> None:
-    """Invariant 10, reliability rule 3."""
+    """Invariant 10, disk rule 3."""
 
     async def scenario(stand: WriterStand) -> None:
         await append(stand, b"safe").fsynced
@@ -242,7 +242,7 @@ def test_after_a_failed_write_the_group_is_unknown_and_the_queue_is_not_applied(
 
 
 def test_after_a_failed_fsync_nothing_it_covered_is_acknowledged() -> None:
-    """Reliability rule 3: a failed fsync is never tried again."""
+    """Disk rule 3: a failed fsync is never tried again."""
 
     async def scenario(stand: WriterStand) -> None:
         await append(stand, b"safe").fsynced
@@ -261,7 +261,7 @@ def test_after_a_failed_fsync_nothing_it_covered_is_acknowledged() -> None:
 
 
 def test_a_full_disk_refuses_and_takes_again_when_there_is_room() -> None:
-    """Reliability rule 8."""
+    """Disk rule 8."""
 
     async def scenario(stand: WriterStand) -> None:
         stand.disk.fault = Fault(0, errno.ENOSPC, lasting=True, kinds=SPACE_KINDS - {"sync"})

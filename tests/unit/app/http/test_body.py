@@ -169,7 +169,7 @@ def zstd_bomb(size: int) -> bytes:
     ("encoding", "bomb"), [("gzip", gzip_bomb(64 * MIB)), ("zstd", zstd_bomb(1024 * MIB))], ids=["gzip", "zstd"]
 )
 def test_a_bomb_takes_little_memory(encoding: str, bomb: bytes) -> None:
-    """Reliability: 1 GiB fits in 32 KB of zstd."""
+    """1 GiB fits in 32 KB of zstd."""
     assert len(bomb) < 70_000
     tracemalloc.start()
     try:

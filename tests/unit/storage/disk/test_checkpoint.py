@@ -21,7 +21,7 @@ def checkpoint(tmp_path):
 
 
 def test_the_documented_bytes_are_written_and_read(checkpoint):
-    """on-disk: Checkpoint text files."""
+    """on-disk: Checkpoints."""
     offsets = {PartitionName("orders", 1): 0, PartitionName("orders", 0): 1500}
     checkpoint.write(offsets)
     assert checkpoint.path.read_bytes() == EXAMPLE

@@ -293,7 +293,7 @@ def test_a_child_process_does_not_hold_the_lock_on(tmp_path):
 
 
 def test_no_other_module_of_the_engine_touches_the_disk():
-    """Reliability rule 1: it is the seam for fault injection."""
+    """Disk rule 1: it is the seam for fault injection."""
     banned_modules = {"os", "mmap", "fcntl", "shutil", "tempfile", "io", "glob"}
     banned_methods = {
         "open",

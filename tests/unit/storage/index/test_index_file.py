@@ -329,7 +329,7 @@ def test_only_flush_makes_entries_durable_and_it_syncs_the_file(index_class, tmp
 
 
 def test_a_full_disk_leaves_the_index_as_it_was(index_class, tmp_path):
-    """Reliability rule 9: an OSError, no SIGBUS, and the slot is free for the next try."""
+    """Disk rule 9: an OSError, no SIGBUS, and the slot is free for the next try."""
     disk = RecordingFileSystem()
     index = open_index(index_class, tmp_path, file_system=disk)
     add(index, 1)

@@ -129,7 +129,7 @@ def test_a_failed_rename_changes_nothing(tmp_path):
 
 
 def test_who_holds_a_deleted_index_reads_on_and_the_last_one_closes_it(tmp_path):
-    """Architecture, invariant 4."""
+    """Invariant 4."""
     lazy = lazily(write_index(tmp_path, 0, [(5, 100), (9, 200)]))
     held = lazy.get()
     lazy.delete(FILE_SYSTEM)

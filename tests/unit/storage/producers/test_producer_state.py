@@ -244,7 +244,7 @@ def test_ps_6_a_producer_in_a_transaction_is_never_forgotten(tmp_path):
 
 
 def test_the_longest_idle_producers_make_room(tmp_path):
-    """Everything has a limit (architecture, invariant 9)."""
+    """Everything has a limit (invariant 9)."""
     state = ProducerState(LocalFileSystem(), tmp_path, producer_count_max=3)
     append(state, *(batch(0, producer_id=producer_id) for producer_id in (1, 2, 3)))
     append(state, batch(1, producer_id=1))
@@ -253,7 +253,7 @@ def test_the_longest_idle_producers_make_room(tmp_path):
 
 
 def test_a_snapshot_restores_the_last_batch_of_each_producer(state, tmp_path):
-    """E19, PS: duplicates of the last batch are known after a restart, older ones are not."""
+    """E19, case PS-1: duplicates of the last batch are known after a restart, older ones are not."""
     append(state, batch(0, 5, offset=0), batch(5, 3, offset=5), batch(9, 2, offset=8, producer_id=8, epoch=4))
     path = state.take_snapshot(Offset(10))
     assert path == tmp_path / "00000000000000000010.snapshot"
