@@ -282,9 +282,9 @@ class Settings(BaseSettings):
     )
     inline_append_bytes_max: int = _setting(
         1280 * _KIB,
-        "An append of no more bytes is written on the event loop while its partition is idle and the disk does not "
-        "stall, and the fsync of so many, up to 256 KiB, waited for there where the disk answers in less time than a "
-        "thread takes; 0: always in a thread.",
+        "An append of at most this many bytes is written on the event loop while its partition is idle and the disk "
+        "does not stall. The loop also waits for its fsync, up to 256 KiB, if the disk answers sooner than a thread "
+        "would; 0: always in a thread.",
         low=0,
         high=8 * _MIB,
     )
@@ -432,7 +432,7 @@ def access_problem(settings: Settings) -> str | None:
     if settings.tls_client_ca is not None and not (settings.tls_certificate and settings.authentication):
         return "tls_client_ca needs tls_certificate, tls_key and authentication"
     if settings.jwt_keys_file is not None and not (settings.jwt_issuer and settings.jwt_audience):
-        return "jwt_keys_file needs jwt_issuer and jwt_audience: a JWT for somebody else is not for this service"
+        return "jwt_keys_file needs jwt_issuer and jwt_audience: a JWT for another audience is not for this service"
     unfit = [name for name in settings.jwt_algorithms if name not in JWT_ALGORITHMS]
     if unfit or not settings.jwt_algorithms:
         return f"jwt_algorithms may be {', '.join(JWT_ALGORITHMS)}, not {', '.join(unfit) or 'none at all'}"

@@ -111,7 +111,7 @@ def main(
         Path | None, typer.Option(help="Directory of results.json, results.md and the plots: all three at once.")
     ] = None,
     merge: Annotated[
-        list[Path] | None, typer.Option(help="Take rows of this JSON file, too, where this run has none; repeatable.")
+        list[Path] | None, typer.Option(help="Also take rows of this JSON file, where this run has none; repeatable.")
     ] = None,
     data_dir: Annotated[Path, typer.Option(help="Where data lie meanwhile: the disk that is measured.")] = Path(),
 ) -> None:

@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000, help="records in a batch")
     parser.add_argument("--rounds", type=int, default=51, help="how often each is measured; the median counts")
     parser.add_argument("--codec", default="none", choices=[codec.name.lower() for codec in Codec])
-    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     codec = Codec[options.codec.upper()]
     keep_freed_memory()

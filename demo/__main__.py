@@ -214,7 +214,8 @@ def main(
         Path, typer.Option("--data-dir", metavar="DIR", help="Where the service keeps its data.")
     ] = Path("demo-data"),
     limit: Annotated[
-        int | None, typer.Option("--limit", min=500, metavar="N", help="So many flights, not all.", show_default=False)
+        int | None,
+        typer.Option("--limit", min=500, metavar="N", help="Load this many flights, not all.", show_default=False),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the service running at the end, until Ctrl-C.")] = False,
     over_http: Annotated[

@@ -61,7 +61,7 @@ ResourceName = Annotated[
 
 
 class KeySpecification(Schema):
-    """What a new API key shall be."""
+    """A new API key."""
 
     principal: Annotated[
         str,
@@ -165,7 +165,7 @@ class TokenGrant(Schema):
 
 
 class TokenSpecification(Schema):
-    """What a new token shall be: some of what its issuer may do, for a time."""
+    """A new token: some of the rights of its issuer, for a time."""
 
     grants: Annotated[
         list[TokenGrant],

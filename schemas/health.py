@@ -20,10 +20,11 @@ class Readiness(Schema):
 
     status: Annotated[Literal["ready"], Field(description="Always ready.")] = "ready"
     partitions: Annotated[
-        Count | None, Field(description="Partitions that are open; null for who may not know.", examples=[6])
+        Count | None, Field(description="Partitions that are open; null if the caller may not see it.", examples=[6])
     ] = None
     offline_partitions: Annotated[
-        Count | None, Field(description="Partitions that take no appends; null for who may not know.", examples=[0])
+        Count | None,
+        Field(description="Partitions that take no appends; null if the caller may not see it.", examples=[0]),
     ] = None
 
 

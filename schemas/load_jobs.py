@@ -109,7 +109,7 @@ class JobWinner(Schema):
 
     producer_id: ProducerId
     rows: Annotated[
-        Count | None, Field(description="Records it wrote; the commit is refused unless the log has exactly so many.")
+        Count | None, Field(description="Records it wrote; the commit is refused unless the log has exactly this many.")
     ] = None
 
 
@@ -151,7 +151,7 @@ class Job(Schema):
     reason: Annotated[
         AbortReason | None,
         Field(
-            description="Why it was aborted: somebody asked, a newer job of the application began, or its timeout.",
+            description="Why it was aborted: by request, by a newer job of the application, or by its timeout.",
             examples=[None],
         ),
     ] = None

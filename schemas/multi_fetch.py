@@ -33,7 +33,7 @@ class FetchPartition(Schema):
     ] = None
     partition: Partition
     fetch_offset: Annotated[Offset, Field(description="Fetch from here.")]
-    max_bytes: Annotated[Bytes, Field(description="At most so many bytes of this partition.")] = (
+    max_bytes: Annotated[Bytes, Field(description="At most this many bytes of this partition.")] = (
         PARTITION_MAX_BYTES_DEFAULT
     )
     current_leader_epoch: Annotated[
@@ -77,10 +77,10 @@ class MultiFetch(Schema):
         Field(description="read_committed: up to the last stable offset, without records of aborted transactions."),
     ] = "read_uncommitted"
     max_wait_ms: Annotated[int, Field(ge=0, le=WAIT_MS_MAX, description="How long to wait for min_bytes.")] = 0
-    min_bytes: Annotated[Bytes, Field(description="Wait for so many bytes of batches in all partitions.")] = 1
+    min_bytes: Annotated[Bytes, Field(description="Wait until the partitions have this many bytes of batches.")] = 1
     max_bytes: Annotated[
         Bytes,
-        Field(description="At most so many bytes of batches in all, but always the first. The service has limits."),
+        Field(description="At most this many bytes of batches in all, but always the first. The service has limits."),
     ] = MAX_BYTES_DEFAULT
     encoding: Annotated[Encoding, Field(description="How keys and values are shown in JSON.")] = "utf8"
     partitions: Annotated[

@@ -151,7 +151,7 @@ class OffsetResults(Schema):
 
 
 class DeleteRecords(Schema):
-    """Where the log shall start: exactly one of ``offset`` and ``before_timestamp``."""
+    """The new start of the log: exactly one of ``offset`` and ``before_timestamp``."""
 
     offset: Annotated[
         int | None,

@@ -11,7 +11,7 @@ from schemas.names import Offset, Partition
 
 
 class RetentionPolicy(Schema):
-    """What shall be kept of a topic, as a whole: null stands for the service's default, and nothing is left out."""
+    """The whole retention policy of a topic: null stands for the service's default, and no setting is left out."""
 
     retention_ms: Annotated[
         Long | None, Field(description="Age at which a segment is deleted; -1: never.", examples=[604800000], ge=-1)

@@ -83,8 +83,8 @@ class SplitRequest(SplitBounds):
         Field(
             ge=1,
             le=SPLIT_COUNT_MAX,
-            description="Splits there shall be, more only where more partitions have records; fewer where batches are "
-            "large: a batch is never cut.",
+            description="Number of splits to make. There are more if more partitions have records, and fewer if "
+            "batches are large: a batch is never cut.",
             examples=[64],
         ),
     ] = 1

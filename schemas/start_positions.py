@@ -47,7 +47,7 @@ _Positions = Annotated[
 
 
 class StartPositions(Schema):
-    """Where a group shall start, unless it was pinned before."""
+    """Where a group starts, unless it was pinned before."""
 
     positions: _Positions
     topic_ids: Annotated[

@@ -40,7 +40,7 @@ PartitionCount = Annotated[
 
 
 class TopicSpecification(Schema):
-    """What a topic shall be."""
+    """The partitions and the configuration of a topic."""
 
     partitions: PartitionCount = 1
     config: Annotated[
@@ -53,11 +53,11 @@ class TopicSpecification(Schema):
 
 
 class TopicChange(Schema):
-    """What shall change about a topic. Partitions can only be added."""
+    """Changes to a topic. Partitions can only be added."""
 
     partitions: Annotated[
         PartitionCount | None,
-        Field(description="How many partitions the topic shall have, no fewer than now; absent: as many as now."),
+        Field(description="Number of partitions after the change, no fewer than now; absent: as many as now."),
     ] = None
     config: Annotated[
         dict[str, ConfigChange],

@@ -41,7 +41,7 @@ SuperUsers = Annotated[
     typer.Option(
         "--super-user",
         metavar="PRINCIPAL",
-        help="Who may do everything, such as User:admin; repeatable.",
+        help="A principal that may do everything, such as User:admin; repeatable.",
         show_default=False,
     ),
 ]

@@ -36,7 +36,10 @@ Description = Annotated[str, typer.Option("--description", metavar="TEXT", help=
 @commands.command("create")
 def create_key(
     principal: Annotated[
-        str, typer.Option("--principal", metavar="User:NAME", help="Who comes with this key.", show_default=False)
+        str,
+        typer.Option(
+            "--principal", metavar="User:NAME", help="The principal of requests with this key.", show_default=False
+        ),
     ],
     description: Description = "",
     expires: Expires = None,

@@ -255,7 +255,7 @@ async def list_tokens(access: AccessOf, control: ControlOf) -> TokenList:
 @needs_authentication
 @asks(Operation.ALTER, ResourceKind.CLUSTER)
 async def revoke_token(token_id: TokenId, access: AccessOf, control: ControlOf) -> Response:
-    """Ends a token at once: one's own, or with ALTER on the cluster anybody's."""
+    """Ends a token at once: your own, or any token with ALTER on the cluster."""
     token = control.registry.tokens.get(token_id)
     if token is None or not (_is_own(access, token) or access.allows(Operation.ALTER, CLUSTER)):
         raise _not_found("token")

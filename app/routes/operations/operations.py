@@ -47,9 +47,9 @@ async def get_health() -> Health:
 async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
     """200 once all logs are recovered; 503 with the progress until then.
 
-    When the service stops, connections that are open are told 503, and new ones are refused: count those as not ready.
+    When the service stops, open connections are answered 503, and new ones are refused: count both as not ready.
 
-    With authentication the numbers are shown only to who may DESCRIBE the cluster.
+    With authentication the numbers are shown only to callers that may DESCRIBE the cluster.
     """
     sees_numbers = access.allows(Operation.DESCRIBE, CLUSTER)
     if not service.is_ready:

@@ -99,7 +99,9 @@ def copy(
             kept = topic.partition_count if topic is not None and request.keep_partitions else None
             goal = find_target(client, request.target, request.source, kept)
             if goal is None and topic is None:
-                raise JobError(f"{request.target} does not exist; make it with the partitions it shall have.")
+                raise JobError(
+                    f"{request.target} does not exist; create it with the number of partitions that you want."
+                )
             if goal is not None and topic is not None:
                 refuse_itself(request.source, topic, request.target, goal)
             if goal is not None:

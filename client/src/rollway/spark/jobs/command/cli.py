@@ -182,7 +182,7 @@ def _load(
     ] = None,
     headers: options.Headers = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, metavar="N", help="Make the topic, with so many partitions.")
+        int | None, typer.Option("--partitions", min=1, metavar="N", help="Make the topic, with this many partitions.")
     ] = None,
     config: Annotated[
         list[str] | None,
@@ -426,7 +426,7 @@ def _replay(
         float, typer.Option("--speed", metavar="X", help="1: as it was; 10: ten times; 0: at once.")
     ] = 1.0,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", help="Records become visible in steps of so long.")
+        float, typer.Option("--interval", metavar="SECONDS", help="Make records visible in steps of this many seconds.")
     ] = 2.0,
     timestamps: Annotated[
         str, typer.Option("--timestamps", metavar="WHICH", help="keep, or now: those of the replay.")
