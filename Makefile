@@ -61,7 +61,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http openapi-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs sdks docs openapi contract contract-release contract-oasdiff lock clean
+.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http openapi-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs sdks house docs openapi contract contract-release contract-oasdiff lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -161,7 +161,7 @@ sdks: setup ## a client by each generator of SDKs, compiled, and its program aga
 loop-test: setup ## the CPU time of the loop's longest turn, for a table of hostile inputs (fails above 100 ms)
 	$(BIN)/python -m tests.failures.loop_turns
 
-check: setup ## lint, format, types, import directions, whether generated files are fresh, and the contract with SDKs
+check: setup ## lint, format, types, import directions, house numbers, whether generated files are fresh, and the contract with SDKs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -169,6 +169,7 @@ check: setup ## lint, format, types, import directions, whether generated files 
 	$(BIN)/python -m app.openapi --check
 	$(BIN)/python -m openapi.contract
 	$(BIN)/python -m docs.generate --check
+	$(BIN)/python -m house --check
 
 format: setup ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix
@@ -199,6 +200,9 @@ soak: setup $(BENCH_STAMP) ## ten minutes of mixed load with rolls and retention
 	@mkdir -p "$(BENCH_DIR)"
 	$(BIN)/python -m bench.soak --seconds $(SOAK_SECONDS) --plot "$(BENCH_DIR)/soak.svg" \
 		--json "$(BENCH_DIR)/soak.json" --markdown "$(BENCH_DIR)/soak.md"
+
+house: setup ## print the house numbers beside their limits (HOUSE=--record writes them, HOUSE="--walk FILE:FUNCTION:PARAMETER")
+	$(BIN)/python -m house $(HOUSE)
 
 docs: setup ## write the generated parts of docs/reference anew
 	$(BIN)/python -m docs.generate
