@@ -16,7 +16,7 @@ OASDIFF_VERSION := v1.37.0
 OASDIFF_HOME := $(VENV)/oasdiff-$(OASDIFF_VERSION)
 OASDIFF := $(OASDIFF_HOME)/oasdiff
 # What is compiled when there is a compiler.
-COMPILED := client/src/rollway/records/_sections.pyx app/metrics/_distributions.pyx app/record_json/_plain_records.pyx app/record_json/_record_texts.pyx app/fast_path/_quick_answers.pyx app/fast_path/_plain_heads.pyx app/fast_path/_plain_requests.pyx storage/segment/_batch_search.pyx storage/log/_plain_append.pyx
+COMPILED := client/src/rollway/records/_sections.pyx app/metrics/_distributions.pyx app/record_json/_plain_records.pyx app/record_json/_record_texts.pyx app/fast_path/_quick_answers.pyx app/http/connection/_plain_heads.pyx app/fast_path/_plain_requests.pyx storage/segment/_batch_search.pyx storage/log/_plain_append.pyx
 
 # pip says nothing of its own newer releases, and builds every source archive the way it will soon build them all.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -166,7 +166,7 @@ check: setup ## lint, format, types, import directions, house numbers, whether g
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m app.openapi --check
+	@$(BIN)/rollway openapi | cmp -s - openapi/openapi.json || { echo "openapi/openapi.json is stale: run make openapi"; exit 1; }
 	$(BIN)/python -m openapi.contract
 	$(BIN)/python -m docs.generate --check
 	$(BIN)/python -m house --check
@@ -208,7 +208,7 @@ docs: setup ## write the generated parts of docs/reference anew
 	$(BIN)/python -m docs.generate
 
 openapi: setup ## write openapi/openapi.json anew, and the reference that is made from it
-	$(BIN)/python -m app.openapi
+	$(BIN)/rollway openapi --output openapi/openapi.json
 	$(BIN)/python -m docs.generate
 
 contract: setup ## name the changes of openapi/openapi.json that break SDKs of the last release, but for those in CHANGELOG

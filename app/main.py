@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
 from functools import cache
+from typing import Any
 
 from fastapi import Depends, FastAPI
 
@@ -12,15 +14,15 @@ from app.access.authentication import Authentication
 from app.access.needs import check_needs, open_paths
 from app.fast_path.declarations import TIER
 from app.fast_path.tier import Tier
-from app.http.bodies.counted_answers import CountedAnswers
 from app.http.compression import AnswerCompression
 from app.http.connection.parking import ParkedRequests
 from app.http.methods import HeadOfGet
 from app.metrics.metrics import RequestMetrics
-from app.openapi.document import TAGS, make_document
+from app.openapi.document import TAGS, make_document, render
 from app.openapi.published_document import published
 from app.problems import problems
 from app.problems.request_context import RequestContext
+from app.routes.counted_answers import CountedAnswers
 from app.routes.dependencies import only_known_parameters, only_utf8, within_request_quota
 from app.routes.operations import access, operations, quotas
 from app.routes.records import (
@@ -146,3 +148,15 @@ def build_routes(app: FastAPI) -> None:
     scope = {"type": "http", "method": "GET", "path": "/\x00", "root_path": "", "headers": []}
     for route in app.routes:
         route.matches(scope)
+
+
+def current_document() -> str:
+    """Return the published OpenAPI document of this version as ``openapi/openapi.json`` holds it."""
+    return render(create_app(Settings()).openapi())
+
+
+@cache
+def whole_document() -> dict[str, Any]:
+    """Return the document that the published one is made of, with every error of every route. Do not change it."""
+    document: dict[str, Any] = json.loads(render(create_app(Settings()).state.whole_document()))
+    return document

@@ -15,7 +15,7 @@ from typing import Any
 import typer.main
 
 from app.cli import make_application
-from app.openapi.document import whole_document
+from app.main import whole_document
 from app.openapi.documented_answers import REQUEST_HEADERS
 from app.problems.problems import documented_problems
 from app.settings import Settings

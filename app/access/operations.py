@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from app.engine_local.transactions.attempt_names import application_of
+from app.engine.attempt_names import application_of
 
 
 class Operation(StrEnum):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app.cli import options
-from app.openapi.document import current_document
+from app.main import current_document
 
 
 def print_document(

@@ -119,7 +119,7 @@ def serve_command(
       rollway serve --port 0 --topic-default retention.ms=86400000
     """
     # Imported late: no other command needs the service, and each would start slower with it.
-    from app.service.server import serve
+    from app.server.server import serve
     from app.settings import SettingsError, load_settings
 
     given: dict[str, Any] = {

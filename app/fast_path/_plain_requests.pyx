@@ -20,7 +20,7 @@ cdef extern from "Python.h":
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp, memcpy
 
-from app.fast_path._plain_heads cimport Head, Span, key_of, read_head, request_head
+from app.http.connection._plain_heads cimport Head, Span, key_of, read_head, request_head
 
 from app.http.transfer.file_transfer import CORKED_BYTES_MIN, UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL
 from app.http.connection.hot import HotAnswer

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from app.engine.attempt_names import AttemptName, parse_attempt
 from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.transactions.attempt_names import AttemptName, parse_attempt
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.logs import Logs
 from app.event_loop.piecewise import smallest

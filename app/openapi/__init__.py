@@ -1,1 +1,1 @@
-"""The OpenAPI document: ``python -m app.openapi`` writes it. ``published_document`` is the form that is served."""
+"""The OpenAPI document: ``document`` makes the whole one, ``published_document`` the form that is served."""

@@ -1,12 +1,12 @@
-"""The OpenAPI document: ``python -m app.openapi`` writes it, ``--check`` says whether the file is fresh."""
+"""The whole OpenAPI document of an application: every error of every route, and examples.
+
+``rollway openapi`` prints the published one, which ``published_document`` makes of it.
+"""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from app.access.operations import ResourceKind
 from app.openapi.documented_answers import HEADERS, complete_answers
 from app.openapi.documented_problems import problems
 from app.problems.problems import MEDIA_TYPE
-from app.routes.records.partition_fetch import UNDOCUMENTED
 from schemas.access import KeySpecification, NewAcls, TokenSpecification
 from schemas.errors import Problem
 from schemas.hanging_transactions import AbortHanging
@@ -49,6 +48,8 @@ from schemas.transactions import EndTransaction
 
 PATH = Path(__file__).parents[2] / "openapi" / "openapi.json"
 REFERENCE = "#/components/schemas/{model}"
+UNDOCUMENTED = "x-undocumented"
+"""Marks a parameter that the document leaves out."""
 
 TAGS = [
     {"name": "topics", "description": "Topics, their partitions and segments."},
@@ -217,39 +218,3 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 def render(document: dict[str, Any]) -> str:
     """The document as the file holds it."""
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-
-
-def current_document() -> str:
-    """The file's content as it should be."""
-    # Late: the application needs this module.
-    from app.main import create_app
-    from app.settings import Settings
-
-    return render(create_app(Settings()).openapi())
-
-
-@cache
-def whole_document() -> dict[str, Any]:
-    """What the published document is made of, with every error of every route and examples; read it, change nothing."""
-    from app.main import create_app
-    from app.settings import Settings
-
-    document: dict[str, Any] = json.loads(render(create_app(Settings()).state.whole_document()))
-    return document
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Write the file, or with ``--check`` compare it; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m app.openapi", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, fail when the file is stale")
-    parser.add_argument("--path", type=Path, default=PATH, help="the file (default: %(default)s)")
-    options = parser.parse_args(arguments)
-    document = current_document()
-    if not options.check:
-        options.path.parent.mkdir(exist_ok=True)
-        options.path.write_text(document, encoding="utf-8")
-        return 0
-    if options.path.is_file() and options.path.read_text(encoding="utf-8") == document:
-        return 0
-    sys.stderr.write(f"{options.path} is stale: run `make openapi`\n")
-    return 1

@@ -1,9 +1,9 @@
 """The OpenAPI document as it is published: the whole one in the shape that generators of clients read without fault.
 
-The whole document (``app.openapi``) is for people and for our tests: it has every error of every route, examples, and
-the exact rules of each member. Generators stumble over much of that; what breaks which of them, and a program that each
-ran with this shape, is in ``docs/reference/sdks.md``. Each function here is one change, and none changes a byte on the
-wire: what the service takes and answers fits both documents.
+The whole document is for people and for our tests: it has every error of every route, examples, and the exact rules
+of each member. Generators stumble over much of that; what breaks which of them, and a program that each ran with this
+shape, is in ``docs/reference/sdks.md``. Each function here is one change, and none changes a byte on the wire: what
+the service takes and answers fits both documents.
 """
 
 from __future__ import annotations

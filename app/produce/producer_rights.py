@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from app.access.access import Access
 from app.access.operations import CLUSTER, Operation, transactional_id_resource
+from app.engine.attempt_names import is_attempt
 from app.engine_local.broker import Broker
-from app.engine_local.transactions.attempt_names import is_attempt
 from app.produce.enlisting import transactional_id_of
 from schemas.names import INTERNAL_ID_PREFIX
 from storage.batches.batch_validation import ValidBatch

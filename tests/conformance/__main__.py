@@ -14,7 +14,8 @@ from pathlib import Path
 
 import httpx
 
-from app.openapi.document import PATH, render, whole_document
+from app.main import whole_document
+from app.openapi.document import PATH, render
 from schemas.load_jobs import JOB_TIMEOUT_MS_MAX
 from schemas.producers import INT_MAX
 from tests.conformance.deviations import read_deviations

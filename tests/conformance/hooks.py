@@ -16,7 +16,7 @@ import schemathesis
 from schemathesis.core.failures import AcceptedNegativeData, Failure, ServerError
 from schemathesis.openapi.checks import RejectedPositiveData
 
-from app.openapi.document import whole_document
+from app.main import whole_document
 from app.openapi.published_document import nodes
 from schemas.base import LONG_MAX
 from tests.conformance.deviations import read_deviations

@@ -10,7 +10,7 @@ import pytest
 import schemathesis.specs.openapi.checks  # noqa: F401 - registers the checks
 from schemathesis.checks import CHECKS
 
-from app.openapi.document import whole_document
+from app.main import whole_document
 from app.problems.problems import documented_problems
 from tests.conformance.deviations import Deviation, read_deviations
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from app.fast_path import connections, plain_requests
+from app.fast_path import plain_requests
+from app.server import connections
 from tests.differential.streams import Stream, stream
 from tests.differential.ways import Stand
 

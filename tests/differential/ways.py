@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Self, cast
 import uvicorn
 from uvicorn.server import ServerState
 
-from app.fast_path import connections
 from app.http.connection.hot import HotAnswer, HotCall, HotWait, RequestHead, ResolvedTarget, headers_of, make_head
+from app.server import connections
 from app.settings import Settings
 from tests.differential.streams import FAIL, JOIN, LEAVE, QUICK, SERVE, WAIT
 

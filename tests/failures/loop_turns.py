@@ -17,7 +17,7 @@ from typing import NamedTuple
 import httpx
 
 from app.main import build_routes
-from app.service.full_collections import short_collections
+from app.server.full_collections import short_collections
 from tests.failures import hostile_inputs
 from tests.failures.hostile_inputs import BODIES, BOMBS, FETCHES, read_on, store
 from tests.support.servers import ThreadedServer, http_client

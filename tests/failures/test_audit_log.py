@@ -15,7 +15,7 @@ import pytest
 from app.access.access import Access
 from app.cli.administration.offline_access import open_registry
 from app.problems import request_context
-from app.service import log_output
+from app.server import log_output
 from rollway.printable import escape_json, escape_unprintable
 from tests.support.access import bearer
 from tests.support.servers import ServerProcess, http_client

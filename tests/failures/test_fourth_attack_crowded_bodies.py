@@ -14,9 +14,9 @@ import pytest
 import zstandard
 
 from app.event_loop.turns import Turns
-from app.fast_path.connections import BODIES_PER_TURN
 from app.http.bodies.body import ZSTD_WINDOW_BYTES_MAX, iterate_body
 from app.record_json.work_rooms import RequestWork
+from app.server.connections import BODIES_PER_TURN
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer
 from tests.unit.app.http.test_body import make_request

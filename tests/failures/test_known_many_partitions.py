@@ -15,8 +15,8 @@ from app.engine_local.transactions.markers import MarkerWriter
 from app.event_loop.piecewise import BEGUN_COUNT, PIECE_COUNT
 from app.event_loop.turns import Turns
 from app.routes import topic_answers
-from app.service import full_collections
-from app.service.full_collections import OTHER_OBJECTS_MAX, PARTITIONS_MAX, short_collections
+from app.server import full_collections
+from app.server.full_collections import OTHER_OBJECTS_MAX, PARTITIONS_MAX, short_collections
 from schemas.topics import PartitionDescription
 from storage.manager.log_manager import LogManager
 from tests.failures.turn_counts import TurnCounts

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.cli import run
-from app.service.server import Server
+from app.server.server import Server
 from app.settings import SettingsError, load_settings
 from tests.support.servers import ServerProcess
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.service.server import cannot_open
+from app.server.server import cannot_open
 from app.settings import Settings
 from storage.disk.clock import ManualClock
 from storage.manager.log_manager import LogManager

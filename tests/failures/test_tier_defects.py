@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app.fast_path import connections
 from app.fast_path.declarations import TIER
 from app.fast_path.plain_requests import PlainRequests
+from app.server import connections
 from rollway.records import Record, columns_from_records, encode_batch
 from tests.support.servers import ThreadedServer
 

@@ -17,7 +17,7 @@ from app.access.credentials import Grant
 from app.access.operations import Operation, Pattern, PatternKind, ResourceKind
 from app.access.registry import AccessRegistry
 from app.cli.administration.offline_access import open_registry
-from app.openapi.document import whole_document
+from app.main import whole_document
 from tests.support.access import JwtIssuer, bearer
 from tests.support.servers import ThreadedServer, http_client
 from tests.support.writers import record_batch

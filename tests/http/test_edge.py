@@ -16,10 +16,10 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.fast_path.connections import LATE_CLIENTS_PER_TURN, STARTS_PER_TURN, protocol_class
 from app.http.bodies.body import iterate_body, read_body
 from app.http.connection.protocol import PIPELINED_REQUESTS_MAX, EdgeProtocol
 from app.problems import problems
+from app.server.connections import LATE_CLIENTS_PER_TURN, STARTS_PER_TURN, protocol_class
 from app.settings import Settings
 from tests.support.edge_server import Answer, Connection, KeptTurns, RunningServer, serving
 from tests.support.servers import RAW_HOSTS

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.openapi.document import whole_document
+from app.main import whole_document
 from app.problems.problems import documented_problems
 from schemas.errors import Problem
 from tests.support.writers import record_batch

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from app.engine_local.partitions.flush_pace import FlushPace
-from app.fast_path import connections, fetch, produce
+from app.fast_path import fetch, produce
+from app.server import connections
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from storage.segment import batch_search
 from storage.segment.segment import Segment

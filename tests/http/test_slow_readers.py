@@ -14,7 +14,7 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from app.service.server import bind
+from app.server.server import bind
 from app.settings import Settings
 from bench.slow_readers import HalfSentRequests, SlowReaders
 from tests.support.edge_server import serving

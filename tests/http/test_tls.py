@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from app.fast_path import connections
 from app.fast_path.tier import Tier
 from app.http.transfer.wire import NotBareError
+from app.server import connections
 from tests.http.whole_service import Conversation, Told
 from tests.support.access import Authority, make_keys
 from tests.support.edge_server import Connection

@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from app.event_loop.turns import Turns
-from app.fast_path.connections import protocol_class
+from app.server.connections import protocol_class
 from app.settings import Settings
 from tests.support.servers import RAW_HOSTS
 

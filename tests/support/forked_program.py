@@ -24,7 +24,7 @@ _CONTEXT.set_forkserver_preload(
     [
         "app.cli",
         "app.cli.serve",
-        "app.service.server",
+        "app.server.server",
         "uvicorn.lifespan.on",
         "uvicorn.loops.uvloop",
         __name__,

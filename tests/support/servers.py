@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from app.fast_path.declarations import TIER
 from app.http.tls.tls_gate import Handshakes, TlsGate
 from app.main import create_app
-from app.service.server import Server, bind
+from app.server.server import Server, bind
 from app.service.service import Service
 from app.settings import Settings
 from storage.disk.clock import Clock

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
-from app.engine_local.transactions.attempt_names import is_attempt
+from app.engine.attempt_names import is_attempt
 from app.engine_local.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import Transaction, TransactionTable

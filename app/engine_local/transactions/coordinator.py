@@ -12,7 +12,7 @@ import functools
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
-from app.engine_local.transactions.attempt_names import is_attempt
+from app.engine.attempt_names import is_attempt
 from app.engine_local.transactions.attempts import Attempts
 from app.engine_local.transactions.enlister import Enlister
 from app.engine_local.transactions.left_open import LeftOpen

@@ -18,7 +18,7 @@ from rollway.records.compiled import load
 
 Headers = list[tuple[bytes, bytes]]
 
-plain_heads = load("app.fast_path._plain_heads")
+plain_heads = load("app.http.connection._plain_heads")
 """The parser of plain heads, or ``None``; without it every request goes through httptools."""
 
 

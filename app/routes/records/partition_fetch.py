@@ -29,6 +29,7 @@ from app.http.connection.parking import until
 from app.http.methods import sends_body
 from app.http.transfer.zero_copy import SliceResponse
 from app.media_types import JSON, MESSAGE_SET, NDJSON, OCTETS, RECORD_BATCHES
+from app.openapi.document import UNDOCUMENTED
 from app.problems import request_context
 from app.problems.problems import Problem
 from app.quotas.throttling import Client
@@ -58,8 +59,6 @@ HOT_TEXT_PARAMETERS = (*_HOT_PARAMETERS, "encoding")
 """What the handler of plain requests for JSON and lines knows."""
 HOT_BATCHES_PARAMETERS = (*_HOT_PARAMETERS, "end_offset", "topic_id")
 """What the handler of plain requests for record batches knows."""
-UNDOCUMENTED = "x-undocumented"
-"""In the schema of a parameter that the OpenAPI document leaves out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.fast_path import connections
-from app.fast_path.connections import protocol_class
 from app.http.connection.connection_limits import ConnectionLimits
 from app.http.connection.protocol import EdgeProtocol
 from app.http.connection.uvicorn_internals import missing_internals
+from app.server import connections
+from app.server.connections import protocol_class
 from app.settings import Settings
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.openapi.document import PATH, whole_document
+from app.main import whole_document
+from app.openapi.document import PATH
 from app.openapi.published_document import nodes, operations, published
 from app.problems.problems import MEDIA_TYPE
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from app.problems import request_context
-from app.service import log_output
+from app.server import log_output
 
 
 @pytest.fixture(autouse=True)

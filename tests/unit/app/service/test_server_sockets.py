@@ -8,7 +8,7 @@ import socket
 
 import uvloop
 
-from app.service.server import ACCEPTS_PER_TURN, bind
+from app.server.server import ACCEPTS_PER_TURN, bind
 from app.settings import Settings
 
 CROWD = 4 * ACCEPTS_PER_TURN

@@ -19,15 +19,15 @@ from fastapi import FastAPI
 
 from app.access.jwt_verifier import KeyFileError
 from app.engine_local.partitions.partition_room import connections_within
-from app.fast_path.connections import protocol_class
 from app.fast_path.declarations import TIER
 from app.http.allowed_hosts import KnownHosts, rule_of
 from app.http.connection.protocol import EdgeProtocol
 from app.http.tls.tls import TlsError, server_context
 from app.http.tls.tls_gate import Handshakes, gate_of
 from app.main import build_routes, create_app
-from app.service import log_output
-from app.service.full_collections import short_collections
+from app.server import log_output
+from app.server.connections import protocol_class
+from app.server.full_collections import short_collections
 from app.settings import Settings, is_loopback
 from storage.disk.file_names import LOCK
 from storage.disk.file_system import LocalFileSystem

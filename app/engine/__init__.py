@@ -1,0 +1,1 @@
+"""The port between HTTP and an engine: protocols, values and errors that every engine shares."""

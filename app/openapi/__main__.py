@@ -1,7 +1,0 @@
-"""``python -m app.openapi``: see ``document``."""
-
-import sys
-
-from app.openapi.document import main
-
-sys.exit(main())

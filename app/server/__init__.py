@@ -1,0 +1,1 @@
+"""One run of the service: its sockets, its log output, and its exit status."""
