@@ -127,7 +127,7 @@ def create_app(
         app.include_router(router)
     app.add_middleware(ParkedRequests)
     problems.install(app)
-    app.add_middleware(CountedAnswers, budget=lambda: getattr(service.ready_broker, "answer_budget", None))
+    app.add_middleware(CountedAnswers, budget=lambda: getattr(service.ready_parts, "answer_budget", None))
     app.add_middleware(AnswerCompression, pool=service.pools.read)
     app.add_middleware(HeadOfGet)
     if settings.authentication:

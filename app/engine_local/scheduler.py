@@ -18,8 +18,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from weakref import WeakKeyDictionary
 
-from app.engine_local.broker import Broker
-from app.event_loop.pools import call_in
+from app.engine_local.engine import LocalEngine
+from app.event_loop.pools import Pools, call_in
+from app.metrics.metrics import Metrics
 from app.problems.problems import Problem
 from app.settings import Settings
 from storage.errors import StorageError
@@ -33,10 +34,20 @@ FILE_CHECK_INTERVAL_MS = 1_000
 
 
 class Scheduler:
-    """Runs the jobs of one broker until closed."""
+    """Runs the jobs of one engine, and ``more_jobs`` beside them, until closed."""
 
-    def __init__(self, broker: Broker, settings: Settings) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        engine: LocalEngine,
+        settings: Settings,
+        metrics: Metrics,
+        pools: Pools,
+        more_jobs: Mapping[str, tuple[Job, int]],
+    ) -> None:
+        self._engine = engine
+        self._partitions = engine.partitions
+        self._metrics = metrics
+        self._pools = pools
         self._closed = False
         self._running: set[asyncio.Task[None]] = set()
         self._checked_ends: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
@@ -53,9 +64,8 @@ class Scheduler:
             ),
             "expire_producers": (self.expire_producers, settings.producer_id_expiration_check_interval_ms),
             "delete_files": (self.delete_files, settings.file_delete_check_interval_ms),
-            "load_jobs": (self.load_jobs, settings.load_job_check_interval_ms),
-            "start_positions": (self.start_positions, settings.start_position_check_interval_ms),
             "transactions": (self.transactions, settings.transaction_check_interval_ms),
+            **more_jobs,
         }
 
     @property
@@ -86,7 +96,7 @@ class Scheduler:
         if self._closed or task is None:
             return
         self._running.add(task)
-        metrics = self._broker.metrics
+        metrics = self._metrics
         began = time.perf_counter()
         try:
             await self._jobs[name][0]()
@@ -117,7 +127,7 @@ class Scheduler:
 
     async def flush(self) -> None:
         """Flush partitions whose ``flush.ms`` has passed (spec B4); those nobody wrote to have nothing to flush."""
-        for count, writer in enumerate(self._broker.writers(), start=1):
+        for count, writer in enumerate(self._partitions.writers(), start=1):
             if writer.log.flush_due():
                 writer.ask_flush()
             if count % PARTITIONS_PER_TURN == 0:
@@ -132,16 +142,16 @@ class Scheduler:
                 was moved or removed both are gone, and what is appended would be acknowledged on and on.
         """
         try:
-            await call_in(self._broker.pools.control, self._broker.manager.check_lock)
+            await call_in(self._pools.control, self._engine.manager.check_lock)
         finally:
             await self._check_written_files()
 
     async def _check_written_files(self) -> None:
-        for count, writer in enumerate(self._broker.writers(), start=1):
+        for count, writer in enumerate(self._partitions.writers(), start=1):
             log, end = writer.log, writer.log.written_end_offset
             if log.offline_reason is None and self._checked_ends.get(log) != end:
                 self._checked_ends[log] = end
-                await self._tolerating(log, functools.partial(self._broker.run_in_log, log, log.check_files))
+                await self._tolerating(log, functools.partial(self._partitions.run_in_log, log, log.check_files))
             if count % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
@@ -149,53 +159,45 @@ class Scheduler:
         """Roll active segments that are older than ``segment.ms``."""
         async for log in self._each():
             if log.offline_reason is None and log.roll_due():
-                await self._tolerating(log, functools.partial(self._broker.run_in_log, log, _roll_if_due(log)))
+                await self._tolerating(log, functools.partial(self._partitions.run_in_log, log, _roll_if_due(log)))
 
     async def retention(self) -> None:
         """Delete segments by the rules of their topics (spec E4, E5).
 
         A thread looks where there are any, many partitions at a time; only those are worked at in their writer's turn.
         """
-        logs = [log for log in self._broker.partitions() if log.offline_reason is None]
+        logs = [log for log in self._partitions.all() if log.offline_reason is None]
         for start in range(0, len(logs), PARTITIONS_PER_TURN):
             some = logs[start : start + PARTITIONS_PER_TURN]
-            for log in await self._broker.read(functools.partial(self._broker.find_old, some)):
-                await self._tolerating(log, functools.partial(self._broker.run_retention, [log]))
+            for log in await self._engine.read(functools.partial(self._engine.topics.find_old, some)):
+                await self._tolerating(log, functools.partial(self._engine.topics.run_retention, [log]))
 
     async def checkpoint(self) -> None:
         """Write down recovery points and log starts."""
-        await call_in(self._broker.pools.control, self._broker.manager.checkpoint)
+        await call_in(self._pools.control, self._engine.manager.checkpoint)
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write down high watermarks (spec E24)."""
-        await call_in(self._broker.pools.control, self._broker.manager.checkpoint_high_watermarks)
+        await call_in(self._pools.control, self._engine.manager.checkpoint_high_watermarks)
 
     async def expire_producers(self) -> None:
         """Forget idempotent producers that were idle for too long (spec E19)."""
         async for log in self._each():
             if len(log.producers):
-                await self._tolerating(log, functools.partial(self._broker.run_in_log, log, log.expire_producers))
+                await self._tolerating(log, functools.partial(self._partitions.run_in_log, log, log.expire_producers))
 
     async def delete_files(self) -> None:
         """Unlink files of deleted segments whose time has come (spec E7)."""
-        if await call_in(self._broker.pools.control, self._broker.manager.delete_due_files):
+        if await call_in(self._pools.control, self._engine.manager.delete_due_files):
             # Space has come back: markers that wait for it are written now.
-            self._broker.transactions.hurry()
+            self._engine.transactions.hurry()
 
     async def transactions(self) -> None:
         """Abort transactions that are older than their timeout, forget idle transactional ids (spec E22)."""
-        await self._broker.transactions.run_jobs()
-
-    async def load_jobs(self) -> None:
-        """Abort load jobs in which nothing happens, forget old ones."""
-        await self._broker.load_jobs.run_jobs()
-
-    async def start_positions(self) -> None:
-        """Forget start positions of groups that nobody asked for in a long time."""
-        await self._broker.start_positions.run_jobs()
+        await self._engine.transactions.run_jobs()
 
     async def _each(self) -> AsyncIterator[PartitionLog]:
-        for count, log in enumerate(tuple(self._broker.partitions()), start=1):
+        for count, log in enumerate(tuple(self._partitions.all()), start=1):
             yield log
             if count % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)

@@ -118,7 +118,7 @@ cdef inline char* put_signed(char* at, int64_t number) noexcept:
 cdef class QuickFetch:
     """Batches of one partition from a place on, up to the high watermark; none, if there are none and nobody waits."""
 
-    cdef object broker, topic_name, topic_id, read, head_of
+    cdef object parts, topic_name, topic_id, read, head_of
     cdef dict topics, fetched_bytes
     cdef Py_ssize_t partition
     cdef object place
@@ -130,7 +130,7 @@ cdef class QuickFetch:
 
     def __init__(
         self,
-        broker,
+        parts,
         topic,
         Py_ssize_t partition,
         place,
@@ -144,18 +144,18 @@ cdef class QuickFetch:
 
         ``head_of`` makes what heads begin with of a log's limits; ``range_format`` has next offset and length.
         """
-        self.broker, self.topics, self.read = broker, broker.manager.topics, batch_search.search.read
+        self.parts, self.topics, self.read = parts, parts.engine.manager.topics, batch_search.search.read
         self.topic_name, self.topic_id, self.partition = topic.name, topic.topic_id, partition
         self.place, self.waits, self.max_bytes, self.content_bytes_max = place, waits, max_bytes, content_bytes_max
         self.head_of = head_of
         self.before_next, self.before_size, self.behind = range_format.split(b"%d")
-        self.fetched_bytes = broker.metrics.fetched_bytes.values
+        self.fetched_bytes = parts.metrics.fetched_bytes.values
 
     def answer(self, number, body):
         """Its ``quick``."""
-        broker = self.broker
+        parts = self.parts
         topic = self.topics.get(self.topic_name)
-        if topic is None or topic.topic_id != self.topic_id or broker.is_released or broker.quotas.table.has_any:
+        if topic is None or topic.topic_id != self.topic_id or parts.is_released or parts.quotas.table.has_any:
             return None
         partitions = topic.partitions
         if self.partition >= len(partitions):
@@ -220,7 +220,7 @@ cdef class AppendTurn:
     writer but while somebody waits.
     """
 
-    cdef object broker, clock, loop, wait_on, watched_fetches, watched_appends
+    cdef object parts, clock, loop, wait_on, watched_fetches, watched_appends
     cdef object records, bytes, observe_group, observe_seconds
     cdef object writer
     cdef list tickets
@@ -236,17 +236,17 @@ cdef class AppendTurn:
     cdef bytes begun
     cdef list pieces
 
-    def __init__(self, broker, writer, double stall_seconds, bytes begun, bytes result_format, wait_on):
+    def __init__(self, parts, writer, double stall_seconds, bytes begun, bytes result_format, wait_on):
         """``result_format`` has partition, base offset, last offset, count, append time, log start, durable offset.
 
         ``wait_on`` makes what an exchange waits for of what ``PartitionWriter.pending_of`` gives, of a request's options and
         of the milliseconds that it has waited.
         """
-        metrics = broker.metrics
-        self.broker, self.clock, self.loop = broker, broker.manager.clock, writer._loop
+        metrics = parts.metrics
+        self.parts, self.clock, self.loop = parts, parts.engine.manager.clock, writer._loop
         self.is_system_clock = type(self.clock) is SystemClock
         self.partition = writer.log.name.partition
-        self.watched_fetches, self.watched_appends = broker.waiters.watched, broker.produce_waiters.watched
+        self.watched_fetches, self.watched_appends = parts.engine.partitions.waiters.watched, parts.engine.partitions.produce_waiters.watched
         self.records, self.bytes = metrics.produced_records, metrics.produced_bytes
         self.observe_group, self.observe_seconds = metrics.group_requests.observe, metrics.append_seconds.observe
         self.stall_seconds, self.wait_on = stall_seconds, wait_on
@@ -283,7 +283,7 @@ cdef class AppendTurn:
         self.observe_group(len(results) - results.count(None))
         self.observe_seconds(seconds)
         if self.watched_fetches or self.watched_appends:
-            self.broker.published(log)
+            self.parts.engine.partitions.published(log)
         return results
 
     cdef int64_t now_ms(self) except? -1:
@@ -510,12 +510,12 @@ cdef int settle(loop, list tickets) except -1:
 cdef class QuickProduce:
     """A plain batch to one partition, with what its requests wait for: its write alone, or an fsync too (``options``)."""
 
-    cdef object broker, quotas, config, writer, options
+    cdef object parts, quotas, config, writer, options
     cdef AppendTurn turn
     cdef int64_t bytes_max
 
-    def __init__(self, broker, writer, AppendTurn turn, options, int64_t bytes_max):
-        self.broker, self.quotas, self.config = broker, broker.quotas, writer.log.config
+    def __init__(self, parts, writer, AppendTurn turn, options, int64_t bytes_max):
+        self.parts, self.quotas, self.config = parts, parts.quotas, writer.log.config
         # The writer of a topic that was deleted refuses whatever comes.
         self.writer, self.turn, self.options = weakref.ref(writer), turn, options
         self.bytes_max = bytes_max
@@ -524,7 +524,7 @@ cdef class QuickProduce:
         """Its ``quick`` where no fsync is waited for."""
         cdef int64_t size_bytes = len(body)
         writer = self.writer()
-        if writer is None or size_bytes > self.bytes_max or self.broker.is_released or self.quotas.table.has_any:
+        if writer is None or size_bytes > self.bytes_max or self.parts.is_released or self.quotas.table.has_any:
             return None
         return self.turn.append_now(writer, body, size_bytes, self.config)
 
@@ -532,7 +532,7 @@ cdef class QuickProduce:
         """Its ``join``."""
         cdef int64_t size_bytes = len(body)
         writer = self.writer()
-        if writer is None or size_bytes > self.bytes_max or self.broker.is_released or self.quotas.table.has_any:
+        if writer is None or size_bytes > self.bytes_max or self.parts.is_released or self.quotas.table.has_any:
             return None
         if self.options is None and not self.turn.is_crowded:
             return self.turn.append_now(writer, body, size_bytes, self.config)

@@ -24,9 +24,9 @@ from app.fast_path.request import HotRequest
 from app.http.connection.hot import Outcome
 
 if TYPE_CHECKING:
-    from app.engine_local.broker import Broker
+    from app.service.parts import Parts
 
-Handler = Callable[["Broker", HotRequest], Outcome | None]
+Handler = Callable[["Parts", HotRequest], Outcome | None]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 TIER = "hot_tier"
 """The attribute of the application's state that holds the tier."""
@@ -41,7 +41,7 @@ class HotDeclaration:
     Bodies above ``body_bytes_max``, and up to ``large_bytes_max``, come as views of a buffer that is used again.
     ``parameters`` are those of the query that the handler knows: a request with any other one is the route's.
     ``varies`` says that the number of ``offset`` may differ between requests that are alike otherwise.
-    ``needs_broker`` is false for handlers that answer while the logs are not open; they are given no broker.
+    ``needs_logs`` is false for handlers that answer while the logs are not open; they are given no parts.
     ``sends_files`` is true for handlers whose answers may be stretches of files, which go out on bare TCP alone.
     """
 
@@ -52,7 +52,7 @@ class HotDeclaration:
     large_bytes_max: int
     parameters: frozenset[str]
     varies: bool
-    needs_broker: bool
+    needs_logs: bool
     sends_files: bool
 
 
@@ -68,7 +68,7 @@ def hot(
     large_bytes_max: int = 0,
     parameters: Iterable[str] = (),
     varies: bool = False,
-    needs_broker: bool = True,
+    needs_logs: bool = True,
     sends_files: bool = False,
 ) -> Callable[[Endpoint], Endpoint]:
     """Let ``handler`` answer plain requests of the route. With ``accepts`` absent any Accept will do."""
@@ -80,7 +80,7 @@ def hot(
         large_bytes_max,
         frozenset(parameters),
         varies,
-        needs_broker,
+        needs_logs,
         sends_files,
     )
 

@@ -24,7 +24,7 @@ from storage.segment import batch_search
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from app.engine_local.broker import Broker
+    from app.service.parts import Parts
 
 quick_answers = load("app.fast_path._quick_answers")
 """Handlers' answers to known requests in C, or ``None``; see ``_quick_answers.pyx``."""
@@ -64,38 +64,38 @@ class _ShortWay:
         self.head = b""
 
 
-def fetch_batches(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
+def fetch_batches(parts: Parts, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
     """Answer, or leave to the route what it alone can tell: errors, waits, quotas, other starts than an offset."""
     target = request.target
     way: _ShortWay | None = target.memo
-    topic = broker.manager.topics.get(target.topic)
-    if way is None or topic is None or topic.topic_id != way.topic_id or broker.quotas.table.has_any:
-        return _fetch(broker, request)
+    topic = parts.engine.manager.topics.get(target.topic)
+    if way is None or topic is None or topic.topic_id != way.topic_id or parts.quotas.table.has_any:
+        return _fetch(parts, request)
     snapshot = topic.partitions[target.partition].snapshot
     start: Any = way.offset if request.head.number is None else request.head.number
     isolation = way.isolation
     if not snapshot.log_start_offset <= start < snapshot.bound(isolation)[0]:
-        return _fetch(broker, request)
+        return _fetch(parts, request)
     data = snapshot.read_cached(start, way.max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
     if data is None:
-        return _fetch(broker, request)
+        return _fetch(parts, request)
     limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
     if limits != way.limits:
         way.limits, way.head = limits, _head_of(limits, isolation)
-    return _plain_answer(broker, way.head, way.range_format, data)
+    return _plain_answer(parts, way.head, way.range_format, data)
 
 
-def _find_short_way(broker: Broker, request: HotRequest, topic: Topic) -> None:
+def _find_short_way(parts: Parts, request: HotRequest, topic: Topic) -> None:
     """Remember the short way of requests with this head, if they may take one."""
     target, asked = request.target, request.target.parameters
     if asked.end_offset is not None or asked.max_records is not None:
         return
-    max_bytes, isolation = min(asked.max_bytes, broker.settings.fetch_bytes_max), ISOLATIONS[asked.isolation]
+    max_bytes, isolation = min(asked.max_bytes, parts.settings.fetch_bytes_max), ISOLATIONS[asked.isolation]
     if isinstance(asked.offset, int):
         target.memo = _ShortWay(topic, asked, max_bytes, _RANGES[target.media_type])
     if quick_answers is not None and batch_search.search is not None and isolation is Isolation.HIGH_WATERMARK:
         quick = quick_answers.QuickFetch(
-            broker,
+            parts,
             topic,
             target.partition,
             asked.offset,
@@ -108,7 +108,7 @@ def _find_short_way(broker: Broker, request: HotRequest, topic: Topic) -> None:
         request.quick = quick.answer
 
 
-def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
+def _fetch(parts: Parts, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
     """The general way."""
     asked = request.target.parameters
     place = asked.offset
@@ -116,10 +116,10 @@ def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, An
         place is None
         or asked.until is not None
         or (asked.wait_ms and asked.min_bytes > 1)
-        or (broker.quotas.table.has_any and broker.quotas.table.find(QuotaKind.FETCH, *request.client) is not None)
+        or (parts.quotas.table.has_any and parts.quotas.table.find(QuotaKind.FETCH, *request.client) is not None)
     ):
         return None
-    topic = broker.manager.topics.get(request.target.topic)
+    topic = parts.engine.manager.topics.get(request.target.topic)
     if topic is None or request.target.partition >= len(topic.partitions):
         return None
     if asked.topic_id not in (None, topic.topic_id):
@@ -138,15 +138,15 @@ def _fetch(broker: Broker, request: HotRequest) -> HotAnswer | Coroutine[Any, An
         start = snapshot.log_start_offset
     if not snapshot.log_start_offset <= start <= snapshot.log_end_offset or (asked.wait_ms and start >= bound):
         return None
-    max_bytes = min(asked.max_bytes, broker.settings.fetch_bytes_max)
+    max_bytes = min(asked.max_bytes, parts.settings.fetch_bytes_max)
     if asked.end_offset is None and (asked.max_records is None or start + asked.max_records >= bound):
         data = snapshot.read_cached(start, max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
         if data is not None:
-            _find_short_way(broker, request, topic)
+            _find_short_way(parts, request, topic)
             limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
-            return _plain_answer(broker, _head_of(limits, isolation), _RANGES[request.target.media_type], data)
-    wanted = asked.request(broker.settings.fetch_bytes_max)
-    return _read_in_thread(broker, log, snapshot, request, wanted, start)
+            return _plain_answer(parts, _head_of(limits, isolation), _RANGES[request.target.media_type], data)
+    wanted = asked.request(parts.settings.fetch_bytes_max)
+    return _read_in_thread(parts, log, snapshot, request, wanted, start)
 
 
 def _head_of(limits: _Limits, isolation: Isolation) -> bytes:
@@ -154,12 +154,12 @@ def _head_of(limits: _Limits, isolation: Isolation) -> bytes:
     return _STATUS + _LIMITS % (*limits, _NONE_ABORTED if isolation is Isolation.LAST_STABLE else b"")
 
 
-def _plain_answer(broker: Broker, begun: bytes, range_format: bytes, data: FetchData) -> HotAnswer:
+def _plain_answer(parts: Parts, begun: bytes, range_format: bytes, data: FetchData) -> HotAnswer:
     slices = data.slices
     content = b"" if not slices else slices[0].content if len(slices) == 1 else None
     size_bytes = data.size_bytes
     head = begun + range_format % (data.next_offset, size_bytes)
-    broker.fetching.count_fetched("raw", size_bytes)
+    parts.fetching.count_fetched("raw", size_bytes)
     if content is not None:
         return HotAnswer(head, content)
     # Those with content are memory that is there already.
@@ -167,7 +167,7 @@ def _plain_answer(broker: Broker, begun: bytes, range_format: bytes, data: Fetch
 
 
 async def _read_in_thread(
-    broker: Broker,
+    parts: Parts,
     log: PartitionLog,
     snapshot: LogSnapshot,
     request: HotRequest,
@@ -176,7 +176,7 @@ async def _read_in_thread(
 ) -> HotAnswer:
     asked, media_type = request.target.parameters, request.target.media_type
     wanted = range_of(snapshot, asked_range, start)
-    data = await broker.read(functools.partial(read_slices, snapshot, wanted, asked_range))
+    data = await parts.engine.read(functools.partial(read_slices, snapshot, wanted, asked_range))
     size_bytes = data.size_bytes
     form = asked.form(media_type).tag(asked.isolation)
     headers = [
@@ -186,5 +186,5 @@ async def _read_in_thread(
         ("content-length", str(size_bytes)),
         ("content-type", media_type),
     ]
-    broker.fetching.count_fetched("raw", size_bytes)
+    parts.fetching.count_fetched("raw", size_bytes)
     return HotAnswer(make_head(200, headers), b"", data.slices)

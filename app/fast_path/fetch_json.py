@@ -7,7 +7,6 @@ Thread: the event loop.
 
 from __future__ import annotations
 
-from app.engine_local.broker import Broker
 from app.fast_path.request import HotRequest
 from app.fetch.fetch_range import records_of
 from app.http.connection.hot import HotAnswer, make_head
@@ -18,6 +17,7 @@ from app.quotas.limits import QuotaKind
 from app.record_json.decoding import DecodingLimits, NeedsRoomError
 from app.record_json.record_texts import IN_LINES, IN_LIST, RecordText
 from app.record_json.translate import FetchDocument, encode_document, encode_lines
+from app.service.parts import Parts
 from storage.errors import StorageError
 from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
 from storage.offsets import Offset
@@ -46,20 +46,20 @@ _HEAD = (
 )
 
 
-def fetch_json(broker: Broker, request: HotRequest) -> HotAnswer | None:
+def fetch_json(parts: Parts, request: HotRequest) -> HotAnswer | None:
     """Answer, or leave to the route what it alone can tell: errors, waits, quotas, closed ranges, times."""
     asked = request.target.parameters
     is_lines = request.target.media_type == NDJSON
-    if not _is_simple(broker, request):
+    if not _is_simple(parts, request):
         return None
     try:
-        log = broker.partition(request.target.topic, request.target.partition)
+        log = parts.engine.partition(request.target.topic, request.target.partition)
         snapshot = log.snapshot
         bound = snapshot.high_watermark
         start = _start_of(snapshot, asked.offset if request.head.number is None else request.head.number)
         if not snapshot.log_start_offset <= start <= bound or (asked.wait_ms and start >= bound):
             return None
-        max_bytes = min(asked.max_bytes, broker.settings.fetch_bytes_max)
+        max_bytes = min(asked.max_bytes, parts.settings.fetch_bytes_max)
         end = None if asked.max_records is None else Offset(start + asked.max_records)
         is_few = asked.max_records is not None and asked.max_records <= FEW_RECORDS
         data = _read(snapshot, start, end, max_bytes, FEW_BYTES) if is_few else None
@@ -73,14 +73,14 @@ def fetch_json(broker: Broker, request: HotRequest) -> HotAnswer | None:
             encoding=asked.encoding,
             partition=request.target.partition,
             between=IN_LINES if is_lines else IN_LIST,
-            limits=_LIMITS if broker.settings.tls_certificate is None else _TLS_LIMITS,
+            limits=_LIMITS if parts.settings.tls_certificate is None else _TLS_LIMITS,
         )
     except (StorageError, NeedsRoomError, Problem):
         return None
     if found.is_cut:
         return None
     next_offset = found.next_offset if end is None else min(found.next_offset, end)
-    return _answer(broker, snapshot, found.documents, next_offset, is_lines=is_lines)
+    return _answer(parts, snapshot, found.documents, next_offset, is_lines=is_lines)
 
 
 def _read(snapshot: LogSnapshot, start: Offset, end: Offset | None, max_bytes: int, looked_at: int) -> FetchData | None:
@@ -97,10 +97,10 @@ def _read(snapshot: LogSnapshot, start: Offset, end: Offset | None, max_bytes: i
     return None if is_cut and (end is None or data.next_offset < end) else data
 
 
-def _is_simple(broker: Broker, request: HotRequest) -> bool:
+def _is_simple(parts: Parts, request: HotRequest) -> bool:
     """Whether nothing is asked for that the route does in a way of its own, and there is memory for an answer."""
     asked = request.target.parameters
-    quotas = broker.quotas.table
+    quotas = parts.quotas.table
     return (
         asked.offset is not None
         and asked.until is None
@@ -108,7 +108,7 @@ def _is_simple(broker: Broker, request: HotRequest) -> bool:
         and asked.isolation == "read_uncommitted"
         and not (asked.wait_ms and asked.min_bytes > 1)
         and request.target.accept_encoding in _IDENTITY
-        and broker.answer_budget.fair_share() >= STORED_BYTES_MAX
+        and parts.answer_budget.fair_share() >= STORED_BYTES_MAX
         and not (quotas.has_any and quotas.find(QuotaKind.FETCH, *request.client) is not None)
     )
 
@@ -120,7 +120,7 @@ def _start_of(snapshot: LogSnapshot, place: int | str) -> Offset:
 
 
 def _answer(
-    broker: Broker, snapshot: LogSnapshot, documents: list[RecordText], next_offset: Offset, *, is_lines: bool
+    parts: Parts, snapshot: LogSnapshot, documents: list[RecordText], next_offset: Offset, *, is_lines: bool
 ) -> HotAnswer:
     ends = (
         snapshot.log_start_offset,
@@ -131,6 +131,6 @@ def _answer(
         content = encode_lines(documents)
     else:
         content = encode_document(FetchDocument(documents, next_offset, *ends, snapshot.log_end_offset))
-    broker.fetching.count_fetched("ndjson" if is_lines else "json", len(content))
+    parts.fetching.count_fetched("ndjson" if is_lines else "json", len(content))
     media_type = NDJSON if is_lines else JSON
     return HotAnswer(_STATUS + _HEAD % (*ends, next_offset, len(content), media_type.encode()), content)

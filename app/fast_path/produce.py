@@ -11,10 +11,9 @@ import weakref
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from app.engine_local.broker import Broker, ProduceOptions
 from app.engine_local.partitions.partition_writer import STALL_SECONDS, PartitionWriter
 from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.partitions.produce_waiters import timed_out
+from app.engine_local.partitions.produce_waiters import ProduceOptions, timed_out
 from app.engine_local.partitions.unanswered import count_when_written
 from app.fast_path.request import HotRequest
 from app.http.connection.hot import HotAnswer, HotWait, Outcome, make_head
@@ -26,6 +25,7 @@ from app.produce.producing import ProduceResultDocument, count_records, placeles
 from app.quotas.limits import QuotaKind
 from app.record_json.record_batches import needs_codec
 from app.record_json.translate import encode_document
+from app.service.parts import Parts
 from rollway.records import RecordFormatError
 from rollway.records.compiled import load
 from storage.batches.batch_validation import ValidBatch, find_plain_batch, validate_batches
@@ -70,63 +70,63 @@ class _ShortWay:
         self.fsync = fsync
 
 
-def produce_batches(broker: Broker, request: HotRequest) -> Outcome | None:
+def produce_batches(parts: Parts, request: HotRequest) -> Outcome | None:
     """As ``produceRecordBatches``."""
     target, body = request.target, request.body
     way: _ShortWay | None = target.memo.way if target.memo is not None else None
-    if way is None or broker.quotas.table.has_any or len(body) > _LOOP_BYTES_MAX:
-        return _produce(broker, request, None)
-    topic, writer = broker.manager.topics.get(target.topic), way.writer()
+    if way is None or parts.quotas.table.has_any or len(body) > _LOOP_BYTES_MAX:
+        return _produce(parts, request, None)
+    topic, writer = parts.engine.manager.topics.get(target.topic), way.writer()
     if topic is None or topic.topic_id != way.topic_id or writer is None or writer.log.config is not way.config:
         target.memo.way = None
-        return _produce(broker, request, None)
-    batch = find_plain_batch(body, way.config, broker.now_ms())
+        return _produce(parts, request, None)
+    batch = find_plain_batch(body, way.config, parts.engine.now_ms())
     if batch is None:
-        return _produce(broker, request, batch)
+        return _produce(parts, request, batch)
     if way.fsync is not None:
         pending = writer.append_alone_and_flush(batch)
-        return _produce(broker, request, batch) if pending is None else _wait_for_fsync(broker, pending, way.fsync)
+        return _produce(parts, request, batch) if pending is None else _wait_for_fsync(parts, pending, way.fsync)
     result = writer.append_alone(batch)
     if result is None:
-        return _produce(broker, request, batch)
-    return _plain_answer(broker, writer.log, batch.size_bytes, result)
+        return _produce(parts, request, batch)
+    return _plain_answer(parts, writer.log, batch.size_bytes, result)
 
 
-def _plain_answer(broker: Broker, log: PartitionLog, size_bytes: int, result: AppendResult) -> HotAnswer:
-    broker.count_produced(result, size_bytes)
+def _plain_answer(parts: Parts, log: PartitionLog, size_bytes: int, result: AppendResult) -> HotAnswer:
+    parts.engine.appends.count_produced(result, size_bytes)
     base_offset, last_offset, record_count, log_append_time, log_start_offset, _ = result
     numbers = (log.name.partition, base_offset, last_offset, record_count, log_append_time, log_start_offset)
     document = _RESULT % (*numbers, log.recovery_point)
     return HotAnswer(_JSON_HEAD + b"%d\r\n" % len(document), document)
 
 
-def _wait_for_fsync(broker: Broker, pending: PendingAppend, options: ProduceOptions, waited_ms: int = 0) -> HotWait:
+def _wait_for_fsync(parts: Parts, pending: PendingAppend, options: ProduceOptions, waited_ms: int = 0) -> HotWait:
     """The answer comes with the fsync; some of the wait may be over."""
 
     def answer() -> HotAnswer:
-        return _plain_answer(broker, pending.log, pending.size_bytes, pending.outcome())
+        return _plain_answer(parts, pending.log, pending.size_bytes, pending.outcome())
 
     def expired() -> HotAnswer:
-        count_when_written(broker, pending)
+        count_when_written(parts.engine.appends, pending)
         raise timed_out(options, pending.result)
 
     return HotWait(pending.call_when_fsynced, answer, max(0, options.timeout_ms - waited_ms), expired)
 
 
-def _produce(broker: Broker, request: HotRequest, checked: ValidBatch | None) -> Outcome | None:
+def _produce(parts: Parts, request: HotRequest, checked: ValidBatch | None) -> Outcome | None:
     """The general way; with the one batch of the body, if that is all and it has been ``checked``."""
     target = request.target
     options = options_of(request)
     body = request.body
-    quotas = broker.quotas
+    quotas = parts.quotas
     if not body or (quotas.table.has_any and quotas.is_muted(QuotaKind.PRODUCE, request.client)):
         return None
     try:
-        log = broker.partition(target.topic, target.partition)
+        log = parts.engine.partition(target.topic, target.partition)
         if checked is None and (len(body) > _LOOP_BYTES_MAX or needs_codec(body, log.config)):
-            return _produce_in_thread(broker, log, request, options)
-        batches = [checked] if checked is not None else validate_batches(body, log.config, broker.now_ms())
-        _find_short_way(broker, request, log, options)
+            return _produce_in_thread(parts, log, request, options)
+        batches = [checked] if checked is not None else validate_batches(body, log.config, parts.engine.now_ms())
+        _find_short_way(parts, request, log, options)
     except (StorageError, RecordFormatError):
         return None
     for batch in batches:
@@ -136,11 +136,11 @@ def _produce(broker: Broker, request: HotRequest, checked: ValidBatch | None) ->
             # Whose the id is, the route asks.
             return None
         if batch.header.is_transactional:
-            return _produce_enlisted(broker, log, request, options, batches)
-    return append_batches(broker, log, request, batches, options, len(body))
+            return _produce_enlisted(parts, log, request, options, batches)
+    return append_batches(parts, log, request, batches, options, len(body))
 
 
-def _find_short_way(broker: Broker, request: HotRequest, log: PartitionLog, options: ProduceOptions) -> None:
+def _find_short_way(parts: Parts, request: HotRequest, log: PartitionLog, options: ProduceOptions) -> None:
     """Remember the short way of requests with this head, if they may take one: for the write and its fsync alone."""
     target, waits = request.target, options.waits_for_fsync(log)
     if (
@@ -152,14 +152,14 @@ def _find_short_way(broker: Broker, request: HotRequest, log: PartitionLog, opti
         or target.topic in INTERNAL_TOPICS
     ):
         return
-    topic, writer = broker.topic(target.topic), broker.writer_of(log)
+    topic, writer = parts.engine.topic(target.topic), parts.engine.writer_of(log)
     target.memo.way = _ShortWay(topic, writer, options if waits else None)
     if quick_answers is not None and plain_append is not None and plain_append.is_usable:
         if writer.turn is None:
             writer.turn = quick_answers.AppendTurn(
-                broker, writer, STALL_SECONDS, _JSON_HEAD, _RESULT, functools.partial(_wait_for_fsync, broker)
+                parts, writer, STALL_SECONDS, _JSON_HEAD, _RESULT, functools.partial(_wait_for_fsync, parts)
             )
-        quick = quick_answers.QuickProduce(broker, writer, writer.turn, options if waits else None, _QUICK_BYTES_MAX)
+        quick = quick_answers.QuickProduce(parts, writer, writer.turn, options if waits else None, _QUICK_BYTES_MAX)
         request.join = quick.join
         request.quick = None if waits else quick.answer
 
@@ -184,7 +184,7 @@ def options_of(request: HotRequest) -> ProduceOptions:
 
 
 def append_batches(
-    broker: Broker,
+    parts: Parts,
     log: PartitionLog,
     request: HotRequest,
     batches: Sequence[ValidBatch],
@@ -197,7 +197,7 @@ def append_batches(
     expected = None if options.expected_offset is None else Offset(options.expected_offset)
     wants_fsync = options.acks != "0" and options.waits_for_fsync(log)
     try:
-        pending = broker.writer_of(log).append(
+        pending = parts.engine.writer_of(log).append(
             AppendRequest(tuple(batches), expected), size_bytes=size_bytes, wants_fsync=wants_fsync
         )
     except (StorageError, Problem):
@@ -206,25 +206,25 @@ def append_batches(
     for batch in batches:
         # Most are of no producer, and cost no call; the ways in C take no others.
         if batch.header.producer_id >= 0:
-            broker.load_jobs.note_append(batches, pending)
+            parts.load_jobs.note_append(batches, pending)
             break
-    if broker.quotas.table.has_any:
-        request.throttle_ms = broker.quotas.charge(QuotaKind.PRODUCE, request.client, size_bytes)
+    if parts.quotas.table.has_any:
+        request.throttle_ms = parts.quotas.charge(QuotaKind.PRODUCE, request.client, size_bytes)
     if options.acks == "0":
         if pending.result is None:
-            count_when_written(broker, pending, is_dropped=True)
+            count_when_written(parts.engine.appends, pending, is_dropped=True)
         else:
-            broker.count_produced(pending.result, pending.size_bytes)
+            parts.engine.appends.count_produced(pending.result, pending.size_bytes)
         return _answer_with(placeless_result(log, count_records(batches), request.throttle_ms))
     if pending.error is not None:
         raise pending.error
     if pending.result is None or wants_fsync or options.lacks_copies(log, pending.result):
-        return _wait(broker, pending, request, options)
-    return _answer(broker, pending, pending.result, request)
+        return _wait(parts, pending, request, options)
+    return _answer(parts, pending, pending.result, request)
 
 
-def _answer(broker: Broker, pending: PendingAppend, result: AppendResult, request: HotRequest) -> HotAnswer:
-    broker.count_produced(result, pending.size_bytes)
+def _answer(parts: Parts, pending: PendingAppend, result: AppendResult, request: HotRequest) -> HotAnswer:
+    parts.engine.appends.count_produced(result, pending.size_bytes)
     return _answer_with(result_document(pending.log, result, request.throttle_ms))
 
 
@@ -233,43 +233,43 @@ def _answer_with(document: ProduceResultDocument) -> HotAnswer:
     return HotAnswer(_JSON_HEAD + b"%d\r\n" % len(body), body)
 
 
-def _wait(broker: Broker, pending: PendingAppend, request: HotRequest, options: ProduceOptions) -> HotWait:
+def _wait(parts: Parts, pending: PendingAppend, request: HotRequest, options: ProduceOptions) -> HotWait:
     """The answer comes with the file, the fsync, or the other copies."""
 
     def answer() -> HotAnswer | Coroutine[Any, Any, HotAnswer]:
         result = pending.outcome()
         if options.lacks_copies(pending.log, result):
-            return _after_copies(broker, pending, options)
-        return _answer(broker, pending, result, request)
+            return _after_copies(parts, pending, options)
+        return _answer(parts, pending, result, request)
 
     def expired() -> HotAnswer:
-        count_when_written(broker, pending)
+        count_when_written(parts.engine.appends, pending)
         raise timed_out(options, pending.result)
 
     subscribe = pending.call_when_fsynced if pending.wants_fsync else pending.written.add_done_callback
     return HotWait(subscribe, answer, options.timeout_ms, expired)
 
 
-async def _after_copies(broker: Broker, pending: PendingAppend, options: ProduceOptions) -> HotAnswer:
-    return _answer_with(result_document(pending.log, await broker.outcome_of(pending, options)))
+async def _after_copies(parts: Parts, pending: PendingAppend, options: ProduceOptions) -> HotAnswer:
+    return _answer_with(result_document(pending.log, await parts.producing.outcome_of(pending, options)))
 
 
 async def _produce_in_thread(
-    broker: Broker, log: PartitionLog, request: HotRequest, options: ProduceOptions
+    parts: Parts, log: PartitionLog, request: HotRequest, options: ProduceOptions
 ) -> HotAnswer:
     """As the route: something is to be decompressed or compressed."""
-    batches = await broker.validate(log, request.body)
+    batches = await parts.producing.validate(log, request.body)
     refuse_reserved(batches)
-    return await _produce_enlisted(broker, log, request, options, batches)
+    return await _produce_enlisted(parts, log, request, options, batches)
 
 
 async def _produce_enlisted(
-    broker: Broker, log: PartitionLog, request: HotRequest, options: ProduceOptions, batches: Sequence[ValidBatch]
+    parts: Parts, log: PartitionLog, request: HotRequest, options: ProduceOptions, batches: Sequence[ValidBatch]
 ) -> HotAnswer:
     """As the route: batches of a transaction are enlisted before they are appended."""
     try:
-        owner = require_producers(broker, request.access, batches)
-        document = await produce(broker, log, batches, options, owner)
+        owner = require_producers(parts.producing, request.access, batches)
+        document = await produce(parts.producing, log, batches, options, owner)
     finally:
         request.throttle_ms = request_context.throttle_time_ms.get()
     return _answer_with(document)

@@ -63,7 +63,7 @@ class Route:
         "handler",
         "is_charged",
         "large_bytes_max",
-        "needs_broker",
+        "needs_logs",
         "parameters",
         "path",
         "pattern",
@@ -84,11 +84,11 @@ class Route:
         self.large_bytes_max = declared.large_bytes_max
         self.parameters = declared.parameters
         self.varies = declared.varies
-        self.needs_broker = declared.needs_broker
+        self.needs_logs = declared.needs_logs
         # What ``within_request_quota`` counts.
         self.is_charged = route.path.startswith(API)
-        if self.is_charged and not self.needs_broker:
-            raise ValueError(f"{route.path} is charged to a quota, which the broker knows")
+        if self.is_charged and not self.needs_logs:
+            raise ValueError(f"{route.path} is charged to a quota, which are kept with the logs")
         needs = declaration_of(route.endpoint)
         self.rights = None if needs is None else (() if needs.is_open else tuple(needs.checked))
 
@@ -169,7 +169,7 @@ class Tier:
             return None
         if head.number is not None and not route.varies:
             return None
-        if route.needs_broker:
+        if route.needs_logs:
             target.parameters = self._queries.get(_Query(route.endpoint, query, head.content_type, head.accept))
             if target.parameters is None or not route.parameters.issuperset(target.parameters.model_fields_set):
                 return None
@@ -224,20 +224,20 @@ class Tier:
 
     def _ask_handler(self, route: Route, request: HotRequest) -> Outcome | None:
         """What the handler makes of a request, which is charged to the quotas."""
-        if not route.needs_broker:
+        if not route.needs_logs:
             # It does nothing that a log line could tell.
             return route.handler(None, request)  # type: ignore[arg-type]
-        broker = self._service.ready_broker
-        if broker is None:
+        parts = self._service.ready_parts
+        if parts is None:
             return None
-        quotas = broker.quotas if route.is_charged and broker.quotas.table.has_any else None
+        quotas = parts.quotas if route.is_charged and parts.quotas.table.has_any else None
         if quotas is not None and quotas.is_muted(QuotaKind.REQUEST, request.client):
             # It is refused by the twin, which also counts that.
             return None
         token = request_context.request_id.set(request.request_id)
         outcome: Outcome | None
         try:
-            outcome = route.handler(broker, request)
+            outcome = route.handler(parts, request)
         except Exception as error:  # noqa: BLE001 - the application makes an answer of it
             outcome = error
         finally:
@@ -271,10 +271,10 @@ class Tier:
 
     def hold_body(self, length: int) -> Hold | None:
         """Room for a body that is collected; ``None`` when bodies hold all the memory that they may have."""
-        broker = self._service.ready_broker
-        if broker is None or broker.body_budget.held_bytes + length > broker.body_budget.limit_bytes:
+        parts = self._service.ready_parts
+        if parts is None or parts.body_budget.held_bytes + length > parts.body_budget.limit_bytes:
             return None
-        return broker.body_budget.hold()
+        return parts.body_budget.hold()
 
     def hold_large(self, target: ResolvedTarget, length: int) -> Hold | None:
         """Room for a body that comes in through a sink, counted whole; ``None`` when this one must not, or not now.
@@ -282,12 +282,12 @@ class Tier:
         Half of what bodies may hold is left to those whose bytes are counted as they come.
         """
         route: Route = target.route  # type: ignore[assignment]
-        broker = self._service.ready_broker
-        if not self.is_bare or broker is None:
+        parts = self._service.ready_parts
+        if not self.is_bare or parts is None:
             return None
         if length > min(route.large_bytes_max, self._service.settings.request_body_bytes_max):
             return None
-        budget = broker.body_budget
+        budget = parts.body_budget
         return budget.hold(length) if budget.held_bytes + length <= budget.limit_bytes // 2 else None
 
     def enter(self, call: HotCall) -> None:

@@ -8,46 +8,25 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
-from app.engine_local.partitions.fetch_waiters import FetchWaiter, FetchWaiters, Wake, known_place
+from app.engine_local.engine import LocalEngine
+from app.engine_local.partitions.fetch_waiters import FetchWaiter, Wake, known_place
 from app.event_loop.pools import Pools, call_in
 from app.fetch.fetch_range import FetchRange, FetchRequest, range_of, start_of
+from app.fetch.fetch_sessions import FetchSessions
+from app.http.bodies.byte_budget import ByteBudget
 from app.metrics.metrics import Metrics
 from app.problems.problems import Problem
-from storage.disk.file_names import PartitionName
+from app.quotas.throttling import Quotas
+from app.record_json.work_rooms import WorkRooms
+from app.settings import Settings
 from storage.errors import UnknownTopicOrPartitionError
 from storage.log.log_snapshot import Isolation, LogSnapshot
 from storage.log.partition_log import PartitionLog
 from storage.offsets import Offset
 
 Result = TypeVar("Result")
-
-
-class LogStartMove(NamedTuple):
-    """When and by what the log start of a partition last moved while this process ran."""
-
-    at_ms: int
-    by: str
-
-
-class LogStartMoves:
-    """The last move of each partition's log start, so that a reader that came too late is told of it."""
-
-    def __init__(self) -> None:
-        self._moves: dict[PartitionName, LogStartMove] = {}
-
-    def note(self, partition: PartitionName, at_ms: int, by: str) -> None:
-        """Remember that the log start moved now."""
-        self._moves[partition] = LogStartMove(at_ms, by)
-
-    def forget(self, partition: PartitionName) -> None:
-        """The partition does not exist any more."""
-        self._moves.pop(partition, None)
-
-    def last_of(self, partition: PartitionName) -> LogStartMove | None:
-        """The last move, if there was one while this process ran."""
-        return self._moves.get(partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +54,24 @@ class Fetching:
 
     def __init__(
         self,
-        waiters: FetchWaiters,
-        moves: LogStartMoves,
-        pools: Pools,
+        engine: LocalEngine,
+        sessions: FetchSessions,
+        settings: Settings,
         metrics: Metrics,
-        is_there: Callable[[PartitionLog], bool],
+        pools: Pools,
+        quotas: Quotas,
+        body_budget: ByteBudget,
+        rooms: WorkRooms,
     ) -> None:
-        """``is_there`` says whether a log is still that of its partition: nobody wakes who waits for a deleted one."""
-        self._is_there = is_there
-        self._waiters = waiters
-        self._moves = moves
-        self._pools = pools
+        self.engine = engine
+        self.sessions = sessions
+        self.settings = settings
+        self.pools = pools
+        self.quotas = quotas
+        self.body_budget = body_budget
+        self.rooms = rooms
+        self._waiters = engine.partitions.waiters
+        self._moves = engine.partitions.moves
         self._metrics = metrics
 
     async def begin(self, log: PartitionLog, request: FetchRequest) -> BegunFetch:
@@ -98,7 +84,7 @@ class Fetching:
         """
         snapshot = log.snapshot
         if request.timestamp is not None or request.tail:
-            start = await call_in(self._pools.read, functools.partial(start_of, snapshot, request))
+            start = await call_in(self.pools.read, functools.partial(start_of, snapshot, request))
         else:
             start = start_of(snapshot, request)
         start = self._inside(log, snapshot, start, request)
@@ -124,14 +110,14 @@ class Fetching:
         if start >= snapshot.bound(begun.request.isolation).offset and begun.request.until is None:
             # Nothing there, no disk, no thread: the answer of thousands of long polls when the service stops.
             return _read(snapshot, begun.request, start, read)
-        return await call_in(self._pools.read, functools.partial(_read, snapshot, begun.request, start, read))
+        return await call_in(self.pools.read, functools.partial(_read, snapshot, begun.request, start, read))
 
     async def _ends_before(self, snapshot: LogSnapshot, request: FetchRequest, start: Offset) -> bool:
         """Whether the range is complete already, so that waiting brings nothing."""
         if request.until is None and request.end_offset is None:
             return False
         call = functools.partial(range_of, snapshot, request, start)
-        wanted = call() if request.until is None else await call_in(self._pools.read, call)
+        wanted = call() if request.until is None else await call_in(self.pools.read, call)
         return wanted.end is not None
 
     async def _wait(self, log: PartitionLog, start: Offset, request: FetchRequest) -> FetchWaiter:
@@ -140,8 +126,8 @@ class Fetching:
         snapshot = log.snapshot
         place = known_place(snapshot, start)
         if place is None and min_bytes > 1:
-            place = await call_in(self._pools.read, functools.partial(snapshot.place_of, start))
-        if not self._is_there(log):
+            place = await call_in(self.pools.read, functools.partial(snapshot.place_of, start))
+        if not self.engine.partitions.is_there(log):
             raise UnknownTopicOrPartitionError(f"{log.name} was deleted")
         # Looks at the snapshot of now and registers, with no await between (invariant 7).
         return self._waiters.register(

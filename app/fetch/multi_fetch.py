@@ -13,13 +13,13 @@ from typing import NamedTuple, cast
 
 from app.access.access import Access
 from app.access.operations import Operation, topic_resource
-from app.engine_local.broker import Broker
 from app.engine_local.partitions.fetch_waiters import available_bytes, known_place
 from app.engine_local.partitions.purgatory import DelayedOperation, Wake
 from app.engine_local.partitions.topic_ids import ZERO_TOPIC_ID, check_topic_id
 from app.event_loop.pools import call_in
 from app.fetch.fetch_range import ISOLATIONS, records_of
 from app.fetch.fetch_sessions import FetchContext
+from app.fetch.fetching import Fetching
 from app.fetch.multi_fetch_body import FetchPartition, MultiFetchRequest
 from app.fetch.partition_reads import PartitionAnswer, check_leader_epoch, find_divergence, read_partitions
 from app.problems.problems import Problem
@@ -101,7 +101,7 @@ class ManyFetch:
 
     def __init__(
         self,
-        broker: Broker,
+        fetching: Fetching,
         request: MultiFetchRequest,
         context: FetchContext,
         access: Access,
@@ -114,7 +114,7 @@ class ManyFetch:
         """
         self.context = context
         self.answers: list[PartitionAnswer] = []
-        self._broker = broker
+        self._fetching = fetching
         self._access = access
         self._wait_ms = request.max_wait_ms
         self._isolation = ISOLATIONS[request.isolation]
@@ -131,32 +131,32 @@ class ManyFetch:
         await self.finish()
         if self._wait_ms <= 0 or _is_enough(self.answers, self._min_bytes):
             return None
-        watched = await _places(self._broker, self.answers)
+        watched = await _places(self._fetching, self.answers)
         # What was read is not kept: it would keep files open that retention has deleted meanwhile.
         self.answers = []
         delayed = DelayedFetch(watched, self._min_bytes, self._isolation)
-        if not all(self._broker.is_there(log) for log, _, _ in watched):
+        if not all(self._fetching.engine.partitions.is_there(log) for log, _, _ in watched):
             # Deleted since it was read: nobody would tell.
             delayed.done.set_result(Wake.GONE)
             return delayed
         names = (log.name for log, _, _ in watched)
-        self._broker.waiters.purgatory.watch(delayed, names, wait_ms=self._wait_ms)
+        self._fetching.engine.partitions.waiters.purgatory.watch(delayed, names, wait_ms=self._wait_ms)
         return delayed
 
     async def finish(self) -> None:
         """Read all anew: the topics, the limits and the records of this moment (spec D6)."""
-        self.answers = await _resolve(self._broker, self._access, tuple(self.context.partitions))
-        await self._broker.read(
+        self.answers = await _resolve(self._fetching, self._access, tuple(self.context.partitions))
+        await self._fetching.engine.read(
             functools.partial(read_partitions, self.answers, self._max_bytes, self._isolation, self._aborted_count_max)
         )
 
 
-async def _resolve(broker: Broker, access: Access, partitions: Sequence[FetchPartition]) -> list[PartitionAnswer]:
+async def _resolve(fetching: Fetching, access: Access, partitions: Sequence[FetchPartition]) -> list[PartitionAnswer]:
     """The logs that are meant, or why there is none; unread. Other requests get a turn between many partitions.
 
     An id nobody has is that before anything else; a name the client may not read is not looked for (spec D3).
     """
-    finder = _TopicFinder(broker)
+    finder = _TopicFinder(fetching)
     answers = []
     for count, asked in enumerate(partitions, start=1):
         if count % PARTITIONS_PER_TURN == 0:
@@ -180,8 +180,8 @@ async def _resolve(broker: Broker, access: Access, partitions: Sequence[FetchPar
 class _TopicFinder:
     """Finds the topics of one request; all topics are looked through once at most."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, fetching: Fetching) -> None:
+        self._fetching = fetching
         self._has_learned = False
 
     def name_of(self, asked: FetchPartition) -> str:
@@ -193,11 +193,11 @@ class _TopicFinder:
         if asked.topic is not None:
             return asked.topic
         topic_id = asked.topic_id or ZERO_TOPIC_ID
-        topic = self._broker.topic_ids.find(topic_id)
+        topic = self._fetching.engine.topic_ids.find(topic_id)
         if topic is None and not self._has_learned:
             self._has_learned = True
-            self._broker.topic_ids.learn()
-            topic = self._broker.topic_ids.find(topic_id)
+            self._fetching.engine.topic_ids.learn()
+            topic = self._fetching.engine.topic_ids.find(topic_id)
         if topic is None:
             raise UnknownTopicIdError(f"there is no topic with the id {topic_id}")
         return topic.name
@@ -208,9 +208,9 @@ class _TopicFinder:
         Raises:
             UnknownTopicOrPartitionError, InconsistentTopicIdError
         """
-        topic = self._broker.topic(name)
+        topic = self._fetching.engine.topic(name)
         check_topic_id(name, topic.topic_id, asked.topic_id)
-        return self._broker.partition(name, asked.partition)
+        return self._fetching.engine.partition(name, asked.partition)
 
 
 def _is_enough(answers: Sequence[PartitionAnswer], min_bytes: int) -> bool:
@@ -222,7 +222,7 @@ def _is_enough(answers: Sequence[PartitionAnswer], min_bytes: int) -> bool:
     )
 
 
-async def _places(broker: Broker, answers: Sequence[PartitionAnswer]) -> list[Watched]:
+async def _places(fetching: Fetching, answers: Sequence[PartitionAnswer]) -> list[Watched]:
     """Where each fetch offset lies; the disk is only asked for those that have records already, but too few."""
     watched = []
     for answer in answers:
@@ -231,7 +231,7 @@ async def _places(broker: Broker, answers: Sequence[PartitionAnswer]) -> list[Wa
         offset = Offset(answer.asked.fetch_offset)
         place = known_place(answer.snapshot, offset)
         if place is None and answer.size_bytes:
-            place = await call_in(broker.pools.read, functools.partial(answer.snapshot.place_of, offset))
+            place = await call_in(fetching.pools.read, functools.partial(answer.snapshot.place_of, offset))
         watched.append(Watched(answer.log, answer.asked, place or LogOffsetMetadata(offset)))
     return watched
 

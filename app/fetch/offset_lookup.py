@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from app.access.access import Access
 from app.access.operations import Operation, topic_resource
-from app.engine_local.broker import Broker
+from app.fetch.fetching import Fetching
 from app.problems.problems import Problem, problem_for
 from schemas.offsets import Isolation as IsolationName
 from schemas.offsets import OffsetAnswer, OffsetQuery, SpecialTimestamp
@@ -22,7 +22,7 @@ QUESTIONS_PER_TURN = 64
 
 
 async def find_offset(
-    broker: Broker,
+    fetching: Fetching,
     log: PartitionLog,
     timestamp: int | SpecialTimestamp,
     isolation: IsolationName = "read_uncommitted",
@@ -46,9 +46,9 @@ async def find_offset(
         refuse_behind_epoch(log, snapshot)
         latest = snapshot.bound(bound).offset
         return OffsetAnswer(partition=partition, offset=latest, timestamp=None, leader_epoch=log.leader_epoch)
-    found = await _find_record(broker, snapshot, timestamp, bound)
+    found = await _find_record(fetching, snapshot, timestamp, bound)
     if found is None:
-        if is_behind_epoch(log, snapshot) and await _find_record(broker, snapshot, timestamp, Isolation.LOG_END):
+        if is_behind_epoch(log, snapshot) and await _find_record(fetching, snapshot, timestamp, Isolation.LOG_END):
             raise _not_available(log, snapshot)
         return OffsetAnswer(partition=partition, offset=None, timestamp=None, leader_epoch=None)
     return OffsetAnswer(
@@ -57,11 +57,11 @@ async def find_offset(
 
 
 async def _find_record(
-    broker: Broker, snapshot: LogSnapshot, timestamp: int | Literal["max_timestamp"], bound: Isolation
+    fetching: Fetching, snapshot: LogSnapshot, timestamp: int | Literal["max_timestamp"], bound: Isolation
 ) -> TimestampedRecord | None:
     if timestamp == "max_timestamp":
-        return await broker.read(functools.partial(snapshot.max_timestamp, bound))
-    return await broker.read(functools.partial(snapshot.offset_for_timestamp, timestamp, bound))
+        return await fetching.engine.read(functools.partial(snapshot.max_timestamp, bound))
+    return await fetching.engine.read(functools.partial(snapshot.offset_for_timestamp, timestamp, bound))
 
 
 def is_behind_epoch(log: PartitionLog, snapshot: LogSnapshot) -> bool:
@@ -87,7 +87,7 @@ def _not_available(log: PartitionLog, snapshot: LogSnapshot) -> OffsetNotAvailab
 
 
 async def find_offsets(
-    broker: Broker, access: Access, queries: list[OffsetQuery], instance: str, isolation: IsolationName
+    fetching: Fetching, access: Access, queries: list[OffsetQuery], instance: str, isolation: IsolationName
 ) -> tuple[list[dict[str, Any]], list[Problem | None]]:
     """One answer or failure for each question, as ``schemas.offsets.OffsetResults`` has it, and the problems, in their
     order. Other requests get a turn of the loop between many questions."""
@@ -100,8 +100,8 @@ async def find_offsets(
             refusal = access.refusal(Operation.DESCRIBE, topic_resource(query.topic))
             if refusal is not None:
                 raise refusal
-            log = broker.partition(query.topic, query.partition)
-            answer = await find_offset(broker, log, query.timestamp, isolation, query.current_leader_epoch)
+            log = fetching.engine.partition(query.topic, query.partition)
+            answer = await find_offset(fetching, log, query.timestamp, isolation, query.current_leader_epoch)
         except (StorageError, Problem) as error:
             problem = problem_for(error)
             document = problem.document(instance)

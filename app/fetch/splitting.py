@@ -6,8 +6,8 @@ import functools
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from app.engine_local.broker import Broker
 from app.engine_local.partitions.topic_ids import check_topic_id
+from app.fetch.fetching import Fetching
 from app.fetch.offset_lookup import refuse_behind_epoch
 from app.problems.problems import Problem
 from schemas.splits import SPLIT_COUNT_MAX, SplitBounds, SplitPartition, SplitRange, SplitRequest, TopicSplits
@@ -33,7 +33,7 @@ class _Resolved(NamedTuple):
     start_is_late: bool
 
 
-async def split_topic(broker: Broker, topic: str, request: SplitRequest) -> TopicSplits:
+async def split_topic(fetching: Fetching, topic: str, request: SplitRequest) -> TopicSplits:
     """Cut what is in the topic into ranges with ends that do not move, by indexes and headers alone.
 
     Raises:
@@ -44,20 +44,20 @@ async def split_topic(broker: Broker, topic: str, request: SplitRequest) -> Topi
         Problem: an offset outside the log; limits that ask for too many splits.
     """
     isolation = Isolation.LAST_STABLE if request.isolation == "read_committed" else Isolation.HIGH_WATERMARK
-    check_topic_id(topic, broker.topic(topic).topic_id, request.topic_id)
-    wanted = _wanted(broker, topic, request)
+    check_topic_id(topic, fetching.engine.topic(topic).topic_id, request.topic_id)
+    wanted = _wanted(fetching, topic, request)
     for each in wanted:
         if each.bounds.end_offset in (None, "latest") and each.bounds.end_timestamp is None:
             refuse_behind_epoch(each.log, each.snapshot)
-    return await broker.read(functools.partial(_split, broker, wanted, request, isolation))
+    return await fetching.engine.read(functools.partial(_split, fetching, wanted, request, isolation))
 
 
-def _wanted(broker: Broker, topic: str, request: SplitRequest) -> list[_Wanted]:
+def _wanted(fetching: Fetching, topic: str, request: SplitRequest) -> list[_Wanted]:
     if request.partitions is None:
-        return [_Wanted(log, log.snapshot, request) for log in broker.topic(topic).partitions]
+        return [_Wanted(log, log.snapshot, request) for log in fetching.engine.topic(topic).partitions]
     wanted = []
     for given in request.partitions:
-        log = broker.partition(topic, given.partition)
+        log = fetching.engine.partition(topic, given.partition)
         start: SplitBounds = given
         if given.start_offset is None and given.start_timestamp is None:
             start = request
@@ -74,8 +74,8 @@ def _wanted(broker: Broker, topic: str, request: SplitRequest) -> list[_Wanted]:
     return wanted
 
 
-def _split(broker: Broker, wanted: Sequence[_Wanted], request: SplitRequest, isolation: Isolation) -> TopicSplits:
-    resolved = [_resolve(broker, each, request, isolation) for each in wanted]
+def _split(fetching: Fetching, wanted: Sequence[_Wanted], request: SplitRequest, isolation: Isolation) -> TopicSplits:
+    resolved = [_resolve(fetching, each, request, isolation) for each in wanted]
     counts = split_counts([each.found.size_bytes for each in resolved], request.split_count)
     count_max = max(SPLIT_COUNT_MAX, len(wanted))
     splits: list[SplitRange] = []
@@ -112,7 +112,7 @@ def _split(broker: Broker, wanted: Sequence[_Wanted], request: SplitRequest, iso
     )
 
 
-def _resolve(broker: Broker, wanted: _Wanted, request: SplitRequest, isolation: Isolation) -> _Resolved:
+def _resolve(fetching: Fetching, wanted: _Wanted, request: SplitRequest, isolation: Isolation) -> _Resolved:
     log, snapshot, bounds = wanted
     last = snapshot.bound(isolation).offset
     start, is_late = _offset_of(
@@ -135,8 +135,8 @@ def _resolve(broker: Broker, wanted: _Wanted, request: SplitRequest, isolation: 
         skipped_count = min(snapshot.log_start_offset, max(start, end)) - start
         start = snapshot.log_start_offset
         end = max(start, end)
-    broker.fetching.check_offset(log, snapshot, start, last)
-    broker.fetching.check_offset(log, snapshot, end, last)
+    fetching.check_offset(log, snapshot, start, last)
+    fetching.check_offset(log, snapshot, end, last)
     # An end may lie before the start; then there is nothing.
     return _Resolved(SplittableRange(snapshot, min(start, end), end, isolation), skipped_count, is_late)
 

@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app.engine_local.broker import Broker, ProduceOptions
 from app.engine_local.partitions.pending_append import PendingAppend
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.pool import PooledProducer
 from app.problems.problems import Problem
 from app.produce.enlisting import PartitionAppend, Submitted, submit_appends
+from app.produce.submit import Producing
 from storage.disk.file_names import PartitionName
 from storage.errors import StorageError, let_go_of_frames
 from storage.log.partition_log import AppendResult
@@ -26,7 +27,7 @@ class AtomicOutcome(NamedTuple):
 
 
 async def produce_atomically(
-    broker: Broker, appends: Sequence[PartitionAppend], options: ProduceOptions
+    producing: Producing, appends: Sequence[PartitionAppend], options: ProduceOptions
 ) -> AtomicOutcome:
     """Append to all these partitions, or, for readers of committed records, to none.
 
@@ -36,21 +37,21 @@ async def produce_atomically(
         Problem: overloaded; or request_timed_out, and then the outcome is unknown.
         StorageError: there can be no transaction now; nothing is committed.
     """
-    async with broker.transactions.pool.producer(TRANSACTION_TIMEOUT_MS, options.timeout_ms) as producer:
+    async with producing.engine.transactions.pool.producer(TRANSACTION_TIMEOUT_MS, options.timeout_ms) as producer:
         _stamp(producer, appends)
         # The commit waits for an fsync of every partition; nothing is won by waiting for it twice.
         written = dataclasses.replace(options, acks="1", durability="written")
-        submitted = await submit_appends(broker, appends, written, producer.name)
-        results = await _outcomes(broker, submitted, written)
+        submitted = await submit_appends(producing, appends, written, producer.name)
+        results = await _outcomes(producing, submitted, written)
         is_committed = all(isinstance(result, AppendResult) for result in results)
         if is_committed:
-            ended = await broker.transactions.end(
+            ended = await producing.engine.transactions.end(
                 producer.name, producer.identity, commit=True, wait_ms=options.timeout_ms
             )
             producer.keep(ended.producer)
         elif any(isinstance(result, AppendResult) for result in results):
             # The answer is known: it does not wait for markers, which a full disk may hold up.
-            await broker.transactions.abort(producer.name, producer.identity)
+            await producing.engine.transactions.abort(producer.name, producer.identity)
         return AtomicOutcome(results, is_committed)
 
 
@@ -64,10 +65,10 @@ def _stamp(producer: PooledProducer, appends: Sequence[PartitionAppend]) -> None
 
 
 async def _outcomes(
-    broker: Broker, submitted: Sequence[Submitted], options: ProduceOptions
+    producing: Producing, submitted: Sequence[Submitted], options: ProduceOptions
 ) -> list[AppendResult | StorageError | Problem]:
     pendings = [each for each in submitted if isinstance(each, PendingAppend)]
-    reached = iter(await broker.outcomes_of(pendings, options))
+    reached = iter(await producing.outcomes_of(pendings, options))
     outcomes = [next(reached) if isinstance(each, PendingAppend) else each for each in submitted]
     for outcome in outcomes:
         if isinstance(outcome, Exception):

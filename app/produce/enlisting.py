@@ -1,4 +1,4 @@
-"""Appends on their way into the logs, those of transactions enlisted with the coordinator first."""
+"""Producing on their way into the logs, those of transactions enlisted with the coordinator first."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app.engine_local.broker import Broker, ProduceOptions
 from app.engine_local.partitions.pending_append import PendingAppend
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.duplicates import merged
 from app.engine_local.transactions.log.state import ProducerIdentity
 from app.engine_local.transactions.sessions import Enlistment
+from app.problems import request_context
 from app.problems.problems import Problem
+from app.produce.submit import Producing
+from app.quotas.throttling import Client
 from rollway.records import BatchHeader
 from storage.batches.batch_validation import ValidBatch
 from storage.disk.file_names import PartitionName
@@ -20,10 +23,10 @@ from storage.log.partition_log import AppendResult, PartitionLog
 from storage.manager.topic_registry import refuse_internal
 
 _APPENDS_PER_TURN = 32
-"""Appends that begin in one turn of the loop: a small one to an idle writer is written there."""
+"""Producing that begin in one turn of the loop: a small one to an idle writer is written there."""
 
 
-def transactional_id_of(broker: Broker, batches: Sequence[ValidBatch], named: str | None) -> str | None:
+def transactional_id_of(producing: Producing, batches: Sequence[ValidBatch], named: str | None) -> str | None:
     """Whose transaction these batches are for: the one that is named, or the one of their producer.
 
     Raises:
@@ -35,7 +38,7 @@ def transactional_id_of(broker: Broker, batches: Sequence[ValidBatch], named: st
         if named is not None and batches:
             raise InvalidTxnStateError(f"a transaction of {named!r} is named, but the batches are not transactional")
         return None
-    owner = broker.transactions.name_of(producer_ids[0]) if named is None else named
+    owner = producing.engine.transactions.name_of(producer_ids[0]) if named is None else named
     if owner is None:
         raise InvalidPidMappingError(f"producer {producer_ids[0]} belongs to no transactional id")
     return owner
@@ -65,8 +68,26 @@ Submitted = PendingAppend | AppendResult | StorageError | Problem
 """On its way; or in the log from an earlier time already; or refused."""
 
 
+def submit_in_request(
+    producing: Producing,
+    log: PartitionLog,
+    batches: Sequence[ValidBatch],
+    options: ProduceOptions,
+    *,
+    enlisted: bool = False,
+) -> PendingAppend:
+    """Submit for the client of the request that this task is at; its response tells how long to wait.
+
+    Raises:
+        Problem, StorageError: as ``Producing.submit``.
+    """
+    pending = producing.submit(log, batches, options, Client.of_request(), enlisted=enlisted)
+    request_context.throttle(pending.throttle_ms)
+    return pending
+
+
 async def submit_appends(
-    broker: Broker,
+    producing: Producing,
     appends: Sequence[PartitionAppend],
     options: ProduceOptions,
     transactional_id: str | None = None,
@@ -91,7 +112,7 @@ async def submit_appends(
     enlistment: Enlistment | None = None
     if wanted:
         try:
-            enlistment = await _enlist(broker, list(wanted.values()), transactional_id)
+            enlistment = await _enlist(producing, list(wanted.values()), transactional_id)
         except (StorageError, Problem) as error:
             for place in wanted:
                 outcomes[place] = error
@@ -100,7 +121,7 @@ async def submit_appends(
             if place % _APPENDS_PER_TURN == _APPENDS_PER_TURN - 1:
                 await asyncio.sleep(0)
             if outcomes[place] is None:
-                outcomes[place] = _submit(broker, append, options, enlistment if place in wanted else None)
+                outcomes[place] = _submit(producing, append, options, enlistment if place in wanted else None)
     finally:
         if enlistment is not None:
             enlistment.release()
@@ -108,7 +129,7 @@ async def submit_appends(
 
 
 async def submit_append(
-    broker: Broker,
+    producing: Producing,
     log: PartitionLog,
     batches: Sequence[ValidBatch],
     options: ProduceOptions,
@@ -119,13 +140,13 @@ async def submit_append(
     Raises:
         Problem, StorageError: why it was refused.
     """
-    (submitted,) = await submit_appends(broker, [PartitionAppend(log, batches)], options, transactional_id)
+    (submitted,) = await submit_appends(producing, [PartitionAppend(log, batches)], options, transactional_id)
     if isinstance(submitted, StorageError | Problem):
         raise submitted
     return submitted
 
 
-async def _enlist(broker: Broker, appends: Sequence[PartitionAppend], transactional_id: str | None) -> Enlistment:
+async def _enlist(producing: Producing, appends: Sequence[PartitionAppend], transactional_id: str | None) -> Enlistment:
     headers: dict[PartitionName, list[BatchHeader]] = {}
     for append in appends:
         headers.setdefault(append.log.name, []).extend(batch.header for batch in append.batches)
@@ -136,11 +157,11 @@ async def _enlist(broker: Broker, appends: Sequence[PartitionAppend], transactio
     }
     if len(producers) > 1:
         raise InvalidPidMappingError("the batches of one request are of several transactional producers")
-    return await broker.transactions.enlist(producers.pop(), headers, transactional_id)
+    return await producing.engine.transactions.enlist(producers.pop(), headers, transactional_id)
 
 
 def _submit(
-    broker: Broker, append: PartitionAppend, options: ProduceOptions, enlistment: Enlistment | None
+    producing: Producing, append: PartitionAppend, options: ProduceOptions, enlistment: Enlistment | None
 ) -> Submitted:
     name = append.log.name
     if enlistment is not None:
@@ -152,7 +173,7 @@ def _submit(
             own = [answers.pop(0) for _ in append.batches]
             return merged(own)
     try:
-        return broker.submit(append.log, append.batches, options, enlisted=enlistment is not None)
+        return submit_in_request(producing, append.log, append.batches, options, enlisted=enlistment is not None)
     except (StorageError, Problem) as error:
         return error
 

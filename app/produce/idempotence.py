@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.event_loop.piecewise import all_in_turns
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.problems.problems import Problem, problem_for
@@ -25,6 +25,7 @@ from app.produce.producing import (
     spread_records,
 )
 from app.produce.stored_records import holds_same_records
+from app.produce.submit import Producing
 from app.record_json.translate import TIME_ABSENT, Encoding, ParsedRecords, parse_record_lines, parse_record_list
 from app.record_json.work_rooms import RequestWork
 from storage.batches.batch_validation import ValidBatch
@@ -95,15 +96,15 @@ def _digest(*parts: str) -> int:
 Idempotence = ProducerStamp | RequestKey
 
 
-async def stamp_batches(broker: Broker, stamp: ProducerStamp, batches: Sequence[ValidBatch]) -> ProducerStamp:
+async def stamp_batches(producing: Producing, stamp: ProducerStamp, batches: Sequence[ValidBatch]) -> ProducerStamp:
     """``stamp`` on ``batches``, in a thread when they are large, as each gets another CRC."""
     if sum(batch.size_bytes for batch in batches) <= INLINE_BYTES_MAX:
         return stamp.stamp(batches)
-    return await call_in(broker.pools.read, lambda: stamp.stamp(batches))
+    return await call_in(producing.pools.read, lambda: stamp.stamp(batches))
 
 
 async def parse_marked(
-    broker: Broker, body: bytes | bytearray, encoding: Encoding, work: RequestWork, *, lines: bool
+    producing: Producing, body: bytes | bytearray, encoding: Encoding, work: RequestWork, *, lines: bool
 ) -> tuple[ParsedRecords, list[bool]]:
     """The records of a whole body, JSON or one per line, and which of them came with a time.
 
@@ -112,7 +113,7 @@ async def parse_marked(
     """
     parse = functools.partial(parse_record_lines if lines else parse_record_list, body, encoding, now_ms=TIME_ABSENT)
     parsed = await work.parse(body, parse)
-    return parsed, mark_times(parsed, broker.now_ms())
+    return parsed, mark_times(parsed, producing.engine.now_ms())
 
 
 def refuse_reserved(batches: Sequence[ValidBatch]) -> None:
@@ -134,7 +135,7 @@ def mark_times(parsed: ParsedRecords, now_ms: int) -> list[bool]:
     return timed
 
 
-async def stamp_keyed(broker: Broker, stamp: ProducerStamp, batches: Sequence[ValidBatch]) -> None:
+async def stamp_keyed(producing: Producing, stamp: ProducerStamp, batches: Sequence[ValidBatch]) -> None:
     """The stamp of a key on ``batches``.
 
     Raises:
@@ -144,11 +145,11 @@ async def stamp_keyed(broker: Broker, stamp: ProducerStamp, batches: Sequence[Va
         detail = "the record batches carry a producer id, and so their own protection; send them without a key"
         fault = {"pointer": "Idempotency-Key", "code": "unsupported_header", "detail": detail}
         raise Problem(422, "invalid_request", f"Idempotency-Key: {detail}", errors=[fault])
-    await stamp_batches(broker, stamp, batches)
+    await stamp_batches(producing, stamp, batches)
 
 
 async def produce_keyed(
-    broker: Broker,
+    producing: Producing,
     log: PartitionLog,
     batches: Sequence[ValidBatch],
     options: ProduceOptions,
@@ -164,21 +165,26 @@ async def produce_keyed(
         Problem: idempotency_key_reused; or as ``produce``.
         StorageError: what the log answered.
     """
-    await stamp_keyed(broker, stamp, batches)
+    await stamp_keyed(producing, stamp, batches)
     try:
-        result = await produce(broker, log, batches, options)
+        result = await produce(producing, log, batches, options)
     except OutOfOrderSequenceError:
         raise key_reused(log.name.partition) from None
     if result.duplicate:
         snapshot, base_offset = log.snapshot, Offset(result.base_offset)
-        same = await broker.read(lambda: holds_same_records(snapshot, base_offset, batches, timed))
+        same = await producing.engine.read(lambda: holds_same_records(snapshot, base_offset, batches, timed))
         if not same:
             raise key_reused(log.name.partition)
     return result
 
 
 async def produce_keyed_to_topic(
-    broker: Broker, name: str, parsed: ParsedRecords, timed: Sequence[bool], options: ProduceOptions, key: RequestKey
+    producing: Producing,
+    name: str,
+    parsed: ParsedRecords,
+    timed: Sequence[bool],
+    options: ProduceOptions,
+    key: RequestKey,
 ) -> list[ProduceOutcome]:
     """Spread records over a topic's partitions under a key; one outcome each, in their order.
 
@@ -189,22 +195,22 @@ async def produce_keyed_to_topic(
         Problem: idempotency_key_reused; request_timed_out, nothing was tried.
         UnknownTopicOrPartitionError: there is no such topic.
     """
-    topic = broker.topic(name)
+    topic = producing.engine.topic(name)
     producer_id = key.stamp_for(name).producer_id
-    spread = await spread_records(broker, name, parsed, (), _ByRequestKey(producer_id))
+    spread = await spread_records(producing, name, parsed, (), _ByRequestKey(producer_id))
     stamp = key.stamp_for(name, spread)
-    async with broker.turns.of_key(producer_id):
+    async with producing.turns.of_key(producer_id):
         for log in topic.partitions:
             known = log.producers.find(producer_id)
             if known is not None and known.producer_epoch != stamp.producer_epoch:
                 # Found before anything is written: other records, or the topic has got more partitions since.
                 raise key_reused(log.name.partition)
-        each = functools.partial(_produce_rows, broker, name, parsed, timed, options, stamp)
+        each = functools.partial(_produce_rows, producing, name, parsed, timed, options, stamp)
         return await all_in_turns(each(number, rows) for number, rows in spread.items())
 
 
 async def _produce_rows(
-    broker: Broker,
+    producing: Producing,
     name: str,
     parsed: ParsedRecords,
     timed: Sequence[bool],
@@ -214,13 +220,13 @@ async def _produce_rows(
     rows: list[int],
 ) -> ProduceOutcome:
     try:
-        log = broker.partition(name, number)
-        batches = await batches_of(broker, log, parsed, rows)
-        result = await produce_keyed(broker, log, batches, options, stamp, [timed[row] for row in rows])
+        log = producing.engine.partition(name, number)
+        batches = await batches_of(producing, log, parsed, rows)
+        result = await produce_keyed(producing, log, batches, options, stamp, [timed[row] for row in rows])
         return ProduceOutcome(number, result, None)
     except (StorageError, Problem) as error:
         if options.acks == "0":
-            broker.metrics.dropped_appends.inc()
+            producing.metrics.dropped_appends.inc()
         return ProduceOutcome(number, None, problem_for(error))
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from app.engine_local.broker import Broker
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.problems.problems import Problem
 from app.produce.idempotence import EPOCH_COUNT, ProducerStamp, RequestKey, key_reused, mark_times, stamp_keyed
 from app.produce.produce_body import PartRequest, ProduceRequest
 from app.produce.stored_records import holds_same_records
+from app.produce.submit import Producing
 from storage.batches.batch_validation import ValidBatch
 from storage.errors import OutOfOrderSequenceError, UnknownTopicOrPartitionError
 from storage.log.partition_log import AppendResult, PartitionLog
@@ -30,15 +30,15 @@ class KeyedParts:
     stamps: list[ProducerStamp]
     timed: list[list[bool] | None]
 
-    async def stamp(self, broker: Broker, place: int, batches: Sequence[ValidBatch]) -> None:
+    async def stamp(self, producing: Producing, place: int, batches: Sequence[ValidBatch]) -> None:
         """Put the producer of the part at ``place`` into its batches.
 
         Raises:
             Problem: 422, they have a producer.
         """
-        await stamp_keyed(broker, self.stamps[place], batches)
+        await stamp_keyed(producing, self.stamps[place], batches)
 
-    def refuse_reuse(self, broker: Broker, request: ProduceRequest) -> None:
+    def refuse_reuse(self, producing: Producing, request: ProduceRequest) -> None:
         """Refuse another request with the key before anything of it is written.
 
         Raises:
@@ -46,7 +46,7 @@ class KeyedParts:
         """
         for part, stamp in zip(request.parts, self.stamps, strict=True):
             try:
-                partitions = broker.topic(part.topic).partitions
+                partitions = producing.engine.topic(part.topic).partitions
             except UnknownTopicOrPartitionError:
                 continue
             for log in partitions:
@@ -56,7 +56,7 @@ class KeyedParts:
 
     async def checked(
         self,
-        broker: Broker,
+        producing: Producing,
         place: int,
         log: PartitionLog,
         batches: Sequence[ValidBatch],
@@ -67,12 +67,12 @@ class KeyedParts:
             return key_reused(log.name.partition)
         if isinstance(state, AppendResult) and state.duplicate:
             snapshot, base_offset, timed = log.snapshot, Offset(state.base_offset), self.timed[place]
-            if not await broker.read(lambda: holds_same_records(snapshot, base_offset, batches, timed)):
+            if not await producing.engine.read(lambda: holds_same_records(snapshot, base_offset, batches, timed)):
                 return key_reused(log.name.partition)
         return state
 
 
-async def keyed_parts(broker: Broker, key: RequestKey, request: ProduceRequest, size_bytes: int) -> KeyedParts:
+async def keyed_parts(producing: Producing, key: RequestKey, request: ProduceRequest, size_bytes: int) -> KeyedParts:
     """The producers that stand for ``key`` in this request, which was parsed with ``TIME_ABSENT`` and gets its times.
 
     Raises:
@@ -82,13 +82,13 @@ async def keyed_parts(broker: Broker, key: RequestKey, request: ProduceRequest, 
         detail = "the request has a producer, whose sequences make it safe to send again; leave one of the two out"
         fault = {"pointer": "Idempotency-Key", "code": "unsupported_header", "detail": detail}
         raise Problem(422, "invalid_request", f"Idempotency-Key: {detail}", errors=[fault])
-    now_ms = broker.now_ms()
+    now_ms = producing.engine.now_ms()
     timed = [None if part.records is None else mark_times(part.records, now_ms) for part in request.parts]
 
     def checksum() -> int:
         return _checksum(request.parts, timed)
 
-    epoch = checksum() if size_bytes <= INLINE_BYTES_MAX else await call_in(broker.pools.read, checksum)
+    epoch = checksum() if size_bytes <= INLINE_BYTES_MAX else await call_in(producing.pools.read, checksum)
     counts: dict[tuple[str, int], int] = {}
     stamps = []
     for part in request.parts:

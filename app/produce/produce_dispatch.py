@@ -16,8 +16,8 @@ import msgspec
 
 from app.access.access import Access
 from app.access.operations import Operation, topic_resource, transactional_id_resource
-from app.engine_local.broker import Broker, ProduceOptions
 from app.engine_local.partitions.pending_append import PendingAppend
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.problems.problems import Problem, problem_for
 from app.produce.atomic_produce import produce_atomically
 from app.produce.enlisting import PartitionAppend, refuse_unacknowledged, submit_appends
@@ -26,6 +26,7 @@ from app.produce.keyed_parts import KeyedParts
 from app.produce.produce_body import PartRequest, ProduceRequest, parse_produce_request
 from app.produce.producer_rights import check_producers
 from app.produce.producing import ProduceResultDocument, batches_of, count_records, placeless_result, result_document
+from app.produce.submit import Producing
 from app.record_json.translate import Encoding
 from app.record_json.work_rooms import RequestWork
 from rollway.records.errors import BrokenRecordError, RecordFormatError
@@ -117,7 +118,7 @@ class PartOutcome:
 
 
 async def parse_request(
-    broker: Broker, body: bytes | bytearray, encoding: Encoding, work: RequestWork, *, now_ms: int | None = None
+    producing: Producing, body: bytes | bytearray, encoding: Encoding, work: RequestWork, *, now_ms: int | None = None
 ) -> ProduceRequest:
     """The request in a body, read in a thread when it is large. ``now_ms`` is for records without a time.
 
@@ -128,27 +129,31 @@ async def parse_request(
         parse_produce_request,
         body,
         encoding,
-        part_count_max=broker.settings.produce_part_count_max,
-        now_ms=broker.now_ms() if now_ms is None else now_ms,
+        part_count_max=producing.settings.produce_part_count_max,
+        now_ms=producing.engine.now_ms() if now_ms is None else now_ms,
     )
     return await work.parse(body, parse)
 
 
 async def produce_parts_keyed(
-    broker: Broker, access: Access, request: ProduceRequest, options: ProduceOptions, keyed: KeyedParts
+    producing: Producing, access: Access, request: ProduceRequest, options: ProduceOptions, keyed: KeyedParts
 ) -> list[PartOutcome]:
     """As ``produce_parts``, once: what is in the log from an earlier time is answered with its offsets.
 
     Raises:
         Problem: idempotency_key_reused; nothing was written.
     """
-    async with broker.turns.of_key(keyed.turn_id):
-        keyed.refuse_reuse(broker, request)
-        return await produce_parts(broker, access, request, options, keyed)
+    async with producing.turns.of_key(keyed.turn_id):
+        keyed.refuse_reuse(producing, request)
+        return await produce_parts(producing, access, request, options, keyed)
 
 
 async def produce_parts(
-    broker: Broker, access: Access, request: ProduceRequest, options: ProduceOptions, keyed: KeyedParts | None = None
+    producing: Producing,
+    access: Access,
+    request: ProduceRequest,
+    options: ProduceOptions,
+    keyed: KeyedParts | None = None,
 ) -> list[PartOutcome]:
     """Append every part and wait as the options say; one outcome each, in order.
 
@@ -163,9 +168,9 @@ async def produce_parts(
         if place % _PARTS_PER_TURN == _PARTS_PER_TURN - 1:
             await asyncio.sleep(0)
         try:
-            append = await _prepared(broker, access, request, outcome)
+            append = await _prepared(producing, access, request, outcome)
             if keyed is not None:
-                await keyed.stamp(broker, place, append.batches)
+                await keyed.stamp(producing, place, append.batches)
         except (StorageError, RecordFormatError, Problem) as error:
             outcome.fail(error, place)
         else:
@@ -174,7 +179,7 @@ async def produce_parts(
             else:
                 outcome.result = placeless_result(append.log)
     access.write_audit()
-    submitted = await submit_appends(broker, list(appends.values()), options, request.transactional_id)
+    submitted = await submit_appends(producing, list(appends.values()), options, request.transactional_id)
     pendings: dict[int, PendingAppend] = {}
     for place, state in zip(appends, submitted, strict=True):
         if isinstance(state, PendingAppend):
@@ -184,22 +189,22 @@ async def produce_parts(
     if options.acks == "0":
         for place in pendings:
             outcomes[place].result = placeless_result(appends[place].log, count_records(appends[place].batches))
-        broker.metrics.dropped_appends.inc(sum(outcome.problem is not None for outcome in outcomes))
+        producing.metrics.dropped_appends.inc(sum(outcome.problem is not None for outcome in outcomes))
         return outcomes
     try:
-        states = await broker.outcomes_of(list(pendings.values()), options)
+        states = await producing.outcomes_of(list(pendings.values()), options)
     except Problem as overloaded:
         states = [overloaded] * len(pendings)
     for place, reached in zip(pendings, states, strict=True):
         final: AppendResult | Exception = reached
         if keyed is not None:
-            final = await keyed.checked(broker, place, *appends[place], reached)
+            final = await keyed.checked(producing, place, *appends[place], reached)
         _settle(outcomes[place], place, final)
     return outcomes
 
 
 async def produce_parts_atomically(
-    broker: Broker, access: Access, request: ProduceRequest, options: ProduceOptions
+    producing: Producing, access: Access, request: ProduceRequest, options: ProduceOptions
 ) -> tuple[list[PartOutcome], bool]:
     """Append every part or, for readers of committed records, none; and whether it is every part.
 
@@ -213,7 +218,7 @@ async def produce_parts_atomically(
         if place % _PARTS_PER_TURN == _PARTS_PER_TURN - 1:
             await asyncio.sleep(0)
         try:
-            append = await _prepared(broker, access, request, outcome)
+            append = await _prepared(producing, access, request, outcome)
             if any(batch.header.producer_id >= 0 for batch in append.batches):
                 raise InvalidRecordError("with atomic=true batches are of no producer: the request is a transaction")
         except (StorageError, RecordFormatError, Problem) as error:
@@ -226,7 +231,7 @@ async def produce_parts_atomically(
     access.write_audit()
     is_committed = all(outcome.problem is None for outcome in outcomes)
     if is_committed and appends:
-        results, is_committed = await produce_atomically(broker, list(appends.values()), options)
+        results, is_committed = await produce_atomically(producing, list(appends.values()), options)
         for place, state in zip(appends, results, strict=True):
             _settle(outcomes[place], place, state)
     if not is_committed:
@@ -249,7 +254,9 @@ def _settle(outcome: PartOutcome, place: int, state: AppendResult | Exception) -
         outcome.result = result_document(outcome.log, state)
 
 
-async def _prepared(broker: Broker, access: Access, request: ProduceRequest, outcome: PartOutcome) -> PartitionAppend:
+async def _prepared(
+    producing: Producing, access: Access, request: ProduceRequest, outcome: PartOutcome
+) -> PartitionAppend:
     """What is to be appended for one part, valid and allowed.
 
     Raises:
@@ -264,11 +271,11 @@ async def _prepared(broker: Broker, access: Access, request: ProduceRequest, out
         # Before anybody is asked what may be done to it: it tells nothing, and is in no log.
         raise InvalidTopicError(reason)
     _require(access, topic_resource(part.topic))
-    if broker.topic(part.topic).is_internal:
+    if producing.engine.topic(part.topic).is_internal:
         raise InvalidTopicError(f"topic {part.topic} is internal: only the service writes it")
-    log = outcome.log = broker.partition(part.topic, part.partition)
-    batches = await _batches(broker, log, part)
-    check_producers(broker, access, batches, request.transactional_id)
+    log = outcome.log = producing.engine.partition(part.topic, part.partition)
+    batches = await _batches(producing, log, part)
+    check_producers(producing, access, batches, request.transactional_id)
     return PartitionAppend(log, batches)
 
 
@@ -278,13 +285,13 @@ def _require(access: Access, resource: Any) -> None:
         raise refusal
 
 
-async def _batches(broker: Broker, log: PartitionLog, part: PartRequest) -> list[ValidBatch]:
+async def _batches(producing: Producing, log: PartitionLog, part: PartRequest) -> list[ValidBatch]:
     if part.record_batches is not None:
-        batches = await broker.validate(log, part.record_batches)
+        batches = await producing.validate(log, part.record_batches)
         refuse_reserved(batches)
         return batches
     assert part.records is not None
-    batches = await batches_of(broker, log, part.records)
+    batches = await batches_of(producing, log, part.records)
     if part.stamp is not None:
-        await stamp_batches(broker, part.stamp, batches)
+        await stamp_batches(producing, part.stamp, batches)
     return batches

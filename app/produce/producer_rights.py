@@ -15,25 +15,25 @@ from collections.abc import Sequence
 from app.access.access import Access
 from app.access.operations import CLUSTER, Operation, transactional_id_resource
 from app.engine.attempt_names import is_attempt
-from app.engine_local.broker import Broker
 from app.produce.enlisting import transactional_id_of
+from app.produce.submit import Producing
 from schemas.names import INTERNAL_ID_PREFIX
 from storage.batches.batch_validation import ValidBatch
 from storage.errors import InvalidPidMappingError
 
 
 def require_producers(
-    broker: Broker, access: Access, batches: Sequence[ValidBatch], named: str | None = None
+    producing: Producing, access: Access, batches: Sequence[ValidBatch], named: str | None = None
 ) -> str | None:
     """As ``check_producers``, for a request to one partition: its audit line is written when this returns."""
     try:
-        return check_producers(broker, access, batches, named)
+        return check_producers(producing, access, batches, named)
     finally:
         access.write_audit()
 
 
 def check_producers(
-    broker: Broker, access: Access, batches: Sequence[ValidBatch], named: str | None = None
+    producing: Producing, access: Access, batches: Sequence[ValidBatch], named: str | None = None
 ) -> str | None:
     """Return when the caller may write as the producers of these batches; whose transaction they are for, if any.
 
@@ -47,28 +47,28 @@ def check_producers(
     """
     if named is not None:
         _require_write(access, named)
-    owner = transactional_id_of(broker, batches, named)
+    owner = transactional_id_of(producing, batches, named)
     if not access.is_authenticated:
         return owner
     for producer_id in {batch.header.producer_id for batch in batches}:
         if producer_id >= 0:
-            check_producer(broker, access, producer_id)
+            check_producer(producing, access, producer_id)
     return owner
 
 
-def require_producer(broker: Broker, access: Access, producer_id: int) -> None:
+def require_producer(producing: Producing, access: Access, producer_id: int) -> None:
     """As ``require_producers``, for a stream of records under one id."""
     try:
-        check_producer(broker, access, producer_id)
+        check_producer(producing, access, producer_id)
     finally:
         access.write_audit()
 
 
-def check_producer(broker: Broker, access: Access, producer_id: int) -> None:
+def check_producer(producing: Producing, access: Access, producer_id: int) -> None:
     """Return when the caller may write under this id. Raises as ``check_producers``."""
-    if not access.is_authenticated or broker.producer_owners.principal_of(producer_id) == access.principal:
+    if not access.is_authenticated or producing.engine.producer_owners.principal_of(producer_id) == access.principal:
         return
-    name = broker.transactions.name_of(producer_id) or broker.load_jobs.application_of(producer_id)
+    name = producing.engine.transactions.name_of(producer_id) or producing.jobs.application_of(producer_id)
     if name is not None and (is_attempt(name) or not name.startswith(INTERNAL_ID_PREFIX)):
         _require_write(access, name, f"as producer {producer_id}")
     elif not access.allows(Operation.CLUSTER_ACTION, CLUSTER):

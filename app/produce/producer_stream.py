@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.problems.problems import problem_for
 from app.produce.idempotence import ProducerStamp, mark_times, stamp_batches
 from app.produce.producing import batches_of, result_document
 from app.produce.record_stream import RecordStream
 from app.produce.stored_records import KnownPlace, Rows, StoredPiece, find_stored
+from app.produce.submit import Producing
 from app.record_json.translate import TIME_ABSENT, Encoding, ParsedRecords, encode_document
 from storage.errors import OutOfOrderSequenceError, ProducerFencedError
 from storage.log.partition_log import AppendResult, PartitionLog
@@ -27,14 +28,14 @@ class ProducerStream(RecordStream):
 
     def __init__(
         self,
-        broker: Broker,
+        producing: Producing,
         log: PartitionLog,
         options: ProduceOptions,
         encoding: Encoding,
         instance: str,
         stamp: ProducerStamp,
     ) -> None:
-        super().__init__(broker, log.name.topic, log.name.partition, options, encoding, instance)
+        super().__init__(producing, log.name.topic, log.name.partition, options, encoding, instance)
         self._stamp = stamp
         self._stored_count: int | None = None
         self._known: list[KnownPlace] = []
@@ -54,21 +55,21 @@ class ProducerStream(RecordStream):
         parsed = await self._parse(block, TIME_ABSENT)
         if not len(parsed):
             return
-        timed = mark_times(parsed, self._broker.now_ms())
-        log = self._broker.partition(self._topic, self._partition or 0)
+        timed = mark_times(parsed, self._producing.engine.now_ms())
+        log = self._producing.engine.partition(self._topic, self._partition or 0)
         skipped = await self._skip_stored(log, parsed, timed)
         if skipped == len(parsed):
             return
         rows = list(range(skipped, len(parsed))) if skipped else None
-        batches = await batches_of(self._broker, log, parsed, rows, together=False)
-        self._stamp = await stamp_batches(self._broker, self._stamp, batches)
+        batches = await batches_of(self._producing, log, parsed, rows, together=False)
+        self._stamp = await stamp_batches(self._producing, self._stamp, batches)
         await self._submit(log, batches)
 
     async def _count_stored(self, log: PartitionLog) -> int:
         """How many of the records to come the log has already, asked behind everything that was submitted before."""
         stamp = self._stamp
-        self._broker.turns.begin_stream(log.name, stamp.producer_id, self)
-        entry = await self._broker.run_in_log(log, lambda: log.producers.find(stamp.producer_id))
+        self._producing.turns.begin_stream(log.name, stamp.producer_id, self)
+        entry = await self._producing.engine.partitions.run_in_log(log, lambda: log.producers.find(stamp.producer_id))
         if entry is None or entry.producer_epoch != stamp.producer_epoch or not entry.batches:
             return 0
         self._known = [KnownPlace(batch.first_sequence, batch.first_offset) for batch in entry.batches]
@@ -97,7 +98,7 @@ class ProducerStream(RecordStream):
             parsed.timestamps,
             timed,
         )
-        pieces = await self._broker.read(
+        pieces = await self._producing.engine.read(
             lambda: find_stored(snapshot, (stamp.producer_id, stamp.producer_epoch), known, stamp.base_sequence, count)
         )
         last = (stamp.base_sequence + count - 1) % SEQUENCE_COUNT
@@ -121,7 +122,7 @@ class ProducerStream(RecordStream):
             return
         if self._options.waits_for_fsync(log) and log.durable_end_offset < end:
             # Written by a request that is gone: what it was not told yet must be true before this one is.
-            await self._broker.run_in_log(log, log.flush)
+            await self._producing.engine.partitions.run_in_log(log, log.flush)
         for result in _results(log, pieces):
             self._acknowledged_count += result.record_count
             self._put_line(encode_document(result_document(log, result)) + b"\n")

@@ -11,14 +11,15 @@ from typing import Any
 
 import msgspec
 
-from app.engine_local.broker import Broker, ProduceOptions
 from app.engine_local.partitions.pending_append import PendingAppend
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.event_loop.piecewise import all_in_turns
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.problems import request_context
 from app.problems.problems import Problem, problem_for
-from app.produce.enlisting import submit_append
+from app.produce.enlisting import submit_append, submit_in_request
 from app.produce.partitioning import StickyPartitioner, rows_by_partition
+from app.produce.submit import Producing
 from app.record_json.record_batches import compresses, plain_batches, validated_batches
 from app.record_json.translate import Encoding, ParsedRecords, parse_record_list
 from app.record_json.work_rooms import RequestWork
@@ -118,18 +119,20 @@ def count_records(batches: Sequence[ValidBatch]) -> int:
 
 
 async def parse_records(
-    broker: Broker, body: bytes | bytearray, encoding: Encoding, work: RequestWork
+    producing: Producing, body: bytes | bytearray, encoding: Encoding, work: RequestWork
 ) -> ParsedRecords:
     """The records of a JSON body, read in a thread when it is large.
 
     Raises:
         Problem: 400, 413 or 422; 503 as ``RequestWork.parse``.
     """
-    return await work.parse(body, functools.partial(parse_record_list, body, encoding, now_ms=broker.now_ms()))
+    return await work.parse(
+        body, functools.partial(parse_record_list, body, encoding, now_ms=producing.engine.now_ms())
+    )
 
 
 async def plain_batches_of(
-    broker: Broker,
+    producing: Producing,
     log: PartitionLog,
     body: bytes | bytearray,
     encoding: Encoding,
@@ -144,11 +147,11 @@ async def plain_batches_of(
         encoding,
         log.config,
         log.name.partition,
-        broker.now_ms(),
+        producing.engine.now_ms(),
         is_lines=is_lines,
         together=together,
     )
-    return make() if len(body) <= INLINE_BYTES_MAX else await call_in(broker.pools.read, make)
+    return make() if len(body) <= INLINE_BYTES_MAX else await call_in(producing.pools.read, make)
 
 
 def _are_quick(parsed: ParsedRecords, rows: Sequence[int] | None = None) -> bool:
@@ -158,7 +161,7 @@ def _are_quick(parsed: ParsedRecords, rows: Sequence[int] | None = None) -> bool
 
 
 async def batches_of(
-    broker: Broker,
+    producing: Producing,
     log: PartitionLog,
     parsed: ParsedRecords,
     rows: Sequence[int] | None = None,
@@ -177,11 +180,11 @@ async def batches_of(
         parsed.check_partition(log.name.partition)
     make = functools.partial(validated_batches, parsed, log.config, rows, together=together)
     is_quick = _are_quick(parsed, rows) and not compresses(log.config)
-    return make() if is_quick else await call_in(broker.pools.read, make)
+    return make() if is_quick else await call_in(producing.pools.read, make)
 
 
 async def produce(
-    broker: Broker,
+    producing: Producing,
     log: PartitionLog,
     batches: Sequence[ValidBatch],
     options: ProduceOptions,
@@ -197,61 +200,61 @@ async def produce(
     """
     if not batches:
         return placeless_result(log)
-    submitted = await submit_append(broker, log, batches, options, transactional_id)
+    submitted = await submit_append(producing, log, batches, options, transactional_id)
     if options.acks == "0":
         return placeless_result(log, count_records(batches))
-    result = submitted if isinstance(submitted, AppendResult) else await broker.outcome_of(submitted, options)
+    result = submitted if isinstance(submitted, AppendResult) else await producing.outcome_of(submitted, options)
     return result_document(log, result)
 
 
 async def produce_to_topic(
-    broker: Broker, name: str, parsed: ParsedRecords, options: ProduceOptions
+    producing: Producing, name: str, parsed: ParsedRecords, options: ProduceOptions
 ) -> list[ProduceOutcome]:
     """Spread records over a topic's partitions; one outcome each, in order. None waits for another, or fails with it.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.
     """
-    topic = broker.topic(name)
+    topic = producing.engine.topic(name)
     online = [log.name.partition for log in topic.partitions if log.offline_reason is None]
-    spread = await spread_records(broker, name, parsed, online, broker.sticky)
+    spread = await spread_records(producing, name, parsed, online, producing.sticky)
     # Compressing takes its time: no partition waits for another's.
     parts = _parts(spread, 1 if any(compresses(log.config) for log in topic.partitions[:1]) else PARTITIONS_PER_TURN)
     slots = asyncio.Semaphore(_PREPARED_AT_ONCE)
     outcomes: dict[int, _Begun | ProduceOutcome] = {}
     async with asyncio.TaskGroup() as group:
-        encoding = [group.create_task(_encode(broker, name, part, parsed, slots)) for part in parts]
+        encoding = [group.create_task(_encode(producing, name, part, parsed, slots)) for part in parts]
         for ready in asyncio.as_completed(encoding):
             for encoded in await ready:
                 # Here and not in the task: what the quotas say belongs to the request.
                 outcomes[encoded.partition] = (
-                    encoded if isinstance(encoded, ProduceOutcome) else _begin(broker, encoded, options)
+                    encoded if isinstance(encoded, ProduceOutcome) else _begin(producing, encoded, options)
                 )
             # Another group may be ready as well: others have their turn before it.
             await asyncio.sleep(0)
     begun = [outcomes[number] for number in spread]
     if options.acks == "0":
-        broker.metrics.dropped_appends.inc(sum(isinstance(outcome, ProduceOutcome) for outcome in begun))
+        producing.metrics.dropped_appends.inc(sum(isinstance(outcome, ProduceOutcome) for outcome in begun))
         return [
             outcome
             if isinstance(outcome, ProduceOutcome)
             else ProduceOutcome(number, placeless_result(outcome.log, len(spread[number])), None)
             for number, outcome in zip(spread, begun, strict=True)
         ]
-    return await all_in_turns(_end(broker, outcome, options) for outcome in begun)
+    return await all_in_turns(_end(producing, outcome, options) for outcome in begun)
 
 
 async def spread_records(
-    broker: Broker, name: str, parsed: ParsedRecords, online: Sequence[int], sticky: StickyPartitioner
+    producing: Producing, name: str, parsed: ParsedRecords, online: Sequence[int], sticky: StickyPartitioner
 ) -> dict[int, list[int]]:
     """The rows of ``parsed`` for each partition of the topic, in a thread when there is much to hash.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.
     """
-    count = len(broker.topic(name).partitions)
+    count = len(producing.engine.topic(name).partitions)
     spread = functools.partial(rows_by_partition, parsed, name, count, online, sticky)
-    return spread() if _are_quick(parsed) else await call_in(broker.pools.read, spread)
+    return spread() if _are_quick(parsed) else await call_in(producing.pools.read, spread)
 
 
 _Part = list[tuple[int, list[int]]]
@@ -289,7 +292,7 @@ class _Begun:
 
 
 async def _encode(
-    broker: Broker, name: str, part: _Part, parsed: ParsedRecords, slots: asyncio.Semaphore
+    producing: Producing, name: str, part: _Part, parsed: ParsedRecords, slots: asyncio.Semaphore
 ) -> list[_Encoded | ProduceOutcome]:
     """The batches of some partitions, made in a thread when they are large; of each its batches or why not."""
     encoded: list[_Encoded | ProduceOutcome] = []
@@ -297,7 +300,7 @@ async def _encode(
         logs: list[tuple[PartitionLog, list[int] | None]] = []
         for number, rows in part:
             try:
-                log = broker.partition(name, number)
+                log = producing.engine.partition(name, number)
             except StorageError as error:
                 encoded.append(ProduceOutcome(number, None, problem_for(error)))
             else:
@@ -305,7 +308,7 @@ async def _encode(
         make = functools.partial(_encode_each, logs, parsed)
         all_rows = list(itertools.chain.from_iterable(rows for _, rows in part))
         is_quick = _are_quick(parsed, all_rows) and not any(compresses(log.config) for log, _ in logs)
-        made = make() if is_quick else await call_in(broker.pools.read, make)
+        made = make() if is_quick else await call_in(producing.pools.read, make)
     for (log, _), batches in zip(logs, made, strict=True):
         if isinstance(batches, Exception):
             encoded.append(ProduceOutcome(log.name.partition, None, problem_for(batches)))
@@ -328,19 +331,19 @@ def _encode_each(
     return made
 
 
-def _begin(broker: Broker, encoded: _Encoded, options: ProduceOptions) -> _Begun | ProduceOutcome:
+def _begin(producing: Producing, encoded: _Encoded, options: ProduceOptions) -> _Begun | ProduceOutcome:
     try:
-        return _Begun(encoded.log, broker.submit(encoded.log, encoded.batches, options))
+        return _Begun(encoded.log, submit_in_request(producing, encoded.log, encoded.batches, options))
     except (StorageError, Problem) as error:
         return ProduceOutcome(encoded.partition, None, problem_for(error))
 
 
-async def _end(broker: Broker, begun: _Begun | ProduceOutcome, options: ProduceOptions) -> ProduceOutcome:
+async def _end(producing: Producing, begun: _Begun | ProduceOutcome, options: ProduceOptions) -> ProduceOutcome:
     if isinstance(begun, ProduceOutcome):
         return begun
     number = begun.log.name.partition
     try:
-        result = await broker.outcome_of(begun.pending, options)
+        result = await producing.outcome_of(begun.pending, options)
     except (StorageError, Problem) as error:
         return ProduceOutcome(number, None, problem_for(error))
     return ProduceOutcome(number, result_document(begun.log, result), None)

@@ -20,11 +20,12 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.http.bodies.body import BODY_BYTES_ALWAYS_TAKEN
 from app.media_types import NDJSON
 from app.problems.problems import Problem, problem_for
+from app.produce.enlisting import submit_in_request
 from app.produce.producing import (
     ProduceFailureDocument,
     batches_of,
@@ -32,6 +33,7 @@ from app.produce.producing import (
     result_document,
     spread_records,
 )
+from app.produce.submit import Producing
 from app.record_json.translate import Encoding, ParsedRecords, encode_document, parse_record_lines
 from storage.batches.batch_validation import ValidBatch
 from storage.errors import ShuttingDownError, StorageError, let_go_of_frames
@@ -87,14 +89,14 @@ class RecordStream:
 
     def __init__(
         self,
-        broker: Broker,
+        producing: Producing,
         topic: str,
         partition: int | None,
         options: ProduceOptions,
         encoding: Encoding,
         instance: str,
     ) -> None:
-        self._broker = broker
+        self._producing = producing
         self._topic = topic
         self._partition = partition
         self._options = options
@@ -104,8 +106,8 @@ class RecordStream:
         self._gathered = bytearray()
         self._searched_bytes = 0
         # What is gathered, and what decoding the body takes.
-        self._hold = broker.body_budget.hold()
-        self.window = broker.body_budget.hold()
+        self._hold = producing.body_budget.hold()
+        self.window = producing.body_budget.hold()
         self._line_count = 0
         self._in_flight: deque[_InFlight] = deque()
         self._lines: deque[bytes] = deque()
@@ -128,7 +130,7 @@ class RecordStream:
     async def run(self, body: AsyncIterator[bytes]) -> None:
         """Read and append until the body ends, something is refused, or the service stops; then wait for the rest."""
         incoming: asyncio.Future[bytes] | None = asyncio.ensure_future(anext(body))
-        stop = asyncio.ensure_future(self._broker.released.wait())
+        stop = asyncio.ensure_future(self._producing.released.wait())
         try:
             while incoming is not None and not self._is_refusing:
                 await self._wait_for(incoming, stop)
@@ -161,7 +163,7 @@ class RecordStream:
 
     @property
     def _is_budget_spent(self) -> bool:
-        budget = self._broker.body_budget
+        budget = self._producing.body_budget
         return budget.held_bytes > budget.limit_bytes
 
     def _first_line_end(self) -> int:
@@ -242,7 +244,7 @@ class RecordStream:
             end = gathered.rfind(b"\n", self._searched_bytes, BATCH_BYTES) + 1
         if end == 0:
             end = self._first_line_end() or (len(gathered) if is_last else 0)
-        line_max = max(LINE_BYTES_MIN, self._broker.settings.request_body_bytes_max)
+        line_max = max(LINE_BYTES_MIN, self._producing.settings.request_body_bytes_max)
         if (end or len(gathered)) > line_max:
             raise Problem(413, "request_too_large", f"a line has more than {line_max} bytes")
         block = bytes(gathered[:end])
@@ -257,16 +259,16 @@ class RecordStream:
 
     async def _append(self, block: bytes) -> None:
         if self._partition is not None:
-            log = self._broker.partition(self._topic, self._partition)
-            batches = await plain_batches_of(self._broker, log, block, self._encoding, is_lines=True, together=False)
+            log = self._producing.engine.partition(self._topic, self._partition)
+            batches = await plain_batches_of(self._producing, log, block, self._encoding, is_lines=True, together=False)
             if batches is not None:
                 self._line_count += sum(batch.header.record_count for batch in batches)
                 await self._submit(log, batches)
                 return
-        parsed = await self._parse(block, self._broker.now_ms())
+        parsed = await self._parse(block, self._producing.engine.now_ms())
         for number, rows in (await self._spread(parsed)).items():
-            log = self._broker.partition(self._topic, number)
-            await self._submit(log, await batches_of(self._broker, log, parsed, rows, together=False))
+            log = self._producing.engine.partition(self._topic, number)
+            await self._submit(log, await batches_of(self._producing, log, parsed, rows, together=False))
 
     async def _parse(self, block: bytes, now_ms: int) -> ParsedRecords:
         parse = functools.partial(
@@ -276,10 +278,10 @@ class RecordStream:
             now_ms=now_ms,
             first_line=self._line_count,
         )
-        pool = self._broker.pools.read
+        pool = self._producing.pools.read
         if len(block) > BATCH_BYTES:
             # A long line: what it becomes is counted, and waited for.
-            async with self._broker.rooms.request(pool) as work:
+            async with self._producing.rooms.request(pool) as work:
                 parsed = await work.parse(block, parse)
         else:
             parsed = parse() if len(block) <= INLINE_BYTES_MAX else await call_in(pool, parse)
@@ -293,8 +295,8 @@ class RecordStream:
                 await self._acknowledge_oldest()
             if self._is_refusing:
                 return
-            pending = self._broker.submit(log, [batch], self._next_options())
-            outcome = asyncio.ensure_future(self._broker.outcome_of(pending, self._options))
+            pending = submit_in_request(self._producing, log, [batch], self._next_options())
+            outcome = asyncio.ensure_future(self._producing.outcome_of(pending, self._options))
             self._in_flight.append(_InFlight(log, outcome))
 
     async def _spread(self, parsed: ParsedRecords) -> dict[int, list[int] | None]:
@@ -302,9 +304,9 @@ class RecordStream:
             return {}
         if self._partition is not None:
             return {self._partition: None}
-        partitions = self._broker.topic(self._topic).partitions
+        partitions = self._producing.engine.topic(self._topic).partitions
         online = [log.name.partition for log in partitions if log.offline_reason is None]
-        return {**await spread_records(self._broker, self._topic, parsed, online, self._broker.sticky)}
+        return {**await spread_records(self._producing, self._topic, parsed, online, self._producing.sticky)}
 
     @property
     def _in_flight_max(self) -> int:

@@ -17,7 +17,7 @@ class QuotaControl:
     """Thread: the event loop; the file is written in a thread."""
 
     def __init__(self, quotas: Quotas, store: QuotaStore, pools: Pools) -> None:
-        self._quotas = quotas
+        self.quotas = quotas
         self._store = store
         self._pools = pools
         self._changing = asyncio.Lock()
@@ -31,12 +31,12 @@ class QuotaControl:
             ChangeOutcomeUnknownError: it is in force, and the next start may find it or not.
         """
         async with self._changing:
-            table = self._quotas.table.with_limits(entity, limits)
+            table = self.quotas.table.with_limits(entity, limits)
             if len(table) > QUOTA_COUNT_MAX:
                 raise Problem(422, "quota_limit_reached", f"there are {QUOTA_COUNT_MAX} quotas already", kafka_code=44)
             try:
                 await call_in(self._pools.control, functools.partial(self._store.save, table))
             except ChangeOutcomeUnknownError:
-                self._quotas.table = table
+                self.quotas.table = table
                 raise
-            self._quotas.table = table
+            self.quotas.table = table

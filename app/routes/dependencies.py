@@ -1,4 +1,4 @@
-"""What routes are given: the broker, the things a path names, bodies read within a limit and checked."""
+"""What routes are given: the part that they need, the things a path names, bodies read within a limit and checked."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from fastapi import Depends, Header, Path, Query, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from app.engine_local.broker import Broker
+from app.engine_local.engine import LocalEngine
+from app.fetch.fetching import Fetching
 from app.http.bodies.body import read_body
 from app.http.negotiation import content_type
 from app.http.percent_encoding import wrong_bytes_of_path, wrong_bytes_of_query
+from app.load_jobs.registry import LoadJobs
 from app.media_types import JSON
 from app.paths import API, QUOTAS
 from app.problems.problems import Problem
+from app.produce.submit import Producing
+from app.quotas.control import QuotaControl
 from app.quotas.limits import QuotaKind
 from app.quotas.throttling import Client
 from app.record_json.json_values import refuse_too_many
 from app.record_json.strict_json import read_model
 from app.record_json.work_rooms import RequestWork
+from app.service.parts import Parts
 from app.service.service import Service
+from app.start_positions.registry import StartPositions
 from schemas.names import (
     GROUP_ID_LENGTH_MAX,
     ID_SCHEMA,
@@ -61,14 +67,49 @@ async def service_of(request: Request) -> Service:
     return service
 
 
-async def broker_of(request: Request) -> Broker:
-    """The broker, once the logs are open.
+async def parts_of(request: Request) -> Parts:
+    """The parts that answer requests, once the logs are open.
 
     Raises:
         Problem: 503 until then, and after the stop has begun.
     """
     service: Service = request.app.state.service
-    return service.broker
+    return service.parts
+
+
+PartsOf = Annotated[Parts, Depends(parts_of)]
+
+
+async def _engine_of(parts: PartsOf) -> LocalEngine:
+    return parts.engine
+
+
+async def _producing_of(parts: PartsOf) -> Producing:
+    return parts.producing
+
+
+async def _fetching_of(parts: PartsOf) -> Fetching:
+    return parts.fetching
+
+
+async def _load_jobs_of(parts: PartsOf) -> LoadJobs:
+    return parts.load_jobs
+
+
+async def _start_positions_of(parts: PartsOf) -> StartPositions:
+    return parts.start_positions
+
+
+async def _quota_control_of(parts: PartsOf) -> QuotaControl:
+    return parts.quota_control
+
+
+EngineOf = Annotated[LocalEngine, Depends(_engine_of)]
+ProducingOf = Annotated[Producing, Depends(_producing_of)]
+FetchingOf = Annotated[Fetching, Depends(_fetching_of)]
+LoadJobsOf = Annotated[LoadJobs, Depends(_load_jobs_of)]
+StartPositionsOf = Annotated[StartPositions, Depends(_start_positions_of)]
+QuotaControlOf = Annotated[QuotaControl, Depends(_quota_control_of)]
 
 
 async def topic_name(
@@ -168,12 +209,11 @@ async def transactional_id_header(
 TransactionalIdHeader = Annotated[str | None, Depends(transactional_id_header)]
 GroupIdInPath = Annotated[str, Depends(group_id)]
 TransactionalIdInPath = Annotated[str, Depends(transactional_id)]
-BrokerOf = Annotated[Broker, Depends(broker_of)]
 
 
-async def _work_of(broker: BrokerOf) -> AsyncIterator[RequestWork]:
+async def _work_of(parts: PartsOf) -> AsyncIterator[RequestWork]:
     """What the request holds of memory until it is answered."""
-    async with broker.rooms.request(broker.pools.read) as work:
+    async with parts.rooms.request(parts.pools.read) as work:
         yield work
 
 
@@ -183,13 +223,13 @@ TopicName = Annotated[str, Depends(topic_name)]
 PartitionNumber = Annotated[PartitionParameter, Path(description="Number of the partition.", examples=[0])]
 
 
-async def log_of(topic: TopicName, partition: PartitionNumber, broker: BrokerOf) -> PartitionLog:
+async def log_of(topic: TopicName, partition: PartitionNumber, engine: EngineOf) -> PartitionLog:
     """The partition's log.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic or partition.
     """
-    return broker.partition(topic, partition)
+    return engine.partition(topic, partition)
 
 
 LogOf = Annotated[PartitionLog, Depends(log_of)]
@@ -275,7 +315,7 @@ async def within_request_quota(request: Request) -> None:
     path = request.scope["path"]
     if not service.is_ready or not path.startswith(API) or path == QUOTAS:
         return
-    quotas, client = service.broker.quotas, Client.of_request()
+    quotas, client = service.parts.quotas, Client.of_request()
     quotas.admit(QuotaKind.REQUEST, client)
     quotas.charge(QuotaKind.REQUEST, client, 1)
 
@@ -301,7 +341,7 @@ async def within_fetch_quota(request: Request) -> None:
 def _admit(request: Request, kind: QuotaKind) -> None:
     service: Service = request.app.state.service
     if service.is_ready:
-        service.broker.quotas.admit(kind, Client.of_request())
+        service.parts.quotas.admit(kind, Client.of_request())
 
 
 _known_parameters: dict[Callable[..., Any], frozenset[str]] = {}
@@ -331,12 +371,12 @@ def json_body(model: type[Model], *, optional: bool = False) -> Callable[..., Aw
 
     async def read(request: Request, work: WorkOf) -> Model:
         service: Service = request.app.state.service
-        broker = service.broker
+        parts = service.parts
         body = await read_body(
             request,
             limit_bytes=min(CONTROL_BODY_BYTES_MAX, service.settings.request_body_bytes_max),
-            budget=broker.body_budget,
-            hold=work.hold(broker.body_budget),
+            budget=parts.body_budget,
+            hold=work.hold(parts.body_budget),
         )
         if optional and not body:
             return model()

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.engine_local.broker import Broker
+from app.load_jobs.registry import LoadJobs
 from app.load_jobs.state import LoadJob
 from schemas.load_jobs import Job, JobDescription, JobPartition
 
 
-async def summarise_job(broker: Broker, job: LoadJob) -> Job:
+async def summarise_job(jobs: LoadJobs, job: LoadJob) -> Job:
     """The job without its partitions."""
-    _, rows, size_bytes = await broker.load_jobs.loaded(job)
-    return Job.model_construct(**_members(broker, job, rows, size_bytes))
+    _, rows, size_bytes = await jobs.loaded(job)
+    return Job.model_construct(**_members(jobs, job, rows, size_bytes))
 
 
-async def describe_job(broker: Broker, job: LoadJob) -> JobDescription:
+async def describe_job(jobs: LoadJobs, job: LoadJob) -> JobDescription:
     """The job with what it has written to each partition."""
-    loaded, rows, size_bytes = await broker.load_jobs.loaded(job)
+    loaded, rows, size_bytes = await jobs.loaded(job)
     return JobDescription.model_construct(
-        **_members(broker, job, rows, size_bytes),
+        **_members(jobs, job, rows, size_bytes),
         topics=list(job.topics),
         partitions=[
             JobPartition.model_construct(
@@ -33,8 +33,8 @@ async def describe_job(broker: Broker, job: LoadJob) -> JobDescription:
     )
 
 
-def _members(broker: Broker, job: LoadJob, rows: int, size_bytes: int) -> dict[str, Any]:
-    elapsed_ms = broker.load_jobs.elapsed_ms(job)
+def _members(jobs: LoadJobs, job: LoadJob, rows: int, size_bytes: int) -> dict[str, Any]:
+    elapsed_ms = jobs.elapsed_ms(job)
     return {
         "job_id": job.job_id,
         "application_id": job.application_id,
@@ -46,8 +46,8 @@ def _members(broker: Broker, job: LoadJob, rows: int, size_bytes: int) -> dict[s
         "timeout_ms": job.timeout_ms,
         "begin_timestamp": job.begun_ms,
         "last_update_timestamp": job.updated_ms,
-        "task_count": broker.load_jobs.task_count(job),
-        "attempt_count": broker.load_jobs.attempt_count(job),
+        "task_count": jobs.task_count(job),
+        "attempt_count": jobs.attempt_count(job),
         "winner_count": len(job.winners),
         "rows": rows,
         "size_bytes": size_bytes,

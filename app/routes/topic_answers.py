@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from app.engine_local.broker import Broker
+from app.engine_local.engine import LocalEngine
 from app.event_loop.piecewise import pieces, smallest
 from app.routes.answers import describe_partition, describe_plan, describe_topic
 from schemas.retention import RetentionPlan
@@ -20,14 +20,14 @@ Item = TypeVar("Item")
 
 
 async def page_of_topics(
-    broker: Broker, prefix: str, start_after: str, limit: int, is_visible: Callable[[str], bool]
+    engine: LocalEngine, prefix: str, start_after: str, limit: int, is_visible: Callable[[str], bool]
 ) -> list[Topic]:
     """The first ``limit`` visible topics by name that begin with ``prefix`` and come after ``start_after``."""
 
     def is_wanted(topic: Topic) -> bool:
         return topic.name.startswith(prefix) and topic.name > start_after and is_visible(topic.name)
 
-    return await smallest(tuple(broker.manager.topics.values()), limit, lambda topic: topic.name, is_wanted)
+    return await smallest(tuple(engine.manager.topics.values()), limit, lambda topic: topic.name, is_wanted)
 
 
 async def topic_json(topic: Topic, *, with_config: bool) -> bytes:

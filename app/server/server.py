@@ -81,7 +81,7 @@ def serve(settings: Settings) -> int:
     stack = contextlib.ExitStack()
 
     def announce() -> None:
-        manager = app.state.service.broker.manager
+        manager = app.state.service.parts.engine.manager
         stack.enter_context(short_collections(lambda: manager.created_partition_count))
         # Whoever started the service may have closed the pipe; that is no reason to stop.
         with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from app.access.authentication import Authenticator
 from app.access.control import AccessControl, jwt_verifier
 from app.access.registry import AccessRegistry
-from app.engine_local.broker import NODE_ID, Broker
+from app.engine_local.engine import NODE_ID
 from app.engine_local.scheduler import Scheduler
 from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
@@ -20,6 +20,7 @@ from app.problems.problems import Problem
 from app.quotas.limits import QuotaTable
 from app.quotas.store import QuotaStore
 from app.service.opening_progress import describe, report, summarize
+from app.service.parts import Parts
 from app.settings import Settings
 from rollway.records.compiled import is_compiled
 from storage.config import ProducerLimits
@@ -59,7 +60,7 @@ class Service:
         self._on_failure = on_failure
         self._jwts = jwt_verifier(settings, self._clock)
         self._access: AccessControl | None = None
-        self._broker: Broker | None = None
+        self._parts: Parts | None = None
         self._quota_table = QuotaTable()
         self._opening: asyncio.Task[None] | None = None
         self._stopping = False
@@ -67,23 +68,23 @@ class Service:
     @property
     def is_ready(self) -> bool:
         """Whether the logs are open and the stop has not begun."""
-        return self._broker is not None and not self._stopping
+        return self._parts is not None and not self._stopping
 
     @property
-    def ready_broker(self) -> Broker | None:
-        """The broker; ``None`` where ``broker`` raises."""
-        return None if self._stopping else self._broker
+    def ready_parts(self) -> Parts | None:
+        """The parts; ``None`` where ``parts`` raises."""
+        return None if self._stopping else self._parts
 
     @property
-    def broker(self) -> Broker:
-        """The broker.
+    def parts(self) -> Parts:
+        """The parts that answer requests.
 
         Raises:
             Problem: 503, as the logs are not open yet or the service is stopping.
         """
-        if self._broker is None or self._stopping:
+        if self._parts is None or self._stopping:
             raise self.unready()
-        return self._broker
+        return self._parts
 
     @property
     def access(self) -> AccessControl:
@@ -153,20 +154,20 @@ class Service:
         self._access = AccessControl(
             registry, self.settings, self._clock, self.pools.control, self.metrics.authentication_failures, self._jwts
         )
-        broker = Broker(manager, self.settings, self.metrics, self.pools)
-        broker.quotas.table = self._quota_table
-        await call_in(self.pools.control, broker.producer_owners.load)
-        await broker.load_jobs.start()
+        parts = Parts(manager, self.settings, self.metrics, self.pools, self._quota_table)
+        engine = parts.engine
+        await call_in(self.pools.control, engine.producer_owners.load)
+        await parts.load_jobs.start()
         known = (
-            broker.producer_owners.largest_id,
-            broker.transactions.largest_producer_id,
-            broker.load_jobs.largest_producer_id,
+            engine.producer_owners.largest_id,
+            engine.transactions.largest_producer_id,
+            parts.load_jobs.largest_producer_id,
         )
         manager.producer_ids.leave_out(max(known))
-        await broker.start_positions.start()
-        self._broker = broker
-        self._watch(self._broker)
-        self.scheduler = Scheduler(self._broker, self.settings)
+        await parts.start_positions.start()
+        self._parts = parts
+        self._watch(parts)
+        self.scheduler = parts.scheduler()
         if self._stopping:
             return
         self.scheduler.start()
@@ -201,11 +202,15 @@ class Service:
             producer_limits=ProducerLimits(self.settings.producer_id_expiration_ms, self.settings.producer_count_max),
         )
 
-    def _watch(self, broker: Broker) -> None:
-        watch = self.metrics.watch
-        watch("rollway_waiting_fetches", "Fetches that wait for records.", lambda: len(broker.waiters))
-        watch("rollway_waiting_produces", "Produce requests that wait for copies.", lambda: len(broker.produce_waiters))
-        sessions = broker.fetch_sessions
+    def _watch(self, parts: Parts) -> None:
+        watch, engine, partitions = self.metrics.watch, parts.engine, parts.engine.partitions
+        watch("rollway_waiting_fetches", "Fetches that wait for records.", lambda: len(partitions.waiters))
+        watch(
+            "rollway_waiting_produces",
+            "Produce requests that wait for copies.",
+            lambda: len(partitions.produce_waiters),
+        )
+        sessions = parts.fetch_sessions
         watch("rollway_fetch_sessions", "Fetch sessions.", lambda: len(sessions))
         watch("rollway_fetch_session_partitions", "Partitions in fetch sessions.", lambda: sessions.partition_count)
         self.metrics.watch_count(
@@ -213,26 +218,26 @@ class Service:
             "Fetch sessions that lost their place to another since the start.",
             lambda: sessions.eviction_count,
         )
-        watch("rollway_topics", "Topics.", lambda: len(broker.manager.topics))
-        watch("rollway_partitions", "Partitions.", lambda: sum(1 for _ in broker.partitions()))
-        watch("rollway_offline_partitions", "Partitions that take no appends.", broker.offline_count)
-        watch("rollway_log_bytes", "Bytes of record batches.", broker.size_bytes)
-        watch("rollway_mailbox_requests", "Appends that wait to be written.", broker.mailbox_count)
-        watch("rollway_mailbox_bytes", "Bytes that wait to be written.", broker.mailbox_bytes)
-        watch("rollway_transactional_ids", "Transactional ids that are known.", broker.transactions.id_count)
-        watch("rollway_open_load_jobs", "Load jobs that are not over.", broker.load_jobs.open_count)
-        watch("rollway_start_positions", "Start positions that are pinned.", broker.start_positions.position_count)
-        watch("rollway_open_transactions", "Transactions without an end.", broker.transactions.open_count)
-        self.metrics.registry.register(PartitionCollector(broker.partitions, self.settings.partition_metrics_max))
-        recovery = broker.manager.recovery
+        watch("rollway_topics", "Topics.", lambda: len(engine.manager.topics))
+        watch("rollway_partitions", "Partitions.", lambda: sum(1 for _ in partitions.all()))
+        watch("rollway_offline_partitions", "Partitions that take no appends.", partitions.offline_count)
+        watch("rollway_log_bytes", "Bytes of record batches.", partitions.size_bytes)
+        watch("rollway_mailbox_requests", "Appends that wait to be written.", partitions.mailbox_count)
+        watch("rollway_mailbox_bytes", "Bytes that wait to be written.", partitions.mailbox_bytes)
+        watch("rollway_transactional_ids", "Transactional ids that are known.", engine.transactions.id_count)
+        watch("rollway_open_load_jobs", "Load jobs that are not over.", parts.load_jobs.open_count)
+        watch("rollway_start_positions", "Start positions that are pinned.", parts.start_positions.position_count)
+        watch("rollway_open_transactions", "Transactions without an end.", engine.transactions.open_count)
+        self.metrics.registry.register(PartitionCollector(partitions.all, self.settings.partition_metrics_max))
+        recovery = engine.manager.recovery
         self.metrics.recovered_bytes.set(sum(report.scanned_bytes for report in recovery))
         self.metrics.truncated_bytes.set(sum(report.truncated_bytes for report in recovery))
 
     def release(self) -> None:
         """Begin the stop: long polls answer at once, new requests get 503. Call it on the loop, or before it runs."""
         self._stopping = True
-        if self._broker is not None:
-            self._broker.release()
+        if self._parts is not None:
+            self._parts.release()
 
     async def close(self) -> None:
         """Finish what was taken, close the logs cleanly, end the threads."""
@@ -241,6 +246,6 @@ class Service:
             await asyncio.wait([self._opening])
         if self.scheduler is not None:
             await self.scheduler.close()
-        if self._broker is not None:
-            await self._broker.close()
+        if self._parts is not None:
+            await self._parts.close()
         await asyncio.get_running_loop().run_in_executor(None, functools.partial(self.pools.close))

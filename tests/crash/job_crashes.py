@@ -14,17 +14,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState
 from app.produce.enlisting import submit_append
+from app.service.parts import Parts
 from storage.disk.clock import ManualClock
 from storage.log.partition_log import AppendResult, PartitionLog
 from tests.crash.ledger import require
 from tests.crash.service_crashes import ServiceCrashes
 from tests.crash.simulated_disk import Operation, SimulatedDisk
-from tests.crash.transaction_workload import CONFIG, Promise, open_broker
+from tests.crash.transaction_workload import CONFIG, Promise, open_parts
 from tests.crash.workload import new_disk
 from tests.support.transactions import all_values, committed_values, settled, valid_transactional
 
@@ -75,10 +76,10 @@ class Ledger:
         return copied
 
 
-async def jobs_settled(broker: Broker) -> None:
+async def jobs_settled(parts: Parts) -> None:
     """Return when neither jobs nor transactions have anything more to do by themselves."""
-    while broker.load_jobs.is_busy or broker.transactions.is_busy:
-        await settled(broker)
+    while parts.load_jobs.is_busy or parts.engine.transactions.is_busy:
+        await settled(parts)
         await asyncio.sleep(0)
 
 
@@ -94,7 +95,7 @@ class JobWorkload:
         self._mark = 0
         self._open: dict[str, JobLedger] = {}
         self._use(new_disk(self.clock))
-        self.broker = open_broker(self.disk, self.clock)
+        self.parts = open_parts(self.disk, self.clock)
         self._is_made = False
 
     def _use(self, disk: SimulatedDisk) -> None:
@@ -102,13 +103,13 @@ class JobWorkload:
         disk.before_operation = lambda operation: self._observe(self, operation)
 
     def _logs(self) -> list[PartitionLog]:
-        return list(self.broker.topic("t").partitions)
+        return list(self.parts.engine.topic("t").partitions)
 
     async def step(self) -> None:
         """Do the next thing."""
         if not self._is_made:
             self.step_name = "create topic"
-            await self.broker.ensure_topic("t", 2, CONFIG)
+            await self.parts.engine.topics.ensure("t", 2, CONFIG)
             self._is_made = True
             return
         application = self.source.choice(APPLICATIONS)
@@ -146,7 +147,7 @@ class JobWorkload:
         self.ledger.jobs.append(job)
 
     async def _begun(self, application: str, version: int) -> str:
-        begun = await self.broker.load_jobs.begin(
+        begun = await self.parts.load_jobs.begin(
             application,
             version,
             mode=JobMode.TRANSACTIONAL,
@@ -167,7 +168,7 @@ class JobWorkload:
 
     async def _enlist(self, job: JobLedger) -> None:
         task = self.source.randrange(2)
-        producer_id = await self.broker.load_jobs.enlist(job.job_id, task, len(job.attempts))
+        producer_id = await self.parts.load_jobs.enlist(job.job_id, task, len(job.attempts))
         require(producer_id not in self.ledger.ids, f"producer id {producer_id} was given twice")
         self.ledger.ids.add(producer_id)
         job.attempts.append(AttemptLedger(producer_id, task))
@@ -190,9 +191,9 @@ class JobWorkload:
         sequence = attempt.sequences.get(number, 0)
         batches = valid_transactional(log, ProducerIdentity(attempt.producer_id, 0), sequence, *values)
         options = ProduceOptions()
-        submitted = await submit_append(self.broker, log, batches, options)
+        submitted = await submit_append(self.parts.producing, log, batches, options)
         if not isinstance(submitted, AppendResult):
-            await self.broker.outcome_of(submitted, options)
+            await self.parts.engine.appends.outcome_of(submitted, options)
         attempt.sequences[number] = sequence + len(values)
         attempt.acknowledged.update(values)
 
@@ -201,17 +202,17 @@ class JobWorkload:
         job.winners = list(of_task.values())
         winners = [Winner(each.producer_id, sum(each.sequences.values())) for each in job.winners]
         job.promise = Promise.COMMITTING
-        done = await self.broker.load_jobs.commit(job.job_id, winners, 30_000)
+        done = await self.parts.load_jobs.commit(job.job_id, winners, 30_000)
         require(done.state is JobState.COMMITTED, f"a commit ended as {done.state}")
         job.promise = Promise.COMMITTED
         del self._open[job.application_id]
         if self.source.random() < 0.3:
-            require(await self.broker.load_jobs.commit(job.job_id, winners, 30_000) == done, "committed otherwise")
-            require(await self.broker.load_jobs.abort(job.job_id, 30_000) == done, "an abort changed a commit")
+            require(await self.parts.load_jobs.commit(job.job_id, winners, 30_000) == done, "committed otherwise")
+            require(await self.parts.load_jobs.abort(job.job_id, 30_000) == done, "an abort changed a commit")
 
     async def _abort(self, job: JobLedger) -> None:
         job.promise = Promise.ABORTING
-        await self.broker.load_jobs.abort(job.job_id, 30_000)
+        await self.parts.load_jobs.abort(job.job_id, 30_000)
         job.promise = Promise.ABORTED
         del self._open[job.application_id]
 
@@ -220,20 +221,20 @@ class JobWorkload:
         for job in doomed.values():
             job.promise = Promise.ABORTING
         self.clock.advance(TIMEOUT_MS + 1)
-        await self.broker.load_jobs.run_jobs()
-        await jobs_settled(self.broker)
+        await self.parts.load_jobs.run_jobs()
+        await jobs_settled(self.parts)
         for job in doomed.values():
             job.promise = Promise.ABORTED
 
     async def _roll(self, _: JobLedger) -> None:
         log = self.source.choice(self._logs())
-        await self.broker.run_in_log(log, log.roll)
+        await self.parts.engine.partitions.run_in_log(log, log.roll)
 
     async def _kill_and_start(self, _: JobLedger) -> None:
         self._use(self.disk.killed())
-        self.broker = open_broker(self.disk, self.clock)
-        await self.broker.load_jobs.start()
-        await jobs_settled(self.broker)
+        self.parts = open_parts(self.disk, self.clock)
+        await self.parts.load_jobs.start()
+        await jobs_settled(self.parts)
 
 
 class JobCrashes(ServiceCrashes[Ledger]):
@@ -254,32 +255,32 @@ class JobCrashes(ServiceCrashes[Ledger]):
         """See ``ServiceCrashes``."""
         return JobWorkload(seed, lambda load, operation: self.crash_here(load, load.ledger, operation))
 
-    async def look(self, broker: Broker, disk: SimulatedDisk, clock: ManualClock, ledger: Ledger) -> None:
+    async def look(self, parts: Parts, disk: SimulatedDisk, clock: ManualClock, ledger: Ledger) -> None:
         """See ``ServiceCrashes``."""
-        await broker.load_jobs.start()
-        await jobs_settled(broker)
+        await parts.load_jobs.start()
+        await jobs_settled(parts)
         clock.advance(TIMEOUT_MS + 1)
-        await broker.load_jobs.run_jobs()
-        await jobs_settled(broker)
+        await parts.load_jobs.run_jobs()
+        await jobs_settled(parts)
         require(not disk.violations, f"mappings: {disk.violations}")
-        require(broker.load_jobs.open_count() == 0, "a job is open after its timeout")
-        require(broker.transactions.id_count() == 0, "attempts of jobs that are over are remembered")
+        require(parts.load_jobs.open_count() == 0, "a job is open after its timeout")
+        require(parts.engine.transactions.id_count() == 0, "attempts of jobs that are over are remembered")
         committed: Counter[bytes] = Counter()
         stored: Counter[bytes] = Counter()
-        for log in broker.topic("t").partitions:
+        for log in parts.engine.topic("t").partitions:
             snapshot = log.snapshot
             require(snapshot.last_stable_offset == snapshot.log_end_offset, f"{log.name} keeps readers waiting")
             committed.update(committed_values(snapshot))
             stored.update(all_values(snapshot))
         require(not [value for value, times in stored.items() if times > 1], "stored twice")
         for job in ledger.jobs:
-            _check_job(broker, job, committed)
-        await self._try_again(broker, ledger)
+            _check_job(parts, job, committed)
+        await self._try_again(parts, ledger)
 
-    async def _try_again(self, broker: Broker, ledger: Ledger) -> None:
+    async def _try_again(self, parts: Parts, ledger: Ledger) -> None:
         """What was committed is not loaded again; ids go on above all that were given."""
         for job in ledger.jobs[-3:]:
-            begun = await broker.load_jobs.begin(
+            begun = await parts.load_jobs.begin(
                 job.application_id,
                 job.version,
                 mode=JobMode.TRANSACTIONAL,
@@ -291,11 +292,11 @@ class JobCrashes(ServiceCrashes[Ledger]):
             if job.promise is Promise.COMMITTED:
                 require(begun.job.state is JobState.COMMITTED, f"version {job.version} would be loaded again")
             elif begun.is_new:
-                producer_id = await broker.load_jobs.enlist(begun.job.job_id, 0, 0)
+                producer_id = await parts.load_jobs.enlist(begun.job.job_id, 0, 0)
                 require(producer_id not in ledger.ids, f"producer id {producer_id} was given before")
 
 
-def _check_job(broker: Broker, job: JobLedger, committed: Counter[bytes]) -> None:
+def _check_job(parts: Parts, job: JobLedger, committed: Counter[bytes]) -> None:
     winners = {each.producer_id for each in job.winners}
     for attempt in job.attempts:
         if attempt.producer_id not in winners:
@@ -306,10 +307,10 @@ def _check_job(broker: Broker, job: JobLedger, committed: Counter[bytes]) -> Non
     match job.promise:
         case Promise.COMMITTED:
             require(whole <= seen, f"committed, but {len(whole - seen)} of {len(whole)} records are not there")
-            require(broker.load_jobs.find(job.job_id).state is JobState.COMMITTED, "committed, and not known to be")
+            require(parts.load_jobs.find(job.job_id).state is JobState.COMMITTED, "committed, and not known to be")
         case Promise.COMMITTING:
             require(not seen or whole <= seen, f"half committed: {len(seen)} of {len(whole)} records are there")
-            state = broker.load_jobs.find(job.job_id).state
+            state = parts.load_jobs.find(job.job_id).state
             require((state is JobState.COMMITTED) == bool(seen) or not whole, f"{state}, and {len(seen)} are visible")
         case _:
             require(not seen, f"{job.promise.value}, but {len(seen)} records are there")

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from app.engine_local.broker import Broker
+from app.service.parts import Parts
 from storage.disk.clock import ManualClock
 from tests.crash.ledger import require
 from tests.crash.service_crashes import ServiceCrashes
 from tests.crash.simulated_disk import Operation, SimulatedDisk
-from tests.crash.transaction_workload import CONFIG, open_broker
+from tests.crash.transaction_workload import CONFIG, open_parts
 from tests.crash.workload import new_disk
 
 GROUPS = ("one", "two", "three")
@@ -59,7 +59,7 @@ class PositionWorkload:
         self.step_name = "start"
         self._observe = observe
         self._use(new_disk(self.clock))
-        self.broker = open_broker(self.disk, self.clock)
+        self.parts = open_parts(self.disk, self.clock)
         self._is_made = False
 
     def _use(self, disk: SimulatedDisk) -> None:
@@ -70,9 +70,9 @@ class PositionWorkload:
         """Do the next thing."""
         if not self._is_made:
             self.step_name = "make topic anew"
-            await self.broker.start_positions.start()
+            await self.parts.start_positions.start()
             for topic in TOPICS:
-                await self.broker.ensure_topic(topic, PARTITION_COUNT, CONFIG)
+                await self.parts.engine.topics.ensure(topic, PARTITION_COUNT, CONFIG)
             self._is_made = True
             return
         steps: list[tuple[Callable[[], object], int]] = [
@@ -107,7 +107,7 @@ class PositionWorkload:
         group, wanted = self.source.choice(GROUPS), self._wanted()
         after = merged(self.ledger.told[group], wanted)
         self.ledger.possible[group] = [after]
-        answer = await self.broker.start_positions.pin(group, wanted)
+        answer = await self.parts.start_positions.pin(group, wanted)
         require(answer.positions == _part(after, wanted), f"{group} was told {answer}, and has {after}")
         self._told(group, after)
 
@@ -117,7 +117,7 @@ class PositionWorkload:
         between = merged(self.ledger.told[group], first)
         after = merged(between, second)
         self.ledger.possible[group] = [between, after]
-        answers = await asyncio.gather(*(self.broker.start_positions.pin(group, each) for each in (first, second)))
+        answers = await asyncio.gather(*(self.parts.start_positions.pin(group, each) for each in (first, second)))
         for answer, wanted in zip(answers, (first, second), strict=True):
             require(answer.positions == _part(after, wanted), f"{group} was told {answer}, and has {after}")
         self._told(group, after)
@@ -127,32 +127,32 @@ class PositionWorkload:
         before = self.ledger.told[group]
         after = {name: each for name, each in before.items() if topic not in (None, name)}
         self.ledger.possible[group] = [after]
-        gone = await self.broker.start_positions.delete(group, topic)
+        gone = await self.parts.start_positions.delete(group, topic)
         require(gone == {name: each for name, each in before.items() if name not in after}, f"{gone} was forgotten")
         self._told(group, after)
 
     async def _make_topic_anew(self) -> None:
         """What is pinned for the topic that was there means nothing from then on, and is replaced when asked."""
         topic = self.source.choice(TOPICS)
-        await self.broker.delete_topic(topic)
-        await self.broker.ensure_topic(topic, PARTITION_COUNT, CONFIG)
+        await self.parts.engine.topics.delete(topic)
+        await self.parts.engine.topics.ensure(topic, PARTITION_COUNT, CONFIG)
         for group, positions in self.ledger.told.items():
             self._told(group, {name: each for name, each in positions.items() if name != topic})
 
     async def _shorten(self) -> None:
-        await self.broker.start_positions.run_jobs()
+        await self.parts.start_positions.run_jobs()
 
     async def _expire(self) -> None:
         self.clock.advance(EXPIRATION_MS)
         self.ledger.possible = {group: [{}] for group in GROUPS}
-        await self.broker.start_positions.run_jobs()
+        await self.parts.start_positions.run_jobs()
         for group in GROUPS:
             self._told(group, {})
 
     async def _kill_and_start(self) -> None:
         self._use(self.disk.killed())
-        self.broker = open_broker(self.disk, self.clock)
-        await self.broker.start_positions.start()
+        self.parts = open_parts(self.disk, self.clock)
+        await self.parts.start_positions.start()
 
 
 def _part(positions: Positions, wanted: Positions) -> Positions:
@@ -170,10 +170,10 @@ class PositionCrashes(ServiceCrashes[Ledger]):
         """See ``ServiceCrashes``."""
         return PositionWorkload(seed, lambda load, operation: self.crash_here(load, load.ledger, operation))
 
-    async def look(self, broker: Broker, disk: SimulatedDisk, clock: ManualClock, ledger: Ledger) -> None:
+    async def look(self, parts: Parts, disk: SimulatedDisk, clock: ManualClock, ledger: Ledger) -> None:
         """See ``ServiceCrashes``."""
-        await broker.start_positions.start()
-        found = {group: broker.start_positions.find(group) for group in GROUPS}
+        await parts.start_positions.start()
+        found = {group: parts.start_positions.find(group) for group in GROUPS}
         for group, positions in found.items():
             allowed = [ledger.told[group], *ledger.possible.get(group, [])]
             # The second crash of an image may have come behind the first look's own pins.
@@ -183,6 +183,6 @@ class PositionCrashes(ServiceCrashes[Ledger]):
         for group, positions in found.items():
             # What there is stays, and what is pinned now is told from then on.
             after = merged({name: dict(each) for name, each in positions.items()}, PROBE)
-            answer = await broker.start_positions.pin(group, PROBE)
+            answer = await parts.start_positions.pin(group, PROBE)
             require(answer.positions == _part(after, PROBE), f"{group} was told {answer} after the crash")
-            require(broker.start_positions.find(group) == after, f"{group} does not go on")
+            require(parts.start_positions.find(group) == after, f"{group} does not go on")

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from app.engine_local.broker import Broker
 from app.problems.problems import Problem
+from app.service.parts import Parts
 from storage.disk.clock import ManualClock
 from storage.errors import StorageError
 from tests.crash.inline_pools import InlinePools
 from tests.crash.ledger import ViolationError
 from tests.crash.simulated_disk import CrashImage, Operation, SimulatedCrash, SimulatedDisk
-from tests.crash.transaction_workload import open_broker
+from tests.crash.transaction_workload import open_parts
 
 SECOND_CRASH_EVERY = 5
 SECOND_CRASH_SPAN = 40
@@ -77,7 +77,7 @@ class ServiceCrashes(ABC, Generic[LedgerOf]):
         """The workload, which calls ``crash_here`` before every operation of its disk."""
 
     @abstractmethod
-    async def look(self, broker: Broker, disk: SimulatedDisk, clock: ManualClock, ledger: LedgerOf) -> None:
+    async def look(self, parts: Parts, disk: SimulatedDisk, clock: ManualClock, ledger: LedgerOf) -> None:
         """Start what recovers, and see that all that was promised holds.
 
         Raises:
@@ -150,10 +150,10 @@ class ServiceCrashes(ABC, Generic[LedgerOf]):
             SimulatedCrash: ``disk`` was to crash, and did.
         """
         clock = ManualClock(ledger.now_ms)
-        broker = open_broker(disk, clock)
-        assert isinstance(broker.pools, InlinePools)
-        crashed = broker.pools.inline.crashed
-        looking = asyncio.ensure_future(self.look(broker, disk, clock, ledger))
+        parts = open_parts(disk, clock)
+        assert isinstance(parts.pools, InlinePools)
+        crashed = parts.pools.inline.crashed
+        looking = asyncio.ensure_future(self.look(parts, disk, clock, ledger))
         await asyncio.wait({looking, crashed}, return_when=asyncio.FIRST_COMPLETED)
         if crashed.done():
             # The process is gone, with all that it was doing.

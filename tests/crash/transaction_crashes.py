@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
-from app.engine_local.broker import Broker
+from app.service.parts import Parts
 from storage.disk.clock import ManualClock
 from tests.crash.ledger import require
 from tests.crash.service_crashes import ServiceCrashes
@@ -45,24 +45,24 @@ class TransactionCrashes(ServiceCrashes[Ledger]):
         """See ``ServiceCrashes``."""
         return TransactionWorkload(seed, lambda load, operation: self.crash_here(load, load.ledger, operation))
 
-    async def look(self, broker: Broker, disk: SimulatedDisk, clock: ManualClock, ledger: Ledger) -> None:
+    async def look(self, parts: Parts, disk: SimulatedDisk, clock: ManualClock, ledger: Ledger) -> None:
         """See ``ServiceCrashes``."""
-        await broker.transactions.start()
-        await settled(broker)
+        await parts.engine.transactions.start()
+        await settled(parts)
         clock.advance(TIMEOUT_MS + 1)
-        await broker.transactions.run_jobs()
-        await settled(broker)
+        await parts.engine.transactions.run_jobs()
+        await settled(parts)
         require(not disk.violations, f"mappings: {disk.violations}")
-        require(broker.transactions.open_count() == 0, "a transaction is open after its timeout")
-        self._check_logs(broker, ledger)
+        require(parts.engine.transactions.open_count() == 0, "a transaction is open after its timeout")
+        self._check_logs(parts, ledger)
         if disk.crash_at is None and self.images % GOES_ON_EVERY == 0:
-            await self._go_on(broker, ledger)
+            await self._go_on(parts, ledger)
 
-    def _check_logs(self, broker: Broker, ledger: Ledger) -> None:
+    def _check_logs(self, parts: Parts, ledger: Ledger) -> None:
         committed: Counter[bytes] = Counter()
         stored: Counter[bytes] = Counter()
         for name in ledger.topics:
-            for log in broker.topic(name).partitions:
+            for log in parts.engine.topic(name).partitions:
                 snapshot = log.snapshot
                 require(
                     snapshot.last_stable_offset == snapshot.high_watermark == snapshot.log_end_offset,
@@ -78,23 +78,23 @@ class TransactionCrashes(ServiceCrashes[Ledger]):
         for transaction in ledger.transactions:
             _check_transaction(transaction, committed, ledger.topics)
 
-    async def _go_on(self, broker: Broker, ledger: Ledger) -> None:
+    async def _go_on(self, parts: Parts, ledger: Ledger) -> None:
         """Producers come again: as later instances, and under no id that was given before."""
-        given = await broker.transactions.allocate()
+        given = await parts.engine.transactions.allocate()
         require(given.producer_id > ledger.largest_id, f"producer id {given.producer_id} was given before")
         if not ledger.given or not ledger.topics:
             return
         name = self._source.choice(sorted(ledger.given))
-        producer = TestProducer(broker, name, TIMEOUT_MS)
+        producer = TestProducer(parts, name, TIMEOUT_MS)
         await producer.initialise()
         before = ledger.given[name]
         require(producer.identity.producer_id == before.producer_id, f"{name} has another producer id")
         require(producer.identity.producer_epoch > before.producer_epoch, f"epoch {before} of {name} was given before")
-        log = broker.partition(self._source.choice(sorted(ledger.topics)), 0)
+        log = parts.engine.partition(self._source.choice(sorted(ledger.topics)), 0)
         await producer.send(log, b"goes on")
         await producer.end(commit=True)
         require(committed_values(log.snapshot)[-1] == b"goes on", "a transaction after recovery is not visible")
-        await broker.close()
+        await parts.close()
 
 
 def _check_transaction(transaction: TransactionLedger, committed: Counter[bytes], topics: set[str]) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.log.state import ProducerIdentity
 from app.metrics.metrics import Metrics
+from app.service.parts import Parts
 from app.settings import Settings
 from storage.disk.clock import ManualClock
 from storage.errors import ProducerFencedError
@@ -42,14 +43,14 @@ _settings = Settings()
 _metrics = Metrics()
 
 
-def open_broker(disk: SimulatedDisk, clock: ManualClock) -> Broker:
+def open_parts(disk: SimulatedDisk, clock: ManualClock) -> Parts:
     """A broker over what is on this disk."""
     manager = LogManager.open(
         DATA_DIR, file_system=disk, clock=clock, ballast_bytes=BALLAST_BYTES, topic_defaults=DEFAULTS
     )
     pools = InlinePools()
     disk.on_crash = pools.inline.crash
-    return Broker(manager, _settings, _metrics, pools)
+    return Parts(manager, _settings, _metrics, pools)
 
 
 class Promise(Enum):
@@ -109,7 +110,7 @@ class TransactionWorkload:
         self._ends: dict[str, list[tuple[ProducerIdentity, bool]]] = {}
         """Every end that each producer asked for, of which copies are still on their way."""
         self._use(new_disk(self.clock))
-        self.broker = open_broker(self.disk, self.clock)
+        self.parts = open_parts(self.disk, self.clock)
 
     def _use(self, disk: SimulatedDisk) -> None:
         self.disk = disk
@@ -152,11 +153,11 @@ class TransactionWorkload:
         self._mark += 1
         name = f"t{self._mark}"
         config = CONFIG | {"flush.policy": self.source.choice(("group", "group", "interval"))}
-        await self.broker.ensure_topic(name, self.source.choice((1, 2)), config)
+        await self.parts.engine.topics.ensure(name, self.source.choice((1, 2)), config)
         self.ledger.topics.add(name)
 
     def _logs(self) -> list[PartitionLog]:
-        return [log for name in sorted(self.ledger.topics) for log in self.broker.topic(name).partitions]
+        return [log for name in sorted(self.ledger.topics) for log in self.parts.engine.topic(name).partitions]
 
     # Producers
 
@@ -165,7 +166,7 @@ class TransactionWorkload:
         opened = self._open.pop(name, None)
         if opened is not None:
             opened.promise = Promise.ABORTING
-        producer = TestProducer(self.broker, name, TIMEOUT_MS)
+        producer = TestProducer(self.parts, name, TIMEOUT_MS)
         await producer.initialise()
         if opened is not None:
             opened.promise = Promise.ABORTED
@@ -174,7 +175,7 @@ class TransactionWorkload:
         self.ledger.largest_id = max(self.ledger.largest_id, producer.identity.producer_id)
 
     async def _allocate(self, _: str) -> None:
-        given = await self.broker.transactions.allocate()
+        given = await self.parts.engine.transactions.allocate()
         self.ledger.largest_id = max(self.ledger.largest_id, given.producer_id)
 
     async def _send(self, name: str) -> None:
@@ -219,7 +220,7 @@ class TransactionWorkload:
             return
         identity, commit = self.source.choice(self._ends[name])
         with contextlib.suppress(ProducerFencedError):
-            await self.broker.transactions.end(name, identity, commit=commit, wait_ms=30_000)
+            await self.parts.engine.transactions.end(name, identity, commit=commit, wait_ms=30_000)
         log = self.source.choice(self._logs())
         with contextlib.suppress(ProducerFencedError):
             await self._producers[name].send_at(log, self.source.choice((0, 1, 5)), LATE, identity=identity)
@@ -230,8 +231,8 @@ class TransactionWorkload:
         for transaction in doomed.values():
             transaction.promise = Promise.ABORTING
         self.clock.advance(TIMEOUT_MS + 1)
-        await self.broker.transactions.run_jobs()
-        await settled(self.broker)
+        await self.parts.engine.transactions.run_jobs()
+        await settled(self.parts)
         for name, transaction in doomed.items():
             transaction.promise = Promise.ABORTED
             del self._producers[name]
@@ -242,29 +243,31 @@ class TransactionWorkload:
         log = self.source.choice(self._logs())
         value = self._value()
         options = ProduceOptions()
-        await self.broker.outcome_of(self.broker.submit(log, valid_batches(log, value), options), options)
+        await self.parts.engine.appends.outcome_of(
+            self.parts.engine.appends.submit(log, valid_batches(log, value), options), options
+        )
         if log.config.flush_policy == "group":
             self.ledger.plain[value] = log.name.topic
 
     async def _roll(self, _: str) -> None:
         """A new segment, with a producer snapshot before it."""
         log = self.source.choice(self._logs())
-        await self.broker.run_in_log(log, log.roll)
+        await self.parts.engine.partitions.run_in_log(log, log.roll)
 
     async def _checkpoint(self, _: str) -> None:
-        self.broker.manager.checkpoint()
-        self.broker.manager.checkpoint_high_watermarks()
+        self.parts.engine.manager.checkpoint()
+        self.parts.engine.manager.checkpoint_high_watermarks()
 
     async def _delete_topic(self, _: str) -> None:
         """Whatever is open in it."""
         name = self.source.choice(sorted(self.ledger.topics))
         self.ledger.topics.discard(name)
-        await self.broker.delete_topic(name)
+        await self.parts.engine.topics.delete(name)
         self.clock.advance(2000)
-        self.broker.manager.delete_due_files()
+        self.parts.engine.manager.delete_due_files()
 
     async def _stop_and_start(self, _: str) -> None:
-        await self.broker.close()
+        await self.parts.close()
         await self._start()
 
     async def _kill_and_start(self, _: str) -> None:
@@ -272,8 +275,8 @@ class TransactionWorkload:
 
     async def _start(self) -> None:
         self._use(self.disk.killed())
-        self.broker = open_broker(self.disk, self.clock)
-        await self.broker.transactions.start()
-        await settled(self.broker)
+        self.parts = open_parts(self.disk, self.clock)
+        await self.parts.engine.transactions.start()
+        await settled(self.parts)
         for producer in self._producers.values():
-            producer.broker = self.broker
+            producer.parts = self.parts

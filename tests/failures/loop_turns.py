@@ -85,7 +85,7 @@ def measure(data_dir: Path) -> list[Measured]:
     with (
         ThreadedServer(data_dir, **hostile_inputs.SETTINGS) as server,
         http_client(server.url) as client,
-        short_collections(lambda: server.service.broker.manager.created_partition_count),
+        short_collections(lambda: server.service.parts.engine.manager.created_partition_count),
     ):
         client.put("/v1/topics/bodies", json={"config": {"flush.policy": "interval"}}).raise_for_status()
         # As `rollway serve` does.

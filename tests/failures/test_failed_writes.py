@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.engine_local.broker import Broker
+from app.engine_local.partitions.appends import LocalAppends
 from app.fetch.fetching import Fetching
 from app.quotas.limits import QuotaEntity, QuotaKind, QuotaTable
 from app.quotas.sampled_rate import THROTTLE_MS_MAX, SampledRate
@@ -61,7 +61,7 @@ def test_a_quota_of_an_older_file_breaks_no_request(
         # Known to the hot tier.
         assert client.post(PATH, json=RECORDS).status_code == 200
     server.call(
-        lambda: setattr(server.service.broker.quotas, "table", QuotaTable().with_limits(EVERYBODY, {kind: rate}))
+        lambda: setattr(server.service.parts.quotas, "table", QuotaTable().with_limits(EVERYBODY, {kind: rate}))
     )
     before = end_of_log(server)
     answers = [client.post(PATH, json=RECORDS), client.get(f"{PATH}?offset=0"), client.get(f"{PATH}?offset=0")]
@@ -73,7 +73,7 @@ def test_a_quota_of_an_older_file_breaks_no_request(
 
 
 def end_of_log(server: ThreadedServer) -> int:
-    return int(server.service.broker.partition("failed", 0).snapshot.log_end_offset)
+    return int(server.service.parts.engine.partition("failed", 0).snapshot.log_end_offset)
 
 
 def test_how_long_to_wait_has_a_number_for_every_quota() -> None:
@@ -93,7 +93,7 @@ def test_a_write_that_fails_behind_the_append_is_unknown(client: httpx.Client, m
     def fail(*_: object) -> None:
         raise RuntimeError("planted behind the append")
 
-    monkeypatch.setattr(Broker, "count_produced", fail)
+    monkeypatch.setattr(LocalAppends, "count_produced", fail)
     parts = {"partitions": [{"topic": "failed", "partition": 0, **RECORDS}]}
     requests: list[tuple[str, dict[str, Any]]] = [
         (PATH, {"json": RECORDS}),

@@ -35,7 +35,7 @@ def test_answers_that_nobody_takes_are_counted_and_refused(tmp_path: Path) -> No
         ) as server,
         http_client(server.url) as client,
     ):
-        budget = server.service.broker.answer_budget
+        budget = server.service.parts.answer_budget
         size_bytes = len(client.get(LONG).content)
         assert size_bytes > 65536
         with contextlib.ExitStack() as stack:

@@ -132,7 +132,7 @@ def streams(server: ThreadedServer, topic: str) -> Iterator[Callable[[bytes, str
             return connection
 
         yield open_one
-    wait_for(lambda: not server.service.broker.body_budget.held_bytes)
+    wait_for(lambda: not server.service.parts.body_budget.held_bytes)
 
 
 @pytest.mark.parametrize("split_at", [0, 3, 5, 6, 100])
@@ -140,7 +140,7 @@ def test_the_window_of_a_decoder_is_counted(
     split_at: int, server: ThreadedServer, streams: Callable[[bytes, str], Connection]
 ) -> None:
     """A stream of 262 bytes held 8 MiB for as long as it liked, and 5,000 of them what the machine has."""
-    budget = server.service.broker.body_budget
+    budget = server.service.parts.body_budget
     body = zstd_of_one_byte(b"\n", 9)
     connection = streams(body[:split_at] or body, "Content-Encoding: zstd\r\n")
     if split_at:
@@ -151,7 +151,7 @@ def test_the_window_of_a_decoder_is_counted(
 def test_a_small_window_is_counted_as_what_it_is(
     server: ThreadedServer, streams: Callable[[bytes, str], Connection]
 ) -> None:
-    budget = server.service.broker.body_budget
+    budget = server.service.parts.body_budget
     parameters = zstandard.ZstdCompressionParameters(window_log=18, compression_level=1)
     compressing = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     streams(compressing.compress(b"\n" * MIB) + compressing.flush(), "Content-Encoding: zstd\r\n")
@@ -160,7 +160,7 @@ def test_a_small_window_is_counted_as_what_it_is(
 
 def test_what_a_stream_gathers_is_counted(server: ThreadedServer, streams: Callable[[bytes, str], Connection]) -> None:
     """Two MiB of each stream were not, so that 5,000 clients had 10 GB."""
-    budget = server.service.broker.body_budget
+    budget = server.service.parts.body_budget
     streams(b'{"value":"' + b"x" * MIB, "")
     wait_for(lambda: budget.held_bytes == MIB + 10)
 
@@ -169,7 +169,7 @@ def test_a_stream_goes_on_while_bodies_hold_all_the_memory_they_may(
     server: ThreadedServer, streams: Callable[[bytes, str], Connection]
 ) -> None:
     """It reads little at a time. A line of more than 64 KiB, or a window, finds no room."""
-    budget = server.service.broker.body_budget
+    budget = server.service.parts.body_budget
     held = budget.hold(budget.limit_bytes + 1)
     try:
         goes_on = streams(b'{"value":"%b"}\n' % (b"x" * 1000) * 3_000, "")

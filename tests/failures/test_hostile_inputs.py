@@ -45,11 +45,11 @@ def stored(client: httpx.Client) -> dict[str, str]:
 
 def check(server: ThreadedServer, work: LoopWork) -> None:
     """The budgets were kept, and no turn of the loop was long."""
-    broker = server.service.broker
-    assert broker.rooms.peak_bytes <= hostile_inputs.DECODING_BYTES_MAX
-    assert broker.answer_budget.peak_bytes <= 2 * hostile_inputs.ANSWERS_BYTES_MAX + work_rooms.SMALL_TEXT_BYTES
-    assert broker.body_budget.peak_bytes <= hostile_inputs.BODIES_BYTES_MAX + hostile_inputs.MIB
-    assert broker.rooms.meter.piece_text_bytes_max <= hostile_inputs.ANSWERS_BYTES_MAX
+    parts = server.service.parts
+    assert parts.rooms.peak_bytes <= hostile_inputs.DECODING_BYTES_MAX
+    assert parts.answer_budget.peak_bytes <= 2 * hostile_inputs.ANSWERS_BYTES_MAX + work_rooms.SMALL_TEXT_BYTES
+    assert parts.body_budget.peak_bytes <= hostile_inputs.BODIES_BYTES_MAX + hostile_inputs.MIB
+    assert parts.rooms.meter.piece_text_bytes_max <= hostile_inputs.ANSWERS_BYTES_MAX
     assert work.parsed_bytes_max <= hostile_inputs.LOOP_PARSED_BYTES_MAX
     assert work.text_bytes_max <= hostile_inputs.LOOP_TEXT_BYTES_MAX
     assert work.decompressed_bytes_max <= hostile_inputs.LOOP_DECOMPRESSED_BYTES_MAX
@@ -58,8 +58,8 @@ def check(server: ThreadedServer, work: LoopWork) -> None:
 
 def check_is_idle(server: ThreadedServer) -> None:
     """Nothing is held once all is answered."""
-    broker = server.service.broker
-    while broker.rooms.held_bytes or broker.answer_budget.held_bytes or broker.body_budget.held_bytes:
+    parts = server.service.parts
+    while parts.rooms.held_bytes or parts.answer_budget.held_bytes or parts.body_budget.held_bytes:
         pass
 
 
@@ -285,7 +285,7 @@ def test_the_check_finds_text_that_is_made_without_a_limit(
 
 def test_the_check_finds_work_that_is_not_counted_in_rooms(server: ThreadedServer) -> None:
     """A service whose rooms are larger than what it documents."""
-    rooms = server.service.broker.rooms
+    rooms = server.service.parts.rooms
     peak_bytes, rooms.peak_bytes = rooms.peak_bytes, hostile_inputs.DECODING_BYTES_MAX + 1
     try:
         with pytest.raises(AssertionError):

@@ -82,7 +82,7 @@ def test_the_check_finds_a_transaction_that_is_left_open(
     server: ThreadedServer, client: httpx.Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: a failed commit is left to the timeout."""
-    monkeypatch.setattr(server.service.broker.transactions.pool, "_abort_left", lambda *_: None)
+    monkeypatch.setattr(server.service.parts.engine.transactions.pool, "_abort_left", lambda *_: None)
     refuse(monkeypatch, {TransactionState.PREPARE_COMMIT: 1})
     assert produce(client, topic, "lost").status_code == 507
     assert held_up(client, topic) == [True, True]

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.engine_local.broker import Broker
+from app.engine_local.engine import LocalEngine
 
 YEAR_MS = 366 * 86_400_000
 LINES = {"Content-Type": "application/x-ndjson"}
@@ -25,9 +25,9 @@ def parts(topic: str) -> bytes:
 @pytest.fixture
 def _set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first reading is a year ahead, and all later ones are right."""
-    now_ms = Broker.now_ms
+    now_ms = LocalEngine.now_ms
     ahead = [YEAR_MS]
-    monkeypatch.setattr(Broker, "now_ms", lambda broker: now_ms(broker) + (ahead.pop() if ahead else 0))
+    monkeypatch.setattr(LocalEngine, "now_ms", lambda engine: now_ms(engine) + (ahead.pop() if ahead else 0))
 
 
 @pytest.mark.usefixtures("_set_back")

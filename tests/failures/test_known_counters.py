@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.engine_local.broker import Broker
+from app.engine_local.partitions.appends import LocalAppends
 from rollway.records import Record, columns_from_records, encode_batch
 from tests.support.servers import ThreadedServer
 
@@ -67,11 +67,11 @@ def test_the_check_finds_duplicates_that_are_counted(
 ) -> None:
     """Planted: as it was."""
 
-    def count(self: Broker, result: Any, size_bytes: int) -> None:
+    def count(self: LocalAppends, result: Any, size_bytes: int) -> None:
         self.metrics.produced_records.inc(result.record_count)
         self.metrics.produced_bytes.inc(size_bytes)
 
-    monkeypatch.setattr(Broker, "count_produced", count)
+    monkeypatch.setattr(LocalAppends, "count_produced", count)
     with pytest.raises(AssertionError):
         test_duplicates_are_not_appended_and_not_counted(server, client, topic)
 

@@ -40,7 +40,7 @@ def test_a_poll_of_a_client_that_has_left_is_given_up(
     """They waited until their time was up: 60 seconds here."""
     monkeypatch.setattr(response_cycle, "CLIENT_LOOK_SECONDS", 0.02)
     client.put("/v1/topics/left").raise_for_status()
-    waiters = server.service.broker.waiters
+    waiters = server.service.parts.engine.partitions.waiters
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         for piece in sent:
             connection.sendall(piece)
@@ -73,7 +73,7 @@ def test_a_poll_of_a_client_that_is_there_waits_on(
         connection.sendall(POLL * 2)
         while len(looks) < 5:
             server.call(lambda: None)
-        assert len(server.service.broker.waiters) == 1
+        assert len(server.service.parts.engine.partitions.waiters) == 1
         assert not any(looks)
         client.post("/v1/topics/left/partitions/0/records", json={"records": [{"value": "x"}]}).raise_for_status()
         assert connection.recv(12) == b"HTTP/1.1 200"

@@ -37,7 +37,7 @@ def begin(client: httpx.Client, application: str, topics: list[str]) -> httpx.Re
 
 
 def test_topics_of_jobs_have_a_budget(server: ThreadedServer, client: httpx.Client) -> None:
-    jobs: LoadJobs = server.service.broker.load_jobs
+    jobs: LoadJobs = server.service.parts.load_jobs
     table = jobs._store.table
     begun = [begin(client, f"open.{number}", TOPICS) for number in range(FITTING)]
     assert {answer.status_code for answer in begun} == {201}

@@ -228,7 +228,7 @@ def test_a_line_above_the_limit_is_refused(tmp_path: Path) -> None:
         body = json.dumps({"value": "x" * 6_000_000}).encode()
         refused = client.post("/v1/topics/t/partitions/0/records", content=body, headers=NDJSON)
         assert (refused.status_code, refused.json()["code"]) == (413, "request_too_large")
-        assert server.service.broker.body_budget.held_bytes == 0
+        assert server.service.parts.body_budget.held_bytes == 0
 
 
 def test_long_lines_count_among_the_memory_of_bodies(tmp_path: Path) -> None:
@@ -256,16 +256,16 @@ def test_long_lines_count_among_the_memory_of_bodies(tmp_path: Path) -> None:
                 with contextlib.suppress(ConnectionError):
                     connection.sendall(head.encode() + b'{"value":"' + b"x" * 6_500_000)
                 # The first is in memory before the next one comes: of two that come at once both may be refused.
-                while server.service.broker.body_budget.held_bytes < 6_500_000:
+                while server.service.parts.body_budget.held_bytes < 6_500_000:
                     client.get("/healthz")
             refused = http.client.HTTPResponse(connections[-1])
             refused.begin()
             assert (refused.status, json.loads(refused.read())["code"]) == (503, "overloaded")
-            assert server.service.broker.body_budget.held_bytes <= budget_bytes
+            assert server.service.parts.body_budget.held_bytes <= budget_bytes
         until = time.monotonic() + 30
-        while server.service.broker.body_budget.held_bytes and time.monotonic() < until:
+        while server.service.parts.body_budget.held_bytes and time.monotonic() < until:
             client.get("/healthz")
-        assert server.service.broker.body_budget.held_bytes == 0
+        assert server.service.parts.body_budget.held_bytes == 0
 
 
 def test_a_long_line_that_does_not_end_costs_no_time(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_a_line_that_is_cut_off_takes_no_memory_afterwards(server: ThreadedServe
         f"POST {topic}/partitions/0/records HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
-    budget = server.service.broker.body_budget
+    budget = server.service.parts.body_budget
     gc.collect()
     gc.disable()
     try:

@@ -50,9 +50,9 @@ def test_the_owners_are_known_after_the_file_of_producer_ids_was_lost(tmp_path: 
             for who in order:
                 client = stand.mine if who == "mine" else stand.other
                 given[foreign_ids.plain_producer(stand, client, "").producer_id] = f"User:{who}"
-            broker = stand.server.service.ready_broker
-            assert broker is not None
-            owners = broker.producer_owners
+            parts = stand.server.service.ready_parts
+            assert parts is not None
+            owners = parts.engine.producer_owners
             assert {each: owners.principal_of(each) for each in given} == given
         (tmp_path / "data" / "rollway" / PRODUCER_IDS).unlink()
     assert len(given) == 6

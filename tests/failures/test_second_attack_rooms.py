@@ -151,7 +151,7 @@ def test_a_client_does_not_wait_for_those_that_closed(
 ) -> None:
     """A record that needs a large room was decoded for every client that had given up, before it was for one that had
     not: a hundred of them were a minute and a half."""
-    rooms, loop = server.service.broker.rooms, server.service.loop
+    rooms, loop = server.service.parts.rooms, server.service.loop
     assert loop is not None
     body = batch_of(Record(0, 1_700_000_000_000, None, b"x" * (work_rooms.SMALL_BATCH_BYTES + 1)))
     path = f"{topic}/partitions/0/records"

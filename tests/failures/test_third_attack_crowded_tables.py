@@ -21,8 +21,8 @@ from app.start_positions.registry import StartPositions
 from app.start_positions.state import PinnedGroup, PinnedTopic
 from rollway.records import Record, columns_from_records, encode_batch, parse_header
 from storage.disk.clock import SETTLING_MS, Ages
-from tests.support.brokers import Stand, on_stand
 from tests.support.servers import ThreadedServer, http_client
+from tests.support.stands import Stand, on_stand
 from tests.support.transactions import TestProducer, transactional_batch
 
 COUNT = 4_000
@@ -51,7 +51,7 @@ def counting(counted: list[int], function: Callable[..., Any]) -> Callable[..., 
 
 
 def fill(made: Stand) -> None:
-    coordinator, jobs, positions = made.broker.transactions, made.broker.load_jobs, made.broker.start_positions
+    coordinator, jobs, positions = made.engine.transactions, made.parts.load_jobs, made.parts.start_positions
     for number in range(COUNT):
         name = f"{number:05}"
         coordinator._table.put(Transaction(name, number, 0, 60_000, updated_ms=1_700_000_000_000))
@@ -67,20 +67,20 @@ def test_lists_are_made_a_piece_at_a_time(is_shown: Callable[[object], bool]) ->
     """One GET of 100,000 transactional ids, by who may see none of them, held up all others for two seconds."""
 
     async def scenario(made: Stand) -> None:
-        await made.broker.load_jobs.start()
+        await made.parts.load_jobs.start()
         fill(made)
         states = frozenset(TransactionState)
         counted = [0]
-        listed = made.broker.transactions.page(states, "", COUNT, counting(counted, is_shown))
+        listed = made.engine.transactions.page(states, "", COUNT, counting(counted, is_shown))
         assert await longest_turn(listed, counted) <= PIECE_COUNT
         counted = [0]
         assert (
-            await longest_turn(made.broker.load_jobs.page(counting(counted, is_shown), None, COUNT), counted)
+            await longest_turn(made.parts.load_jobs.page(counting(counted, is_shown), None, COUNT), counted)
             <= PIECE_COUNT
         )
-        found = await made.broker.transactions.page(states, "01000", 3, lambda name: name != "01002")
+        found = await made.engine.transactions.page(states, "01000", 3, lambda name: name != "01002")
         assert [each.transactional_id for each in found] == ["01001", "01003", "01004"]
-        jobs = await made.broker.load_jobs.page(lambda job: job.version == 1, (3_000, "03000"), 2)
+        jobs = await made.parts.load_jobs.page(lambda job: job.version == 1, (3_000, "03000"), 2)
         assert [job.job_id for job in jobs] == ["02999", "02998"]
 
     on_stand(scenario)
@@ -91,13 +91,13 @@ def test_background_jobs_look_at_a_piece_at_a_time(monkeypatch: pytest.MonkeyPat
     start positions for a second."""
 
     async def scenario(made: Stand) -> None:
-        await made.broker.load_jobs.start()
-        await made.broker.start_positions.start()
+        await made.parts.load_jobs.start()
+        await made.parts.start_positions.start()
         fill(made)
         for owner, name, job in (
-            (TransactionTable, "is_timed_out", made.broker.transactions.run_jobs),
-            (TransactionTable, "is_expired", made.broker.transactions.run_jobs),
-            (StartPositions, "_is_old", made.broker.start_positions.run_jobs),
+            (TransactionTable, "is_timed_out", made.engine.transactions.run_jobs),
+            (TransactionTable, "is_expired", made.engine.transactions.run_jobs),
+            (StartPositions, "_is_old", made.parts.start_positions.run_jobs),
         ):
             counted = [0]
             with monkeypatch.context() as patch:
@@ -106,7 +106,7 @@ def test_background_jobs_look_at_a_piece_at_a_time(monkeypatch: pytest.MonkeyPat
         counted = [0]
         with monkeypatch.context() as patch:
             patch.setattr(Ages, "age_ms", counting(counted, Ages.age_ms))
-            await made.broker.load_jobs.run_jobs()
+            await made.parts.load_jobs.run_jobs()
         # Of jobs the one that ended first is asked, and it is not old.
         assert counted == [1]
 
@@ -119,11 +119,11 @@ def test_timeouts_do_not_wait_until_all_old_ids_are_forgotten(monkeypatch: pytes
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
-        coordinator = made.broker.transactions
+        coordinator = made.engine.transactions
         for number in range(35):
             await coordinator.initialise(f"old{number}", 60_000, 1_000)
         made.clock.advance(604_800_000 + SETTLING_MS)
-        producer = TestProducer(made.broker, "late", timeout_ms=1_000)
+        producer = TestProducer(made.parts, "late", timeout_ms=1_000)
         await producer.initialise()
         await producer.send(log, b"held back")
         seen: list[int] = []
@@ -164,10 +164,12 @@ def test_what_an_atomic_request_of_the_last_run_left_open_is_aborted_at_once(tmp
     name = "__rollway_atomic_0"
     with ThreadedServer(tmp_path / "data") as server, http_client(server.url) as client:
         assert client.put("/v1/topics/t", json={"partitions": 1}).status_code == 201
-        broker, loop = server.service.ready_broker, server.service.loop
-        assert broker is not None
+        parts, loop = server.service.ready_parts, server.service.loop
+        assert parts is not None
         assert loop is not None
-        begun = asyncio.run_coroutine_threadsafe(broker.transactions.initialise(name, 60_000, 1_000), loop).result(30)
+        begun = asyncio.run_coroutine_threadsafe(
+            parts.engine.transactions.initialise(name, 60_000, 1_000), loop
+        ).result(30)
         batch = transactional_batch(ProducerIdentity(*begun), 0, b"left")
         assert client.post("/v1/topics/t/partitions/0/records", content=batch, headers=RAW).status_code == 200
         assert client.post("/v1/topics/t/partitions/0/records", json={"records": [{"value": "free"}]}).is_success
@@ -176,7 +178,7 @@ def test_what_an_atomic_request_of_the_last_run_left_open_is_aborted_at_once(tmp
         shown = client.get(path).json()
         while shown["last_stable_offset"] < shown["high_watermark"]:
             # It is decided as soon as others are served.
-            coordinator = server.service.broker.transactions
+            coordinator = server.service.parts.engine.transactions
             left = coordinator.find(name)
             assert left is not None
             assert not left.is_ongoing or coordinator.is_busy
@@ -191,7 +193,7 @@ def test_what_a_job_has_written_is_counted_a_piece_at_a_time(monkeypatch: pytest
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("crowded")
-        jobs, coordinator = made.broker.load_jobs, made.broker.transactions
+        jobs, coordinator = made.parts.load_jobs, made.engine.transactions
         await jobs.start()
         begun = await jobs.begin("app", 1, mode=mode, timeout_ms=60_000, topics=["crowded"], join=False, wait_ms=1_000)
         activity = jobs._store.active[begun.job.job_id]

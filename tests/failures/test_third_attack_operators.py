@@ -12,10 +12,10 @@ import pytest
 from app.cli import run
 from app.cli.records import fetch
 from app.cli.records.line_source import LineSource
-from app.engine_local.broker import Broker, ProduceOptions
-from app.engine_local.scheduler import Scheduler
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
+from app.service.parts import Parts
 from app.settings import Settings
 from storage.log_inspection import verify_directory
 from storage.manager.log_manager import LogManager
@@ -28,20 +28,22 @@ async def look_after_moved(tmp_path: Path) -> str | None:
     settings, metrics = Settings(), Metrics()
     pools = Pools(settings)
     manager = LogManager.open(tmp_path / "data")
-    broker = Broker(manager, settings, metrics, pools)
-    scheduler = Scheduler(broker, settings)
+    parts = Parts(manager, settings, metrics, pools)
+    scheduler = parts.scheduler()
     try:
-        topic, _ = await broker.ensure_topic("t", 1, {"flush.policy": "interval"})
+        topic, _ = await parts.engine.topics.ensure("t", 1, {"flush.policy": "interval"})
         (log,) = topic.partitions
         options = ProduceOptions(acks="1")
-        await broker.outcome_of(broker.submit(log, valid_batches(log, b"x"), options), options)
+        await parts.engine.appends.outcome_of(
+            parts.engine.appends.submit(log, valid_batches(log, b"x"), options), options
+        )
         (tmp_path / "data").rename(tmp_path / "moved")
         await scheduler.run("check_files")
         return log.offline_reason
     finally:
         (tmp_path / "moved").rename(tmp_path / "data")
         await scheduler.close()
-        await broker.close()
+        await parts.close()
         pools.close()
 
 

@@ -24,9 +24,9 @@ def test_no_principal_is_given_the_ids_of_another(tmp_path: Path, content: bytes
         for who, client in (("mine", stand.mine), ("other", stand.other), ("admin", stand.admin)):
             given[foreign_ids.plain_producer(stand, client, "").producer_id] = f"User:{who}"
             lost.unlink() if content is None else lost.write_bytes(content)
-        broker = stand.server.service.ready_broker
-        assert broker is not None
-        assert {each: broker.producer_owners.principal_of(each) for each in given} == given
+        parts = stand.server.service.ready_parts
+        assert parts is not None
+        assert {each: parts.engine.producer_owners.principal_of(each) for each in given} == given
         assert len(given) == 3
     blocks = json.loads(lost.with_name(OWNERS).read_bytes())["blocks"]
     assert all(after[0] >= before[1] for before, after in pairwise(blocks))

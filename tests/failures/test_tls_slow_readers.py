@@ -84,14 +84,14 @@ def bytes_on_their_way(secured: Secured) -> tuple[int, int]:
             status, headers = reader.read_head()
             if status == 200:
                 total_bytes += int(headers["content-length"])
-        return total_bytes, secured.server.service.broker.answer_budget.held_bytes
+        return total_bytes, secured.server.service.parts.answer_budget.held_bytes
 
 
 def test_answers_nobody_reads_stay_within_the_budget(secured: Secured) -> None:
     total_bytes, held_bytes = bytes_on_their_way(secured)
     assert total_bytes <= 2 * BUDGET_BYTES + READERS * response_cycle.TLS_PIECE_BYTES
     assert held_bytes > 0
-    assert until(lambda: secured.server.service.broker.answer_budget.held_bytes == 0)
+    assert until(lambda: secured.server.service.parts.answer_budget.held_bytes == 0)
 
 
 def test_the_check_finds_answers_that_are_written_whole(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
         status, headers = reader.read_head()
         assert status == 200
         assert until(lambda: not secured.server.connections)
-        assert secured.server.service.broker.answer_budget.held_bytes == 0
+        assert secured.server.service.parts.answer_budget.held_bytes == 0
         with contextlib.suppress(ssl.SSLError):
             assert len(reader.read_to_end()) < int(headers["content-length"])
 

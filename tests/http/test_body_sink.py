@@ -82,7 +82,7 @@ def result_of(answer: Answer) -> dict[str, Any]:
 
 
 def held_bytes(server: ThreadedServer) -> int:
-    return server.service.broker.body_budget.held_bytes
+    return server.service.parts.body_budget.held_bytes
 
 
 def check_stored(server: ThreadedServer, topic: str, result: dict[str, Any], sent: bytes) -> None:

@@ -332,11 +332,13 @@ def test_one_record(client: httpx.Client, path: str) -> None:
 
 def test_an_offset_no_record_has_is_404(client: httpx.Client, server: ThreadedServer, path: str) -> None:
     """Spec E21: truncation inside a batch leaves a gap."""
-    broker = server.service.broker
-    log = broker.partition(path.split("/")[3], 0)
+    parts = server.service.parts
+    log = parts.engine.partition(path.split("/")[3], 0)
     loop = server.service.loop
     assert loop is not None
-    asyncio.run_coroutine_threadsafe(broker.run_in_log(log, lambda: log.truncate_to(10)), loop).result(30)
+    asyncio.run_coroutine_threadsafe(parts.engine.partitions.run_in_log(log, lambda: log.truncate_to(10)), loop).result(
+        30
+    )
     client.post(f"{path}/records", json={"records": [{"value": "after the gap"}]})
     for route in (f"{path}/records/9", f"{path}/records/9/value"):
         missing = client.get(route)

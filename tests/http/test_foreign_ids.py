@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from app.engine_local.broker import Broker
 from app.fetch.fetch_sessions import FetchSessions
 from app.produce.enlisting import transactional_id_of
 from app.produce.idempotence import RequestKey
 from app.produce.producer_rights import require_producer
+from app.service.parts import Parts
 from tests.http import foreign_ids
 from tests.http.foreign_ids import (
     Given,
@@ -106,13 +106,13 @@ def test_a_refused_id_is_one_audit_line_that_names_who_asked(stand: Stand, caplo
 # Planted defects: the check finds each.
 
 
-def _as_before(broker: Broker, access: Any, batches: Any, named: str | None = None) -> str | None:
+def _as_before(parts: Parts, access: Any, batches: Any, named: str | None = None) -> str | None:
     """Only transactional batches are asked for."""
     transactional = [batch for batch in batches if batch.header.is_transactional]
     if transactional or named is not None:
-        owner = transactional_id_of(broker, batches, named)
+        owner = transactional_id_of(parts.producing, batches, named)
         for batch in transactional[:1]:
-            require_producer(broker, access, batch.header.producer_id)
+            require_producer(parts.producing, access, batch.header.producer_id)
         return owner
     return None
 
@@ -132,7 +132,7 @@ def test_the_check_finds_ids_that_nobody_looks_at(stand: Stand, monkeypatch: pyt
 
 def test_the_check_finds_a_fast_way_that_does_not_ask(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the ways to answer on the connection, the one for batches of several producers asks on its own."""
-    monkeypatch.setattr("app.fast_path.produce.require_producers", lambda broker, access, batches: None)
+    monkeypatch.setattr("app.fast_path.produce.require_producers", lambda parts, access, batches: None)
     assert "a compressed batch, a producer, of another: 200" in "\n".join(faults_of_producer_ids(stand, ["a producer"]))
 
 

@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from app.engine_local.broker import ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.log.state import ProducerIdentity
 from tests.support.servers import ThreadedServer
 from tests.support.transactions import committed_values, transactional_batch, valid_transactional
@@ -19,11 +19,13 @@ def hang(server: ThreadedServer, topic: str, producer: ProducerIdentity) -> None
     """Append as a transaction whose coordinator's log is lost: it is enlisted nowhere."""
 
     async def append() -> None:
-        broker = server.service.broker
-        log = broker.partition(topic.rpartition("/")[2], 0)
+        parts = server.service.parts
+        log = parts.engine.partition(topic.rpartition("/")[2], 0)
         options = ProduceOptions()
         batches = valid_transactional(log, producer, 0, b"hanging")
-        await broker.outcome_of(broker.submit(log, batches, options, enlisted=True), options)
+        await parts.engine.appends.outcome_of(
+            parts.engine.appends.submit(log, batches, options, enlisted=True), options
+        )
 
     loop = server.service.loop
     assert loop is not None
@@ -51,7 +53,7 @@ def test_a_hanging_transaction_is_listed_and_aborted(client: httpx.Client, topic
     assert (answer.status_code, answer.json()) == (200, {"partition": 0, "marker_offset": 3})
     assert client.get(place).json()["last_stable_offset"] == 4
     assert client.get(f"{place}/transactions").json()["data"] == []
-    log = server.service.broker.partition(topic.rpartition("/")[2], 0)
+    log = server.service.parts.engine.partition(topic.rpartition("/")[2], 0)
     assert committed_values(log.snapshot) == [b"before", b"behind"]
     again = client.post(f"{place}/transactions/abort", json=body)
     assert (again.status_code, again.json()["code"]) == (409, "invalid_txn_state")

@@ -370,7 +370,7 @@ def test_quotas_hold_for_plain_requests(pair: Pair) -> None:
 
 def _held_flush(server: ThreadedServer) -> tuple[threading.Event, threading.Event]:
     """Hold the fsyncs of the topic ``group``: one is under way, let it end."""
-    log = server.service.broker.partition("group", 0)
+    log = server.service.parts.engine.partition("group", 0)
     reached, go_on = threading.Event(), threading.Event()
     flush = log.flush
 
@@ -493,7 +493,7 @@ def test_known_heads_with_bodies_in_pieces(pair: Pair, piece_bytes: int) -> None
 
 
 def test_bodies_that_are_collected_count_among_all(pair: Pair) -> None:
-    budget = pair.hot.service.broker.body_budget
+    budget = pair.hot.service.parts.body_budget
     request = Case("large", True, body=record_batch(b"x" * 200_000)).encode()
     with connect(pair.hot) as connection:
         for _ in range(2):

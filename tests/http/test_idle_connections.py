@@ -28,7 +28,7 @@ def let_the_idle_time_pass(server: ThreadedServer, connection: Connection) -> No
 
 
 def test_who_waits_for_an_fsync_is_not_idle(server: ThreadedServer) -> None:
-    log = server.service.broker.partition("group", 0)
+    log = server.service.parts.engine.partition("group", 0)
     request, reached, go_on = post("group", batch(b"v")), threading.Event(), threading.Event()
     flush = log.flush
 
@@ -41,7 +41,7 @@ def test_who_waits_for_an_fsync_is_not_idle(server: ThreadedServer) -> None:
         for _ in range(3):
             connection.send(request)
             assert connection.read_answer().status == 200
-        server.service.broker._flush_pace._hopeful_count = 0
+        server.service.parts.engine.partitions._flush_pace._hopeful_count = 0
         log.flush = held  # type: ignore[method-assign]
         connection.send(request)
         assert reached.wait(30)
@@ -74,7 +74,7 @@ def test_who_waits_for_the_application_is_not_idle(server: ThreadedServer) -> No
             connection.send(get("interval", "offset=0&wait_ms=20000"))
             assert connection.read_answer().status == 200
         connection.send(get("interval", "offset=2&wait_ms=20000"))
-        waiters = server.service.broker.waiters
+        waiters = server.service.parts.engine.partitions.waiters
         while not len(waiters):
             assert client.get("/healthz").status_code == 200
         let_the_idle_time_pass(server, connection)

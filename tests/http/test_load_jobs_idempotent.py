@@ -129,7 +129,7 @@ class Service:
         """What the service does each second."""
         loop = self.server.service.loop
         assert loop is not None
-        asyncio.run_coroutine_threadsafe(self.server.service.broker.load_jobs.run_jobs(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(self.server.service.parts.load_jobs.run_jobs(), loop).result(60)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["hot", "route"])

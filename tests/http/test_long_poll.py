@@ -45,7 +45,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def waiting_count(server: ThreadedServer) -> int:
-    return len(server.service.broker.waiters)
+    return len(server.service.parts.engine.partitions.waiters)
 
 
 def test_an_append_answers_a_waiting_fetch(client: httpx.Client, server: ThreadedServer, topic: str) -> None:

@@ -192,10 +192,10 @@ def test_d_6_a_bare_roll_wakes_nobody(client: httpx.Client, server: ThreadedServ
     produce(client, topic, 0, b"x")
     waiting = Waiting(server, asked(topic, 0, 1))
     until(lambda: waiting_count(server) == 1)
-    broker, loop = server.service.broker, server.service.loop
-    log = broker.partition(name_of(topic), 0)
+    parts, loop = server.service.parts, server.service.loop
+    log = parts.engine.partition(name_of(topic), 0)
     assert loop is not None
-    asyncio.run_coroutine_threadsafe(broker.run_in_log(log, log.roll), loop).result(30)
+    asyncio.run_coroutine_threadsafe(parts.engine.partitions.run_in_log(log, log.roll), loop).result(30)
     assert len(log.snapshot.segments) == 2
     assert waiting_count(server) == 1
     produce(client, topic, 0, b"y")
@@ -337,13 +337,13 @@ def test_the_documented_model_takes_what_the_coder_takes(body: str) -> None:
 def test_leader_epochs_are_held_against_the_client(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
     """Spec D11, E2, case LE-4."""
     produce(client, topic, 0, b"a", b"b", b"c")
-    broker, loop = server.service.broker, server.service.loop
-    log = broker.partition(name_of(topic), 0)
+    parts, loop = server.service.parts, server.service.loop
+    log = parts.engine.partition(name_of(topic), 0)
     old = log.leader_epoch
     waiting = Waiting(server, asked(topic, 0, 3, current_leader_epoch=old))
     until(lambda: waiting_count(server) == 1)
     assert loop is not None
-    asyncio.run_coroutine_threadsafe(broker.run_in_log(log, log.promote), loop).result(30)
+    asyncio.run_coroutine_threadsafe(parts.engine.partitions.run_in_log(log, log.promote), loop).result(30)
     assert waiting.result().json()["partitions"][0]["error"]["kafka_code"] == 74
     produce(client, topic, 0, b"d")
     new = log.leader_epoch

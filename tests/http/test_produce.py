@@ -327,10 +327,10 @@ def test_a_timed_out_produce_is_unknown_and_goes_on(
     client: httpx.Client, server: ThreadedServer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spec A6."""
-    broker = server.service.broker
-    log = broker.partition(topic.rpartition("/")[2], 0)
+    parts = server.service.parts
+    log = parts.engine.partition(topic.rpartition("/")[2], 0)
     # A disk that was quick before would be waited for on the loop, which is to see how late it is.
-    monkeypatch.setattr(broker, "_flush_pace", FlushPace(0))
+    monkeypatch.setattr(parts.engine.partitions, "_flush_pace", FlushPace(0))
     leave = threading.Event()
     flush = log.flush
 

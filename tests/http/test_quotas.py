@@ -113,7 +113,7 @@ def test_quotas_of_whom_nobody_knows_cost_nothing(tmp_path: Path) -> None:
     with ThreadedServer(tmp_path / "data") as server:
         answers = [httpx.get(f"{server.url}/v1/topics", headers={"Client-Id": str(number)}) for number in range(20)]
         assert {answer.status_code for answer in answers} == {200}
-        assert not server.service.broker.quotas._accounts
+        assert not server.service.parts.quotas._accounts
 
 
 def test_q_1_produce_over_http(tmp_path: Path) -> None:

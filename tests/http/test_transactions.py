@@ -76,7 +76,7 @@ def test_a_transaction_over_two_partitions(client: httpx.Client, topic: str, nam
     assert answer.status_code == 200
     assert (answer.json()["state"], answer.json()["partitions"]) == ("complete_commit", [])
     assert (limits(client, topic)["last_stable_offset"], limits(client, topic, 1)["last_stable_offset"]) == (3, 2)
-    log = server.service.broker.partition(topic.rpartition("/")[2], 0)
+    log = server.service.parts.engine.partition(topic.rpartition("/")[2], 0)
     assert committed_values(log.snapshot) == [b"a", b"b"]
     raw = client.get(f"{topic}/partitions/0/records?offset=0", headers={"Accept": RAW["Content-Type"]})
     assert [batch.header.is_control for batch in split_batches(raw.content)] == [False, True]
@@ -173,7 +173,7 @@ def test_json_records_of_a_transaction(client: httpx.Client, topic: str, name: s
     assert [(answer["base_offset"], answer["duplicate"]) for answer in answers] == [(0, False), (0, True)]
     assert limits(client, topic)["last_stable_offset"] == 0
     assert end(client, name, "commit", producer).status_code == 200
-    log = server.service.broker.partition(topic.rpartition("/")[2], 0)
+    log = server.service.parts.engine.partition(topic.rpartition("/")[2], 0)
     assert committed_values(log.snapshot) == [b"a", b"b"]
 
 
@@ -210,7 +210,7 @@ def atomic(client: httpx.Client, topic: str, *parts: dict[str, Any], **more: Any
 
 
 def values(server: ThreadedServer, topic: str) -> list[list[bytes]]:
-    logs = server.service.broker.topic(topic.rpartition("/")[2]).partitions
+    logs = server.service.parts.engine.topic(topic.rpartition("/")[2]).partitions
     return [committed_values(log.snapshot) for log in logs]
 
 
@@ -226,7 +226,7 @@ def test_an_atomic_request(client: httpx.Client, topic: str, server: ThreadedSer
 def test_atomic_requests_one_after_the_other(client: httpx.Client, topic: str, server: ThreadedServer) -> None:
     """Each is a transaction with an epoch of its own, also behind one that was aborted."""
     name = topic.rpartition("/")[2]
-    log = server.service.broker.partition(name, 0)
+    log = server.service.parts.engine.partition(name, 0)
     for number in range(5):
         part = {"partition": 0, "records": [{"value": f"v{number}"}]}
         assert atomic(client, topic, part, {**part, "partition": 1}).status_code == 200
@@ -250,7 +250,7 @@ def test_an_atomic_request_that_is_refused_in_one_place_is_nowhere(
         "transaction_aborted",
         "unknown_topic_or_partition",
     ]
-    log = server.service.broker.partition(topic.rpartition("/")[2], 1)
+    log = server.service.parts.engine.partition(topic.rpartition("/")[2], 1)
     log.take_offline("a test says so")
     refused = atomic(client, topic, good, {"partition": 1, "records": [{"value": "x"}]})
     assert refused.status_code in {503, 504}

@@ -56,8 +56,8 @@ class HeldFlush:
 def held(server: ThreadedServer) -> Iterator[HeldFlush]:
     """Fsyncs wait in their thread while the block runs."""
     # No fsync is hoped to be quick.
-    server.service.broker._flush_pace._hopeful_count = 0
-    flush = HeldFlush(server.service.broker.partition("group", 0))
+    server.service.parts.engine.partitions._flush_pace._hopeful_count = 0
+    flush = HeldFlush(server.service.parts.engine.partition("group", 0))
     try:
         yield flush
     finally:
@@ -94,8 +94,8 @@ def test_those_that_come_while_others_still_come_share_their_fsync(server: Threa
     loop = server.service.loop
     assert loop is not None
     with clients(server, "group", COUNT) as opened:
-        broker = server.service.broker
-        turn = broker.writer_of(broker.partition("group", 0)).turn
+        parts = server.service.parts
+        turn = parts.engine.writer_of(parts.engine.partition("group", 0)).turn
         if way == "compiled":
             turn.put_off_seconds_max = 30.0
 
@@ -117,7 +117,7 @@ def test_those_that_come_while_others_still_come_share_their_fsync(server: Threa
 
 
 def test_an_fsync_that_fails_in_a_thread_is_told_to_all(server: ThreadedServer) -> None:
-    log = server.service.broker.partition("group", 0)
+    log = server.service.parts.engine.partition("group", 0)
     with clients(server, "group", COUNT) as opened:
         high_watermark, counted = log.snapshot.high_watermark, produced(server)
         with held(server) as flush:
@@ -204,8 +204,8 @@ def test_a_stop_between_a_request_and_its_write_lets_it_be_answered(server: Thre
             connection.shutdown()
 
     with clients(server, "group", COUNT) as opened:
-        server.service.broker._flush_pace._hopeful_count = 0
-        log = server.service.broker.partition("group", 0)
+        server.service.parts.engine.partitions._flush_pace._hopeful_count = 0
+        log = server.service.parts.engine.partition("group", 0)
         end = log.snapshot.log_end_offset
         with one_turn(server):
             for place, connection in enumerate(opened):

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from app.engine_local.broker import Broker
 from app.engine_local.transactions.log.state import PRODUCER_EPOCH_MAX, ProducerIdentity, Transaction
+from app.service.parts import Parts
 from storage.disk.clock import ManualClock
 from storage.errors import (
     InvalidPidMappingError,
@@ -28,7 +28,7 @@ from storage.errors import (
     StorageError,
 )
 from storage.log.partition_log import AppendResult
-from tests.crash.transaction_workload import CONFIG, TIMEOUT_MS, open_broker
+from tests.crash.transaction_workload import CONFIG, TIMEOUT_MS, open_parts
 from tests.crash.workload import new_disk
 from tests.support.earlier_transactions import end_as_before
 from tests.support.transactions import NOBODY, TestProducer, committed_values, settled
@@ -93,10 +93,10 @@ class LateRequests(RuleBasedStateMachine):
 
     async def _open(self) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        self.broker: Broker = open_broker(self.disk, self.clock)
-        self.logs = (await self.broker.ensure_topic("t", PARTITIONS, CONFIG))[0].partitions
-        await self.broker.transactions.start()
-        await settled(self.broker)
+        self.parts: Parts = open_parts(self.disk, self.clock)
+        self.logs = (await self.parts.engine.topics.ensure("t", PARTITIONS, CONFIG))[0].partitions
+        await self.parts.engine.transactions.start()
+        await settled(self.parts)
 
     # What clients do
 
@@ -107,7 +107,7 @@ class LateRequests(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def initialise(self, name: str) -> None:
-        given = self.run(self.broker.transactions.initialise(name, TIMEOUT_MS, 30_000))
+        given = self.run(self.parts.engine.transactions.initialise(name, TIMEOUT_MS, 30_000))
         assert given not in self.outcomes
         if self.producers[name].is_open:
             self.outcomes[self.producers[name].identity] = False
@@ -169,15 +169,15 @@ class LateRequests(RuleBasedStateMachine):
     @rule(is_clean=st.booleans())
     def restart(self, is_clean: bool) -> None:
         if is_clean:
-            self.run(self.broker.close())
+            self.run(self.parts.close())
         self.disk = self.disk.killed()
         self.run(self._open())
 
     @rule()
     def time_out(self) -> None:
         self.clock.advance(TIMEOUT_MS + 1)
-        self.run(self.broker.transactions.run_jobs())
-        self.run(settled(self.broker))
+        self.run(self.parts.engine.transactions.run_jobs())
+        self.run(settled(self.parts))
         for name, producer in self.producers.items():
             if producer.is_open:
                 self.outcomes[producer.identity] = False
@@ -186,13 +186,13 @@ class LateRequests(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), left=st.integers(0, 2))
     def use_up_the_epochs(self, name: str, left: int) -> None:
         """As if there had been as many transactions."""
-        known, epoch = self.broker.transactions.find(name), PRODUCER_EPOCH_MAX - left
+        known, epoch = self.parts.engine.transactions.find(name), PRODUCER_EPOCH_MAX - left
         assert known is not None
         if known.is_open or known.producer_epoch >= epoch:
             return
         worn = replace(Transaction(name, known.producer_id, epoch, TIMEOUT_MS), updated_ms=self.clock.now_ms())
-        self.run(self.broker.transactions._state_log.write(worn))
-        self.broker.transactions._table.put(worn)
+        self.run(self.parts.engine.transactions._state_log.write(worn))
+        self.parts.engine.transactions._table.put(worn)
         self.producers[name] = Producer(worn.producer)
 
     # What is expected of that
@@ -210,8 +210,8 @@ class LateRequests(RuleBasedStateMachine):
     async def _ask(self, request: Request) -> AppendResult | Transaction:
         if isinstance(request, End):
             name, identity, commit = request
-            return await self.broker.transactions.end(name, identity, commit=commit, wait_ms=30_000)
-        client = TestProducer(self.broker, request.name)
+            return await self.parts.engine.transactions.end(name, identity, commit=commit, wait_ms=30_000)
+        client = TestProducer(self.parts, request.name)
         log = self.logs[request.partition]
         return await client.send_at(log, request.sequence, request.value, identity=request.identity)
 
@@ -266,7 +266,7 @@ class LateRequests(RuleBasedStateMachine):
                 )
                 assert committed_values(log.snapshot) == [value for _, value in there]
                 assert log.snapshot.last_stable_offset == log.snapshot.log_end_offset
-            self.run(self.broker.close())
+            self.run(self.parts.close())
         finally:
             self.runner.close()
 

@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode
 from app.problems.problems import Problem
 from app.produce.enlisting import submit_append
+from app.service.parts import Parts
 from storage.disk.clock import ManualClock
 from storage.errors import InvalidPidMappingError, ProducerFencedError
 from storage.log.partition_log import AppendResult
 from tests.crash.job_crashes import jobs_settled
-from tests.crash.transaction_workload import CONFIG, open_broker
+from tests.crash.transaction_workload import CONFIG, open_parts
 from tests.crash.workload import new_disk
 from tests.support.transactions import committed_values, valid_transactional
 
@@ -55,13 +56,13 @@ class Machine:
         self.source = random.Random(seed)
         self.clock = ManualClock()
         self.disk = new_disk(self.clock)
-        self.broker: Broker = open_broker(self.disk, self.clock)
+        self.parts: Parts = open_parts(self.disk, self.clock)
         self.jobs: list[Job] = []
         self.number = 0
         self.refusals: set[str] = set()
 
     async def run(self) -> None:
-        (self.log,) = (await self.broker.ensure_topic("t", 1, CONFIG))[0].partitions
+        (self.log,) = (await self.parts.engine.topics.ensure("t", 1, CONFIG))[0].partitions
         steps = [self.begin] * 3 + [self.enlist] * 4 + [self.send] * 8 + [self.commit] * 3
         steps += [self.abort, self.wait, self.wait, self.restart]
         for _ in range(STEPS):
@@ -82,7 +83,7 @@ class Machine:
         own = [job for job in self.jobs if job.application == application]
         done = next((job for job in own if job.version == version and job.state == "committed"), None)
         joined = next((job for job in own if join and job.version == version and job.state == "open"), None)
-        begun = await self.broker.load_jobs.begin(
+        begun = await self.parts.load_jobs.begin(
             application,
             version,
             mode=JobMode.TRANSACTIONAL,
@@ -107,7 +108,7 @@ class Machine:
             return
         task = self.source.randrange(3)
         try:
-            producer_id = await self.broker.load_jobs.enlist(job.job_id, task, 0)
+            producer_id = await self.parts.load_jobs.enlist(job.job_id, task, 0)
         except Problem as problem:
             self.refusals.add(problem.code)
             assert job.state != "open"
@@ -127,9 +128,9 @@ class Machine:
         identity = ProducerIdentity(attempt.producer_id, 0)
         batches = valid_transactional(self.log, identity, len(attempt.values), value)
         try:
-            submitted = await submit_append(self.broker, self.log, batches, ProduceOptions())
+            submitted = await submit_append(self.parts.producing, self.log, batches, ProduceOptions())
             if not isinstance(submitted, AppendResult):
-                await self.broker.outcome_of(submitted, ProduceOptions())
+                await self.parts.engine.appends.outcome_of(submitted, ProduceOptions())
         except (ProducerFencedError, InvalidPidMappingError):
             assert job.state != "open"
             return
@@ -145,7 +146,7 @@ class Machine:
         ids = frozenset(attempt.producer_id for attempt in chosen.values())
         winners = [Winner(attempt.producer_id, len(attempt.values)) for attempt in chosen.values()]
         try:
-            done = await self.broker.load_jobs.commit(job.job_id, winners, 30_000)
+            done = await self.parts.load_jobs.commit(job.job_id, winners, 30_000)
         except Problem as problem:
             self.refusals.add(problem.code)
             assert job.state == "aborted" or (job.state == "committed" and job.winners != ids)
@@ -158,11 +159,11 @@ class Machine:
         job = self.any_job()
         if job is not None:
             job.state = "aborted" if job.state == "open" else job.state
-            assert (await self.broker.load_jobs.abort(job.job_id, 30_000)).state.value == job.state
+            assert (await self.parts.load_jobs.abort(job.job_id, 30_000)).state.value == job.state
 
     async def wait(self) -> None:
         self.clock.advance(self.source.choice((1_000, TIMEOUT_MS // 2, TIMEOUT_MS + 1)))
-        await self.broker.load_jobs.run_jobs()
+        await self.parts.load_jobs.run_jobs()
         for job in self.jobs:
             if job.state == "open" and self.clock.now_ms() - job.touched_ms > TIMEOUT_MS:
                 job.state = "aborted"
@@ -170,17 +171,17 @@ class Machine:
     async def restart(self) -> None:
         """A kill or a clean stop; either counts as a sign of life."""
         if self.source.random() < 0.5:
-            await self.broker.close()
+            await self.parts.close()
         self.disk = self.disk.killed()
-        self.broker = open_broker(self.disk, self.clock)
-        await self.broker.load_jobs.start()
-        (self.log,) = self.broker.topic("t").partitions
+        self.parts = open_parts(self.disk, self.clock)
+        await self.parts.load_jobs.start()
+        (self.log,) = self.parts.engine.topic("t").partitions
         for job in self.jobs:
             job.touched_ms = self.clock.now_ms()
 
     async def check(self) -> None:
-        await jobs_settled(self.broker)
-        states = {job.job_id: self.broker.load_jobs.find(job.job_id).state.value for job in self.jobs}
+        await jobs_settled(self.parts)
+        states = {job.job_id: self.parts.load_jobs.find(job.job_id).state.value for job in self.jobs}
         assert states == {job.job_id: job.state for job in self.jobs}
         is_held_up = any(job.state == "open" and any(each.values for each in job.attempts) for job in self.jobs)
         snapshot = self.log.snapshot
@@ -196,7 +197,7 @@ class Machine:
             assert sorted(committed_values(snapshot)) == sorted(expected)
         for job in self.jobs:
             if job.state == "open":
-                _, rows, _ = await self.broker.load_jobs.loaded(self.broker.load_jobs.find(job.job_id))
+                _, rows, _ = await self.parts.load_jobs.loaded(self.parts.load_jobs.find(job.job_id))
                 assert rows == sum(len(attempt.values) for attempt in job.attempts)
 
 

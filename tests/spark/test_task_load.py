@@ -335,7 +335,7 @@ def test_an_application_that_was_made_up_leaves_nothing_behind(
     options = options_of(client, topic=topic, **named)
     plan = plan_load(client, replace(options, transaction_timeout_ms=1))
     assert plan.job is not None
-    jobs = server.service.broker.load_jobs
+    jobs = server.service.parts.load_jobs
     assert jobs.find(plan.job.job_id).once is (not named)
     wait_timed_out(client, plan.job.job_id)
     message = TaskLoad(replace(plan, options=options), client, 0, 0).run(iter([keyed_batch(0, 5)]))

@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.engine_local.broker import Broker, ProduceOptions
 from app.engine_local.partitions.pending_append import PendingAppend
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.log.state import ProducerIdentity
 from app.produce.enlisting import submit_append
+from app.service.parts import Parts
 from rollway.records import (
     ControlType,
     Record,
@@ -24,7 +25,7 @@ from storage.batches.batch_validation import ValidBatch, validate_batches
 from storage.disk.file_names import PartitionName
 from storage.log.log_snapshot import Isolation, LogSnapshot
 from storage.log.partition_log import AppendResult, PartitionLog
-from tests.support.brokers import Stand
+from tests.support.stands import Stand
 
 EVERYTHING = 1 << 30
 NOBODY = ProducerIdentity(-1, -1)
@@ -57,7 +58,7 @@ class TestProducer:
 
     __test__ = False
 
-    broker: Broker
+    parts: Parts
     name: str
     timeout_ms: int = 60_000
     identity: ProducerIdentity = NOBODY
@@ -68,7 +69,7 @@ class TestProducer:
 
     async def initialise(self, wait_ms: int = 30_000) -> None:
         """Become the one instance of this producer."""
-        self.identity = await self.broker.transactions.initialise(self.name, self.timeout_ms, wait_ms)
+        self.identity = await self.parts.engine.transactions.initialise(self.name, self.timeout_ms, wait_ms)
         self.sequences.clear()
         self.sent.clear()
 
@@ -91,23 +92,23 @@ class TestProducer:
         """Append with this sequence, as this producer or another."""
         batches = valid_transactional(log, identity or self.identity, sequence, *values)
         options = ProduceOptions()
-        submitted = await submit_append(self.broker, log, batches, options)
+        submitted = await submit_append(self.parts.producing, log, batches, options)
         return submitted if isinstance(submitted, AppendResult) else await self._outcome(submitted, options)
 
     async def _outcome(self, pending: PendingAppend, options: ProduceOptions) -> AppendResult:
-        return await self.broker.outcome_of(pending, options)
+        return await self.parts.engine.appends.outcome_of(pending, options)
 
     async def end(self, *, commit: bool, wait_ms: int = 30_000) -> str:
         """Commit or abort, and go on with the identity of the answer; the state afterwards."""
         self.ended_as = self.identity
-        ended = await self.broker.transactions.end(self.name, self.identity, commit=commit, wait_ms=wait_ms)
+        ended = await self.parts.engine.transactions.end(self.name, self.identity, commit=commit, wait_ms=wait_ms)
         self.identity = ended.producer
         self.sequences.clear()
         return ended.state.name
 
     async def end_again(self, *, commit: bool, wait_ms: int = 30_000) -> tuple[str, ProducerIdentity]:
         """The last end once more, as after a lost answer, or the other one: the state and identity of the answer."""
-        ended = await self.broker.transactions.end(self.name, self.ended_as, commit=commit, wait_ms=wait_ms)
+        ended = await self.parts.engine.transactions.end(self.name, self.ended_as, commit=commit, wait_ms=wait_ms)
         return ended.state.name, ended.producer
 
 
@@ -143,9 +144,9 @@ def all_values(snapshot: LogSnapshot) -> list[bytes]:
     ]
 
 
-async def settled(broker: Broker) -> None:
+async def settled(parts: Parts) -> None:
     """Return when the coordinator has nothing more to do by itself."""
-    while broker.transactions.is_busy:  # noqa: ASYNC110 - what is waited for tells nobody
+    while parts.engine.transactions.is_busy:  # noqa: ASYNC110 - what is waited for tells nobody
         await asyncio.sleep(0)
 
 
@@ -156,6 +157,6 @@ def visible(logs: Sequence[PartitionLog]) -> list[list[bytes]]:
 
 async def producer_on(made: Stand, name: str = "t", **options: int) -> TestProducer:
     """A producer that is initialised."""
-    producer = TestProducer(made.broker, name, **options)
+    producer = TestProducer(made.parts, name, **options)
     await producer.initialise()
     return producer

@@ -19,7 +19,7 @@ class PendingAppend:
     ``fsynced`` completes only if somebody asked: by the topic's ``flush.policy=group`` or by ``wants_fsync``.
 
     ``result`` and ``error`` tell what is known already, without a future: most appends are written when they are
-    handed back.
+    handed back. ``throttle_ms`` is how long the client that asked for it is to be silent.
     """
 
     __slots__ = (
@@ -33,6 +33,7 @@ class PendingAppend:
         "request",
         "result",
         "size_bytes",
+        "throttle_ms",
         "wants_fsync",
     )
 
@@ -48,6 +49,7 @@ class PendingAppend:
         self.request = request
         self.size_bytes = size_bytes
         self.wants_fsync = wants_fsync
+        self.throttle_ms = 0
         self.result: AppendResult | None = None
         self.error: BaseException | None = None
         self._is_fsynced = False

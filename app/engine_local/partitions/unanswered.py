@@ -11,7 +11,7 @@ from storage.log.partition_log import AppendResult
 
 
 class Counting(Protocol):
-    """What counts appends: the broker."""
+    """Counts appends."""
 
     metrics: Metrics
 
@@ -20,7 +20,7 @@ class Counting(Protocol):
         ...
 
 
-def count_when_written(broker: Counting, pending: PendingAppend, *, is_dropped: bool = False) -> None:
+def count_when_written(counting: Counting, pending: PendingAppend, *, is_dropped: bool = False) -> None:
     """Count an append as soon as it is written. With ``is_dropped`` a failure is counted as a dropped append.
 
     Thread: the event loop.
@@ -28,8 +28,8 @@ def count_when_written(broker: Counting, pending: PendingAppend, *, is_dropped: 
 
     def count(written: asyncio.Future[AppendResult]) -> None:
         if not written.cancelled() and written.exception() is None:
-            broker.count_produced(written.result(), pending.size_bytes)
+            counting.count_produced(written.result(), pending.size_bytes)
         elif is_dropped:
-            broker.metrics.dropped_appends.inc()
+            counting.metrics.dropped_appends.inc()
 
     pending.written.add_done_callback(count)

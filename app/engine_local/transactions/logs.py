@@ -1,4 +1,4 @@
-"""What the coordinator needs of the broker: partitions with their writers, a clock, and producer ids."""
+"""The part of the engine that the coordinator and the logs of our own state need: partitions, a clock, producer ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class Logs(Protocol):
-    """The logs as the broker offers them. Thread: the event loop."""
+    """The logs as the engine offers them. Thread: the event loop."""
 
     def partition(self, topic: str, number: int) -> PartitionLog:
         """The partition of this name.

@@ -33,7 +33,7 @@ _EXAMPLE = (
 
 
 @router.get(HEALTH, operation_id="getHealth", summary="Is the process alive", responses=problems())
-@hot(answer_health, needs_broker=False)
+@hot(answer_health, needs_logs=False)
 @open_to_all
 async def get_health() -> Health:
     """Answers as long as the process runs, while it recovers and while it stops too."""
@@ -56,8 +56,8 @@ async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
         raise service.unready(with_progress=sees_numbers)
     if not sees_numbers:
         return Readiness()
-    broker = service.broker
-    return Readiness(partitions=sum(1 for _ in broker.partitions()), offline_partitions=broker.offline_count())
+    partitions = service.parts.engine.partitions
+    return Readiness(partitions=sum(1 for _ in partitions.all()), offline_partitions=partitions.offline_count())
 
 
 @router.get(

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
-from app.engine_local.broker import Broker
 from app.openapi.documented_problems import BODY, CHANGE, problems
 from app.paths import QUOTAS
 from app.problems.problems import Problem
+from app.quotas.control import QuotaControl
 from app.quotas.limits import QuotaEntity, QuotaKind
 from app.routes.answers import request_body
-from app.routes.dependencies import BrokerOf, json_body
+from app.routes.dependencies import QuotaControlOf, json_body
 from schemas.quotas import ClientId, Quota, QuotaLimits, QuotaList, User
 
 router = APIRouter(tags=["quotas"])
@@ -38,19 +38,19 @@ def _entity(user: str | None, client_id: str | None) -> QuotaEntity:
 
 @router.get(QUOTAS, operation_id="listQuotas", summary="List quotas", responses=problems())
 @needs(Operation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER)
-async def list_quotas(broker: BrokerOf) -> QuotaList:
+async def list_quotas(control: QuotaControlOf) -> QuotaList:
     """Every quota, by user and client id."""
-    return QuotaList(data=_shown(broker))
+    return QuotaList(data=_shown(control))
 
 
-def _shown(broker: Broker) -> list[Quota]:
+def _shown(control: QuotaControl) -> list[Quota]:
     return [
         Quota(
             user=entity.user,
             client_id=entity.client_id,
             **{name: limits.get(kind) for kind, name in _KINDS.items()},
         )
-        for entity, limits in broker.quotas.table.items()
+        for entity, limits in control.quotas.table.items()
     ]
 
 
@@ -63,7 +63,7 @@ def _shown(broker: Broker) -> list[Quota]:
 )
 @needs(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
 async def set_quota(
-    broker: BrokerOf,
+    control: QuotaControlOf,
     limits: Annotated[QuotaLimits, Depends(json_body(QuotaLimits))],
     user: _User = None,
     client_id: _ClientId = None,
@@ -73,7 +73,7 @@ async def set_quota(
     chosen: dict[QuotaKind, float] = {
         kind: rate for kind, name in _KINDS.items() if (rate := getattr(limits, name)) is not None
     }
-    await broker.quota_control.set(entity, chosen)
+    await control.set(entity, chosen)
     return Quota(user=user, client_id=client_id, **limits.model_dump())
 
 
@@ -87,7 +87,7 @@ async def set_quota(
     responses=problems(*CHANGE),
 )
 @needs(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
-async def delete_quota(broker: BrokerOf, user: _User = None, client_id: _ClientId = None) -> Response:
+async def delete_quota(control: QuotaControlOf, user: _User = None, client_id: _ClientId = None) -> Response:
     """The quota is gone, also when there was none."""
-    await broker.quota_control.set(_entity(user, client_id), {})
+    await control.set(_entity(user, client_id), {})
     return Response(status_code=204)

@@ -16,7 +16,7 @@ from app.media_types import JSON, MESSAGE_SET, NDJSON, RECORD_BATCHES
 from app.openapi.documented_problems import READ, problems
 from app.openapi.documented_records import FETCHED_JSON, IF_NONE_MATCH
 from app.paths import RECORDS
-from app.routes.dependencies import BrokerOf, LogOf, no_old_library, within_fetch_quota
+from app.routes.dependencies import FetchingOf, LogOf, no_old_library, within_fetch_quota
 from app.routes.records.partition_fetch import (
     HOT_BATCHES_PARAMETERS,
     HOT_TEXT_PARAMETERS,
@@ -52,20 +52,20 @@ router = APIRouter(tags=["records"])
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_records(
-    request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[AnyFetchParameters, Query()]
+    request: Request, log: LogOf, fetching: FetchingOf, parameters: Annotated[AnyFetchParameters, Query()]
 ) -> Response:
     """Records from one place on; with wait_ms the request waits until there are some.
 
     Accept may also ask for the forms of `record-batches` and `record-lines`, which have paths of their own.
     """
     media_type = accept(request, [JSON, NDJSON, RECORD_BATCHES, MESSAGE_SET])
-    return await fetch_partition(request, log, broker, parameters, media_type)
+    return await fetch_partition(request, log, fetching, parameters, media_type)
 
 
 @router.head(RECORDS, include_in_schema=False, dependencies=[Depends(no_old_library), Depends(within_fetch_quota)])
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def head_records(
-    request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[AnyFetchParameters, Query()]
+    request: Request, log: LogOf, fetching: FetchingOf, parameters: Annotated[AnyFetchParameters, Query()]
 ) -> Response:
     """What fetchRecords would answer, without the records."""
-    return await fetch_records(request, log, broker, parameters)
+    return await fetch_records(request, log, fetching, parameters)

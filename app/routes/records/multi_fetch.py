@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind
-from app.engine_local.broker import Broker
 from app.fetch.fetch_headers import NO_STORE
+from app.fetch.fetching import Fetching
 from app.fetch.multi_fetch import ManyFetch, decode_answers
 from app.fetch.multi_fetch_answer import (
     ABORTED_COUNT_MAX,
@@ -31,7 +31,7 @@ from app.quotas.throttling import Client
 from app.record_json.decoding import DecodingLimits
 from app.record_json.work_rooms import TEXT_BYTES_MIN
 from app.routes.answers import HeldResponse, request_body
-from app.routes.dependencies import BrokerOf, WorkOf, no_old_library, within_fetch_quota
+from app.routes.dependencies import FetchingOf, WorkOf, no_old_library, within_fetch_quota
 from app.routes.records.partition_fetch import DECODED_BYTES_MAX
 from schemas.errors import problem_example
 from schemas.multi_fetch import MultiFetch, MultiFetchResult
@@ -93,64 +93,64 @@ _SOME_FAILED = {
     dependencies=[Depends(no_old_library), Depends(within_fetch_quota)],
 )
 @asks(Operation.READ, ResourceKind.TOPIC)
-async def fetch_many_partitions(request: Request, broker: BrokerOf, access: AccessOf, work: WorkOf) -> Response:
+async def fetch_many_partitions(request: Request, fetching: FetchingOf, access: AccessOf, work: WorkOf) -> Response:
     """Many partitions within one budget of bytes and one wait, with or without a session (Kafka Fetch)."""
     media_type = accept(request, [JSON, FRAMES])
-    settings = broker.settings
+    settings = fetching.settings
     limit_bytes = min(settings.control_body_bytes_max, settings.request_body_bytes_max)
-    hold = work.hold(broker.body_budget)
-    body = await read_body(request, limit_bytes=limit_bytes, budget=broker.body_budget, hold=hold)
+    hold = work.hold(fetching.body_budget)
+    body = await read_body(request, limit_bytes=limit_bytes, budget=fetching.body_budget, hold=hold)
     content_type(request, [JSON])
     wanted = await work.parse(body, functools.partial(parse_multi_fetch, body))
     hold.release()
-    context = broker.fetch_sessions.context(wanted, access.principal)
-    bytes_max = broker.quotas.fetch_bytes_max(Client.of_request(), settings.multi_fetch_bytes_max)
+    context = fetching.sessions.context(wanted, access.principal)
+    bytes_max = fetching.quotas.fetch_bytes_max(Client.of_request(), settings.multi_fetch_bytes_max)
     aborted_count_max: int | None = ABORTED_COUNT_MAX
     if media_type == JSON:
         bytes_max, aborted_count_max = min(bytes_max, DECODED_BYTES_MAX), None
-    many = ManyFetch(broker, wanted, context, access, bytes_max=bytes_max, aborted_count_max=aborted_count_max)
+    many = ManyFetch(fetching, wanted, context, access, bytes_max=bytes_max, aborted_count_max=aborted_count_max)
     respond = _respond_json if media_type == JSON else _respond_frames
     delayed = await many.begin()
     if delayed is None:
-        return await respond(request, broker, many, wanted.encoding)
+        return await respond(request, fetching, many, wanted.encoding)
 
     async def answer(request: Request) -> Response:
         await many.finish()
-        return await respond(request, broker, many, wanted.encoding)
+        return await respond(request, fetching, many, wanted.encoding)
 
     return await until(request, delayed, answer)
 
 
-async def _respond_json(request: Request, broker: Broker, many: ManyFetch, encoding: Encoding) -> Response:
-    throttle_ms = _charge(broker, many)
+async def _respond_json(request: Request, fetching: Fetching, many: ManyFetch, encoding: Encoding) -> Response:
+    throttle_ms = _charge(fetching, many)
 
     async def attempt(limits: DecodingLimits) -> tuple[bytes, int]:
-        await broker.read(functools.partial(decode_answers, many.answers, encoding, limits))
+        await fetching.engine.read(functools.partial(decode_answers, many.answers, encoding, limits))
         news = many.context.news(many.answers)
         session_id = many.context.sent(news)
         instance = instance_of(request.scope)
         encode = functools.partial(encode_json, news, session_id, instance, throttle_time_ms=throttle_ms)
-        return await broker.read(encode), _status(news)
+        return await fetching.engine.read(encode), _status(news)
 
-    (content, status), hold = await broker.rooms.decode(attempt)
+    (content, status), hold = await fetching.rooms.decode(attempt)
     hold.settle(len(content), always_bytes=TEXT_BYTES_MIN)
-    broker.fetching.count_fetched("json", len(content))
+    fetching.count_fetched("json", len(content))
     return HeldResponse(content, _ALWAYS, JSON, hold, status)
 
 
-async def _respond_frames(_: Request, broker: Broker, many: ManyFetch, __: Encoding) -> Response:
-    throttle_ms = _charge(broker, many)
-    framed = await broker.read(functools.partial(frame, many.context.news(many.answers)))
+async def _respond_frames(_: Request, fetching: Fetching, many: ManyFetch, __: Encoding) -> Response:
+    throttle_ms = _charge(fetching, many)
+    framed = await fetching.engine.read(functools.partial(frame, many.context.news(many.answers)))
     session_id = many.context.sent(framed.answers)
     headers = {**_ALWAYS, "Fetch-Session-Id": str(session_id), "Throttle-Time-Ms": str(throttle_ms), **framed.headers}
     response = SliceResponse(framed.parts, headers, FRAMES, _status(framed.answers))
-    broker.fetching.count_fetched("frames", response.size_bytes)
+    fetching.count_fetched("frames", response.size_bytes)
     return response
 
 
-def _charge(broker: Broker, many: ManyFetch) -> int:
+def _charge(fetching: Fetching, many: ManyFetch) -> int:
     """Count what was read against the client's quota. If that breaks it, nothing of it is told (spec D4)."""
-    throttle_ms = broker.quotas.charge_fetch(Client.of_request(), sum(answer.size_bytes for answer in many.answers))
+    throttle_ms = fetching.quotas.charge_fetch(Client.of_request(), sum(answer.size_bytes for answer in many.answers))
     if throttle_ms:
         request_context.throttle(throttle_ms)
         many.answers = []

@@ -14,7 +14,7 @@ from app.paths import OFFSETS, PARTITION_OFFSETS
 from app.problems.problems import instance_of
 from app.record_json.translate import encode_document
 from app.routes.answers import combined_problem, json_answer, request_body
-from app.routes.dependencies import BrokerOf, CurrentLeaderEpoch, IsolationParameter, LogOf, json_body
+from app.routes.dependencies import CurrentLeaderEpoch, FetchingOf, IsolationParameter, LogOf, json_body
 from schemas.offsets import OffsetAnswer, OffsetQueries, OffsetResults, TimeOrPlaceParameter
 
 router = APIRouter(tags=["offsets"])
@@ -29,7 +29,7 @@ router = APIRouter(tags=["offsets"])
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def get_offset(
     log: LogOf,
-    broker: BrokerOf,
+    fetching: FetchingOf,
     timestamp: Annotated[
         TimeOrPlaceParameter,
         Query(description="A time in ms or RFC 3339, or earliest, latest, max_timestamp.", examples=["earliest"]),
@@ -38,7 +38,7 @@ async def get_offset(
     current_leader_epoch: CurrentLeaderEpoch = None,
 ) -> OffsetAnswer:
     """The first visible record at or after a time; nulls when there is none that late."""
-    return await find_offset(broker, log, timestamp, isolation, current_leader_epoch)
+    return await find_offset(fetching, log, timestamp, isolation, current_leader_epoch)
 
 
 @router.post(
@@ -57,13 +57,13 @@ async def get_offset(
 @asks(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def find_many_offsets(
     request: Request,
-    broker: BrokerOf,
+    fetching: FetchingOf,
     access: AccessOf,
     questions: Annotated[OffsetQueries, Depends(json_body(OffsetQueries))],
 ) -> Response:
     """One answer for each question, in their order. When all fail, the first error is the answer."""
     results, failures = await find_offsets(
-        broker, access, questions.queries, instance_of(request.scope), questions.isolation
+        fetching, access, questions.queries, instance_of(request.scope), questions.isolation
     )
     if None not in failures:
         raise combined_problem(failures, results)

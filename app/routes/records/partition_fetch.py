@@ -16,12 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.needs import access_of
 from app.access.operations import Operation, topic_resource
-from app.engine_local.broker import Broker
 from app.engine_local.partitions.topic_ids import check_topic_id
 from app.fast_path.declarations import remember
 from app.fetch.fetch_headers import RECORD_FORM, aborted_header, fetched_headers
 from app.fetch.fetch_range import ISOLATIONS, FetchRange, FetchRequest, read_records, read_slices
-from app.fetch.fetching import FetchAnswer
+from app.fetch.fetching import FetchAnswer, Fetching
 from app.fetch.message_sets import read_message_set
 from app.http.bodies.byte_budget import NO_HOLD, Hold
 from app.http.compression import plain_etag
@@ -256,7 +255,7 @@ class _Prepared(NamedTuple):
 
 
 async def fetch_partition(
-    request: Request, log: PartitionLog, broker: Broker, parameters: FetchParameters, media_type: str
+    request: Request, log: PartitionLog, fetching: Fetching, parameters: FetchParameters, media_type: str
 ) -> Response:
     """The records that the query asks for, as ``media_type``.
 
@@ -266,13 +265,15 @@ async def fetch_partition(
     """
     form = parameters.form(media_type)
     check_topic_id(log.name.topic, log.topic_id, parameters.topic_id)
-    quotas, client = broker.quotas, Client.of_request()
-    wanted = parameters.request(quotas.fetch_bytes_max(client, broker.settings.fetch_bytes_max), broker.now_ms())
+    quotas, client = fetching.quotas, Client.of_request()
+    wanted = parameters.request(
+        quotas.fetch_bytes_max(client, fetching.settings.fetch_bytes_max), fetching.engine.now_ms()
+    )
     remember(request, parameters)
     if not form.is_raw:
         wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
     partition = log.name.partition
-    begun = await broker.fetching.begin(log, wanted)
+    begun = await fetching.begin(log, wanted)
 
     async def answer(request: Request) -> Response:
         # Rights may have changed while it waited.
@@ -281,14 +282,14 @@ async def fetch_partition(
         hold = NO_HOLD
         if form.is_raw:
             prepare = functools.partial(_prepare_slices, wanted)
-            fetched = await broker.fetching.finish(begun, prepare)
+            fetched = await fetching.finish(begun, prepare)
         else:
             prepare = functools.partial(_prepare, wanted, form, partition)
 
             async def attempt(limits: DecodingLimits) -> FetchAnswer[_Prepared]:
-                return await broker.fetching.finish(begun, functools.partial(prepare, limits=limits))
+                return await fetching.finish(begun, functools.partial(prepare, limits=limits))
 
-            fetched, hold = await broker.rooms.decode(attempt)
+            fetched, hold = await fetching.rooms.decode(attempt)
         with hold.released_on_error():
             size_bytes = fetched.read.size_bytes if sends_body(request.scope) else 0
             throttle_ms = quotas.charge_fetch(client, size_bytes)
@@ -296,7 +297,7 @@ async def fetch_partition(
                 request_context.throttle(throttle_ms)
                 fetched = _without_records(fetched, prepare)
             hold.settle(len(fetched.read.content), always_bytes=TEXT_BYTES_MIN)
-            return _respond(request, log, parameters, form, fetched, broker.fetching.count_fetched, hold)
+            return _respond(request, log, parameters, form, fetched, fetching.count_fetched, hold)
 
     return await answer(request) if begun.waiter is None else await until(request, begun.waiter, answer)
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind
-from app.engine_local.broker import ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.http.negotiation import content_type
 from app.media_types import JSON
 from app.openapi.documented_problems import PRODUCE, TRANSACTION, problems
@@ -33,7 +33,7 @@ from app.produce.produce_dispatch import (
 )
 from app.record_json.translate import TIME_ABSENT, encode_document
 from app.routes.answers import combined_problem, json_answer
-from app.routes.dependencies import BrokerOf, WorkOf, no_old_library, within_produce_quota
+from app.routes.dependencies import ProducingOf, WorkOf, no_old_library, within_produce_quota
 from app.routes.records.idempotence_headers import RequestKeyOf, no_transactional_id, refused_header
 from app.routes.records.produce_requests import TextProduceParameters, end_of_unacknowledged, read_limited
 from schemas.base import FlagParameter
@@ -94,7 +94,7 @@ _BODY: dict[str, Any] = {
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def produce(
     request: Request,
-    broker: BrokerOf,
+    producing: ProducingOf,
     access: AccessOf,
     key: RequestKeyOf,
     parameters: Annotated[PartsProduceParameters, Query()],
@@ -118,16 +118,16 @@ async def produce(
     if parameters.atomic and key is not None:
         detail = "not with atomic=true; send it without atomic, or use a transaction of a producer"
         raise refused_header("Idempotency-Key", detail, code="unsupported_header")
-    body = await read_limited(request, broker, work)
-    parts = await parse_request(broker, body, parameters.encoding, work, now_ms=None if key is None else TIME_ABSENT)
+    body = await read_limited(request, producing, work)
+    parts = await parse_request(producing, body, parameters.encoding, work, now_ms=None if key is None else TIME_ABSENT)
     if key is not None:
-        keyed = await keyed_parts(broker, key, parts, len(body))
-        outcomes, is_committed = await produce_parts_keyed(broker, access, parts, options, keyed), True
+        keyed = await keyed_parts(producing, key, parts, len(body))
+        outcomes, is_committed = await produce_parts_keyed(producing, access, parts, options, keyed), True
     elif parameters.atomic:
         _check_atomic(parts, options)
-        outcomes, is_committed = await produce_parts_atomically(broker, access, parts, options)
+        outcomes, is_committed = await produce_parts_atomically(producing, access, parts, options)
     else:
-        outcomes, is_committed = await produce_parts(broker, access, parts, options), True
+        outcomes, is_committed = await produce_parts(producing, access, parts, options), True
     failures = [outcome.problem for outcome in outcomes]
     if not is_committed:
         # What was refused comes before what suffers from that.

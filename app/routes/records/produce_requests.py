@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.access.access import Access
 from app.access.needs import AccessOf, access_of
 from app.access.operations import Operation, topic_resource
-from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.fast_path.declarations import remember
 from app.http.bodies.body import iterate_body, read_body
 from app.http.bodies.byte_budget import Hold
@@ -49,10 +49,11 @@ from app.produce.producing import (
     produce_to_topic,
 )
 from app.produce.record_stream import AcknowledgementStream, RecordStream
+from app.produce.submit import Producing
 from app.record_json.translate import encode_document
 from app.record_json.work_rooms import RequestWork
 from app.routes.answers import combined_problem, json_answer
-from app.routes.dependencies import BrokerOf, LogOf, WorkOf
+from app.routes.dependencies import LogOf, ProducingOf, WorkOf
 from app.routes.records.idempotence_headers import refused_header
 from schemas.base import WholeNumber
 from schemas.names import OffsetParameter
@@ -153,7 +154,7 @@ class PartitionProduce:
 
     request: Request
     log: PartitionLog
-    broker: Broker
+    producing: Producing
     access: Access
     work: RequestWork
 
@@ -185,57 +186,57 @@ class PartitionProduce:
             return await self._stream(options, idempotence, encoding)
         batches, timed = await self._batches(media_type, idempotence, encoding)
         if isinstance(idempotence, ProducerStamp):
-            await stamp_batches(self.broker, idempotence, batches)
+            await stamp_batches(self.producing, idempotence, batches)
             if transactional_id is not None:
                 for batch in batches:
                     batch.set_transactional()
-        owner = require_producers(self.broker, self.access, batches, transactional_id)
+        owner = require_producers(self.producing, self.access, batches, transactional_id)
         if isinstance(idempotence, RequestKey):
             stamp = idempotence.stamp_for(self.log.name.topic)
-            result = await produce_keyed(self.broker, self.log, batches, options, stamp, timed)
+            result = await produce_keyed(self.producing, self.log, batches, options, stamp, timed)
             return _answer(result, is_lines=is_lines, is_keyed=True)
-        return _answer(await produce(self.broker, self.log, batches, options, owner))
+        return _answer(await produce(self.producing, self.log, batches, options, owner))
 
     async def _stream(self, options: ProduceOptions, stamp: ProducerStamp | None, encoding: Encoding) -> Response:
         """Append lines as they come, batch by batch."""
-        broker, log, instance = self.broker, self.log, instance_of(self.request.scope)
+        producing, log, instance = self.producing, self.log, instance_of(self.request.scope)
         if stamp is None:
-            stream = RecordStream(broker, log.name.topic, log.name.partition, options, encoding, instance)
+            stream = RecordStream(producing, log.name.topic, log.name.partition, options, encoding, instance)
             return await _streamed(self.request, stream, options)
-        require_producer(broker, self.access, stamp.producer_id)
-        lines = ProducerStream(broker, log, options, encoding, instance, stamp)
-        return await _streamed(self.request, lines, options, broker, stamp.producer_id)
+        require_producer(producing, self.access, stamp.producer_id)
+        lines = ProducerStream(producing, log, options, encoding, instance, stamp)
+        return await _streamed(self.request, lines, options, producing, stamp.producer_id)
 
     async def _batches(
         self, media_type: str, idempotence: Idempotence | None, encoding: Encoding
     ) -> tuple[Sequence[ValidBatch], Sequence[bool] | None]:
         """The body as batches that the log may take, and of records with a key which of them came with a time."""
-        broker, log = self.broker, self.log
+        producing, log = self.producing, self.log
         if media_type in (RECORD_BATCHES, OCTETS) and isinstance(idempotence, ProducerStamp):
             raise refused_header("Producer-Id", "record batches carry their producer themselves")
         if media_type == MESSAGE_SET and isinstance(idempotence, ProducerStamp):
             raise UnsupportedFormatError("messages of magic 0 and 1 have no sequences; send an Idempotency-Key")
-        body = await read_limited(self.request, broker, self.work)
+        body = await read_limited(self.request, producing, self.work)
         if media_type in (RECORD_BATCHES, OCTETS):
-            batches = await broker.validate(log, body)
+            batches = await producing.validate(log, body)
             refuse_reserved(batches)
             return batches, None
         if media_type == MESSAGE_SET:
-            return await broker.convert(log, body), None
+            return await producing.convert(log, body), None
         if isinstance(idempotence, RequestKey):
             is_lines = media_type == NDJSON
-            parsed, timed = await parse_marked(broker, body, encoding, self.work, lines=is_lines)
-            return await batches_of(broker, log, parsed), timed
-        plain = await plain_batches_of(broker, log, body, encoding)
+            parsed, timed = await parse_marked(producing, body, encoding, self.work, lines=is_lines)
+            return await batches_of(producing, log, parsed), timed
+        plain = await plain_batches_of(producing, log, body, encoding)
         if plain is None:
-            plain = await batches_of(broker, log, await parse_records(broker, body, encoding, self.work))
+            plain = await batches_of(producing, log, await parse_records(producing, body, encoding, self.work))
         return plain, None
 
 
 async def _partition_produce(
-    request: Request, log: LogOf, broker: BrokerOf, access: AccessOf, work: WorkOf
+    request: Request, log: LogOf, producing: ProducingOf, access: AccessOf, work: WorkOf
 ) -> PartitionProduce:
-    return PartitionProduce(request, log, broker, access, work)
+    return PartitionProduce(request, log, producing, access, work)
 
 
 PartitionProduceOf = Annotated[PartitionProduce, Depends(_partition_produce)]
@@ -256,7 +257,7 @@ def _answer(result: ProduceResultDocument, *, is_lines: bool = False, is_keyed: 
 async def produce_in_topic(
     request: Request,
     topic: str,
-    broker: Broker,
+    producing: Producing,
     parameters: TextProduceParameters,
     forms: Sequence[str],
     key: RequestKey | None,
@@ -271,17 +272,17 @@ async def produce_in_topic(
     options = parameters.options()
     is_lines = content_type(request, forms) == NDJSON
     instance = instance_of(request.scope)
-    broker.topic(topic)
+    producing.engine.topic(topic)
     if is_lines and key is None:
-        stream = RecordStream(broker, topic, None, options, parameters.encoding, instance)
+        stream = RecordStream(producing, topic, None, options, parameters.encoding, instance)
         return await _streamed(request, stream, options)
-    body = await read_limited(request, broker, work)
+    body = await read_limited(request, producing, work)
     if key is None:
-        parsed = await parse_records(broker, body, parameters.encoding, work)
-        outcomes = await produce_to_topic(broker, topic, parsed, options)
+        parsed = await parse_records(producing, body, parameters.encoding, work)
+        outcomes = await produce_to_topic(producing, topic, parsed, options)
     else:
-        parsed, timed = await parse_marked(broker, body, parameters.encoding, work, lines=is_lines)
-        outcomes = await produce_keyed_to_topic(broker, topic, parsed, timed, options, key)
+        parsed, timed = await parse_marked(producing, body, parameters.encoding, work, lines=is_lines)
+        outcomes = await produce_keyed_to_topic(producing, topic, parsed, timed, options, key)
     failures = [outcome.problem for outcome in outcomes]
     if outcomes and None not in failures:
         refused = [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes]
@@ -305,20 +306,20 @@ def end_of_unacknowledged(options: ProduceOptions, failures: Sequence[Problem | 
     return {"Connection": "close"} if options.acks == "0" and any(failures) else {}
 
 
-async def read_limited(request: Request, broker: Broker, work: RequestWork) -> bytearray:
+async def read_limited(request: Request, producing: Producing, work: RequestWork) -> bytearray:
     """The body within the service's limits; it counts among all bodies until the request is answered."""
-    settings = broker.settings
+    settings = producing.settings
     return await read_body(
         request,
         limit_bytes=settings.request_body_bytes_max,
         decompressed_bytes_max=settings.decompressed_bytes_max,
-        budget=broker.body_budget,
-        hold=work.hold(broker.body_budget),
+        budget=producing.body_budget,
+        hold=work.hold(producing.body_budget),
     )
 
 
 async def _allowed_body(
-    request: Request, window: Hold, broker: Broker | None = None, producer_id: int | None = None
+    request: Request, window: Hold, producing: Producing | None = None, producer_id: int | None = None
 ) -> AsyncIterator[bytes]:
     """A body of any length, for as long as its sender may send it: rights may change before it ends.
 
@@ -332,8 +333,8 @@ async def _allowed_body(
     async for piece in iterate_body(request, None, window=window):
         access.require_alive()
         access.require(Operation.WRITE, resource)
-        if broker is not None and producer_id is not None:
-            require_producer(broker, access, producer_id)
+        if producing is not None and producer_id is not None:
+            require_producer(producing, access, producer_id)
         yield piece
         piece = b""  # noqa: PLW2901 - not held while the next one is waited for
 
@@ -342,7 +343,7 @@ async def _streamed(
     request: Request,
     stream: RecordStream,
     options: ProduceOptions,
-    broker: Broker | None = None,
+    producing: Producing | None = None,
     producer_id: int | None = None,
 ) -> Response:
     """The answer to a stream of records, of this producer if it has one."""
@@ -350,7 +351,7 @@ async def _streamed(
     request.scope[ENDS_EARLY] = True
     if "content-length" in request.headers:
         stream.hold_answer()
-    running = asyncio.ensure_future(stream.run(_allowed_body(request, stream.window, broker, producer_id)))
+    running = asyncio.ensure_future(stream.run(_allowed_body(request, stream.window, producing, producer_id)))
     if options.acks == "0":
         await running
     problem = await stream.first()

@@ -18,7 +18,7 @@ from app.openapi.documented_problems import PRODUCE, READ, problems
 from app.openapi.documented_records import APPENDED, BATCHES_BODY, FETCHED_BATCHES, IF_NONE_MATCH
 from app.paths import RECORD_BATCHES
 from app.problems.problems import MEDIA_TYPE as PROBLEM
-from app.routes.dependencies import BrokerOf, LogOf, TransactionalIdHeader, within_fetch_quota, within_produce_quota
+from app.routes.dependencies import FetchingOf, LogOf, TransactionalIdHeader, within_fetch_quota, within_produce_quota
 from app.routes.records.idempotence_headers import BatchesKeyOf
 from app.routes.records.partition_fetch import HOT_BATCHES_PARAMETERS, FetchParameters, fetch_partition
 from app.routes.records.produce_requests import HOT_PARTITION_PARAMETERS, BatchProduceParameters, PartitionProduceOf
@@ -86,11 +86,11 @@ async def produce_record_batches(
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_record_batches(
-    request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[FetchParameters, Query()]
+    request: Request, log: LogOf, fetching: FetchingOf, parameters: Annotated[FetchParameters, Query()]
 ) -> Response:
     """Whole record batches as they are stored; with wait_ms the request waits until there are some.
 
     The answer is `application/octet-stream`, or `application/vnd.kafka.record-batch.v2` if Accept prefers that: the
     same bytes under their own name.
     """
-    return await fetch_partition(request, log, broker, parameters, accept(request, [OCTETS, BATCHES]))
+    return await fetch_partition(request, log, fetching, parameters, accept(request, [OCTETS, BATCHES]))

@@ -16,7 +16,15 @@ from app.openapi.documented_problems import PRODUCE, READ, problems
 from app.openapi.documented_records import ACKNOWLEDGED_LINES, FETCHED_LINES, IF_NONE_MATCH, lines_body
 from app.paths import RECORD_LINES, TOPIC_RECORD_LINES
 from app.problems.problems import MEDIA_TYPE as PROBLEM
-from app.routes.dependencies import BrokerOf, LogOf, TopicName, WorkOf, within_fetch_quota, within_produce_quota
+from app.routes.dependencies import (
+    FetchingOf,
+    LogOf,
+    ProducingOf,
+    TopicName,
+    WorkOf,
+    within_fetch_quota,
+    within_produce_quota,
+)
 from app.routes.records.idempotence_headers import IdempotenceOf, TopicKeyOf, no_transactional_id
 from app.routes.records.partition_fetch import HOT_TEXT_PARAMETERS, TextFetchParameters, fetch_partition
 from app.routes.records.produce_requests import (
@@ -73,7 +81,7 @@ async def produce_record_lines(
 async def produce_record_lines_to_topic(
     request: Request,
     topic: TopicName,
-    broker: BrokerOf,
+    producing: ProducingOf,
     key: TopicKeyOf,
     parameters: Annotated[TextProduceParameters, Query()],
     work: WorkOf,
@@ -84,7 +92,7 @@ async def produce_record_lines_to_topic(
 
     With an Idempotency-Key the request may be sent again, and a retry completes what was done in part.
     """
-    return await produce_in_topic(request, topic, broker, parameters, [NDJSON], key, work)
+    return await produce_in_topic(request, topic, producing, parameters, [NDJSON], key, work)
 
 
 @router.get(
@@ -104,8 +112,8 @@ async def produce_record_lines_to_topic(
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_record_lines(
-    request: Request, log: LogOf, broker: BrokerOf, parameters: Annotated[TextFetchParameters, Query()]
+    request: Request, log: LogOf, fetching: FetchingOf, parameters: Annotated[TextFetchParameters, Query()]
 ) -> Response:
     """One record per line from one place on; with wait_ms the request waits until there are some. `Next-Offset` says
     where to go on."""
-    return await fetch_partition(request, log, broker, parameters, accept(request, [NDJSON]))
+    return await fetch_partition(request, log, fetching, parameters, accept(request, [NDJSON]))

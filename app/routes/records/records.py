@@ -18,7 +18,7 @@ from app.openapi.documented_problems import PRODUCE, problems
 from app.openapi.documented_records import APPENDED, json_body
 from app.paths import RECORDS, TOPIC_RECORDS
 from app.routes.dependencies import (
-    BrokerOf,
+    ProducingOf,
     TopicName,
     TransactionalIdHeader,
     WorkOf,
@@ -102,7 +102,7 @@ async def produce_records(
 async def produce_records_to_topic(
     request: Request,
     topic: TopicName,
-    broker: BrokerOf,
+    producing: ProducingOf,
     key: TopicKeyOf,
     parameters: Annotated[TextProduceParameters, Query()],
     work: WorkOf,
@@ -113,4 +113,4 @@ async def produce_records_to_topic(
     What goes to one partition is appended whole or not at all. When all partitions fail, the first error is the
     answer. With an Idempotency-Key the request may be sent again, and a retry completes what was done in part.
     """
-    return await produce_in_topic(request, topic, broker, parameters, [JSON, NDJSON], key, work)
+    return await produce_in_topic(request, topic, producing, parameters, [JSON, NDJSON], key, work)

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
-from app.engine_local.broker import Broker
 from app.fetch.fetch_headers import IMMUTABLE, NO_STORE, RECORD_FORM, is_durable
 from app.fetch.fetch_range import ISOLATIONS, read_record, read_value
+from app.fetch.fetching import Fetching
 from app.http.bodies.byte_budget import Hold
 from app.http.methods import sends_body
 from app.http.value_range import requested_range
@@ -24,7 +24,7 @@ from app.quotas.limits import QuotaKind
 from app.quotas.throttling import Client
 from app.record_json.work_rooms import TEXT_BYTES_MIN
 from app.routes.answers import HeldResponse
-from app.routes.dependencies import BrokerOf, LogOf, OffsetInPath, no_old_library, within_fetch_quota
+from app.routes.dependencies import FetchingOf, LogOf, OffsetInPath, no_old_library, within_fetch_quota
 from app.routes.records.partition_fetch import is_match
 from schemas.offsets import Isolation
 from schemas.records import Encoding, FetchedRecord
@@ -89,18 +89,20 @@ async def get_record(
     request: Request,
     log: LogOf,
     offset: OffsetInPath,
-    broker: BrokerOf,
+    fetching: FetchingOf,
     encoding: Annotated[Encoding, Query(description="How key and value are shown; as in a fetch of many.")] = "utf8",
     isolation: OneRecordIsolation = "read_uncommitted",
 ) -> Response:
     """The record at an offset that consumers may read."""
     snapshot = log.snapshot
     bound = ISOLATIONS[isolation]
-    broker.fetching.check_readable(log, snapshot, offset, bound)
+    fetching.check_readable(log, snapshot, offset, bound)
     read = functools.partial(
         read_record, snapshot, Offset(offset), encoding=encoding, partition=log.name.partition, isolation=bound
     )
-    content, hold = await broker.rooms.decode(lambda limits: broker.read(functools.partial(read, limits=limits)))
+    content, hold = await fetching.rooms.decode(
+        lambda limits: fetching.engine.read(functools.partial(read, limits=limits))
+    )
     with hold.released_on_error():
         if content is None:
             raise _no_record(offset)
@@ -109,7 +111,7 @@ async def get_record(
     if not isinstance(response, HeldResponse):
         hold.release()
         return response
-    _charge(request, broker, "json", len(response.body))
+    _charge(request, fetching, "json", len(response.body))
     return response
 
 
@@ -160,15 +162,17 @@ async def get_record_value(
     request: Request,
     log: LogOf,
     offset: OffsetInPath,
-    broker: BrokerOf,
+    fetching: FetchingOf,
     isolation: OneRecordIsolation = "read_uncommitted",
 ) -> Response:
     """The value as it is, with Range and ETag."""
     snapshot = log.snapshot
     bound = ISOLATIONS[isolation]
-    broker.fetching.check_readable(log, snapshot, offset, bound)
+    fetching.check_readable(log, snapshot, offset, bound)
     read = functools.partial(read_value, snapshot, Offset(offset), bound)
-    found, hold = await broker.rooms.decode(lambda limits: broker.read(functools.partial(read, limits=limits)))
+    found, hold = await fetching.rooms.decode(
+        lambda limits: fetching.engine.read(functools.partial(read, limits=limits))
+    )
     with hold.released_on_error():
         if found is None:
             raise _no_record(offset)
@@ -176,7 +180,7 @@ async def get_record_value(
     if not isinstance(response, HeldResponse):
         hold.release()
         return response
-    _charge(request, broker, "value", len(response.body))
+    _charge(request, fetching, "value", len(response.body))
     return response
 
 
@@ -209,11 +213,11 @@ def _value_response(
     return HeldResponse(value, headers, media_type, hold, 200 if part is None else 206)
 
 
-def _charge(request: Request, broker: Broker, form: str, size_bytes: int) -> None:
+def _charge(request: Request, fetching: Fetching, form: str, size_bytes: int) -> None:
     """Count an answer that cannot be empty: who breaks the quota with it waits before the next."""
     if sends_body(request.scope):
-        broker.fetching.count_fetched(form, size_bytes)
-        request_context.throttle(broker.quotas.charge(QuotaKind.FETCH, Client.of_request(), size_bytes))
+        fetching.count_fetched(form, size_bytes)
+        request_context.throttle(fetching.quotas.charge(QuotaKind.FETCH, Client.of_request(), size_bytes))
 
 
 def _no_record(offset: int) -> Problem:

@@ -12,7 +12,7 @@ from app.fetch.splitting import split_topic
 from app.openapi.documented_problems import BODY, NAMED, problems
 from app.paths import SPLITS
 from app.routes.answers import request_body
-from app.routes.dependencies import BrokerOf, TopicName, json_body
+from app.routes.dependencies import FetchingOf, TopicName, json_body
 from schemas.splits import SplitRequest, TopicSplits
 
 router = APIRouter(tags=["records"])
@@ -32,7 +32,7 @@ router = APIRouter(tags=["records"])
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def split(
     topic: TopicName,
-    broker: BrokerOf,
+    fetching: FetchingOf,
     body: Annotated[SplitRequest, Depends(json_body(SplitRequest, optional=True))],
 ) -> TopicSplits:
     """Ranges of about equal bytes that begin and end between batches, so that each byte is fetched once.
@@ -40,4 +40,4 @@ async def split(
     Every offset of what is asked for lies in exactly one split. Ends are frozen: records that come later belong to
     none. Fetch a split as raw batches with `offset` and `end_offset`, and the same `isolation`.
     """
-    return await split_topic(broker, topic, body)
+    return await split_topic(fetching, topic, body)

@@ -11,7 +11,7 @@ from app.access.operations import Operation, ResourceKind
 from app.openapi.documented_problems import EPOCH, NAMED, WRITE, problems
 from app.paths import PARTITION_EPOCHS
 from app.routes.answers import describe_epochs
-from app.routes.dependencies import BrokerOf, CurrentLeaderEpoch, LogOf
+from app.routes.dependencies import CurrentLeaderEpoch, EngineOf, LogOf
 from schemas.epochs import EpochHistory, EpochStart
 from schemas.names import LeaderEpochParameter
 from storage.manager.topic_registry import refuse_internal
@@ -43,9 +43,9 @@ async def get_epochs(
     responses=problems(*NAMED, *WRITE),
 )
 @needs(Operation.ALTER, ResourceKind.TOPIC)
-async def begin_epoch(log: LogOf, broker: BrokerOf) -> EpochStart:
+async def begin_epoch(log: LogOf, engine: EngineOf) -> EpochStart:
     """Begins a new leader epoch at the log end. Clients that say which one they know are refused until they ask again;
     records from then on carry it."""
     refuse_internal(log.name.topic)
-    entry = await broker.run_in_log(log, log.promote)
+    entry = await engine.partitions.run_in_log(log, log.promote)
     return EpochStart(partition=log.name.partition, epoch=entry.epoch, start_offset=entry.start_offset)

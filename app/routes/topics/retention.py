@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -13,7 +14,7 @@ from app.openapi.documented_problems import CONTROL, NAMED, problems
 from app.paths import DELETE_RECORDS, RETENTION, RETENTION_PLAN, RETENTION_RUN
 from app.problems.problems import Problem
 from app.routes.answers import json_answer, policy_of, request_body
-from app.routes.dependencies import BrokerOf, LogOf, TopicName, json_body
+from app.routes.dependencies import EngineOf, FetchingOf, LogOf, TopicName, json_body
 from app.routes.topic_answers import plan_json
 from schemas.offsets import DeleteRecords, LogStart
 from schemas.retention import DeletedSegment, RetentionPlan, RetentionPolicy, RetentionPolicyInForce, RetentionRun
@@ -28,9 +29,9 @@ _POLICY = {"retention_ms": 86400000, "retention_bytes": 1073741824, "cleanup_pol
     RETENTION, operation_id="getRetentionPolicy", summary="Get the retention policy", responses=problems(*NAMED)
 )
 @needs(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC)
-async def get_retention_policy(topic: TopicName, broker: BrokerOf) -> RetentionPolicyInForce:
+async def get_retention_policy(topic: TopicName, engine: EngineOf) -> RetentionPolicyInForce:
     """What is kept of the topic."""
-    return policy_of(broker.topic(topic))
+    return policy_of(engine.topic(topic))
 
 
 @router.put(
@@ -42,13 +43,13 @@ async def get_retention_policy(topic: TopicName, broker: BrokerOf) -> RetentionP
 )
 @needs(Operation.ALTER_CONFIGS, ResourceKind.TOPIC)
 async def set_retention_policy(
-    topic: TopicName, broker: BrokerOf, policy: Annotated[RetentionPolicy, Depends(json_body(RetentionPolicy))]
+    topic: TopicName, engine: EngineOf, policy: Annotated[RetentionPolicy, Depends(json_body(RetentionPolicy))]
 ) -> RetentionPolicyInForce:
     """Replaces the policy: null stands for the service's default, and a field that is missing is refused.
 
     alterTopic changes one setting and leaves the others as they are.
     """
-    changed = await broker.alter_topic(
+    changed = await engine.topics.alter(
         topic,
         config={
             "retention.ms": policy.retention_ms,
@@ -67,9 +68,9 @@ async def set_retention_policy(
     responses=problems(*NAMED, "overloaded", "stored_data_corrupt"),
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
-async def get_retention_plan(topic: TopicName, broker: BrokerOf) -> Response:
+async def get_retention_plan(topic: TopicName, engine: EngineOf) -> Response:
     """Which segments would go now, by which rule, and what holds the others. Changes nothing."""
-    return json_answer(await plan_json(await broker.retention_plan(topic)))
+    return json_answer(await plan_json(await engine.topics.retention_plan(topic)))
 
 
 @router.post(
@@ -81,13 +82,13 @@ async def get_retention_plan(topic: TopicName, broker: BrokerOf) -> Response:
     ),
 )
 @needs(Operation.DELETE, ResourceKind.TOPIC)
-async def run_retention(request: Request, topic: TopicName, broker: BrokerOf) -> RetentionRun:
+async def run_retention(request: Request, topic: TopicName, engine: EngineOf) -> RetentionRun:
     """Applies the policy to every partition and answers what was deleted. Running it again deletes nothing more."""
     if await read_body(request, limit_bytes=_NO_BODY_BYTES_MAX):
         detail = "this request takes no body; retention/plan says what a run would delete"
         fault = {"pointer": "", "code": "invalid_value", "detail": detail}
         raise Problem(422, "invalid_request", detail, errors=[fault])
-    deleted = await broker.run_retention(broker.topic(topic).partitions)
+    deleted = await engine.topics.run_retention(engine.topic(topic).partitions)
     return RetentionRun(
         deleted=[
             DeletedSegment(
@@ -110,11 +111,21 @@ async def run_retention(request: Request, topic: TopicName, broker: BrokerOf) ->
 )
 @needs(Operation.DELETE, ResourceKind.TOPIC)
 async def delete_records(
-    log: LogOf, broker: BrokerOf, request: Annotated[DeleteRecords, Depends(json_body(DeleteRecords))]
+    log: LogOf,
+    engine: EngineOf,
+    fetching: FetchingOf,
+    request: Annotated[DeleteRecords, Depends(json_body(DeleteRecords))],
 ) -> LogStart:
     """Makes everything below an offset, or before a time, unreadable at once; whole segments of it are deleted later.
 
     Below the present log start nothing changes. -1 stands for the high watermark.
     """
-    offset = await broker.delete_records(log, request.offset, request.before_timestamp, dry_run=request.dry_run)
-    return LogStart(log_start_offset=offset)
+    snapshot, offset = log.snapshot, request.offset
+    if request.before_timestamp is not None:
+        found = await engine.read(functools.partial(snapshot.offset_for_timestamp, request.before_timestamp))
+        offset = snapshot.high_watermark if found is None else found.offset
+    assert offset is not None
+    if offset > snapshot.high_watermark:
+        fetching.check_offset(log, snapshot, offset, snapshot.high_watermark)
+    start = await engine.topics.delete_records(log, offset, dry_run=request.dry_run)
+    return LogStart(log_start_offset=start)

@@ -12,7 +12,7 @@ from app.access.operations import Operation, ResourceKind, topic_resource
 from app.openapi.documented_problems import CHANGE, CONTROL, NAMED, problems
 from app.paths import PARTITION, PARTITIONS, SEGMENTS, TOPIC, TOPICS
 from app.routes.answers import describe_partition, describe_segment, json_answer, request_body
-from app.routes.dependencies import BrokerOf, LogOf, TopicName, json_body
+from app.routes.dependencies import EngineOf, LogOf, TopicName, json_body
 from app.routes.topic_answers import page_json, page_of_topics, partitions_json, topic_json
 from schemas.base import WholeNumber
 from schemas.names import TOPIC_NAME_LENGTH_MAX
@@ -57,7 +57,7 @@ _Cursor = Query(
 @asks(Operation.CREATE, ResourceKind.CLUSTER)
 async def ensure_topic(
     topic: TopicName,
-    broker: BrokerOf,
+    engine: EngineOf,
     access: AccessOf,
     specification: Annotated[TopicSpecification, Depends(json_body(TopicSpecification, optional=True))],
 ) -> Response:
@@ -67,7 +67,7 @@ async def ensure_topic(
     cluster; for a topic that exists DESCRIBE is needed as well.
     """
     access.require_create(topic)
-    made, created = await broker.ensure_topic(topic, specification.partitions, dict(specification.config))
+    made, created = await engine.topics.ensure(topic, specification.partitions, dict(specification.config))
     if not created:
         access.require(Operation.DESCRIBE, topic_resource(topic))
     return await _described(made, access, status=201 if created else 200)
@@ -82,7 +82,7 @@ async def ensure_topic(
 )
 @asks(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def list_topics(
-    broker: BrokerOf,
+    engine: EngineOf,
     access: AccessOf,
     prefix: Annotated[str, _Cursor] = "",
     start_after: Annotated[
@@ -91,7 +91,7 @@ async def list_topics(
     limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Topics per page.")] = PAGE_SIZE_DEFAULT,
 ) -> Response:
     """Topics sorted by name, a page at a time; only those that may be described."""
-    page = await page_of_topics(broker, prefix, start_after, limit + 1, access.allows_describe)
+    page = await page_of_topics(engine, prefix, start_after, limit + 1, access.allows_describe)
     return json_answer(await page_json(page[:limit], len(page) > limit, lambda name: _shows_config(name, access)))
 
 
@@ -103,12 +103,12 @@ async def list_topics(
     responses=problems(*NAMED),
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
-async def get_topic(topic: TopicName, broker: BrokerOf, access: AccessOf) -> Response:
+async def get_topic(topic: TopicName, engine: EngineOf, access: AccessOf) -> Response:
     """The topic's partitions, and its settings with where each comes from.
 
     Without DESCRIBE_CONFIGS on the topic no settings are shown.
     """
-    return await _described(broker.topic(topic), access)
+    return await _described(engine.topic(topic), access)
 
 
 @router.patch(
@@ -125,7 +125,7 @@ async def get_topic(topic: TopicName, broker: BrokerOf, access: AccessOf) -> Res
 @asks(Operation.ALTER_CONFIGS, ResourceKind.TOPIC)
 async def alter_topic(
     topic: TopicName,
-    broker: BrokerOf,
+    engine: EngineOf,
     access: AccessOf,
     change: Annotated[TopicChange, Depends(json_body(TopicChange))],
 ) -> Response:
@@ -138,7 +138,7 @@ async def alter_topic(
         access.require(Operation.ALTER, resource)
     if change.config:
         access.require(Operation.ALTER_CONFIGS, resource)
-    changed = await broker.alter_topic(topic, config=dict(change.config), partition_count=change.partitions)
+    changed = await engine.topics.alter(topic, config=dict(change.config), partition_count=change.partitions)
     return await _described(changed, access)
 
 
@@ -151,9 +151,9 @@ async def alter_topic(
     responses=problems(*NAMED, "overloaded", *CHANGE, "partition_offline"),
 )
 @needs(Operation.DELETE, ResourceKind.TOPIC)
-async def delete_topic(topic: TopicName, broker: BrokerOf) -> Response:
+async def delete_topic(topic: TopicName, engine: EngineOf) -> Response:
     """Deletes the topic at once; its files follow after file.delete.delay.ms."""
-    await broker.delete_topic(topic)
+    await engine.topics.delete(topic)
     return Response(status_code=204)
 
 
@@ -165,9 +165,9 @@ async def delete_topic(topic: TopicName, broker: BrokerOf) -> Response:
     responses=problems(*NAMED),
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
-async def list_partitions(topic: TopicName, broker: BrokerOf) -> Response:
+async def list_partitions(topic: TopicName, engine: EngineOf) -> Response:
     """All partitions of the topic with their limits."""
-    return json_answer(await partitions_json(broker.topic(topic)))
+    return json_answer(await partitions_json(engine.topic(topic)))
 
 
 @router.get(PARTITION, operation_id="getPartition", summary="Describe a partition", responses=problems(*NAMED))
@@ -184,9 +184,9 @@ async def get_partition(log: LogOf) -> PartitionDescription:
     responses=problems(*NAMED, "stored_data_corrupt"),
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
-async def list_segments(log: LogOf, broker: BrokerOf) -> SegmentList:
+async def list_segments(log: LogOf, engine: EngineOf) -> SegmentList:
     """The partition's segments, oldest first."""
-    infos = await broker.read(log.snapshot.segment_infos)
+    infos = await engine.read(log.snapshot.segment_infos)
     return SegmentList(partition=log.name.partition, segments=[describe_segment(info) for info in infos])
 
 

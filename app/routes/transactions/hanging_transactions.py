@@ -12,7 +12,7 @@ from app.engine_local.transactions.hanging import abort_hanging, list_open
 from app.openapi.documented_problems import BODY, NAMED, WRITE, problems
 from app.paths import ABORT_HANGING, PARTITION_TRANSACTIONS
 from app.routes.answers import request_body
-from app.routes.dependencies import BrokerOf, LogOf, json_body
+from app.routes.dependencies import EngineOf, LogOf, json_body
 from schemas.base import WholeNumber
 from schemas.hanging_transactions import AbortHanging, AbortMarker, OpenTransaction, OpenTransactions
 from schemas.names import OffsetParameter
@@ -33,7 +33,7 @@ router = APIRouter(tags=["transactions"])
 @asks(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
 async def list_open_transactions(
     log: LogOf,
-    broker: BrokerOf,
+    engine: EngineOf,
     access: AccessOf,
     start_after: Annotated[OffsetParameter | None, Query(description="The last page's next_cursor.")] = None,
     limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Per page.")] = PAGE_SIZE_DEFAULT,
@@ -42,7 +42,7 @@ async def list_open_transactions(
 
     One that is `hanging` is not known to the coordinator, and ends only when an operator aborts it.
     """
-    found = await list_open(broker.transactions, log)
+    found = await list_open(engine.transactions, log)
     if start_after is not None:
         found = [each for each in found if each.first_offset > start_after]
     data = []
@@ -73,13 +73,13 @@ async def list_open_transactions(
 )
 @needs(Operation.ALTER, ResourceKind.CLUSTER)
 async def abort_hanging_transaction(
-    log: LogOf, broker: BrokerOf, body: Annotated[AbortHanging, Depends(json_body(AbortHanging))]
+    log: LogOf, engine: EngineOf, body: Annotated[AbortHanging, Depends(json_body(AbortHanging))]
 ) -> AbortMarker:
     """Ends a transaction of this partition that the coordinator does not know, as when its log was lost.
 
     One that it knows is refused with its `transactional_id`: abort that. Sent again it is 409 `invalid_txn_state`.
     """
     written = await abort_hanging(
-        broker.transactions, broker, log, body.producer_id, body.first_offset, body.producer_epoch
+        engine.transactions, engine, log, body.producer_id, body.first_offset, body.producer_epoch
     )
     return AbortMarker(partition=log.name.partition, marker_offset=written.base_offset)

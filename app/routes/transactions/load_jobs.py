@@ -11,13 +11,12 @@ from pydantic import AfterValidator
 from app.access.access import Access
 from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind, transactional_id_resource
-from app.engine_local.broker import Broker
-from app.load_jobs.registry import Winner
+from app.load_jobs.registry import LoadJobs, Winner
 from app.load_jobs.state import JobMode, LoadJob
 from app.openapi.documented_problems import PRODUCER, problems
 from app.paths import JOB, JOB_ABORT, JOB_ATTEMPTS, JOB_COMMIT, JOBS
 from app.routes.answers import request_body
-from app.routes.dependencies import BrokerOf, json_body
+from app.routes.dependencies import LoadJobsOf, json_body
 from app.routes.job_answers import describe_job, summarise_job
 from app.routes.transactions.producers import END_TIMEOUT_MS_DEFAULT, EndTimeout
 from schemas.base import WholeNumber
@@ -53,13 +52,13 @@ _JobId = Annotated[
 ]
 
 
-def _job(broker: Broker, access: Access, operation: Operation, job_id: str) -> LoadJob:
+def _job(jobs: LoadJobs, access: Access, operation: Operation, job_id: str) -> LoadJob:
     """The job, for who may do this to its application.
 
     Raises:
         Problem: job_not_found, or 403.
     """
-    job = broker.load_jobs.find(job_id)
+    job = jobs.find(job_id)
     access.require(operation, transactional_id_resource(job.application_id), f"load job {job_id!r}")
     return job
 
@@ -82,7 +81,7 @@ def _job(broker: Broker, access: Access, operation: Operation, job_id: str) -> L
 )
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def begin_job(
-    broker: BrokerOf,
+    jobs: LoadJobsOf,
     access: AccessOf,
     response: Response,
     body: Annotated[JobSpecification, Depends(json_body(JobSpecification))],
@@ -98,7 +97,7 @@ async def begin_job(
     begun is the answer, not fenced.
     """
     access.require(Operation.WRITE, transactional_id_resource(body.application_id))
-    begun = await broker.load_jobs.begin(
+    begun = await jobs.begin(
         body.application_id,
         body.version,
         mode=JobMode(body.mode),
@@ -110,7 +109,7 @@ async def begin_job(
         once=body.once,
     )
     response.status_code = 201 if begun.is_new else 200
-    return await describe_job(broker, begun.job)
+    return await describe_job(jobs, begun.job)
 
 
 @router.get(
@@ -118,7 +117,7 @@ async def begin_job(
 )
 @asks(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
 async def list_jobs(
-    broker: BrokerOf,
+    jobs: LoadJobsOf,
     access: AccessOf,
     application_id: Annotated[
         str | None, Query(max_length=TRANSACTIONAL_ID_LENGTH_MAX, description="Only jobs of this application.")
@@ -142,9 +141,9 @@ async def list_jobs(
         return is_wanted and access.allows(Operation.DESCRIBE, transactional_id_resource(job.application_id))
 
     begun_ms, _, job_id = start_after.partition(".")
-    page = await broker.load_jobs.page(is_shown, (int(begun_ms), job_id) if start_after else None, limit + 1)
+    page = await jobs.page(is_shown, (int(begun_ms), job_id) if start_after else None, limit + 1)
     has_more = len(page) > limit
-    data: list[Job] = [await summarise_job(broker, job) for job in page[:limit]]
+    data: list[Job] = [await summarise_job(jobs, job) for job in page[:limit]]
     cursor = f"{data[-1].begin_timestamp}.{data[-1].job_id}" if has_more else None
     return JobPage(data=data, has_more=has_more, next_cursor=cursor)
 
@@ -156,9 +155,9 @@ async def list_jobs(
     responses=problems("job_not_found", "partition_offline"),
 )
 @asks(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
-async def get_job(job_id: _JobId, broker: BrokerOf, access: AccessOf) -> JobDescription:
+async def get_job(job_id: _JobId, jobs: LoadJobsOf, access: AccessOf) -> JobDescription:
     """The job's state, and its progress: rows, bytes and rates, and what it has written to each partition."""
-    return await describe_job(broker, _job(broker, access, Operation.DESCRIBE, job_id))
+    return await describe_job(jobs, _job(jobs, access, Operation.DESCRIBE, job_id))
 
 
 @router.post(
@@ -173,7 +172,7 @@ async def get_job(job_id: _JobId, broker: BrokerOf, access: AccessOf) -> JobDesc
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def enlist_attempt(
     job_id: _JobId,
-    broker: BrokerOf,
+    jobs: LoadJobsOf,
     access: AccessOf,
     body: Annotated[AttemptSpecification, Depends(json_body(AttemptSpecification))],
 ) -> JobAttempt:
@@ -182,8 +181,8 @@ async def enlist_attempt(
 
     Enlisting again is harmless: attempts that do not win are aborted.
     """
-    job = _job(broker, access, Operation.WRITE, job_id)
-    producer_id = await broker.load_jobs.enlist(job_id, body.task, body.attempt)
+    job = _job(jobs, access, Operation.WRITE, job_id)
+    producer_id = await jobs.enlist(job_id, body.task, body.attempt)
     return JobAttempt(
         job_id=job_id,
         task=body.task,
@@ -204,7 +203,7 @@ async def enlist_attempt(
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def commit_job(
     job_id: _JobId,
-    broker: BrokerOf,
+    jobs: LoadJobsOf,
     access: AccessOf,
     body: Annotated[JobCommit, Depends(json_body(JobCommit))],
     timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
@@ -214,9 +213,9 @@ async def commit_job(
 
     Send it again when the answer was lost, also after 504: the same winners are a success, and nothing happens twice.
     """
-    _job(broker, access, Operation.WRITE, job_id)
+    _job(jobs, access, Operation.WRITE, job_id)
     winners = [Winner(each.producer_id, each.rows) for each in body.winners]
-    return await describe_job(broker, await broker.load_jobs.commit(job_id, winners, timeout_ms))
+    return await describe_job(jobs, await jobs.commit(job_id, winners, timeout_ms))
 
 
 @router.post(
@@ -228,11 +227,11 @@ async def commit_job(
 )
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def abort_job(
-    job_id: _JobId, broker: BrokerOf, access: AccessOf, timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT
+    job_id: _JobId, jobs: LoadJobsOf, access: AccessOf, timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT
 ) -> JobDescription:
     """No reader of committed records ever sees what its attempts wrote.
 
     A commit is never undone: aborting a committed job changes nothing and answers with that job.
     """
-    _job(broker, access, Operation.WRITE, job_id)
-    return await describe_job(broker, await broker.load_jobs.abort(job_id, timeout_ms))
+    _job(jobs, access, Operation.WRITE, job_id)
+    return await describe_job(jobs, await jobs.abort(job_id, timeout_ms))

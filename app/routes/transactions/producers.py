@@ -11,7 +11,7 @@ from app.access.operations import Operation, ResourceKind, transactional_id_reso
 from app.openapi.documented_problems import PRODUCER, problems
 from app.paths import PRODUCERS
 from app.routes.answers import request_body
-from app.routes.dependencies import BrokerOf, json_body
+from app.routes.dependencies import EngineOf, json_body
 from schemas.base import WholeNumber
 from schemas.producers import TRANSACTION_TIMEOUT_MS_DEFAULT, Producer, ProducerRequest
 
@@ -43,7 +43,7 @@ router = APIRouter(tags=["transactions"])
 @asks(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER)
 @asks(Operation.WRITE, ResourceKind.TOPIC)
 async def initialise_producer(
-    broker: BrokerOf,
+    engine: EngineOf,
     access: AccessOf,
     request: Annotated[ProducerRequest, Depends(json_body(ProducerRequest, optional=True))],
     timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
@@ -56,9 +56,9 @@ async def initialise_producer(
     """
     if request.transactional_id is None:
         access.require_producer_id()
-        given = await broker.transactions.allocate(access.principal if access.is_authenticated else None)
+        given = await engine.transactions.allocate(access.principal if access.is_authenticated else None)
     else:
         access.require(Operation.WRITE, transactional_id_resource(request.transactional_id))
         lasting_ms = request.transaction_timeout_ms or TRANSACTION_TIMEOUT_MS_DEFAULT
-        given = await broker.transactions.initialise(request.transactional_id, lasting_ms, timeout_ms)
+        given = await engine.transactions.initialise(request.transactional_id, lasting_ms, timeout_ms)
     return Producer(producer_id=given.producer_id, producer_epoch=given.producer_epoch)

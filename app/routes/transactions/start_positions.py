@@ -11,7 +11,7 @@ from app.access.operations import Operation, ResourceKind, topic_resource
 from app.openapi.documented_problems import BODY, NAMED, WRITE, problems
 from app.paths import START_POSITIONS
 from app.routes.answers import request_body
-from app.routes.dependencies import BrokerOf, GroupIdInPath, json_body
+from app.routes.dependencies import GroupIdInPath, StartPositionsOf, json_body
 from app.start_positions.state import Positions
 from schemas.names import TOPIC_NAME_LENGTH_MAX
 from schemas.start_positions import GroupPositions, StartPositions
@@ -41,7 +41,7 @@ def _answer(group_id: str, positions: Positions) -> GroupPositions:
 @asks(Operation.READ, ResourceKind.TOPIC)
 async def pin_start_positions(
     group_id: GroupIdInPath,
-    broker: BrokerOf,
+    positions: StartPositionsOf,
     access: AccessOf,
     response: Response,
     body: Annotated[StartPositions, Depends(json_body(StartPositions))],
@@ -54,7 +54,7 @@ async def pin_start_positions(
     for topic in body.positions:
         access.require(Operation.READ, topic_resource(topic))
     wanted = {topic: {int(number): at for number, at in each.items()} for topic, each in body.positions.items()}
-    pinned = await broker.start_positions.pin(group_id, wanted, body.topic_ids or {})
+    pinned = await positions.pin(group_id, wanted, body.topic_ids or {})
     response.status_code = 201 if pinned.is_new else 200
     return _answer(group_id, pinned.positions)
 
@@ -66,9 +66,9 @@ async def pin_start_positions(
     responses=problems("invalid_request", "partition_offline"),
 )
 @needs(Operation.DESCRIBE, ResourceKind.GROUP)
-async def get_start_positions(group_id: GroupIdInPath, broker: BrokerOf, access: AccessOf) -> GroupPositions:
+async def get_start_positions(group_id: GroupIdInPath, positions: StartPositionsOf, access: AccessOf) -> GroupPositions:
     """Everything that is pinned for the group, in the topics that the caller may see; a group without is empty."""
-    found = broker.start_positions.find(group_id)
+    found = positions.find(group_id)
     return _answer(group_id, {topic: each for topic, each in found.items() if access.allows_describe(topic)})
 
 
@@ -82,12 +82,12 @@ async def get_start_positions(group_id: GroupIdInPath, broker: BrokerOf, access:
 @needs(Operation.DELETE, ResourceKind.GROUP)
 async def delete_start_positions(
     group_id: GroupIdInPath,
-    broker: BrokerOf,
+    positions: StartPositionsOf,
     access: AccessOf,
     topic: Annotated[
         str | None, Query(max_length=TOPIC_NAME_LENGTH_MAX, description="Only those in this topic.")
     ] = None,
 ) -> GroupPositions:
     """Forget these positions: the next request pins them again. A success also when there was nothing."""
-    gone = await broker.start_positions.delete(group_id, topic)
+    gone = await positions.delete(group_id, topic)
     return _answer(group_id, {name: each for name, each in gone.items() if access.allows_describe(name)})

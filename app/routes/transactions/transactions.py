@@ -8,14 +8,14 @@ from fastapi import APIRouter, Depends, Query
 
 from app.access.needs import AccessOf, asks, needs
 from app.access.operations import Operation, ResourceKind, transactional_id_resource
-from app.engine_local.broker import Broker
+from app.engine_local.engine import LocalEngine
 from app.engine_local.transactions.log.state import ProducerIdentity
 from app.openapi.documented_problems import TRANSACTION, problems
 from app.paths import ABORT, COMMIT, TRANSACTIONS
 from app.paths import TRANSACTION as TRANSACTION_PATH
 from app.problems.problems import Problem
 from app.routes.answers import request_body
-from app.routes.dependencies import BrokerOf, TransactionalIdInPath, json_body
+from app.routes.dependencies import EngineOf, TransactionalIdInPath, json_body
 from app.routes.transaction_answers import STATES_OF, describe_transaction, summarise_transaction
 from app.routes.transactions.producers import END_TIMEOUT_MS_DEFAULT, EndTimeout
 from schemas.base import WholeNumber
@@ -42,7 +42,7 @@ _EndBody = Annotated[EndTransaction, Depends(json_body(EndTransaction))]
 @needs(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def commit_transaction(
     transactional_id: TransactionalIdInPath,
-    broker: BrokerOf,
+    engine: EngineOf,
     body: _EndBody,
     timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
 ) -> TransactionDescription:
@@ -54,7 +54,7 @@ async def commit_transaction(
     Send the same request again when the answer was lost, or after 504: until the next transaction begins it is answered
     as the first time. Without records there is nothing to commit (409 `invalid_txn_state`).
     """
-    return await _end(broker, transactional_id, body, commit=True, timeout_ms=timeout_ms)
+    return await _end(engine, transactional_id, body, commit=True, timeout_ms=timeout_ms)
 
 
 @router.post(
@@ -68,7 +68,7 @@ async def commit_transaction(
 @needs(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def abort_transaction(
     transactional_id: TransactionalIdInPath,
-    broker: BrokerOf,
+    engine: EngineOf,
     body: _EndBody,
     timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
 ) -> TransactionDescription:
@@ -77,15 +77,15 @@ async def abort_transaction(
     The answer has the `producer_id` and `producer_epoch` of the next transaction, as that of a commit, and the same
     request may be sent again. An abort without records is a success: it shuts out those that are still on their way.
     """
-    return await _end(broker, transactional_id, body, commit=False, timeout_ms=timeout_ms)
+    return await _end(engine, transactional_id, body, commit=False, timeout_ms=timeout_ms)
 
 
 async def _end(
-    broker: Broker, transactional_id: str, body: EndTransaction, *, commit: bool, timeout_ms: int
+    engine: LocalEngine, transactional_id: str, body: EndTransaction, *, commit: bool, timeout_ms: int
 ) -> TransactionDescription:
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
-    ended = await broker.transactions.end(transactional_id, producer, commit=commit, wait_ms=timeout_ms)
-    return describe_transaction(ended, broker.transactions.waits_of(transactional_id))
+    ended = await engine.transactions.end(transactional_id, producer, commit=commit, wait_ms=timeout_ms)
+    return describe_transaction(ended, engine.transactions.waits_of(transactional_id))
 
 
 @router.get(
@@ -96,7 +96,7 @@ async def _end(
 )
 @asks(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
 async def list_transactions(
-    broker: BrokerOf,
+    engine: EngineOf,
     access: AccessOf,
     state: Annotated[
         StateFilter, Query(description="Only transactions in this state; open: those that have not ended.")
@@ -110,7 +110,7 @@ async def list_transactions(
 
     Only those that the caller may describe.
     """
-    page = await broker.transactions.page(
+    page = await engine.transactions.page(
         STATES_OF[state],
         start_after,
         limit + 1,
@@ -128,10 +128,10 @@ async def list_transactions(
     responses=problems("invalid_request", "transactional_id_not_found"),
 )
 @needs(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
-async def get_transaction(transactional_id: TransactionalIdInPath, broker: BrokerOf) -> TransactionDescription:
+async def get_transaction(transactional_id: TransactionalIdInPath, engine: EngineOf) -> TransactionDescription:
     """The state of a transactional id, the partitions of its open transaction, and what those wait for."""
-    found = broker.transactions.find(transactional_id)
+    found = engine.transactions.find(transactional_id)
     if found is None:
         detail = f"there is no transactional id {transactional_id!r}"
         raise Problem(404, "transactional_id_not_found", detail, kafka_code=105)
-    return describe_transaction(found, broker.transactions.waits_of(transactional_id))
+    return describe_transaction(found, engine.transactions.waits_of(transactional_id))

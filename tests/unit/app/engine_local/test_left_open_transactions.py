@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from app.engine_local.broker import ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.log.state import Transaction, TransactionState
 from app.produce.atomic_produce import produce_atomically
 from app.produce.enlisting import PartitionAppend
 from storage.errors import DiskFullError
-from tests.support.brokers import Stand, on_stand
+from tests.support.stands import Stand, on_stand
 from tests.support.transactions import TestProducer, visible
 from tests.support.writers import eventually, valid_batches
 
@@ -20,12 +20,12 @@ from tests.support.writers import eventually, valid_batches
 def test_a_transaction_of_the_names_next_producer_is_left_alone() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders", 1)
-        producer = TestProducer(made.broker, "loader")
+        producer = TestProducer(made.parts, "loader")
         await producer.initialise()
         left = producer.identity
         await producer.initialise()
         await producer.send(log, b"a")
-        transactions = made.broker.transactions
+        transactions = made.engine.transactions
         transactions._left_open.abort("loader", left)
         await eventually(lambda: not transactions.is_busy)
         assert transactions.open_count() == 1
@@ -39,9 +39,9 @@ def test_a_transaction_of_the_names_next_producer_is_left_alone() -> None:
 def test_a_request_whose_client_goes_away_leaves_nothing_open() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders", 1)
-        transactions = made.broker.transactions
+        transactions = made.engine.transactions
         appends = [PartitionAppend(log, valid_batches(log, b"a"))]
-        request = asyncio.create_task(produce_atomically(made.broker, appends, ProduceOptions()))
+        request = asyncio.create_task(produce_atomically(made.parts.producing, appends, ProduceOptions()))
         await eventually(lambda: transactions.open_count() == 1)
         request.cancel()
         await asyncio.wait([request])
@@ -57,7 +57,7 @@ def test_tries_end_with_the_transactions_timeout_and_with_the_stop(monkeypatch: 
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders", 1)
-        transactions = made.broker.transactions
+        transactions = made.engine.transactions
         write, tries = transactions._state_log.write, Counter[str]()
 
         async def refuse_aborts(transaction: Transaction) -> None:
@@ -71,7 +71,7 @@ def test_tries_end_with_the_transactions_timeout_and_with_the_stop(monkeypatch: 
             return tries[name] == count
 
         transactions._state_log.write = refuse_aborts
-        producers = [TestProducer(made.broker, f"loader-{each}", timeout_ms=each) for each in (1, 60_000)]
+        producers = [TestProducer(made.parts, f"loader-{each}", timeout_ms=each) for each in (1, 60_000)]
         for producer in producers:
             await producer.initialise()
             await producer.send(log, b"a")

@@ -7,9 +7,10 @@ from typing import cast
 
 import pytest
 
-from app.engine_local.broker import Broker, ProduceOptions
 from app.engine_local.partitions.pending_append import PendingAppend
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.problems.problems import Problem
+from app.service.parts import Parts
 from storage.errors import (
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
@@ -19,7 +20,7 @@ from storage.errors import (
 from storage.log.partition_log import AppendResult, PartitionLog
 from storage.log.replica_set import ReplicaSet
 from storage.offsets import Offset
-from tests.support.brokers import Stand, on_stand
+from tests.support.stands import Stand, on_stand
 from tests.support.writers import eventually, valid_batches
 
 FOLLOWER = 2
@@ -45,18 +46,18 @@ def fetched(made: Stand, log: PartitionLog, end: int) -> None:
         now_ms=made.clock.elapsed_ms(),
     )
     log.publish()
-    made.broker.published(log)
+    made.engine.partitions.published(log)
 
 
-def submit(broker: Broker, log: PartitionLog, *values: bytes, options: ProduceOptions = ALL) -> PendingAppend:
-    return broker.submit(log, valid_batches(log, *values), options)
+def submit(parts: Parts, log: PartitionLog, *values: bytes, options: ProduceOptions = ALL) -> PendingAppend:
+    return parts.engine.appends.submit(log, valid_batches(log, *values), options)
 
 
 async def waiting(made: Stand, log: PartitionLog, options: ProduceOptions = ALL) -> asyncio.Task[AppendResult]:
     """An append that waits for the follower."""
-    pending = submit(made.broker, log, b"x", b"y", options=options)
-    task = asyncio.ensure_future(made.broker.outcome_of(pending, options))
-    await eventually(lambda: len(made.broker.produce_waiters) == 1)
+    pending = submit(made.parts, log, b"x", b"y", options=options)
+    task = asyncio.ensure_future(made.engine.appends.outcome_of(pending, options))
+    await eventually(lambda: len(made.engine.partitions.produce_waiters) == 1)
     return task
 
 
@@ -73,7 +74,7 @@ def test_all_copies_must_have_it() -> None:
         fetched(made, log, 2)
         assert (await task).base_offset == 0
         assert log.snapshot.high_watermark == 2
-        assert len(made.broker.produce_waiters) == 0
+        assert len(made.engine.partitions.produce_waiters) == 0
 
     on_stand(scenario)
 
@@ -84,7 +85,7 @@ def test_a_follower_that_never_comes_is_a_timeout_with_the_offset_and_the_data_s
     async def scenario(made: Stand) -> None:
         (log,) = await replicated(made)
         with pytest.raises(Problem) as late:
-            await made.broker.outcome_of(submit(made.broker, log, b"x", options=SOON), SOON)
+            await made.engine.appends.outcome_of(submit(made.parts, log, b"x", options=SOON), SOON)
         assert (late.value.status, late.value.kafka_code, late.value.applied) == (504, 7, "unknown")
         assert late.value.extra["base_offset"] == 0
         assert (log.snapshot.log_end_offset, log.snapshot.high_watermark) == (1, 0)
@@ -98,9 +99,9 @@ def test_acks_1_and_a_single_copy_do_not_wait_for_others() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await replicated(made)
         one = ProduceOptions(acks="1", timeout_ms=60_000)
-        assert (await made.broker.outcome_of(submit(made.broker, log, b"x", options=one), one)).base_offset == 0
+        assert (await made.engine.appends.outcome_of(submit(made.parts, log, b"x", options=one), one)).base_offset == 0
         (alone,) = await made.topic("alone")
-        assert (await made.broker.outcome_of(submit(made.broker, alone, b"x"), ALL)).base_offset == 0
+        assert (await made.engine.appends.outcome_of(submit(made.parts, alone, b"x"), ALL)).base_offset == 0
 
     on_stand(scenario)
 
@@ -130,14 +131,14 @@ def test_too_few_copies_in_sync_is_19_before_and_20_after() -> None:
             now_ms=0,
         )
         log.publish()
-        made.broker.published(log)
+        made.engine.partitions.published(log)
         # Out of the set after the high watermark has risen, and before anybody has looked.
         assert log.replicas.shrink(Offset(10), 10**9) == (FOLLOWER,)
         with pytest.raises(NotEnoughReplicasAfterAppendError) as after:
             await task
         assert (after.value.kafka_code, log.snapshot.log_end_offset) == (20, 2)
         with pytest.raises(NotEnoughReplicasError) as before:
-            submit(made.broker, log, b"z")
+            submit(made.parts, log, b"z")
         assert (before.value.kafka_code, log.snapshot.log_end_offset) == (19, 2)
 
     on_stand(scenario)
@@ -149,21 +150,21 @@ def test_a_deleted_topic_a_failed_disk_and_the_stop_complete_what_waits() -> Non
     async def scenario(made: Stand) -> None:
         (log,) = await replicated(made)
         task = await waiting(made, log)
-        await made.broker.delete_topic("t")
+        await made.engine.topics.delete("t")
         with pytest.raises(UnknownTopicOrPartitionError):
             await task
 
         (broken,) = await replicated(made, "broken")
         task = await waiting(made, broken)
         broken.take_offline("the disk is gone")
-        made.broker.partition_failed(broken, OSError())
+        made.engine.partitions.partition_failed(broken, OSError())
         with pytest.raises(PartitionFailedError) as failed:
             await task
         assert failed.value.applied == "unknown"
 
         (last,) = await replicated(made, "last")
         task = await waiting(made, last)
-        made.broker.release()
+        made.parts.release()
         with pytest.raises(Problem) as stopped:
             await task
         assert (stopped.value.code, stopped.value.applied) == ("shutting_down", "unknown")
@@ -179,11 +180,11 @@ def test_partitions_of_one_request_have_outcomes_of_their_own() -> None:
         copied, never = await replicated(made, "t", 2)
         (gone,) = await replicated(made, "gone")
         options = ProduceOptions(timeout_ms=1_500)
-        pendings = [submit(made.broker, log, b"x", options=options) for log in (copied, never, gone)]
-        task = asyncio.ensure_future(made.broker.outcomes_of(pendings, options))
-        await eventually(lambda: len(made.broker.produce_waiters) == 1)
+        pendings = [submit(made.parts, log, b"x", options=options) for log in (copied, never, gone)]
+        task = asyncio.ensure_future(made.engine.appends.outcomes_of(pendings, options))
+        await eventually(lambda: len(made.engine.partitions.produce_waiters) == 1)
         fetched(made, copied, 1)
-        await made.broker.delete_topic("gone")
+        await made.engine.topics.delete("gone")
         first, second, third = await task
         assert isinstance(first, AppendResult)
         assert (cast("Problem", second).kafka_code, isinstance(third, UnknownTopicOrPartitionError)) == (7, True)
@@ -201,7 +202,9 @@ def test_a_3_a_thousand_requests_that_race_their_timeouts_have_a_thousand_answer
         async def request(number: int) -> None:
             options = ProduceOptions(timeout_ms=1 + number % 40)
             try:
-                answers.append(await made.broker.outcome_of(submit(made.broker, log, b"x", options=options), options))
+                answers.append(
+                    await made.engine.appends.outcome_of(submit(made.parts, log, b"x", options=options), options)
+                )
             except Problem as late:
                 answers.append(late)
 
@@ -216,6 +219,6 @@ def test_a_3_a_thousand_requests_that_race_their_timeouts_have_a_thousand_answer
         assert len(set(offsets)) == len(offsets)
         assert {answer.code for answer in answers if isinstance(answer, Problem)} <= {"request_timed_out"}
         await eventually(lambda: log.snapshot.log_end_offset == 1_000)
-        assert len(made.broker.produce_waiters) == 0
+        assert len(made.engine.partitions.produce_waiters) == 0
 
     on_stand(scenario)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.engine_local.broker import ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from tests.crash.simulated_disk import Fault
-from tests.support.brokers import Stand, on_stand
+from tests.support.stands import Stand, on_stand
 from tests.support.writers import eventually, valid_batches
 
 
@@ -70,7 +70,9 @@ def test_checkpoints_are_written() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
         options = ProduceOptions()
-        await made.broker.outcome_of(made.broker.submit(log, valid_batches(log, b"x"), options), options)
+        await made.engine.appends.outcome_of(
+            made.engine.appends.submit(log, valid_batches(log, b"x"), options), options
+        )
         await made.scheduler.run("checkpoint")
         await made.scheduler.run("checkpoint_high_watermarks")
         tree = made.disk.tree()
@@ -157,8 +159,10 @@ def test_ps_6_idle_producers_are_forgotten_in_the_writers_turn() -> None:
         (log,) = await made.topic("t")
         batches = valid_batches(log, b"x")
         batches[0].set_producer(7, 0, 0)
-        await made.broker.outcome_of(made.broker.submit(log, batches, ProduceOptions()), ProduceOptions())
-        expiration_ms = made.broker.settings.producer_id_expiration_ms
+        await made.engine.appends.outcome_of(
+            made.engine.appends.submit(log, batches, ProduceOptions()), ProduceOptions()
+        )
+        expiration_ms = made.parts.settings.producer_id_expiration_ms
         made.clock.advance(expiration_ms - 1)
         await made.scheduler.run("expire_producers")
         assert len(log.producers) == 1

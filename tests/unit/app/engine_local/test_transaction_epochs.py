@@ -10,8 +10,8 @@ from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.log.records import encode_key
 from app.engine_local.transactions.log.state import PRODUCER_EPOCH_MAX, Transaction, TransactionState, initialise
 from storage.errors import InvalidPidMappingError, InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
-from tests.support.brokers import Stand, on_stand
 from tests.support.earlier_transactions import end_as_before
+from tests.support.stands import Stand, on_stand
 from tests.support.transactions import producer_on, settled, visible
 
 
@@ -76,14 +76,14 @@ def test_the_answer_to_an_end_never_tells_a_later_instance():
         (log,) = await made.topic("orders")
         old = await producer_on(made)
         await old.send(log, b"a")
-        table = made.broker.transactions._table
+        table = made.engine.transactions._table
         put = table.put
 
         def put_and_take_over(transaction: Transaction) -> None:
             """As when a newer instance comes before the answer is made."""
             put(transaction)
             if transaction.state is TransactionState.COMPLETE_COMMIT:
-                put(initialise(transaction, "t", 60_000, made.broker.now_ms(), lambda: 0))
+                put(initialise(transaction, "t", 60_000, made.engine.now_ms(), lambda: 0))
 
         table.put = put_and_take_over
         await old.end(commit=True)
@@ -100,10 +100,12 @@ def test_epochs_that_are_used_up_are_followed_by_another_producer_id():
         logs = await made.topic("orders", 2)
         producer = await producer_on(made)
         worn = dataclasses.replace(
-            made.broker.transactions.find("t"), producer_epoch=PRODUCER_EPOCH_MAX, updated_ms=made.broker.now_ms()
+            made.engine.transactions.find("t"),
+            producer_epoch=PRODUCER_EPOCH_MAX,
+            updated_ms=made.engine.now_ms(),
         )
-        await made.broker.transactions._state_log.write(worn)
-        made.broker.transactions._table.put(worn)
+        await made.engine.transactions._state_log.write(worn)
+        made.engine.transactions._table.put(worn)
         producer.identity = last = worn.producer
         await producer.send(logs[0], b"a")
         await producer.end(commit=True)
@@ -122,7 +124,7 @@ def test_epochs_that_are_used_up_are_followed_by_another_producer_id():
         await producer.end(commit=True)
         assert visible(logs) == [[b"a", b"b"], [b"c"]]
         # The same from the log.
-        known = {each.transactional_id: each for each in await made.broker.transactions._state_log.load()}
+        known = {each.transactional_id: each for each in await made.engine.transactions._state_log.load()}
         assert known["t"].producer == producer.identity
 
     on_stand(scenario)
@@ -144,7 +146,7 @@ def test_a_producer_of_an_earlier_revision_goes_on(monkeypatch):
             "COMPLETE_COMMIT",
             unanswered.identity._replace(producer_epoch=1),
         )
-        known = {each.transactional_id: each for each in await made.broker.transactions._state_log.load()}
+        known = {each.transactional_id: each for each in await made.engine.transactions._state_log.load()}
         assert (known["unanswered"].producer_epoch, known["answered"].producer_epoch) == (1, 0)
         unanswered.identity = known["unanswered"].producer
         # One begins with sequence 0 of a new epoch, the other goes on where it was.
@@ -177,7 +179,7 @@ def test_a_request_that_arrives_late_opens_no_transaction():
             await producer.send_at(log, 2, b"never stored", identity=producer.ended_as)
         with pytest.raises(OutOfOrderSequenceError):
             await producer.send_at(log, 7, b"hole")
-        assert made.broker.transactions.open_count() == 0
+        assert made.engine.transactions.open_count() == 0
         assert log.snapshot.last_stable_offset == log.snapshot.log_end_offset == 3
 
     on_stand(scenario)
@@ -200,11 +202,11 @@ def test_a_log_of_an_earlier_revision_is_read_and_gone_on_with():
             place = f"00000001 0006 6f7264657273 00000001 0000000{partition}" if partition else "00000000"
             value = bytes.fromhex(f"{head} {place} 0000000000000001 0000000000000001")
             changes.append((encode_key(name), value))
-        await (await made.broker.transactions._state_log._log.append(changes)).fsynced
-        await made.broker.transactions.close()
-        made.broker.transactions = TransactionCoordinator(made.broker)
-        await made.broker.transactions.start()
-        await settled(made.broker)
+        await (await made.engine.transactions._state_log._log.append(changes)).fsynced
+        await made.engine.transactions.close()
+        made.engine.transactions = TransactionCoordinator(made.engine)
+        await made.engine.transactions.start()
+        await settled(made.parts)
         assert visible(logs) == [[b"a"], [], [b"a"]]
         done.identity = done.ended_as
         for producer, log in ((done, logs[0]), (ending, logs[2]), (opened, logs[1])):

@@ -17,7 +17,7 @@ from storage.errors import (
     PartitionOfflineError,
 )
 from storage.log.partition_log import AppendRequest, TransactionMarker
-from tests.support.brokers import Stand, on_stand
+from tests.support.stands import Stand, on_stand
 from tests.support.transactions import producer_on
 from tests.support.writers import append_request
 
@@ -25,13 +25,13 @@ from tests.support.writers import append_request
 def test_clients_cannot_write_the_state_log():
     async def scenario(made: Stand) -> None:
         await producer_on(made)
-        log = made.broker.partition(state_log.TOPIC, 0)
+        log = made.engine.partition(state_log.TOPIC, 0)
         with pytest.raises(InvalidTopicError):
             await made.append(log, b"x")
         with pytest.raises(InvalidTopicError):
-            await made.broker.delete_records(log, 0, None, dry_run=False)
+            await made.engine.topics.delete_records(log, 0, dry_run=False)
         with pytest.raises(InvalidTopicError):
-            await made.broker.delete_topic(state_log.TOPIC)
+            await made.engine.topics.delete(state_log.TOPIC)
 
     on_stand(scenario)
 
@@ -40,11 +40,11 @@ def test_a_transaction_does_not_reach_the_state_log_with_as_much_as_a_marker():
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
         producer = await producer_on(made)
-        state = made.broker.partition(state_log.TOPIC, 0)
+        state = made.engine.partition(state_log.TOPIC, 0)
         with pytest.raises(InvalidTopicError):
             await producer.send(state, b"x")
         await producer.send(log, b"a")
-        transaction = made.broker.transactions.find("t")
+        transaction = made.engine.transactions.find("t")
         assert transaction is not None
         assert transaction.partitions == {log.name}
 
@@ -54,11 +54,11 @@ def test_a_transaction_does_not_reach_the_state_log_with_as_much_as_a_marker():
 def test_markers_in_the_state_log_say_nothing_about_transactional_ids():
     async def scenario(made: Stand) -> None:
         producer = await producer_on(made)
-        state = made.broker.partition(state_log.TOPIC, 0)
+        state = made.engine.partition(state_log.TOPIC, 0)
         for commit in (True, False):
             marker = AppendRequest.marker(TransactionMarker(*producer.identity, 0, commit))
-            await made.broker.writer_of(state).append(marker, size_bytes=1).written
-        assert [each.transactional_id for each in await state_log.StateLog(made.broker).load()] == ["t"]
+            await made.engine.writer_of(state).append(marker, size_bytes=1).written
+        assert [each.transactional_id for each in await state_log.StateLog(made.engine).load()] == ["t"]
 
     on_stand(scenario)
 
@@ -69,14 +69,14 @@ def test_more_ids_than_a_mailbox_takes_do_not_keep_the_state_log_long(monkeypatc
     monkeypatch.setattr(keyed_log, "_PENDING_COUNT_MAX", 3)
 
     async def scenario(made: Stand) -> None:
-        made.broker._limits = MailboxLimits(count_max=4)
+        made.engine.partitions._limits = MailboxLimits(count_max=4)
         for number in range(40):
             await producer_on(made, f"t{number % 30}")
-        state = made.broker.partition(state_log.TOPIC, 0)
+        state = made.engine.partition(state_log.TOPIC, 0)
         end = state.written_end_offset
         await made.scheduler.run("transactions")
         assert (state.snapshot.log_start_offset, state.written_end_offset) == (end, end + 30)
-        assert len(await made.broker.transactions._state_log.load()) == 30
+        assert len(await made.engine.transactions._state_log.load()) == 30
 
     on_stand(scenario)
 
@@ -87,7 +87,7 @@ def test_a_state_log_that_could_not_be_shortened_holds_up_no_id(monkeypatch):
 
     async def scenario(made: Stand) -> None:
         producer = await producer_on(made)
-        state_log_of = made.broker.transactions._state_log._log
+        state_log_of = made.engine.transactions._state_log._log
         append, failures = state_log_of._append, [DiskFullError("full"), Problem(503, "overloaded", "full")]
 
         def fail_first(*arguments: object) -> object:
@@ -100,11 +100,11 @@ def test_a_state_log_that_could_not_be_shortened_holds_up_no_id(monkeypatch):
         kept = []
         for kind in (Problem, DiskFullError):
             with pytest.raises(kind) as raised:
-                await made.broker.transactions.run_jobs()
+                await made.engine.transactions.run_jobs()
             kept.append(raised)
         async with asyncio.timeout(10):
             await producer.initialise()
-            await made.broker.transactions.run_jobs()
+            await made.engine.transactions.run_jobs()
 
     on_stand(scenario)
 
@@ -120,13 +120,13 @@ def test_the_state_log_is_shortened_and_says_the_same(monkeypatch):
                 await producer.send(log, b"a")
                 await producer.end(commit=True)
         await producers[0].send(log, b"open")
-        before = list(made.broker.transactions._table)
-        state = made.broker.partition(state_log.TOPIC, 0)
+        before = list(made.engine.transactions._table)
+        state = made.engine.partition(state_log.TOPIC, 0)
         assert state.snapshot.log_start_offset == 0
         await made.scheduler.run("transactions")
         assert state.snapshot.log_start_offset > 20
         assert state.written_end_offset - state.snapshot.log_start_offset == 2
-        assert sorted(await made.broker.transactions._state_log.load(), key=str) == sorted(before, key=str)
+        assert sorted(await made.engine.transactions._state_log.load(), key=str) == sorted(before, key=str)
         await producers[0].end(commit=True)
 
     on_stand(scenario)
@@ -136,11 +136,11 @@ def test_a_damaged_state_log_refuses_transactions_and_serves_the_rest():
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
         await producer_on(made)
-        state = made.broker.partition(state_log.TOPIC, 0)
-        await made.broker.writer_of(state).run(lambda: None)
-        made.broker.writer_of(state).append(append_request(state, b"no record of ours"), size_bytes=1)
-        await made.broker.writer_of(state).run(state.flush)
-        coordinator = TransactionCoordinator(made.broker)
+        state = made.engine.partition(state_log.TOPIC, 0)
+        await made.engine.writer_of(state).run(lambda: None)
+        made.engine.writer_of(state).append(append_request(state, b"no record of ours"), size_bytes=1)
+        await made.engine.writer_of(state).run(state.flush)
+        coordinator = TransactionCoordinator(made.engine)
         await coordinator.start()
         with pytest.raises(Exception, match=r"there are no transactions: .*damaged key"):
             await coordinator.initialise("t", 1_000, 1_000)
@@ -155,9 +155,9 @@ def test_flipped_bits_in_the_state_log_refuse_transactions_and_serve_the_rest():
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
         producer = await producer_on(made)
-        segment = made.broker.partition(state_log.TOPIC, 0).snapshot.segments[0]
+        segment = made.engine.partition(state_log.TOPIC, 0).snapshot.segments[0]
         segment.file.write(70, [b"\xff"])
-        coordinator = made.broker.transactions = TransactionCoordinator(made.broker)
+        coordinator = made.engine.transactions = TransactionCoordinator(made.engine)
         await coordinator.start()
         # Not 49: that would make the producer give up for good.
         with pytest.raises(PartitionOfflineError, match=r"there are no transactions: .*damaged"):

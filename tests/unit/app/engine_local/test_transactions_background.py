@@ -10,12 +10,12 @@ import pytest
 from app.engine_local.transactions.log.state import Transaction
 from app.problems.problems import Problem
 from storage.errors import DiskFullError, PartitionOfflineError
-from tests.support.brokers import Stand, on_stand
+from tests.support.stands import Stand, on_stand
 from tests.support.transactions import TestProducer, settled
 
 
 async def producer_on(made: Stand, name: str = "t", **options: int) -> TestProducer:
-    producer = TestProducer(made.broker, name, **options)
+    producer = TestProducer(made.parts, name, **options)
     await producer.initialise()
     return producer
 
@@ -31,13 +31,13 @@ def test_a_commit_that_fails_when_nobody_waits_any_more_is_logged(caplog):
             await is_time.wait()
             raise PartitionOfflineError("the disk is gone")
 
-        made.broker.transactions._markers.make_records_durable = fail_late
+        made.engine.transactions._markers.make_records_durable = fail_late
         with pytest.raises(Problem) as late:
             await producer.end(commit=True, wait_ms=1)
         assert late.value.code == "request_timed_out"
         is_time.set()
-        await settled(made.broker)
-        assert made.broker.transactions.open_count() == 1
+        await settled(made.parts)
+        assert made.engine.transactions.open_count() == 1
 
     on_stand(scenario)
     gc.collect()
@@ -52,21 +52,21 @@ def test_a_transaction_that_cannot_be_aborted_now_keeps_no_other_open():
         for producer in producers:
             await producer.send(log, b"slow")
         made.clock.advance(1_001)
-        write = made.broker.transactions._state_log.write
+        write = made.engine.transactions._state_log.write
 
         async def refuse_the_first(transaction: Transaction) -> None:
             if transaction.transactional_id == "t0":
                 raise DiskFullError("no room for this one")
             await write(transaction)
 
-        made.broker.transactions._state_log.write = refuse_the_first
+        made.engine.transactions._state_log.write = refuse_the_first
         await made.scheduler.run("transactions")
-        await settled(made.broker)
-        states = {each.transactional_id: each.state.name for each in made.broker.transactions._table}
+        await settled(made.parts)
+        states = {each.transactional_id: each.state.name for each in made.engine.transactions._table}
         assert states == {"t0": "ONGOING", "t1": "COMPLETE_ABORT", "t2": "COMPLETE_ABORT"}
-        made.broker.transactions._state_log.write = write
+        made.engine.transactions._state_log.write = write
         await made.scheduler.run("transactions")
-        await settled(made.broker)
-        assert made.broker.transactions.open_count() == 0
+        await settled(made.parts)
+        assert made.engine.transactions.open_count() == 0
 
     on_stand(scenario)

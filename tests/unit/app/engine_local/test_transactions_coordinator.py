@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.limits import TransactionLimits
 from app.engine_local.transactions.log import state_log
@@ -16,6 +16,7 @@ from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
 from app.problems.problems import Problem
 from app.produce.enlisting import PartitionAppend, submit_appends
+from app.service.parts import Parts
 from app.settings import Settings
 from storage.errors import (
     ConcurrentTransactionsError,
@@ -29,15 +30,15 @@ from storage.errors import (
 )
 from storage.manager.log_manager import LogManager
 from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
-from tests.support.brokers import Stand, on_stand
+from tests.support.stands import Stand, on_stand
 from tests.support.transactions import TestProducer, all_values, producer_on, settled, valid_transactional, visible
 from tests.support.writers import DATA, append_request, eventually
 
 
-def reopened(made: Stand, *, killed: bool) -> Broker:
+def reopened(made: Stand, *, killed: bool) -> Parts:
     disk = made.disk.killed() if killed else made.disk.power_cut()
     settings = Settings()
-    return Broker(LogManager.open(DATA, file_system=disk, clock=made.clock), settings, Metrics(), Pools(settings))
+    return Parts(LogManager.open(DATA, file_system=disk, clock=made.clock), settings, Metrics(), Pools(settings))
 
 
 def test_a_commit_shows_everything_at_once():
@@ -111,11 +112,11 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_shut_out(
         await producer.send(log, b"slow")
         made.clock.advance(1_000)
         await made.scheduler.run("transactions")
-        assert made.broker.transactions.open_count() == 1
+        assert made.engine.transactions.open_count() == 1
         made.clock.advance(1)
         await made.scheduler.run("transactions")
-        await settled(made.broker)
-        assert made.broker.transactions.open_count() == 0
+        await settled(made.parts)
+        assert made.engine.transactions.open_count() == 0
         assert log.snapshot.last_stable_offset == log.snapshot.log_end_offset
         with pytest.raises(ProducerFencedError):
             await producer.send(log, b"late")
@@ -134,7 +135,7 @@ def test_who_was_never_initialised_writes_nothing():
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
-        stranger = TestProducer(made.broker, "stranger", identity=await made.broker.transactions.allocate())
+        stranger = TestProducer(made.parts, "stranger", identity=await made.engine.transactions.allocate())
         with pytest.raises(InvalidPidMappingError):
             await stranger.send(log, b"x")
         with pytest.raises(InvalidPidMappingError):
@@ -142,7 +143,7 @@ def test_who_was_never_initialised_writes_nothing():
         known = await producer_on(made, "known")
         await producer_on(made, "other")
         with pytest.raises(InvalidPidMappingError):
-            await made.broker.transactions.enlist(known.identity, {log.name: []}, "other")
+            await made.engine.transactions.enlist(known.identity, {log.name: []}, "other")
         assert log.snapshot.log_end_offset == 0
 
     on_stand(scenario)
@@ -165,7 +166,7 @@ def test_a_commit_waits_for_appends_that_are_on_their_way():
         (log,) = await made.topic("orders")
         producer = await producer_on(made)
         batches = valid_transactional(log, producer.identity, 0, b"a")
-        enlistment = await made.broker.transactions.enlist(
+        enlistment = await made.engine.transactions.enlist(
             producer.identity, {log.name: [batch.header for batch in batches]}
         )
         commit = asyncio.ensure_future(producer.end(commit=True))
@@ -173,7 +174,7 @@ def test_a_commit_waits_for_appends_that_are_on_their_way():
             await asyncio.sleep(0)
         assert not commit.done()
         late = asyncio.ensure_future(producer.send_at(log, 1, b"late"))
-        made.broker.writer_of(log).append(append_request(log, b"not"), size_bytes=1)
+        made.engine.writer_of(log).append(append_request(log, b"not"), size_bytes=1)
         enlistment.release()
         enlistment.release()
         assert await commit == "COMPLETE_COMMIT"
@@ -187,12 +188,12 @@ def test_a_client_that_goes_away_gives_its_enlistment_back():
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
         producer = await producer_on(made)
-        waiting = asyncio.ensure_future(made.broker.transactions.enlist(producer.identity, {log.name: []}))
+        waiting = asyncio.ensure_future(made.engine.transactions.enlist(producer.identity, {log.name: []}))
         for _ in range(3):
             await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
-        await settled(made.broker)
+        await settled(made.parts)
         assert await producer.end(commit=False) == "COMPLETE_ABORT"
 
     on_stand(scenario)
@@ -203,7 +204,7 @@ def test_an_enlisted_partition_costs_nothing():
         (log,) = await made.topic("orders")
         producer = await producer_on(made)
         await producer.send(log, b"a")
-        state = made.broker.partition(state_log.TOPIC, 0)
+        state = made.engine.partition(state_log.TOPIC, 0)
         end = state.written_end_offset
         for number in range(10):
             await producer.send(log, b"%d" % number)
@@ -216,9 +217,9 @@ def test_many_partitions_of_a_request_are_enlisted_with_one_record():
     async def scenario(made: Stand) -> None:
         logs = await made.topic("orders", 8)
         producer = await producer_on(made)
-        state = made.broker.partition(state_log.TOPIC, 0)
+        state = made.engine.partition(state_log.TOPIC, 0)
         end = state.written_end_offset
-        with await made.broker.transactions.enlist(producer.identity, {log.name: [] for log in logs}):
+        with await made.engine.transactions.enlist(producer.identity, {log.name: [] for log in logs}):
             assert state.written_end_offset == end + 1
         await producer.end(commit=True)
 
@@ -235,29 +236,29 @@ def test_a_partition_without_room_keeps_the_commit_waiting_and_is_shown():
         full = made.disk.fault
         # The decision has room, as on a disk that fills up just then.
         made.disk.fault = None
-        written = made.broker.transactions._state_log.write
+        written = made.engine.transactions._state_log.write
 
         async def write_and_fill(transaction: object) -> None:
             await written(transaction)
             made.disk.fault = full
 
-        made.broker.transactions._state_log.write = write_and_fill
+        made.engine.transactions._state_log.write = write_and_fill
         with pytest.raises(Problem) as caught:
             await producer.end(commit=True, wait_ms=200)
         assert (caught.value.code, caught.value.applied) == ("request_timed_out", "unknown")
         assert {wait["partition"] for wait in caught.value.extra["waits_for"]} == {0, 1}
-        assert all("space" in reason for reason in made.broker.transactions.waits_of("t").values())
+        assert all("space" in reason for reason in made.engine.transactions.waits_of("t").values())
         with pytest.raises(ProducerFencedError):
             await producer.send(logs[0], b"b")
         following = producer.identity._replace(producer_epoch=producer.identity.producer_epoch + 1)
         with pytest.raises(ConcurrentTransactionsError):
             await producer.send_at(logs[0], 0, b"b", identity=following)
         with pytest.raises(ConcurrentTransactionsError):
-            await TestProducer(made.broker, "t").initialise(wait_ms=50)
+            await TestProducer(made.parts, "t").initialise(wait_ms=50)
         made.disk.fault = None
-        made.broker.transactions.hurry()
+        made.engine.transactions.hurry()
         assert await producer.end(commit=True) == "COMPLETE_COMMIT"
-        assert made.broker.transactions.waits_of("t") == {}
+        assert made.engine.transactions.waits_of("t") == {}
         assert visible(logs) == [[b"a"], [b"a"]]
 
     on_stand(scenario)
@@ -286,7 +287,7 @@ def test_a_topic_deleted_under_an_open_transaction_does_not_hold_up_its_end():
         producer = await producer_on(made)
         await producer.send(gone, b"a")
         await producer.send(log, b"b")
-        await made.broker.delete_topic("gone")
+        await made.engine.topics.delete("gone")
         assert await producer.end(commit=True) == "COMPLETE_COMMIT"
         assert visible([log]) == [[b"b"]]
         with pytest.raises(UnknownTopicOrPartitionError):
@@ -301,7 +302,7 @@ def test_a_topic_made_anew_under_an_open_transaction_gets_a_marker_for_its_own_r
         (old,) = await made.topic("orders")
         producer = await producer_on(made)
         await producer.send(old, b"a", b"b")
-        await made.broker.delete_topic("orders")
+        await made.engine.topics.delete("orders")
         (new,) = await made.topic("orders")
         if writes_to_the_new_one:
             await producer.send(new, b"c")
@@ -319,11 +320,11 @@ def test_idle_ids_are_forgotten_and_open_ones_are_not():
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
         idle, busy = await producer_on(made, "idle"), await producer_on(made, "busy", timeout_ms=900_000)
-        made.clock.advance(made.broker.settings.transactional_id_expiration_ms)
+        made.clock.advance(made.parts.settings.transactional_id_expiration_ms)
         await busy.send(log, b"a")
         await made.scheduler.run("transactions")
-        assert made.broker.transactions.find("idle") is None
-        assert made.broker.transactions.find("busy") is not None
+        assert made.engine.transactions.find("idle") is None
+        assert made.engine.transactions.find("busy") is not None
         with pytest.raises(InvalidPidMappingError):
             await idle.send(log, b"x")
         await busy.end(commit=True)
@@ -334,7 +335,7 @@ def test_idle_ids_are_forgotten_and_open_ones_are_not():
 def test_limits():
     async def scenario(made: Stand) -> None:
         limits = TransactionLimits(timeout_ms_max=10, id_count_max=1, partition_count_max=2)
-        coordinator = TransactionCoordinator(made.broker, limits)
+        coordinator = TransactionCoordinator(made.engine, limits)
         with pytest.raises(InvalidTransactionTimeoutError):
             await coordinator.initialise("t", 11, 1_000)
         identity = await coordinator.initialise("t", 10, 1_000)
@@ -361,7 +362,7 @@ def test_batches_of_one_append_belong_to_one_transaction():
             *valid_transactional(log, one.identity, 0, b"a"),
             *valid_transactional(log, two.identity, 0, b"b"),
         )
-        (outcome,) = await submit_appends(made.broker, [PartitionAppend(log, mixed)], ProduceOptions())
+        (outcome,) = await submit_appends(made.parts.producing, [PartitionAppend(log, mixed)], ProduceOptions())
         assert isinstance(outcome, InvalidRecordError)
         assert log.snapshot.log_end_offset == 0
 
@@ -383,26 +384,26 @@ def test_what_was_decided_is_ended_by_the_next_start_and_what_was_open_stays_ope
             stopped.set_result(None)
             return await asyncio.get_running_loop().create_future()
 
-        made.broker.transactions._markers.write = never
+        made.engine.transactions._markers.write = never
         commit = asyncio.ensure_future(decided.end(commit=True))
         await stopped
-        broker = reopened(made, killed=killed)
-        await broker.transactions.start()
-        await settled(broker)
-        after = [broker.partition("orders", number) for number in range(2)]
+        parts = reopened(made, killed=killed)
+        await parts.engine.transactions.start()
+        await settled(parts)
+        after = [parts.engine.partition("orders", number) for number in range(2)]
         assert visible(after) == [[b"a"], []]
-        decided.broker = undecided.broker = broker
+        decided.parts = undecided.parts = parts
         assert await decided.end(commit=True) == "COMPLETE_COMMIT"
         await undecided.send(after[1], b"c")
         await undecided.end(commit=True)
         assert visible(after) == [[b"a"], [b"b", b"c"]]
-        await broker.close()
-        broker.pools.close()
+        await parts.close()
+        parts.pools.close()
         commit.cancel()
-        for task in tuple(made.broker.transactions._tasks):
+        for task in tuple(made.engine.transactions._tasks):
             task.cancel()
         await asyncio.wait([commit])
-        await eventually(lambda: not made.broker.transactions.is_busy)
+        await eventually(lambda: not made.engine.transactions.is_busy)
 
     on_stand(scenario)
 
@@ -410,7 +411,7 @@ def test_what_was_decided_is_ended_by_the_next_start_and_what_was_open_stays_ope
 def test_after_the_stop_began_nothing_begins():
     async def scenario(made: Stand) -> None:
         producer = await producer_on(made)
-        await made.broker.transactions.close()
+        await made.engine.transactions.close()
         with pytest.raises(Exception, match="stopping"):
             await producer.initialise()
 
@@ -424,13 +425,13 @@ def test_a_commit_makes_records_durable_that_were_not():
         await producer.send(log, b"a")
         assert log.unflushed_count == 1
         durable: list[int] = []
-        write = made.broker.transactions._state_log.write
+        write = made.engine.transactions._state_log.write
 
         async def look_and_write(transaction: Transaction) -> None:
             durable.append(log.unflushed_count)
             await write(transaction)
 
-        made.broker.transactions._state_log.write = look_and_write
+        made.engine.transactions._state_log.write = look_and_write
         await producer.end(commit=True)
         assert durable == [0]
 
@@ -449,7 +450,7 @@ def test_a_transaction_with_an_offline_partition_can_only_be_aborted():
         with pytest.raises(Problem) as late:
             await producer.end(commit=False, wait_ms=100)
         assert late.value.code == "request_timed_out"
-        assert list(made.broker.transactions.waits_of("t")) == [logs[0].name]
+        assert list(made.engine.transactions.waits_of("t")) == [logs[0].name]
         assert visible(logs)[1] == []
         assert logs[1].snapshot.last_stable_offset == logs[1].snapshot.log_end_offset
 
@@ -472,7 +473,7 @@ def test_a_partition_that_is_offline_does_not_become_part_of_a_transaction():
 
 def test_identities_are_never_given_twice():
     async def scenario(made: Stand) -> None:
-        given = [await made.broker.transactions.allocate() for _ in range(3)]
+        given = [await made.engine.transactions.allocate() for _ in range(3)]
         assert len(set(given)) == 3
         assert {identity.producer_epoch for identity in given} == {0}
         assert ProducerIdentity(-1, -1) not in given

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from app.engine_local.broker import ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.produce.enlisting import submit_append
 from storage.errors import OutOfOrderSequenceError
 from storage.log.partition_log import AppendResult
 from storage.producers.producer_entry import ProducerEntry
-from tests.support.brokers import Stand, on_stand
 from tests.support.earlier_transactions import end_as_before
+from tests.support.stands import Stand, on_stand
 from tests.support.transactions import TestProducer, valid_transactional
 
 
@@ -20,7 +20,7 @@ def test_a_late_request_of_several_batches_is_known_though_only_its_last_one_is_
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
-        producer = TestProducer(made.broker, "t")
+        producer = TestProducer(made.parts, "t")
         await producer.initialise()
 
         async def send(*pieces: tuple[int, bytes]) -> AppendResult:
@@ -31,10 +31,10 @@ def test_a_late_request_of_several_batches_is_known_though_only_its_last_one_is_
                     log, producer.identity, sequence, *(values[place : place + 1] for place in range(len(values)))
                 )
             ]
-            submitted = await submit_append(made.broker, log, batches, ProduceOptions())
+            submitted = await submit_append(made.parts.producing, log, batches, ProduceOptions())
             if isinstance(submitted, AppendResult):
                 return submitted
-            return await made.broker.outcome_of(submitted, ProduceOptions())
+            return await made.engine.appends.outcome_of(submitted, ProduceOptions())
 
         first = await send((0, b"ab"), (2, b"c"))
         assert (first.base_offset, first.last_offset, first.record_count) == (0, 2, 3)
@@ -45,6 +45,6 @@ def test_a_late_request_of_several_batches_is_known_though_only_its_last_one_is_
         for unknown in ([(0, b"ab")], [(1, b"b"), (2, b"c")], [(0, b"ab"), (2, b"cd")]):
             with pytest.raises(OutOfOrderSequenceError):
                 await send(*unknown)
-        assert made.broker.transactions.open_count() == 0
+        assert made.engine.transactions.open_count() == 0
 
     on_stand(scenario)

@@ -90,11 +90,11 @@ def test_more_than_a_partition_may_bring_does_not_count(logs: list[PartitionLog]
 def test_others_get_a_turn_between_many_partitions_that_do_not_exist(tmp_path: Path) -> None:
     """9,000 of them took 120 to 200 ms of the loop at once."""
     with ThreadedServer(tmp_path / "data") as server:
-        broker = server.service.broker
+        parts = server.service.parts
         asked = [FetchPartition(number, 0, "nothing") for number in range(10 * PARTITIONS_PER_TURN)]
 
         async def turns_of_others() -> int:
-            resolving = asyncio.ensure_future(_resolve(broker, EVERYTHING, asked))
+            resolving = asyncio.ensure_future(_resolve(parts.fetching, EVERYTHING, asked))
             turns = 0
             while not resolving.done():
                 turns += 1

@@ -11,7 +11,7 @@ from storage.log.partition_log import AppendRequest
 from storage.log.replica_set import ReplicaSet
 from storage.transactions import TransactionMarker
 from tests.cases.logs import batch_of
-from tests.support.brokers import Stand, on_stand
+from tests.support.stands import Stand, on_stand
 from tests.support.writers import append_request
 
 FIRST_MS = 1_700_000_000_000
@@ -31,7 +31,7 @@ def test_78_until_the_high_watermark_has_come_to_the_epoch() -> None:
         assert (log.snapshot.high_watermark, log.snapshot.log_end_offset) == (2, 4)
 
         async def offset_of(timestamp: object) -> int | None:
-            answer = await find_offset(made.broker, log, timestamp)  # type: ignore[arg-type]
+            answer = await find_offset(made.parts.fetching, log, timestamp)  # type: ignore[arg-type]
             return answer.offset
 
         assert await offset_of("earliest") == 0
@@ -40,7 +40,7 @@ def test_78_until_the_high_watermark_has_come_to_the_epoch() -> None:
         with pytest.raises(OffsetNotAvailableError):
             await offset_of("latest")
         with pytest.raises(FencedLeaderEpochError):
-            await find_offset(made.broker, log, "latest", current_leader_epoch=0)
+            await find_offset(made.parts.fetching, log, "latest", current_leader_epoch=0)
         log.replicas = ReplicaSet(1)
         log.publish()
         assert await offset_of("latest") == 4
@@ -56,8 +56,8 @@ def test_78_for_a_record_that_is_there_and_not_visible() -> None:
         log.promote()
         log.publish()
         with pytest.raises(OffsetNotAvailableError):
-            await find_offset(made.broker, log, FIRST_MS)
-        assert (await find_offset(made.broker, log, FIRST_MS + 1)).offset is None
+            await find_offset(made.parts.fetching, log, FIRST_MS)
+        assert (await find_offset(made.parts.fetching, log, FIRST_MS + 1)).offset is None
 
     on_stand(scenario)
 
@@ -68,11 +68,11 @@ def test_f_15_offsets_by_isolation() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t", flush_policy="interval")
         body = batch_of(3, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-        log.append([AppendRequest(tuple(validate_batches(body, log.config, made.broker.now_ms())))])
+        log.append([AppendRequest(tuple(validate_batches(body, log.config, made.engine.now_ms())))])
         log.publish()
 
         async def offset_of(timestamp: object, isolation: str) -> int | None:
-            answer = await find_offset(made.broker, log, timestamp, isolation)  # type: ignore[arg-type]
+            answer = await find_offset(made.parts.fetching, log, timestamp, isolation)  # type: ignore[arg-type]
             return answer.offset
 
         assert await offset_of("latest", "read_uncommitted") == 3

@@ -5,7 +5,7 @@ Issue 5, acceptance 6, by the service's own clock: within 5 s of the next run's 
 
 from __future__ import annotations
 
-from app.engine_local.broker import ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.registry import RETRY_MS, BegunJob, Winner
 from app.load_jobs.state import AbortReason, JobMode, JobState
@@ -13,7 +13,7 @@ from app.produce.enlisting import submit_append
 from app.settings import Settings
 from storage.log.partition_log import AppendResult, PartitionLog
 from tests.crash.job_crashes import jobs_settled
-from tests.support.brokers import Stand, on_stand
+from tests.support.stands import Stand, on_stand
 from tests.support.transactions import committed_values, valid_transactional
 
 TIMEOUT_MS = 600_000
@@ -22,18 +22,18 @@ BOUND_MS = 5_000
 
 
 async def begin(stand: Stand, application: str, timeout_ms: int = TIMEOUT_MS) -> BegunJob:
-    return await stand.broker.load_jobs.begin(
+    return await stand.parts.load_jobs.begin(
         application, 1, mode=JobMode.TRANSACTIONAL, timeout_ms=timeout_ms, topics=(), join=False, wait_ms=WAIT_MS
     )
 
 
 async def write(stand: Stand, begun: BegunJob, log: PartitionLog, value: bytes) -> Winner:
     """An attempt of a task that writes one record."""
-    producer_id = await stand.broker.load_jobs.enlist(begun.job.job_id, 0, 0)
+    producer_id = await stand.parts.load_jobs.enlist(begun.job.job_id, 0, 0)
     batches = valid_transactional(log, ProducerIdentity(producer_id, 0), 0, value)
-    submitted = await submit_append(stand.broker, log, batches, ProduceOptions())
+    submitted = await submit_append(stand.parts.producing, log, batches, ProduceOptions())
     if not isinstance(submitted, AppendResult):
-        await stand.broker.outcome_of(submitted, ProduceOptions())
+        await stand.parts.engine.appends.outcome_of(submitted, ProduceOptions())
     return Winner(producer_id, 1)
 
 
@@ -50,10 +50,10 @@ def test_the_next_run_waits_for_no_timeout() -> None:
         await write(stand, dead, log, b"old")
         assert is_held_up(log)
         following = await begin(stand, "loader")
-        ended = stand.broker.load_jobs.find(dead.job.job_id)
+        ended = stand.parts.load_jobs.find(dead.job.job_id)
         assert (ended.state, ended.reason, is_held_up(log)) == (JobState.ABORTED, AbortReason.FENCED, False)
         winner = await write(stand, following, log, b"new")
-        done = await stand.broker.load_jobs.commit(following.job.job_id, [winner], WAIT_MS)
+        done = await stand.parts.load_jobs.commit(following.job.job_id, [winner], WAIT_MS)
         assert (done.state, committed_values(log.snapshot)) == (JobState.COMMITTED, [b"new"])
 
     on_stand(scenario)
@@ -69,15 +69,15 @@ def test_an_orphan_is_aborted_by_the_first_check_after_its_timeout() -> None:
         await write(stand, orphan, log, b"never")
         other = await begin(stand, "other")
         winner = await write(stand, other, log, b"seen")
-        await stand.broker.load_jobs.commit(other.job.job_id, [winner], WAIT_MS)
+        await stand.parts.load_jobs.commit(other.job.job_id, [winner], WAIT_MS)
         stand.clock.advance(2_000)
         await stand.scheduler.run("load_jobs")
-        assert stand.broker.load_jobs.find(orphan.job.job_id).is_open
+        assert stand.parts.load_jobs.find(orphan.job.job_id).is_open
         assert is_held_up(log)
         stand.clock.advance(1)
         await stand.scheduler.run("load_jobs")
-        await jobs_settled(stand.broker)
-        ended = stand.broker.load_jobs.find(orphan.job.job_id)
+        await jobs_settled(stand.parts)
+        ended = stand.parts.load_jobs.find(orphan.job.job_id)
         assert (ended.state, ended.reason, is_held_up(log)) == (JobState.ABORTED, AbortReason.TIMED_OUT, False)
         assert committed_values(log.snapshot) == [b"seen"]
 

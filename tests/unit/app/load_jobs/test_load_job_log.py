@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from app.engine_local.broker import Broker
 from app.load_jobs import store
 from app.load_jobs.records import TOPIC, all_changes, application_change, job_change, read_table, task_change
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import Forgotten, JobMode, JobState, JobTable, LoadJob
 from app.problems.problems import Problem
+from app.service.parts import Parts
 from storage.disk.clock import SETTLING_MS, ManualClock
 from storage.log.partition_log import PartitionLog
 from tests.crash.job_crashes import jobs_settled
-from tests.crash.transaction_workload import open_broker
+from tests.crash.transaction_workload import open_parts
 from tests.crash.workload import new_disk
 
 DAY_MS = 86_400_000
@@ -34,37 +34,37 @@ class Service:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.disk = new_disk(self.clock)
-        self.broker: Broker = open_broker(self.disk, self.clock)
+        self.parts: Parts = open_parts(self.disk, self.clock)
 
     @property
     def log(self) -> PartitionLog:
-        return self.broker.partition(TOPIC, 0)
+        return self.parts.engine.partition(TOPIC, 0)
 
     async def begin(self, application: str, version: int = 1, **more: Any) -> LoadJob:
         asked: dict[str, Any] = {"mode": JobMode.IDEMPOTENT, "timeout_ms": DAY_MS, "topics": (), "join": False}
-        begun = await self.broker.load_jobs.begin(application, version, **{**asked, **more}, wait_ms=30_000)
+        begun = await self.parts.load_jobs.begin(application, version, **{**asked, **more}, wait_ms=30_000)
         return begun.job
 
     async def enlist(self, job: LoadJob, tasks: int = COUNT) -> list[int]:
-        return [await self.broker.load_jobs.enlist(job.job_id, task, 0) for task in range(tasks)]
+        return [await self.parts.load_jobs.enlist(job.job_id, task, 0) for task in range(tasks)]
 
     async def load(self, application: str, version: int = 1, *, tasks: int = 1, **more: Any) -> LoadJob:
         """A load from its beginning to its end."""
         job = await self.begin(application, version, **more)
         winners = [Winner(producer_id) for producer_id in await self.enlist(job, tasks)]
-        return await self.broker.load_jobs.commit(job.job_id, winners, 30_000)
+        return await self.parts.load_jobs.commit(job.job_id, winners, 30_000)
 
     async def check(self, times: int = 1) -> None:
         for _ in range(times):
-            await self.broker.load_jobs.run_jobs()
-            await jobs_settled(self.broker)
+            await self.parts.load_jobs.run_jobs()
+            await jobs_settled(self.parts)
 
     async def restart(self) -> None:
         """kill -9."""
         self.disk = self.disk.killed()
-        self.broker = open_broker(self.disk, self.clock)
-        await self.broker.load_jobs.start()
-        await jobs_settled(self.broker)
+        self.parts = open_parts(self.disk, self.clock)
+        await self.parts.load_jobs.start()
+        await jobs_settled(self.parts)
 
     async def is_idle(self) -> bool:
         """Whether the log neither grows nor moves while nothing happens; after it was shortened, if that was due."""
@@ -106,7 +106,7 @@ def test_an_open_job_of_many_tasks_does_not_make_the_log_grow() -> None:
         assert await service.enlist(job) == given
         assert await service.is_idle()
         winners = [Winner(producer_id) for producer_id in given]
-        done = await service.broker.load_jobs.commit(job.job_id, winners, 30_000)
+        done = await service.parts.load_jobs.commit(job.job_id, winners, 30_000)
         assert (done.state, done.task_count) == (JobState.COMMITTED, COUNT)
 
     run(scenario)
@@ -124,7 +124,7 @@ def test_tasks_of_a_job_that_is_over_are_forgotten() -> None:
                 await service.restart()
             assert await service.is_idle()
             winners = [Winner(producer_id) for producer_id in job.winners]
-            again = await service.broker.load_jobs.commit(job.job_id, winners, 30_000)
+            again = await service.parts.load_jobs.commit(job.job_id, winners, 30_000)
             assert (again.state, again.task_count, len(again.winners)) == (JobState.COMMITTED, COUNT, COUNT)
             with pytest.raises(Problem, match="is committed"):
                 await service.enlist(job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.engine_local.broker import ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.progress import SEQUENCE_COUNT, Attempt, is_row_count, rows_of
 from app.load_jobs.registry import Winner
@@ -12,16 +12,16 @@ from app.load_jobs.state import JobMode, JobState
 from app.problems.problems import Problem
 from app.produce.enlisting import submit_append
 from storage.log.partition_log import AppendResult, PartitionLog
-from tests.support.brokers import Stand, on_stand
+from tests.support.stands import Stand, on_stand
 from tests.support.transactions import valid_transactional
 
 
 async def send(stand: Stand, log: PartitionLog, producer_id: int, sequence: int, count: int) -> None:
     values = [b"%d" % number for number in range(count)]
     batches = valid_transactional(log, ProducerIdentity(producer_id, 0), sequence, *values)
-    submitted = await submit_append(stand.broker, log, batches, ProduceOptions())
+    submitted = await submit_append(stand.parts.producing, log, batches, ProduceOptions())
     if not isinstance(submitted, AppendResult):
-        await stand.broker.outcome_of(submitted, ProduceOptions())
+        await stand.parts.engine.appends.outcome_of(submitted, ProduceOptions())
 
 
 @pytest.mark.parametrize("is_elsewhere_too", [False, True])
@@ -29,7 +29,7 @@ def test_a_task_that_wrote_more_rows_than_there_are_sequences_is_committed(is_el
     """All but its last records are as if the log had deleted them since, by its retention."""
 
     async def scenario(stand: Stand) -> None:
-        jobs = stand.broker.load_jobs
+        jobs = stand.parts.load_jobs
         logs = await stand.topic("t", 2)
         begun = await jobs.begin(
             "loader", 1, mode=JobMode.TRANSACTIONAL, timeout_ms=60_000, topics=(), join=False, wait_ms=30_000
@@ -74,13 +74,13 @@ def test_how_often_sequences_went_round_is_known_from_what_was_seen(
 ) -> None:
     async def scenario(stand: Stand) -> None:
         (log,) = await stand.topic("t")
-        begun = await stand.broker.load_jobs.begin(
+        begun = await stand.parts.load_jobs.begin(
             "loader", 1, mode=JobMode.TRANSACTIONAL, timeout_ms=60_000, topics=(), join=False, wait_ms=30_000
         )
-        producer_id = await stand.broker.load_jobs.enlist(begun.job.job_id, 0, 0)
+        producer_id = await stand.parts.load_jobs.enlist(begun.job.job_id, 0, 0)
         await send(stand, log, producer_id, last_sequence, 1)
         attempt = Attempt(producer_id, 0, 0, rows={log.name: seen})
-        assert rows_of(stand.broker, attempt, log.name) == expected
+        assert rows_of(stand.engine, attempt, log.name) == expected
 
     on_stand(scenario)
 

@@ -8,7 +8,7 @@ import errno
 
 import pytest
 
-from app.engine_local.broker import ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.log.state import ProducerIdentity, Transaction, TransactionState
 from app.engine_local.transactions.pool import ProducerPool, UntilEnded, Wait
 from app.produce.atomic_produce import AtomicOutcome, produce_atomically
@@ -16,7 +16,7 @@ from app.produce.enlisting import PartitionAppend
 from storage.errors import DiskFullError
 from storage.log.partition_log import AppendResult, PartitionLog
 from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
-from tests.support.brokers import Stand, on_stand
+from tests.support.stands import Stand, on_stand
 from tests.support.transactions import visible
 from tests.support.writers import eventually, valid_batches
 
@@ -29,17 +29,19 @@ def test_an_atomic_request_is_visible_in_all_partitions_or_in_none():
     async def scenario(made: Stand) -> None:
         logs = await made.topic("orders", 3)
         for value in (b"a", b"b"):
-            done = await produce_atomically(made.broker, plain_appends(made, logs, value, value), ProduceOptions())
+            done = await produce_atomically(
+                made.parts.producing, plain_appends(made, logs, value, value), ProduceOptions()
+            )
             assert done.is_committed
         assert visible(logs) == [[b"a", b"a", b"b", b"b"]] * 3
         # The same producer both times, with sequences that count on.
-        assert made.broker.transactions.id_count() == 1
+        assert made.engine.transactions.id_count() == 1
         refusing = ProduceOptions(expected_offset=logs[0].snapshot.log_end_offset)
         await made.append(logs[1], b"moves the end")
-        refused = await produce_atomically(made.broker, plain_appends(made, logs, b"no"), refusing)
+        refused = await produce_atomically(made.parts.producing, plain_appends(made, logs, b"no"), refusing)
         assert not refused.is_committed
         assert [isinstance(result, AppendResult) for result in refused.results] == [True, False, True]
-        after = await produce_atomically(made.broker, plain_appends(made, logs, b"c"), ProduceOptions())
+        after = await produce_atomically(made.parts.producing, plain_appends(made, logs, b"c"), ProduceOptions())
         assert after.is_committed
         assert [values[-1] for values in visible(logs)] == [b"c"] * 3
         assert not any(b"no" in values for values in visible(logs))
@@ -52,7 +54,10 @@ def test_atomic_requests_beside_each_other():
         logs = await made.topic("orders", 2)
         values = [b"%d" % number for number in range(20)]
         done = await asyncio.gather(
-            *(produce_atomically(made.broker, plain_appends(made, logs, value), ProduceOptions()) for value in values)
+            *(
+                produce_atomically(made.parts.producing, plain_appends(made, logs, value), ProduceOptions())
+                for value in values
+            )
         )
         assert all(each.is_committed for each in done)
         assert [sorted(seen) for seen in visible(logs)] == [sorted(values)] * 2
@@ -63,11 +68,15 @@ def test_atomic_requests_beside_each_other():
 def test_a_producer_that_was_forgotten_while_idle_is_made_anew():
     async def scenario(made: Stand) -> None:
         logs = await made.topic("orders", 2)
-        assert (await produce_atomically(made.broker, plain_appends(made, logs, b"a"), ProduceOptions())).is_committed
-        made.clock.advance(made.broker.settings.transactional_id_expiration_ms)
+        assert (
+            await produce_atomically(made.parts.producing, plain_appends(made, logs, b"a"), ProduceOptions())
+        ).is_committed
+        made.clock.advance(made.parts.settings.transactional_id_expiration_ms)
         await made.scheduler.run("transactions")
-        assert made.broker.transactions.id_count() == 0
-        assert (await produce_atomically(made.broker, plain_appends(made, logs, b"b"), ProduceOptions())).is_committed
+        assert made.engine.transactions.id_count() == 0
+        assert (
+            await produce_atomically(made.parts.producing, plain_appends(made, logs, b"b"), ProduceOptions())
+        ).is_committed
         assert visible(logs) == [[b"a", b"b"]] * 2
 
     on_stand(scenario)
@@ -84,10 +93,12 @@ def test_a_request_that_a_full_disk_cuts_short_is_answered_and_holds_up_none_aft
         elsewhere = await made.topic("elsewhere", 2)
 
         async def produce(to: tuple[PartitionLog, ...], **options: int) -> AtomicOutcome:
-            return await produce_atomically(made.broker, plain_appends(made, to, b"a"), ProduceOptions(**options))
+            return await produce_atomically(
+                made.parts.producing, plain_appends(made, to, b"a"), ProduceOptions(**options)
+            )
 
         assert (await produce(logs)).is_committed
-        write, full = made.broker.transactions._state_log.write, Fault(at=0, error=errno.ENOSPC, lasting=True)
+        write, full = made.engine.transactions._state_log.write, Fault(at=0, error=errno.ENOSPC, lasting=True)
 
         async def write_and_fill(transaction: Transaction) -> None:
             await write(transaction)
@@ -95,19 +106,19 @@ def test_a_request_that_a_full_disk_cuts_short_is_answered_and_holds_up_none_aft
                 # The decision has room and the markers have none, as on a disk that fills up just then.
                 made.disk.fault = dataclasses.replace(full, kinds=FULL_DISK_KINDS)
 
-        made.broker.transactions._state_log.write = write_and_fill
+        made.engine.transactions._state_log.write = write_and_fill
         await made.append(logs[1], b"moves the end")
         cut_short = await produce(logs, expected_offset=logs[0].snapshot.log_end_offset)
         assert [isinstance(result, AppendResult) for result in cut_short.results] == [True, False]
-        await eventually(lambda: made.broker.transactions._markers.waits_for_space(logs[0].name))
+        await eventually(lambda: made.engine.transactions._markers.waits_for_space(logs[0].name))
         made.disk.fault = None
-        made.broker.transactions._state_log.write = write
+        made.engine.transactions._state_log.write = write
         # Its markers wait for their next attempt: another name is used, and its partitions take no other transaction.
         assert (await produce(elsewhere)).is_committed
         again = await produce(logs)
         assert [type(result) for result in again.results] == [DiskFullError, DiskFullError]
-        made.broker.transactions.hurry()
-        await eventually(lambda: not made.broker.transactions._markers.waits_for_space(logs[0].name))
+        made.engine.transactions.hurry()
+        await eventually(lambda: not made.engine.transactions._markers.waits_for_space(logs[0].name))
         assert (await produce(logs)).is_committed
         assert visible(logs) == [[b"a", b"a"], [b"a", b"moves the end", b"a"]]
 

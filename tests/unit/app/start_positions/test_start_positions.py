@@ -16,7 +16,7 @@ from app.start_positions.state import PinnedGroup, PinnedTopic, PositionTable, p
 from schemas.start_positions import StartPositions as StartPositionsInBody
 from storage.disk.topic_metadata import new_topic_id
 from storage.errors import CorruptionError
-from tests.support.brokers import Stand, on_stand
+from tests.support.stands import Stand, on_stand
 
 _BATCH_OVERHEAD_BYTES = 1_000
 
@@ -89,7 +89,7 @@ def test_a_group_has_a_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(registry, "GROUP_POSITION_COUNT_MAX", 3)
 
     async def scenario(made: Stand) -> None:
-        positions = made.broker.start_positions
+        positions = made.parts.start_positions
         await positions.start()
         await made.topic("t", 4)
         await positions.pin("g", {"t": {0: 1, 1: 1}})
@@ -106,17 +106,17 @@ def test_a_shortened_log_says_the_same(monkeypatch: pytest.MonkeyPatch):
 
     async def scenario(made: Stand) -> None:
         await made.topic("t", 4)
-        positions = made.broker.start_positions
+        positions = made.parts.start_positions
         await positions.start()
         await positions.pin("kept", {"t": {0: 1, 3: 2}})
         for number in range(30):
             await positions.pin("other", {"t": {0: number}})
             await positions.delete("other", None)
-        log = made.broker.partition(TOPIC, 0)
+        log = made.engine.partition(TOPIC, 0)
         assert log.snapshot.log_start_offset == 0
-        await made.scheduler.start_positions()
+        await made.parts.start_positions.run_jobs()
         assert log.snapshot.log_start_offset > 50
-        again = StartPositions(made.broker)
+        again = StartPositions(made.engine)
         await again.start()
         assert again.find("kept") == {"t": {0: 1, 3: 2}}
         assert again.find("other") == {}

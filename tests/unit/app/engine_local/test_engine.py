@@ -1,4 +1,4 @@
-"""The broker: what is waited for, and topics that change while they are written."""
+"""The parts: what is waited for, and topics that change while they are written."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from typing import Any, TypeVar
 
 import pytest
 
-from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.fetch.fetch_range import FetchRange, FetchRequest
 from app.fetch.fetching import FetchAnswer
 from app.problems.problems import Problem
 from app.produce import producing
 from app.record_json.translate import ParsedRecords, parse_record_list
+from app.service.parts import Parts
 from storage.config import TopicConfig
 from storage.errors import ShuttingDownError, StorageError, UnknownTopicOrPartitionError
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
-from tests.support.brokers import Stand, on_stand
+from tests.support.stands import Stand, on_stand
 from tests.support.writers import Gate, eventually, valid_batches
 
 Result = TypeVar("Result")
 
 
 async def fetch(
-    broker: Broker, log: PartitionLog, request: FetchRequest, read: Callable[[LogSnapshot, FetchRange], Result]
+    parts: Parts, log: PartitionLog, request: FetchRequest, read: Callable[[LogSnapshot, FetchRange], Result]
 ) -> FetchAnswer[Result]:
-    begun = await broker.fetching.begin(log, request)
+    begun = await parts.fetching.begin(log, request)
     if begun.waiter is not None:
         await begun.waiter.done
-    return await broker.fetching.finish(begun, read)
+    return await parts.fetching.finish(begun, read)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +57,8 @@ def test_what_an_acknowledgement_waits_for(acks: str, durability: str | None, po
         options = ProduceOptions(acks=acks, durability=durability)  # type: ignore[arg-type]
         assert options.waits_for_fsync(log) is waits
         gate = Gate(made.disk, "sync")
-        pending = made.broker.submit(log, valid_batches(log, b"x"), options)
-        answer = asyncio.ensure_future(made.broker.outcome_of(pending, options))
+        pending = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
+        answer = asyncio.ensure_future(made.engine.appends.outcome_of(pending, options))
         await pending.written
         await eventually(lambda: answer.done()) if not waits else await gate.reached()
         assert answer.done() is not waits
@@ -73,26 +74,26 @@ def test_a_topic_may_be_deleted_while_it_is_written_and_polled() -> None:
         options = ProduceOptions()
         request = FetchRequest(offset="latest", wait_ms=60_000)
         poll = asyncio.ensure_future(
-            fetch(made.broker, made.broker.partition("t", 0), request, lambda snapshot, wanted: None)
+            fetch(made.parts, made.engine.partition("t", 0), request, lambda snapshot, wanted: None)
         )
-        await eventually(lambda: len(made.broker.waiters) == 1)
+        await eventually(lambda: len(made.engine.partitions.waiters) == 1)
         gate = Gate(made.disk, "write")
-        first = made.broker.submit(log, valid_batches(log, b"x"), options)
+        first = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
         await gate.reached()
-        deleting = asyncio.ensure_future(made.broker.delete_topic("t"))
-        await eventually(lambda: made.broker.writer_of(log).mailbox_count == 1)
-        late = made.broker.submit(log, valid_batches(log, b"late"), options)
+        deleting = asyncio.ensure_future(made.engine.topics.delete("t"))
+        await eventually(lambda: made.engine.writer_of(log).mailbox_count == 1)
+        late = made.engine.appends.submit(log, valid_batches(log, b"late"), options)
         gate.open()
         await deleting
         assert (await first.written).base_offset == 0
         with pytest.raises(UnknownTopicOrPartitionError):
             await late.written
         with pytest.raises(StorageError):
-            made.broker.partition("t", 0)
+            made.engine.partition("t", 0)
         assert (await asyncio.gather(poll, return_exceptions=True))[0] is not None
         (again,) = await made.topic("t")
         assert again is not log
-        assert (await made.broker.submit(again, valid_batches(again, b"new"), options).fsynced).base_offset == 0
+        assert (await made.engine.appends.submit(again, valid_batches(again, b"new"), options).fsynced).base_offset == 0
 
     on_stand(scenario)
 
@@ -100,9 +101,9 @@ def test_a_topic_may_be_deleted_while_it_is_written_and_polled() -> None:
 def test_settings_reach_every_partition_before_the_answer() -> None:
     async def scenario(made: Stand) -> None:
         logs = await made.topic("t", 3)
-        await made.broker.alter_topic("t", config={"segment.ms": 5}, partition_count=4)
-        assert {log.config.segment_ms for log in made.broker.topic("t").partitions} == {5}
-        assert made.broker.topic("t").partitions[:3] == logs
+        await made.engine.topics.alter("t", config={"segment.ms": 5}, partition_count=4)
+        assert {log.config.segment_ms for log in made.engine.topic("t").partitions} == {5}
+        assert made.engine.topic("t").partitions[:3] == logs
 
     on_stand(scenario)
 
@@ -113,13 +114,13 @@ def test_a_fetch_reads_one_snapshot_even_while_records_come() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
         options = ProduceOptions()
-        await made.broker.submit(log, valid_batches(log, b"x"), options).fsynced
+        await made.engine.appends.submit(log, valid_batches(log, b"x"), options).fsynced
 
         def read(snapshot: LogSnapshot, wanted: FetchRange) -> tuple[int, int, int | None]:
             return snapshot.high_watermark, wanted.start, wanted.end
 
         request = FetchRequest(offset=0, end_offset=1)
-        answer = await fetch(made.broker, log, request, read)
+        answer = await fetch(made.parts, log, request, read)
         assert answer.read == (answer.snapshot.high_watermark, 0, 1)
 
     on_stand(scenario)
@@ -129,13 +130,13 @@ def test_a_closed_broker_refuses_and_does_not_wait() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
         options = ProduceOptions()
-        taken = made.broker.submit(log, valid_batches(log, b"x"), options)
-        await made.broker.close()
+        taken = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
+        await made.parts.close()
         assert taken.fsynced.result().base_offset == 0
         with pytest.raises(ShuttingDownError):
-            made.broker.submit(log, valid_batches(log, b"y"), options)
+            made.engine.appends.submit(log, valid_batches(log, b"y"), options)
         request = FetchRequest(offset="latest", wait_ms=60_000)
-        await fetch(made.broker, log, request, lambda snapshot, wanted: None)
+        await fetch(made.parts, log, request, lambda snapshot, wanted: None)
 
     on_stand(scenario)
 
@@ -145,16 +146,16 @@ def test_offsets_outside_are_told_with_all_that_is_known() -> None:
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
-        await made.broker.submit(log, valid_batches(log, b"x", b"y"), ProduceOptions()).fsynced
-        await made.broker.delete_records(log, 1, None, dry_run=False)
+        await made.engine.appends.submit(log, valid_batches(log, b"x", b"y"), ProduceOptions()).fsynced
+        await made.engine.topics.delete_records(log, 1, dry_run=False)
         for offset, status in ((0, 410), (3, 416)):
             with pytest.raises(Problem) as refused:
-                made.broker.fetching.check_offset(log, log.snapshot, offset, log.snapshot.log_end_offset)
+                made.parts.fetching.check_offset(log, log.snapshot, offset, log.snapshot.log_end_offset)
             assert (refused.value.status, refused.value.kafka_code) == (status, 1)
             assert refused.value.extra["log_start_offset"] == 1
             assert refused.value.headers["Log-Start-Offset"] == "1"
         with pytest.raises(Problem) as refused:
-            made.broker.fetching.check_readable(log, log.snapshot, 2)
+            made.parts.fetching.check_readable(log, log.snapshot, 2)
         assert refused.value.status == 416
 
     on_stand(scenario)
@@ -167,12 +168,12 @@ def test_an_acknowledgement_waits_for_what_was_promised_when_it_was_asked_for() 
         (log,) = await made.topic("t", flush_policy="group")
         options = ProduceOptions(timeout_ms=30_000)
         gate = Gate(made.disk, "write")
-        pending = made.broker.submit(log, valid_batches(log, b"x"), options)
+        pending = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
         await gate.reached()
-        altering = asyncio.ensure_future(made.broker.alter_topic("t", config={"flush.policy": "interval"}))
+        altering = asyncio.ensure_future(made.engine.topics.alter("t", config={"flush.policy": "interval"}))
         log.update_config(replace(log.config, flush_policy="interval"))
         gate.open()
-        assert (await made.broker.outcome_of(pending, options)).base_offset == 0
+        assert (await made.engine.appends.outcome_of(pending, options)).base_offset == 0
         assert log.durable_end_offset == 1
         await altering
 
@@ -182,13 +183,13 @@ def test_an_acknowledgement_waits_for_what_was_promised_when_it_was_asked_for() 
 def test_a_deleted_log_gets_no_writer_beside_its_successors() -> None:
     async def scenario(made: Stand) -> None:
         (old,) = await made.topic("t")
-        await made.broker.delete_topic("t")
+        await made.engine.topics.delete("t")
         (new,) = await made.topic("t")
         await made.append(new, b"x")
-        writer = made.broker.writer_of(new)
+        writer = made.engine.writer_of(new)
         with pytest.raises(UnknownTopicOrPartitionError):
-            made.broker.writer_of(old)
-        assert made.broker.writer_of(new) is writer
+            made.engine.writer_of(old)
+        assert made.engine.writer_of(new) is writer
 
     on_stand(scenario)
 
@@ -196,15 +197,15 @@ def test_a_deleted_log_gets_no_writer_beside_its_successors() -> None:
 def test_a_fetch_does_not_wait_for_a_topic_that_was_deleted_before_it_could() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
-        await made.broker.delete_topic("t")
+        await made.engine.topics.delete("t")
         request = FetchRequest(offset=0, wait_ms=60_000)
         with pytest.raises(UnknownTopicOrPartitionError):
-            await made.broker.fetching.begin(log, request)
+            await made.parts.fetching.begin(log, request)
         # A new topic of that name wakes nobody who asks for the old one either.
         await made.topic("t")
         with pytest.raises(UnknownTopicOrPartitionError):
-            await made.broker.fetching.begin(log, request)
-        assert len(made.broker.waiters) == 0
+            await made.parts.fetching.begin(log, request)
+        assert len(made.engine.partitions.waiters) == 0
 
     on_stand(scenario)
 
@@ -226,16 +227,16 @@ def test_partitions_of_one_request_do_not_wait_for_each_other(monkeypatch: pytes
         parsed = parse_record_list(
             b'{"records":[{"value":"a","partition":0},{"value":"b","partition":1}]}',
             "utf8",
-            now_ms=made.broker.now_ms(),
+            now_ms=made.engine.now_ms(),
         )
         async with contextlib.AsyncExitStack() as stack:
             if held_by == "writer":
-                await stack.enter_async_context(made.broker.writer_of(first).held())
+                await stack.enter_async_context(made.engine.writer_of(first).held())
             else:
                 stack.callback(go_on.set)
                 monkeypatch.setattr(producing, "validated_batches", held_encode)
             answer = asyncio.ensure_future(
-                producing.produce_to_topic(made.broker, "t", parsed, ProduceOptions(acks="1"))
+                producing.produce_to_topic(made.parts.producing, "t", parsed, ProduceOptions(acks="1"))
             )
             await eventually(lambda: second.snapshot.log_end_offset == 1)
             assert (first.snapshot.log_end_offset, answer.done()) == (0, False)

@@ -1,4 +1,4 @@
-"""A broker with its scheduler on a simulated disk, without HTTP."""
+"""The parts of a service with their scheduler on a simulated disk, without HTTP."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from app.engine_local.broker import Broker, ProduceOptions
+from app.engine_local.engine import LocalEngine
+from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.scheduler import Scheduler
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
+from app.service.parts import Parts
 from app.settings import Settings
 from storage.disk.clock import ManualClock
 from storage.log.partition_log import PartitionLog
@@ -22,21 +24,26 @@ from tests.support.writers import DATA, valid_batches
 
 @dataclass
 class Stand:
-    """A broker over a simulated disk, with a scheduler whose jobs the test runs itself."""
+    """The parts over a simulated disk, with a scheduler whose jobs the test runs itself."""
 
     disk: SimulatedDisk
     clock: ManualClock
-    broker: Broker
+    parts: Parts
     scheduler: Scheduler
     metrics: Metrics
 
+    @property
+    def engine(self) -> LocalEngine:
+        return self.parts.engine
+
     async def topic(self, name: str, partitions: int = 1, **config: object) -> tuple[PartitionLog, ...]:
         settings = {setting.replace("_", "."): value for setting, value in config.items()}
-        return (await self.broker.ensure_topic(name, partitions, settings))[0].partitions
+        return (await self.engine.topics.ensure(name, partitions, settings))[0].partitions
 
     async def append(self, log: PartitionLog, *values: bytes) -> None:
         options = ProduceOptions(acks="1")
-        await self.broker.outcome_of(self.broker.submit(log, valid_batches(log, *values), options), options)
+        appends = self.engine.appends
+        await appends.outcome_of(appends.submit(log, valid_batches(log, *values), options), options)
 
     def count(self, name: str, job: str) -> float:
         return self.metrics.registry.get_sample_value(name, {"job": job}) or 0.0
@@ -51,14 +58,14 @@ async def stand() -> AsyncIterator[Stand]:
     settings = Settings(inline_append_bytes_max=0)
     pools = Pools(settings)
     metrics = Metrics()
-    broker = Broker(LogManager.open(DATA, file_system=disk, clock=clock), settings, metrics, pools)
-    scheduler = Scheduler(broker, settings)
+    parts = Parts(LogManager.open(DATA, file_system=disk, clock=clock), settings, metrics, pools)
+    scheduler = parts.scheduler()
     try:
-        yield Stand(disk, clock, broker, scheduler, metrics)
+        yield Stand(disk, clock, parts, scheduler, metrics)
     finally:
         disk.fault = None
         await scheduler.close()
-        await broker.close()
+        await parts.close()
         pools.close()
 
 

@@ -1,0 +1,122 @@
+"""The engine over ``storage``: one data directory of this machine.
+
+Thread: the event loop. Calls that may touch the disk run in one of four pools, so that a slow fsync holds up
+neither reads nor other partitions' writes, and nothing holds up the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from app.engine_local.partitions.appends import LocalAppends
+from app.engine_local.partitions.directory import Partitions
+from app.engine_local.partitions.partition_writer import PartitionWriter
+from app.engine_local.partitions.topic_ids import TopicIds
+from app.engine_local.topics import Topics
+from app.engine_local.transactions.coordinator import TransactionCoordinator
+from app.engine_local.transactions.limits import TransactionLimits
+from app.engine_local.transactions.producer_owners import ProducerOwners
+from app.event_loop.pools import Pools, call_in
+from app.metrics.metrics import Metrics
+from app.settings import Settings
+from storage.disk.clock import ProtectedClock
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
+from storage.manager.topic_registry import Topic
+
+Result = TypeVar("Result")
+
+NODE_ID = 1
+
+
+class LocalEngine:
+    """The partitions, topics, producers and transactions of one data directory.
+
+    Attributes:
+        partitions: partitions by name, with their writers and the requests that wait for them.
+        appends: the one way into the logs.
+        topics: changes of topics, retention, deletion of records.
+        transactions: the coordinator of producers and transactions.
+        producer_owners: which principal each producer id was given to.
+        topic_ids: topics by their ids.
+    """
+
+    def __init__(self, manager: LogManager, settings: Settings, metrics: Metrics, pools: Pools) -> None:
+        self.manager = manager
+        self._pools = pools
+        self.partitions = Partitions(manager, settings, metrics, pools)
+        self.appends = LocalAppends(self.partitions, metrics)
+        self.topics = Topics(manager, self.partitions, settings, metrics, pools)
+        self.topic_ids = TopicIds(manager.topics)
+        self.producer_owners = ProducerOwners(manager.file_system, manager.own_directory, manager.producer_ids)
+        self.transactions = TransactionCoordinator(
+            self,
+            TransactionLimits(
+                timeout_ms_max=settings.transaction_max_timeout_ms,
+                expiration_ms=settings.transactional_id_expiration_ms,
+                id_count_max=settings.transactional_id_count_max,
+                partition_count_max=settings.transaction_partition_count_max,
+            ),
+        )
+        self.topics.on_deleted.append(lambda _: self.transactions.hurry())
+
+    @property
+    def protected_clock(self) -> ProtectedClock:
+        """The clock by which records and transactions expire: a jump forward alone lets nothing expire."""
+        return self.manager.protected_clock
+
+    def now_ms(self) -> int:
+        """Return the wall time that records get, in milliseconds."""
+        return self.manager.clock.now_ms()
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic of this name.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+        """
+        return self.partitions.topic(name)
+
+    def partition(self, topic: str, number: int) -> PartitionLog:
+        """Return the partition of this name.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
+        """
+        return self.partitions.partition(topic, number)
+
+    def find_topic_id(self, name: str) -> str | None:
+        """Return the id of the topic of this name, ``None`` if there is none. A topic made again has another id."""
+        return self.partitions.find_topic_id(name)
+
+    def writer_of(self, log: PartitionLog) -> PartitionWriter:
+        """Return the partition's writer; see ``Partitions.writer_of``."""
+        return self.partitions.writer_of(log)
+
+    async def read(self, call: Callable[[], Result]) -> Result:
+        """Run a reading ``call`` in a thread."""
+        return await call_in(self._pools.read, call)
+
+    async def ensure_internal_topic(
+        self, name: str, partition_count: int, config: Mapping[str, object]
+    ) -> tuple[PartitionLog, ...]:
+        """Return the partitions of an internal topic, which is made when there is none.
+
+        Raises:
+            TopicExistsError, DiskFullError
+        """
+        return await self.topics.ensure_internal(name, partition_count, config)
+
+    async def allocate_producer_id(self, principal: str | None = None) -> int:
+        """Return a producer id that no producer had before, of ``principal`` if given. Durable: it is given once.
+
+        Raises:
+            CorruptionError, DiskFullError
+        """
+        return await call_in(self._pools.control, lambda: self.producer_owners.allocate(principal))
+
+    def release(self) -> None:
+        """Answer every request that waits; from now on none waits."""
+        self.partitions.waiters.close()
+        self.partitions.produce_waiters.close()

@@ -1,0 +1,178 @@
+"""The partitions of one data directory by name, each with its writer.
+
+Thread: the event loop. Calls that may touch the disk run in threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from app.engine_local.partitions.fetch_waiters import FetchWaiters
+from app.engine_local.partitions.flush_pace import FlushPace
+from app.engine_local.partitions.log_start_moves import LogStartMoves
+from app.engine_local.partitions.partition_writer import MailboxLimits, PartitionWriter
+from app.engine_local.partitions.produce_waiters import ProduceWaiters
+from app.event_loop.pools import Pools
+from app.metrics.metrics import Metrics
+from app.settings import Settings
+from storage.disk.file_names import PartitionName
+from storage.errors import StorageError, UnknownTopicOrPartitionError
+from storage.log.partition_log import PartitionLog
+from storage.manager.log_manager import LogManager
+from storage.manager.topic_registry import Topic
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class Partitions:
+    """All partitions of one data directory: looked up, written through their writers, waited for.
+
+    Observes the writers: it wakes requests that wait for a partition, and counts what was written.
+    """
+
+    def __init__(self, manager: LogManager, settings: Settings, metrics: Metrics, pools: Pools) -> None:
+        self._manager = manager
+        self._metrics = metrics
+        self._pools = pools
+        self.waiters = FetchWaiters(count_max=settings.waiter_count_max)
+        self.produce_waiters = ProduceWaiters(count_max=settings.waiter_count_max, refusal=self._refusal_of)
+        self.moves = LogStartMoves()
+        self._limits = MailboxLimits.of(settings)
+        self._flush_pace = FlushPace(settings.inline_append_bytes_max)
+        self._writers: dict[PartitionName, PartitionWriter] = {}
+
+    # Names
+
+    def topic(self, name: str) -> Topic:
+        """The topic of this name.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+        """
+        return self._manager.topic(name)
+
+    def find_topic_id(self, name: str) -> str | None:
+        """The id of the topic of this name, another one after it was deleted and made anew; ``None``: there is none."""
+        topic = self._manager.topics.get(name)
+        return None if topic is None else topic.topic_id
+
+    def partition(self, topic: str, number: int) -> PartitionLog:
+        """The partition of this name.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
+        """
+        return self._manager.partition(topic, number)
+
+    def is_there(self, log: PartitionLog) -> bool:
+        """Whether the log is still that of its partition; not once its topic is deleted, and made anew or not."""
+        topic = self._manager.topics.get(log.name.topic)
+        return topic is not None and log in topic.partitions[log.name.partition : log.name.partition + 1]
+
+    def all(self) -> Iterator[PartitionLog]:
+        """Every partition of every topic."""
+        for topic in tuple(self._manager.topics.values()):
+            yield from topic.partitions
+
+    # Numbers of the whole directory
+
+    def offline_count(self) -> int:
+        """Partitions that take no appends."""
+        return sum(1 for log in self.all() if log.offline_reason is not None)
+
+    def size_bytes(self) -> int:
+        """Bytes of record batches in all logs."""
+        return sum(log.snapshot.size_bytes for log in self.all())
+
+    def mailbox_count(self) -> int:
+        """Requests that wait to be written."""
+        return sum(writer.mailbox_count for writer in self.writers())
+
+    def mailbox_bytes(self) -> int:
+        """Bytes that wait to be written."""
+        return sum(writer.mailbox_bytes for writer in self.writers())
+
+    # Writers
+
+    def writer_of(self, log: PartitionLog) -> PartitionWriter:
+        """The partition's writer, made when first needed."""
+        writer = self._writers.get(log.name)
+        if writer is None or writer.log is not log:
+            if self._manager.partition(log.name.topic, log.name.partition) is not log:
+                # A request that found the topic before it was deleted; its successor has a writer of its own.
+                raise UnknownTopicOrPartitionError(f"topic {log.name.topic!r} was deleted")
+            writer = PartitionWriter(
+                log,
+                write_pool=self._pools.write,
+                flush_pool=self._pools.flush,
+                observer=self,
+                limits=self._limits,
+                pace=self._flush_pace,
+            )
+            self._writers[log.name] = writer
+        return writer
+
+    def writers(self) -> list[PartitionWriter]:
+        """The writers there are: of partitions that something was asked of since the start."""
+        return list(self._writers.values())
+
+    def retire(self, logs: Iterable[PartitionLog], refusal: Callable[[], StorageError]) -> None:
+        """Refuse the appends to deleted ``logs``, and answer the requests that wait for them."""
+        for log in logs:
+            self.moves.forget(log.name)
+            writer = self._writers.pop(log.name, None)
+            if writer is not None:
+                writer.retire(refusal)
+        self.waiters.wake_gone([log.name for log in logs])
+        for log in logs:
+            self.produce_waiters.look(log.name)
+
+    async def run_in_log(self, log: PartitionLog, call: Callable[[], Result], *, moved_by: str | None = None) -> Result:
+        """Run one of the log's writing methods in its turn; remember when it moved the log start.
+
+        Raises:
+            Problem: overloaded.
+            StorageError: what ``call`` raises.
+        """
+        before = log.snapshot.log_start_offset
+        result = await self.writer_of(log).run(call)
+        if moved_by is not None and log.snapshot.log_start_offset > before:
+            self.moves.note(log.name, self._manager.clock.now_ms(), moved_by)
+        return result
+
+    def _refusal_of(self, log: PartitionLog) -> StorageError | None:
+        """Why appends to ``log`` come to nothing more: it was deleted."""
+        topic = self._manager.topics.get(log.name.topic)
+        if topic is None or log not in topic.partitions:
+            return UnknownTopicOrPartitionError(f"topic {log.name.topic!r} was deleted")
+        return None
+
+    # Observing writers
+
+    def published(self, log: PartitionLog) -> None:
+        """Wake whom the new snapshot serves, once the writer has answered its own."""
+        name = log.name
+        if name in self.waiters.watched:
+            self.waiters.wake(name)
+        if name in self.produce_waiters.watched:
+            self.produce_waiters.look(name)
+
+    def group_appended(self, request_count: int, seconds: float) -> None:
+        """Count a written group."""
+        self._metrics.group_requests.observe(request_count)
+        self._metrics.append_seconds.observe(seconds)
+
+    def flushed(self, seconds: float) -> None:
+        """Count an fsync."""
+        self._metrics.flush_seconds.observe(seconds)
+
+    def partition_failed(self, log: PartitionLog, error: BaseException) -> None:
+        """Say that a disk failed; who waits for more answers with what there is (spec D6 c)."""
+        self._metrics.partition_failures.inc()
+        logger.error("partition %s is offline: %s", log.name, error)
+        self.waiters.wake_failed(log.name)
+        self.produce_waiters.look(log.name)
