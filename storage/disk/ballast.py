@@ -1,4 +1,4 @@
-"""Disk blocks and descriptors that are kept back, so that what frees them still works when there are none left."""
+"""Disk blocks and descriptors held in reserve, so that work that frees them still succeeds when none are left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _logger = logging.getLogger(__name__)
 
 BALLAST_BYTES = 1024 * 1024
 _PIECES = 8
-"""The file is given up in this many pieces: what one change needs is little, and appends take whatever is free."""
+"""Number of pieces that the file is given up in: one change needs little, and appends take all free blocks."""
 _DESCRIPTORS = 4
 
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -27,45 +27,45 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Ballast:
-    """``BALLAST_BYTES`` of disk and a few descriptors kept back (disk rule 8).
+    """A reserve of ``BALLAST_BYTES`` on the disk and a few descriptors (disk rule 8).
 
-    Retention, the deletion of topics and the settings that ask for them free space, but first they write small files.
-    On a full disk those writes get the ballast's blocks, and where the process may open no more files they get its
-    descriptors. Both are taken back as soon as the work is done.
+    Retention, topic deletion and changes of their settings free space, but they write small files first. On a full disk
+    those writes get the blocks of the ballast. If the process may open no more files, they get its descriptors. The
+    ballast takes both back as soon as the work is done.
 
-    Example: on a full disk a ballast of 1 MiB shrinks to 896 KiB, the file of a topic is written, and the ballast
-    grows again by what is left of the 128 KiB.
+    Example: on a full disk a ballast of 1 MiB shrinks to 896 KiB, a topic's file is written, and the ballast grows
+    again by the remainder of the 128 KiB.
 
-    Thread: any; one at a time uses what was given up.
+    Thread: any; one at a time uses the reserve.
     """
 
     def __init__(self, file_system: FileSystem, path: Path, size_bytes: int = BALLAST_BYTES) -> None:
         self._file_system = file_system
         self._path = path
         self._size_bytes = size_bytes
-        # Work that runs in the ballast's room may use it for a part of itself.
+        # Work that runs on the reserve may use the ballast for a part of itself.
         self._lock = threading.RLock()
         self._held: list[File] = []
 
     def restore(self) -> None:
-        """Take back what was given up, as far as the system has it. A full disk is no error."""
+        """Take back the reserve, as far as the system has room. A full disk is no error."""
         with self._lock, contextlib.suppress(OSError):
             self._take_back()
 
     def run(self, work: Callable[[], AnswerT]) -> AnswerT:
-        """Do ``work``, and repeat it with the ballast's room while the disk is full or descriptors are short.
+        """Run ``work``, and repeat it on the reserve while the disk is full or descriptors are short.
 
-        ``work`` must bear being repeated.
+        Repeating ``work`` must be harmless.
 
         Raises:
-            Exception: what ``work`` raises, if the ballast cannot help or is used up.
+            Exception: the error of ``work``, if the ballast cannot help or is used up.
         """
         try:
             return work()
         except (OSError, UnavailableError) as error:
             if _wanted(error) is None:
                 raise
-            # What failed holds the files that it opened as long as its frames are there.
+            # The frames of the failed work keep its files open.
             first = error.with_traceback(None)
         with self._lock:
             if not self._give_up(first):
@@ -81,7 +81,7 @@ class Ballast:
                 self.restore()
 
     def _give_up(self, error: Exception) -> bool:
-        """Give up some of what ``error`` says is missing; false if there is nothing left of it."""
+        """Give up a part of the resource that ``error`` lacks; return false if none is left."""
         wanted = _wanted(error)
         if wanted in _NO_DESCRIPTORS and self._held:
             _logger.warning("no more files may be opened: %d descriptors that are kept back are used", len(self._held))
@@ -113,7 +113,7 @@ class Ballast:
         size_bytes = file.size()
         if size_bytes < self._size_bytes:
             try:
-                # On a full disk as much of it as there is room for.
+                # On a full disk, as much as fits.
                 file.write(size_bytes, [bytes(self._size_bytes - size_bytes)])
             finally:
                 if file.size() > size_bytes:
@@ -126,7 +126,7 @@ class Ballast:
 
 
 def _wanted(error: BaseException) -> int | None:
-    """The number of the system's error that ``error`` is or was made of, if the ballast can help with such a one."""
+    """Return the errno of ``error`` or of its cause, if the ballast can help with it."""
     cause = error.__cause__ if isinstance(error, UnavailableError) else error
     found = cause.errno if isinstance(cause, OSError) else None
     return found if found is not None and found in _FULL_DISK | _NO_DESCRIPTORS else None

@@ -1,4 +1,4 @@
-"""Small JSON files of our own that know when they are damaged: an object with a checksum of its other members."""
+"""Small JSON files of Rollway's own that detect damage: an object with a checksum of its other members."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _CHECKSUM = "crc32c"
 
 
 def dump_checked(content: Mapping[str, object]) -> bytes:
-    """``content`` as indented JSON, with the member ``crc32c`` in 8 hexadecimal digits behind the others."""
+    """Return ``content`` as indented JSON; the last member is ``crc32c``, in 8 hexadecimal digits."""
     return json.dumps({**content, _CHECKSUM: _checksum(content)}, indent=2).encode() + b"\n"
 
 
 def parse_checked(data: bytes, members: frozenset[str]) -> dict[str, Any]:
-    """Read what ``dump_checked`` wrote; without a checksum, as written by hand, it is taken as it is.
+    """Parse the output of ``dump_checked``. An object without a checksum, as written by hand, is accepted.
 
     Raises:
-        ValueError: no JSON object with exactly these members, or its checksum is wrong.
+        ValueError: it is no JSON object with exactly these members, or its checksum is wrong.
     """
     content = json.loads(data)
     if not isinstance(content, dict):

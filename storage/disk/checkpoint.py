@@ -1,4 +1,4 @@
-"""Kafka's small text files of numbers: a version, a count, one entry per line."""
+"""Kafka's checkpoints: small text files with a version, a count, and one entry per line."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ EntryT = TypeVar("EntryT")
 
 
 class CorruptCheckpointError(CorruptionError):
-    """A checkpoint is not what was written. The message names the file and the line."""
+    """A checkpoint has been damaged. The message names the file and the line."""
 
 
 def read_checkpoint(file_system: FileSystem, path: Path, parse: Callable[[list[str]], EntryT]) -> list[EntryT]:
     """Read the entries of a checkpoint; a missing or empty file has none.
 
-    File: UTF-8, lines ending in ``\\n``: the version ``0``, the number of entries, then the entries, their
-    fields split by one space. Stricter than Kafka's reader in one point: the last line must end too, because
-    a number that was cut short is a number.
+    File: UTF-8, each line ends in ``\\n``: the version ``0``, the number of entries, then the entries, with fields
+    separated by one space. The reader is stricter than Kafka's in one point: the last line must also end, because a
+    number that was cut short is still a number.
 
     Args:
-        parse: makes an entry of a line's fields; raises ValueError with the reason when it cannot.
+        parse: makes an entry from the fields of a line; raises ValueError with the reason if it cannot.
 
     Raises:
         CorruptCheckpointError: wrong version or count, a malformed line, not UTF-8, longer than 64 MiB.
@@ -78,24 +78,24 @@ def _excerpt(line: str) -> str:
 
 
 def write_checkpoint(file_system: FileSystem, path: Path, entries: Iterable[Iterable[object]]) -> None:
-    """Replace a checkpoint in one step.
+    """Replace a checkpoint atomically.
 
-    Durable: on return. After a crash before that, the file is the old one or the new one.
+    Durable: on return. After a crash during the call the file has the old or the new content.
     """
     write_file_atomically(file_system, path, checkpoint_content(entries))
 
 
 def checkpoint_content(entries: Iterable[Iterable[object]]) -> bytes:
-    """A checkpoint of these entries."""
+    """Return the bytes of a checkpoint with these entries."""
     lines = [" ".join(map(str, fields)) for fields in entries]
     return "".join(f"{line}\n" for line in (_VERSION, str(len(lines)), *lines)).encode()
 
 
 def parse_number(text: str, number_max: int) -> int:
-    """Read a number from 0 to ``number_max`` in plain digits.
+    """Parse a number from 0 to ``number_max`` in plain digits.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: ``text`` is anything else.
     """
     if _NUMBER.fullmatch(text) is None or int(text) > number_max:
         raise ValueError(f"not a number from 0 to {number_max}")
@@ -103,7 +103,7 @@ def parse_number(text: str, number_max: int) -> int:
 
 
 class OffsetCheckpoint:
-    """An offset for each of many partitions: recovery points, log start offsets, high watermarks.
+    """One offset for each of many partitions: recovery points, log start offsets, high watermarks.
 
     File: see ``read_checkpoint``; entries ``topic partition offset``: ``0\\n2\\norders 0 1500\\norders 1 0\\n``.
 
@@ -115,7 +115,7 @@ class OffsetCheckpoint:
         self._file_system = file_system
 
     def read(self) -> dict[PartitionName, Offset]:
-        """What was written last; nothing when the file is missing or empty.
+        """Read the offsets on the disk; there are none if the file is missing or empty.
 
         Raises:
             CorruptCheckpointError: see ``read_checkpoint``; also two lines for one partition.
@@ -127,7 +127,7 @@ class OffsetCheckpoint:
         return offsets
 
     def write(self, offsets: Mapping[PartitionName, int]) -> None:
-        """Replace the file in one step, partitions sorted. Durable: on return."""
+        """Replace the file atomically, with partitions sorted. Durable: on return."""
         lines = [(name.topic, name.partition, offset) for name, offset in sorted(offsets.items())]
         write_checkpoint(self._file_system, self.path, lines)
 

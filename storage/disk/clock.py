@@ -1,4 +1,4 @@
-"""Time as a parameter: the engine never asks the machine itself."""
+"""Time as a parameter: the engine never reads the machine's clock itself."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import time
 from typing import Generic, Protocol, TypeVar
 
 CLOCK_JUMP_MS = 600_000
-"""A difference between wall time and elapsed time that is believed; a larger one is a step."""
+"""Largest difference between wall time and elapsed time that is not a step, in milliseconds."""
 SETTLING_MS = 3_600_000
-"""How long after the start times that an earlier run wrote down are not compared with the wall clock."""
+"""How long after the start the timestamps of an earlier run are not compared with the wall clock."""
 EARLIEST_MS = 1_577_836_800_000
-"""2020-01-01. A reading before that comes from a clock that was never set."""
+"""2020-01-01. An earlier reading comes from a clock that was never set."""
 
 CORRECTION_MS = 86_400_000
-"""How long a clock that was never set must go right after its correction, before anything is deleted by it."""
+"""How long a corrected clock must agree with elapsed time, before its readings lead to a deletion."""
 
 Key = TypeVar("Key")
 
 
 class Clock(Protocol):
-    """Wall time for timestamps, elapsed time for everything that waits."""
+    """Wall time for timestamps, elapsed time for waiting."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch. May jump either way."""
+        """Return milliseconds since the epoch. May jump either way."""
         ...
 
     def elapsed_ms(self) -> int:
-        """Milliseconds since some fixed moment. Never goes back, counts time asleep."""
+        """Return milliseconds since a fixed moment. Never decreases; counts the time that the machine sleeps."""
         ...
 
 
@@ -41,7 +41,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until told otherwise; for tests and simulations."""
+    """A clock that moves only by calls; for tests and simulations."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -54,7 +54,7 @@ class ManualClock:
         return self._elapsed_ms
 
     def advance(self, ms: int) -> None:
-        """Let ``ms`` milliseconds pass on both clocks."""
+        """Move both clocks by ``ms`` milliseconds."""
         if ms < 0:
             raise ValueError("time does not go back; use jump() to move the wall clock")
         self._now_ms += ms
@@ -66,11 +66,11 @@ class ManualClock:
 
 
 class ProtectedClock:
-    """Wall time that does not believe in steps, and elapsed time; for everything that expires.
+    """A wall clock that ignores steps, and an elapsed clock; for everything that expires.
 
-    The wall clock is followed while it agrees with elapsed time to within ten minutes. After a larger step forward
-    elapsed time counts, until the wall clock comes back or the service is started again. Where the first reading was
-    that of a clock that was never set (a machine that boots in 1970), the correction is believed after a day.
+    ``now_ms`` follows the wall clock while it agrees with elapsed time to within ten minutes. After a larger step
+    forward it follows elapsed time, until the wall clock returns or the service restarts. If the first reading came
+    from a clock that was never set (a machine that boots in 1970), the corrected time is used after a day.
 
     Example: two days ahead for five seconds, then back. ``now_ms`` grows by 5,000 meanwhile, as ``elapsed_ms`` does.
 
@@ -83,7 +83,7 @@ class ProtectedClock:
         self._anchor = self._correction = (clock.now_ms(), self._started_ms)
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, never ahead of the truth because of a step alone."""
+        """Return milliseconds since the epoch, never ahead of the truth because of a step alone."""
         now_ms, elapsed_ms = self._clock.now_ms(), self._clock.elapsed_ms()
         expected_ms = _read_on(self._anchor, elapsed_ms)
         if abs(now_ms - expected_ms) <= CLOCK_JUMP_MS or (
@@ -94,20 +94,20 @@ class ProtectedClock:
         return min(expected_ms, now_ms)
 
     def _is_corrected(self, now_ms: int, elapsed_ms: int) -> bool:
-        """Whether a clock that was never set has been, and has agreed with elapsed time since, for long enough."""
+        """Return whether a clock that was never set has been set, and has agreed with elapsed time for a day since."""
         if abs(now_ms - _read_on(self._correction, elapsed_ms)) > CLOCK_JUMP_MS:
             self._correction = (now_ms, elapsed_ms)
         return elapsed_ms - self._correction[1] >= CORRECTION_MS
 
     def elapsed_ms(self) -> int:
-        """Milliseconds since some fixed moment of this run. Steps of the wall clock do not change it."""
+        """Return milliseconds since a fixed moment of this run. Steps of the wall clock do not change it."""
         return self._clock.elapsed_ms()
 
     def age_ms(self, timestamp_ms: int) -> int:
-        """How long ago an earlier run wrote down this time by its wall clock; 0 if that cannot be known.
+        """Return the age of a wall-clock timestamp that an earlier run wrote; 0 if the age is unknown.
 
-        Nothing is known in the first hour after the start, so that a wall clock that is wrong at the start has time to
-        be corrected, nor of times before 2020 and times that are still to come.
+        The age is unknown in the first hour after the start, which leaves time to correct a wrong wall clock. It is
+        also unknown for timestamps before 2020 and in the future.
         """
         if self.elapsed_ms() - self._started_ms < SETTLING_MS or timestamp_ms < EARLIEST_MS:
             return 0
@@ -115,17 +115,16 @@ class ProtectedClock:
 
 
 def _read_on(anchor: tuple[int, int], elapsed_ms: int) -> int:
-    """What the wall clock would show now, had it gone on from an earlier pair of readings."""
+    """Return the reading that the wall clock would have now, had it run on from ``anchor``."""
     return anchor[0] + elapsed_ms - anchor[1]
 
 
 class Ages(Generic[Key]):
-    """How long ago something last happened to each of many things, by elapsed time.
+    """The elapsed time since the last event of each of many keys.
 
-    What happens in this run is noted, and ages with elapsed time alone. What an earlier run wrote down is restored with
-    its wall-clock time. It ages with elapsed time from then on, and is older only where ``ProtectedClock.age_ms`` says
-    so. Example: restored with a time of yesterday, something is 0 ms old at first, and a day and an hour old after an
-    hour.
+    An event of this run ages with elapsed time alone. An event of an earlier run is restored with its wall-clock
+    timestamp. From then on it ages with elapsed time, and is older only if ``ProtectedClock.age_ms`` says so. Example:
+    a key restored with a timestamp of yesterday is 0 ms old at first. An hour later it is a day and an hour old.
 
     Thread: one.
     """
@@ -136,26 +135,26 @@ class Ages(Generic[Key]):
         self._written: dict[Key, int] = {}
 
     def note(self, key: Key) -> None:
-        """It happens now."""
+        """Record an event of ``key`` now."""
         self._written.pop(key, None)
         self._since[key] = self._clock.elapsed_ms()
 
     def restore(self, key: Key, timestamp_ms: int) -> None:
-        """It happened in an earlier run, which wrote down this wall-clock time."""
+        """Record an event of an earlier run, which wrote this wall-clock timestamp."""
         self._since[key] = self._clock.elapsed_ms()
         self._written[key] = timestamp_ms
 
     def forget(self, key: Key) -> None:
-        """It counts no longer; also if it never did."""
+        """Remove ``key``, if it is there."""
         self._since.pop(key, None)
         self._written.pop(key, None)
 
     def is_restored(self, key: Key) -> bool:
-        """Whether it last happened in an earlier run."""
+        """Return whether the last event of ``key`` is from an earlier run."""
         return key in self._written
 
     def age_ms(self, key: Key) -> int:
-        """How long ago it happened; 0 for what never did."""
+        """Return the milliseconds since the last event of ``key``; 0 if there was none."""
         since_ms = self._since.get(key)
         if since_ms is None:
             return 0

@@ -1,4 +1,4 @@
-"""One process per data directory."""
+"""The lock that admits one process per data directory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _logger = logging.getLogger(__name__)
 
 
 class DirectoryLock:
-    """A data directory held against every other process, and every other holder in this one (invariant 1).
+    """A lock on a data directory, against every other process and every other holder in this one (invariant 1).
 
-    File ``.lock``, empty, locked as a whole; a Kafka broker locks the same file, so neither starts on the other's
-    directory. The lock goes with the process, however it ends; the file stays.
+    File ``.lock``, empty, locked as a whole. A Kafka broker locks the same file, so neither server starts on a
+    directory that the other one uses. The lock ends with the process, even after a crash; the file stays.
     """
 
     def __init__(self, directory: Path, lock: Lock) -> None:
@@ -28,10 +28,10 @@ class DirectoryLock:
 
     @classmethod
     def acquire(cls, file_system: FileSystem, directory: Path) -> Self:
-        """Hold an existing directory until ``release`` or the end of a ``with`` block.
+        """Lock an existing directory until ``release`` or the end of a ``with`` block.
 
         Raises:
-            DirectoryLockedError: somebody else holds it.
+            DirectoryLockedError: another holder has the lock.
         """
         try:
             return cls(directory, file_system.lock(directory / LOCK))
@@ -41,10 +41,10 @@ class DirectoryLock:
             ) from error
 
     def renew(self) -> None:
-        """Hold the directory also if another process has removed the file ``.lock``.
+        """Hold the directory even if another process has removed the file ``.lock``.
 
         Raises:
-            DirectoryLockedError: meanwhile a third process holds the directory, which must not be written to any more.
+            DirectoryLockedError: a third process has locked the directory meanwhile. Writing to it must stop.
             OSError: the disk refused.
         """
         try:
@@ -58,7 +58,7 @@ class DirectoryLock:
             ) from error
 
     def release(self) -> None:
-        """Let the directory go. Again is fine."""
+        """Release the lock. A second call does nothing."""
         self._lock.release()
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
 """The three checkpoint files of a log directory: recovery points, log start offsets, high watermarks (spec E25).
 
-A flipped bit in a recovery point or a high watermark costs a scan or is found out by one. In a log start offset it
-would hide records without a trace, so those are kept a second time, with a checksum, outside of Kafka's tree.
+A flipped bit in a recovery point or a high watermark costs a scan or is found by one. In a log start offset it would
+hide records without a trace. Log start offsets therefore have a second, checked copy outside Kafka's tree.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _TRUNCATION_GAPS = "truncation-gaps"
 
 
 class DirectoryCheckpoints:
-    """What the checkpoint files said when they were read, and the writing of new ones.
+    """The content of the checkpoint files when they were read, and writers of new content.
 
-    The checked copy of the log start offsets is written first and believed first. A partition that it does not know
-    came from a Kafka broker; then Kafka's file counts.
+    The checked copy of the log start offsets is written first and believed first. A partition that is missing in it
+    came from a Kafka broker; Kafka's file counts for that partition.
 
     Thread: any; writers take turns.
     """
@@ -51,20 +51,20 @@ class DirectoryCheckpoints:
         self._high_watermarks = OffsetCheckpoint(file_system, directory / HIGH_WATERMARK_CHECKPOINT)
         self._writing = threading.Lock()
         self._durable_log_starts: dict[PartitionName, Offset] = {}
-        # Where the first segments begin, as far as that is known to be durable: Kafka's file has the partitions that
-        # begin above theirs.
+        # Base offsets of first segments, as far as they are known to be durable. Kafka's file lists the partitions
+        # whose log start lies above.
         self._first_bases: dict[PartitionName, Offset] = {}
         self._written_log_starts: dict[PartitionName, Offset] = {}
         self._known: frozenset[PartitionName] = frozenset()
         self._written_high_watermarks: dict[PartitionName, Offset] | None = None
-        # A write that failed may have changed the file even so: what is known is not what it says until the next one.
+        # A failed write may have changed the file: until the next write succeeds, its content is unknown.
         self._recovery_points_are_stale = False
         self._log_starts_are_stale = False
         self.recovery_points: dict[PartitionName, Offset] = {}
         self.high_watermarks: dict[PartitionName, Offset] = {}
 
     def read(self) -> None:
-        """Read the files; a damaged one counts as absent, which only means more scanning (case RC-10)."""
+        """Read the files. A damaged file counts as absent, which costs only more scanning (case RC-10)."""
         self.recovery_points = _read(self._recovery_points)
         self.high_watermarks = _read(self._high_watermarks)
         self.gaps.read()
@@ -72,26 +72,26 @@ class DirectoryCheckpoints:
         self._known = frozenset(checked)
         self._written_log_starts = _read(self._log_starts)
         self._durable_log_starts = {**self._written_log_starts, **checked}
-        # What had no line began with its first segment when the file was written.
+        # A partition without a line began with its first segment when the file was written.
         self._first_bases = {name: offset for name, offset in checked.items() if name not in self._written_log_starts}
 
     @property
     def log_starts(self) -> Mapping[PartitionName, Offset]:
-        """The log start offsets on the disk; 0 where there is none."""
+        """The log start offsets on the disk. A partition that is absent starts at 0."""
         return self._durable_log_starts
 
     def is_log_start_certain(self, name: PartitionName) -> bool:
-        """Whether the checked copy has this partition's log start offset, so that no other source is needed."""
+        """Return whether the checked copy has this partition's log start offset, so that no other source is needed."""
         return name in self._known
 
     def write_recovery_points(self, offsets: Mapping[PartitionName, Offset]) -> None:
-        """Replace the recovery points if any has moved. Durable: on return."""
+        """Replace the recovery points if one has moved. Durable: on return."""
         with self._writing:
             if offsets != self.recovery_points or self._recovery_points_are_stale:
                 self._write_recovery_points(offsets, self.ballast.run)
 
     def lower_recovery_point(self, name: PartitionName, offset: Offset) -> None:
-        """Let one partition's recovery begin at ``offset`` or below, before it is truncated. Durable: on return."""
+        """Move one partition's recovery point down to ``offset``, before the log is truncated. Durable: on return."""
         with self._writing:
             known = self.recovery_points.get(name, Offset(0))
             if known > offset or self._recovery_points_are_stale:
@@ -109,10 +109,10 @@ class DirectoryCheckpoints:
     def raise_log_starts(
         self, offsets: Mapping[PartitionName, Offset], first_bases: Mapping[PartitionName, Offset]
     ) -> None:
-        """Raise some partitions' log start offsets; none falls. Durable: on return.
+        """Raise log start offsets; none falls. Durable: on return.
 
-        ``first_bases`` are the base offsets of their first segments. A partition that begins there has no line in
-        Kafka's file, as a broker writes it (case RT-8). Whatever lay below must be durably gone.
+        ``first_bases`` are the base offsets of the first segments. A partition that starts at its first base offset has
+        no line in Kafka's file, as a broker writes it (case RT-8). Segments below must already be durably deleted.
         """
         with self._writing:
             raised = dict(self._durable_log_starts)
@@ -122,14 +122,14 @@ class DirectoryCheckpoints:
             self._write_log_starts(raised)
 
     def set_log_start(self, name: PartitionName, offset: Offset) -> None:
-        """Let one partition begin at ``offset``; also lower than before, for truncation. Durable: on return."""
+        """Set one partition's log start offset; truncation may also lower it. Durable: on return."""
         with self._writing:
             if offset < self._first_bases.get(name, Offset(0)):
                 del self._first_bases[name]
             self._write_log_starts({**self._durable_log_starts, name: offset})
 
     def forget(self, names: Iterable[PartitionName]) -> None:
-        """Take deleted partitions out, so that new ones of the same name begin at 0. Durable: on return."""
+        """Remove deleted partitions, so that new ones of the same name begin at 0. Durable: on return."""
         gone = set(names)
         self.gaps.forget(gone)
         with self._writing:
@@ -143,7 +143,7 @@ class DirectoryCheckpoints:
                 self._write_recovery_points(remaining, self.ballast.run)
 
     def write_high_watermarks(self, offsets: Mapping[PartitionName, Offset]) -> None:
-        """Replace the high watermarks if any has moved."""
+        """Replace the high watermarks if one has moved."""
         with self._writing:
             if offsets != self._written_high_watermarks:
                 self._written_high_watermarks = None

@@ -1,4 +1,4 @@
-"""Locks on files of the machine's own disk. A part of ``file_system``, which alone imports it."""
+"""Locks on files of the machine's own disk. A part of ``file_system``, which is the only importer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-# Records, and who may read them over HTTP, are not for every user of the machine.
+# Records and access rules must not be readable by every user of the machine.
 FILE_MODE = 0o600
 
 
 class LocalLock:
-    """A held lock. ``is_shared``: taken on a read-only disk, where all who cannot write may have it."""
+    """A held lock. ``is_shared``: taken on a read-only disk, where several processes that cannot write may hold it."""
 
     def __init__(self, path: Path, descriptor: int, *, is_shared: bool, on_loss: Callable[[], None]) -> None:
         self._path = path
@@ -31,7 +31,7 @@ class LocalLock:
             lock_whole(descriptor, fcntl.F_WRLCK)
         except OSError as error:
             os.close(descriptor)
-            # For good: what this process knows of the directory is out of date from now on.
+            # Permanent: this process's view of the directory may be out of date from now on.
             self.release()
             self._on_loss()
             raise BlockingIOError(errno.EAGAIN, "held by another process", str(self._path)) from error
@@ -40,10 +40,10 @@ class LocalLock:
         return True
 
     def make_exclusive(self) -> None:
-        """Hold the file alone, now that the disk may have become writable.
+        """Hold the file exclusively, after the disk may have become writable.
 
         Raises:
-            OSError: EROFS, it has not, or another process has the file as well.
+            OSError: EROFS, the disk is still read-only, or another process also holds the file.
         """
         self.release()
         try:
@@ -67,7 +67,7 @@ class LocalLock:
 
 
 def leads_to(path: Path, descriptor: int) -> bool:
-    """Whether the open file is the one that ``path`` leads to."""
+    """Return whether ``path`` leads to the open file."""
     own = os.fstat(descriptor)
     try:
         return os.path.samestat(own, path.stat())
@@ -81,13 +81,13 @@ def lock_whole(descriptor: int, kind: int) -> None:
     Raises:
         OSError: EAGAIN or EACCES, another process holds it.
     """
-    # An open-file-description lock: it conflicts with the POSIX lock a Kafka broker takes on this file,
-    # and, unlike that one, also with a second opening inside this process.
+    # An open-file-description lock. It conflicts with the POSIX lock that a Kafka broker takes on this file. Unlike a
+    # POSIX lock, it also conflicts with a second opening inside this process.
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process holds ``path``; asks without taking the lock and makes no file."""
+    """Return whether ``path`` is locked, without taking the lock or making a file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Names of directories and files, exactly as Kafka writes them (docs/reference/on-disk-format.md#the-tree)."""
+"""Names of directories and files, equal to Kafka's (docs/reference/on-disk-format.md#the-tree)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OFFSET_NAME = re.compile(r"(?P<offset>[0-9]+)(?P<suffix>\.[a-z]+)(?P<state>\.de
 
 
 class PartitionName(NamedTuple):
-    """A topic's name and one of its partitions' numbers."""
+    """A topic name and a partition number."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class OffsetFileName(NamedTuple):
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Say in a sentence why ``name`` cannot be a topic's name, or return ``None`` when it can (spec Defaults)."""
+    """Return a sentence that says why ``name`` cannot name a topic; ``None`` if it can (spec Defaults)."""
     if not name:
         return "a topic name cannot be empty"
     if len(name) > TOPIC_NAME_LENGTH_MAX:
@@ -75,7 +75,7 @@ def partition_directory_name(name: PartitionName) -> str:
 
 
 def parse_partition_directory_name(directory: str) -> PartitionName | None:
-    """Split at the last dash; ``None`` when this is no partition directory, a deleted one included."""
+    """Split at the last dash: ``a-b-3`` is partition 3 of ``a-b``. ``None`` for a deleted or any other directory."""
     if _DELETE_DIRECTORY.fullmatch(directory):
         return None
     topic, dash, digits = directory.rpartition("-")
@@ -87,7 +87,7 @@ def parse_partition_directory_name(directory: str) -> PartitionName | None:
 
 
 def deleted_directory_name(name: PartitionName) -> str:
-    """``<topic>-<partition>.<32 hex>-delete``, the topic cut so that the whole has at most 255 characters."""
+    """Return ``<topic>-<partition>.<32 hex>-delete``, the topic cut to a total of at most 255 characters."""
     ending = f"-{name.partition}.{uuid.uuid4().hex}-delete"
     return name.topic[: FILE_NAME_LENGTH_MAX - len(ending)] + ending
 
@@ -98,20 +98,20 @@ def is_deleted_directory_name(directory: str) -> bool:
 
 
 def is_set_aside_directory_name(directory: str) -> bool:
-    """Whether a Kafka broker keeps a copy of a partition there that it does not serve: it moves the copy to another
-    disk (``future``), or does not know of it any more (``stray``).
+    """Return whether a Kafka broker keeps a copy here that it does not serve: it moves the copy to another disk
+    (``future``), or the copy belongs to no partition of the broker (``stray``).
     """
     match = _DELETE_DIRECTORY.fullmatch(directory)
     return match is not None and match["kind"] in ("future", "stray")
 
 
 def offset_file_name(offset: int, suffix: str) -> str:
-    """``offset`` in twenty digits, then ``suffix``."""
+    """Return ``offset`` in twenty digits, followed by ``suffix``."""
     return f"{offset:0{OFFSET_DIGITS}d}{suffix}"
 
 
 def parse_offset_file_name(name: str) -> OffsetFileName | None:
-    """Read a name made of digits, one of the five suffixes and maybe a state; ``None`` for any other file."""
+    """Parse digits, one of the five suffixes and an optional state; ``None`` for any other name."""
     match = _OFFSET_NAME.fullmatch(name)
     if match is None or match["suffix"] not in {*SEGMENT_SUFFIXES, PRODUCER_SNAPSHOT_SUFFIX}:
         return None

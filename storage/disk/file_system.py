@@ -1,11 +1,11 @@
-"""The one door to the disk. No other module imports ``os`` file calls, ``mmap`` or ``fcntl``, but
-``file_lock``, which is a part of it.
+"""The one door to the disk. No other module imports ``os`` file calls, ``mmap`` or ``fcntl``, except ``file_lock``,
+which is a part of it.
 
-Everything the log does to a disk is one of the operations below, so a test can stand a simulated disk in for
-it, crash before any of them and decide what of the unsynced rest survives (disk rules 1 and 2).
+Every disk access of the log is one of the operations below. A test can replace them by a simulated disk, crash before
+any of them, and decide which unsynced bytes survive (disk rules 1 and 2).
 
-Nothing is written or read through a mapping: a full disk or a file that another process cut is then an ``OSError`` or a
-short read, and never a SIGBUS (disk rule 9).
+Nothing is written or read through a mapping. A full disk, or a file that another process cut, is therefore an
+``OSError`` or a short read, and never a SIGBUS (disk rule 9).
 """
 
 from __future__ import annotations
@@ -27,32 +27,31 @@ from storage.disk.file_names import TEMPORARY_SUFFIX
 
 _WRITE_VECTOR_MAX = 1024
 
-# As ``FILE_MODE``.
+# For the same reason as ``FILE_MODE``.
 _DIRECTORY_MODE = 0o700
 
-# Room is kept behind the end of a file that has grown so far: an eighth of its size, within these limits.
+# Files above this size reserve disk space behind their end: an eighth of their size, within these limits.
 RESERVED_FROM_BYTES = 8 * 1024 * 1024
 _RESERVED_SHARE = 8
 _RESERVED_BYTES_MIN = 1024 * 1024
 _RESERVED_BYTES_MAX = 8 * 1024 * 1024
 _KEEP_SIZE = 1
-# SYNC_FILE_RANGE_WRITE alone: it waits for nothing, and leaves the news of a failed write to fsync.
+# SYNC_FILE_RANGE_WRITE alone: it does not wait, and leaves the report of a failed write to fsync.
 _BEGIN_WRITING = 2
 
 
 class NotDurableError(OSError):
-    """A change can be seen, but the disk refused to make it durable: the next start may find it or not."""
+    """A change is visible, but the disk refused to make it durable: the next start may find it or not."""
 
 
 class Lock(Protocol):
     """A held lock on a file."""
 
     def renew(self) -> bool:
-        """Hold the file of this name also if another process has removed or replaced it; whether that was so.
+        """Hold the file of this name even if another process removed or replaced it; return whether that had happened.
 
         Raises:
-            BlockingIOError: a third process holds the file that is there now. Changes of names fail with EROFS from
-                then on.
+            BlockingIOError: a third process holds the file that is there now. Later changes of names fail with EROFS.
             OSError: the disk refused.
         """
         ...
@@ -65,51 +64,51 @@ class File(Protocol):
 
     @property
     def path(self) -> Path:
-        """Where the file was opened; a later rename does not change it."""
+        """The path at which the file was opened; a later rename does not change it."""
         ...
 
     def fileno(self) -> int:
-        """The descriptor, for sendfile. Valid until ``close``."""
+        """Return the descriptor, for sendfile. Valid until ``close``."""
         ...
 
     def size(self) -> int:
-        """Length in bytes, asked of the disk."""
+        """Return the length in bytes, read from the file system at each call."""
         ...
 
     def is_at(self, path: Path) -> bool:
-        """Whether ``path`` still leads to this file. False if another process has removed or moved it, or a directory
-        above it, or has put another file in its place."""
+        """Return whether ``path`` still leads to this file. False if another process removed or moved it or a directory
+        above it, or put another file in its place."""
         ...
 
     def read(self, position: int, length: int) -> bytes:
-        """Return up to ``length`` bytes; fewer only where the file ends."""
+        """Return ``length`` bytes; fewer only where the file ends."""
         ...
 
     def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
-        """As ``read``, but only from memory; ``None`` when the disk would be waited for, or nobody can tell."""
+        """Return the bytes from memory; ``None`` if the read would wait for the disk, or if the system cannot tell."""
         ...
 
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
-        """Write the parts one behind the other, all of them or raise ``OSError`` (some may be written then)."""
+        """Write the parts one behind the other. On ``OSError`` some of them may be written."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Set the length; growing leaves a hole that reads as zeros. Room that the disk keeps behind it is let go."""
+        """Set the length. Growing leaves a hole that reads as zeros. Space reserved behind the end is released."""
         ...
 
     def begin_writeback(self, position: int, length: int) -> None:
-        """Let the disk begin to write these bytes, so that ``sync`` finds less to do. Promises nothing, never fails."""
+        """Start writeback of these bytes, so that ``sync`` has less to do. Promises nothing and never fails."""
         ...
 
     def sync(self) -> None:
-        """Return when all that was written, and the length, would survive a power cut."""
+        """Return when all written bytes, and the length, would survive a power cut."""
         ...
 
     def close(self) -> None: ...
 
 
 class FileSystem(Protocol):
-    """What the log needs of a disk."""
+    """The disk operations that the log needs."""
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
         """Open an existing file, or with ``create`` make an empty one.
@@ -121,11 +120,11 @@ class FileSystem(Protocol):
         ...
 
     def make_directory(self, path: Path) -> None:
-        """Make ``path`` (parents must exist); an existing directory is fine."""
+        """Make ``path`` if it does not exist. Its parent must exist."""
         ...
 
     def list_directory(self, path: Path) -> list[str]:
-        """Names in ``path``, sorted."""
+        """Return the names in ``path``, sorted."""
         ...
 
     def exists(self, path: Path) -> bool: ...
@@ -137,7 +136,7 @@ class FileSystem(Protocol):
     def modified_ms(self, path: Path) -> int: ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """Move in one step, replacing ``target``. Durable after ``sync_directory``."""
+        """Move atomically, replacing ``target``. Durable: after ``sync_directory``."""
         ...
 
     def unlink(self, path: Path) -> None: ...
@@ -151,31 +150,31 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Hold ``path`` (made when absent) against every other holder, other processes included.
+        """Lock ``path`` (made if absent) against every other holder, in this and in other processes.
 
         Raises:
-            BlockingIOError: somebody holds it.
+            BlockingIOError: another holder has the lock.
         """
         ...
 
     def before_writing(self, work: Callable[[], None]) -> None:
         """Call ``work`` before the first change, if the disk was read-only when the directory was locked.
 
-        If it fails, so does the change, and the next one tries again.
+        If ``work`` fails, the change fails as well, and the next change tries again.
         """
         ...
 
     def is_locked(self, path: Path) -> bool:
-        """Whether somebody holds ``path``; asks without taking the lock and makes no file."""
+        """Return whether ``path`` is locked, without taking the lock or making a file."""
         ...
 
 
 def read_file(file_system: FileSystem, path: Path, size_max: int) -> bytes:
-    """The whole of a small file.
+    """Read a whole small file.
 
     Raises:
         FileNotFoundError: it does not exist.
-        OSError: EFBIG when it is longer than ``size_max`` bytes.
+        OSError: EFBIG if it is longer than ``size_max`` bytes.
     """
     file = file_system.open(path, writable=False)
     try:
@@ -188,7 +187,7 @@ def read_file(file_system: FileSystem, path: Path, size_max: int) -> bytes:
 
 
 def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -> None:
-    """Replace ``path`` so that after a crash it has the old content or the new one, and durably the new on return.
+    """Replace ``path`` atomically: after a crash it has the old or the new content. Durable: on return.
 
     Raises:
         NotDurableError: it has the new content, which the next start may find or not.
@@ -203,7 +202,7 @@ def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -
             file.write(0, [content])
         file.sync()
     except OSError:
-        # On a full disk the half of a file is in the way of everything else.
+        # On a full disk a partial file takes space that other writes need.
         with contextlib.suppress(OSError):
             file_system.unlink(temporary)
         raise
@@ -217,7 +216,7 @@ def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -
 
 
 def write_new_file(file_system: FileSystem, path: Path, content: bytes) -> None:
-    """Make a file that nobody relies on yet. Durable: after ``sync_new_file`` and a sync of its directory."""
+    """Make a file that no reader depends on yet. Durable: after ``sync_new_file`` and a sync of its directory."""
     file = file_system.open(path, create=True)
     try:
         file.write(0, [content])
@@ -226,7 +225,7 @@ def write_new_file(file_system: FileSystem, path: Path, content: bytes) -> None:
 
 
 def sync_new_file(file_system: FileSystem, path: Path) -> None:
-    """Make what ``write_new_file`` wrote durable, but for its name."""
+    """Make the content that ``write_new_file`` wrote durable, but not its name."""
     file = file_system.open(path)
     try:
         file.sync()
@@ -235,7 +234,7 @@ def sync_new_file(file_system: FileSystem, path: Path) -> None:
 
 
 def _system_call(name: str, *arguments: type) -> Callable[[int, int, int, int], int] | None:
-    """A call of Linux on a range of a file that Python does not have; ``None`` on other systems and on 32 bits."""
+    """Return a Linux call on a range of a file that Python does not offer; ``None`` on other systems or 32 bits."""
     found = getattr(ctypes.CDLL(None), name, None)
     if found is None or ctypes.sizeof(ctypes.c_long) != ctypes.sizeof(ctypes.c_int64):
         return None
@@ -244,14 +243,14 @@ def _system_call(name: str, *arguments: type) -> Callable[[int, int, int, int], 
     return call
 
 
-# Python has it only in the form that makes the file longer.
+# Python offers only the variant that changes the file's length.
 _fallocate = _system_call("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 _sync_file_range = _system_call("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Name the file in an error of a call that knows its descriptor alone."""
+    """Add the file's path to errors of calls that take only a descriptor."""
     try:
         yield
     except OSError as error:
@@ -260,10 +259,10 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 class LocalFile:
-    """A file of the machine. The descriptor closes with ``close`` or when the last holder lets the object go.
+    """A file on the machine's disk. The descriptor closes with ``close``, or when the last holder drops the object.
 
-    While a large one grows, the disk keeps room behind its end, a megabyte or more at a time: to find room for each
-    write is a third of what the write costs. ``truncate`` lets go of it; the length never shows it.
+    While a large file grows, it reserves disk space behind its end, at least 1 MiB at a time. Allocating space for each
+    write separately would be a third of its cost. The length never includes the reserve; ``truncate`` releases it.
     """
 
     def __init__(
@@ -274,7 +273,7 @@ class LocalFile:
         on_read_only_disk: bool = False,
         may_write: Callable[[], None] | None = None,
     ) -> None:
-        """``may_write`` is called before a file that was opened on a read-only disk is first written to."""
+        """Take over ``descriptor``. On a read-only disk, ``may_write`` is called before the first write."""
         self._path = path
         self._descriptor = descriptor
         self._on_read_only_disk = on_read_only_disk
@@ -291,11 +290,11 @@ class LocalFile:
         return self._descriptor
 
     def size(self) -> int:
-        # Asked before each write: a quarter of what fstat takes. All reads and writes name their positions.
+        # Called before each write; lseek takes a quarter of the time of fstat. All reads and writes give positions.
         return os.lseek(self.fileno(), 0, os.SEEK_END)
 
     def is_at(self, path: Path) -> bool:
-        # A file that was moved, or that has a second name, still has one.
+        # A link count cannot tell: a moved file, or one with a second name, still has a link.
         return leads_to(path, self.fileno())
 
     def read(self, position: int, length: int) -> bytes:
@@ -318,9 +317,9 @@ class LocalFile:
         try:
             count = os.preadv(self.fileno(), (piece,), position, os.RWF_NOWAIT)
         except OSError:
-            # Would wait, or a file system that cannot tell; a broken disk tells whoever waits for it.
+            # It would wait, or the file system cannot tell. A broken disk fails the read that waits.
             return None
-        # Fewer bytes: the file ends here, or what follows is not in memory.
+        # Fewer bytes: the file ends here, or the next bytes are not in memory.
         return piece if count == length else None
 
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
@@ -330,7 +329,7 @@ class LocalFile:
         if position >= self._reserve_at:
             self._reserve(position)
         if 0 < len(parts) <= _WRITE_VECTOR_MAX:
-            # As a rule the disk takes all at once.
+            # Usually the disk takes all parts at once.
             try:
                 written = os.pwritev(self.fileno(), parts, position)
             except OSError as error:
@@ -354,7 +353,7 @@ class LocalFile:
         length = max(_RESERVED_BYTES_MIN, min(position // _RESERVED_SHARE, _RESERVED_BYTES_MAX))
         self._reserve_at = position + length
         if _fallocate is not None:
-            # Where it is refused, each write finds its own room, and says so where there is none.
+            # If the disk refuses, each write allocates its own space, and fails where there is none.
             _fallocate(self.fileno(), _KEEP_SIZE, position, length)
 
     def truncate(self, size: int) -> None:
@@ -365,10 +364,10 @@ class LocalFile:
             os.ftruncate(self.fileno(), size)
 
     def _make_writable(self) -> None:
-        """Open the file again for writing, under the same number, now that the disk may have become writable.
+        """Open the file again for writing, under the same descriptor, after the disk may have become writable.
 
         Raises:
-            OSError: EROFS, it has not, or what is there now is another file.
+            OSError: EROFS, it is still read-only, or another file is at this path now.
         """
         if self._may_write is not None:
             self._may_write()
@@ -376,7 +375,7 @@ class LocalFile:
         try:
             if not os.path.sameopenfile(descriptor, self.fileno()):
                 raise OSError(errno.EROFS, f"{os.strerror(errno.EROFS)} when it was opened", str(self._path))
-            # Readers in other threads go on with the number they have.
+            # Readers in other threads keep using the same descriptor.
             os.dup2(descriptor, self.fileno(), inheritable=False)
         finally:
             os.close(descriptor)
@@ -400,7 +399,7 @@ class LocalFile:
 
 
 def _open_regular(path: Path) -> int:
-    """Open a file for reading. A pipe would wait for a writer, and a device has no end.
+    """Open a regular file for reading. A pipe would wait for a writer, and a device has no end.
 
     Raises:
         OSError: EISDIR or EINVAL, it is no regular file; or as ``os.open``.
@@ -418,8 +417,9 @@ def _open_regular(path: Path) -> int:
 class LocalFileSystem:
     """The machine's own disk. Thread: any.
 
-    Where the disk was read-only when the directory was locked, several processes may hold it. When it becomes writable
-    the lock is made exclusive before the first change. As long as another process holds it, changes fail with EROFS.
+    If the disk was read-only when the directory was locked, several processes may hold the directory. When the disk
+    becomes writable, the lock becomes exclusive before the first change. While another process holds it, changes fail
+    with EROFS.
     """
 
     def __init__(self) -> None:
@@ -429,10 +429,10 @@ class LocalFileSystem:
         self._taking_over = threading.RLock()
 
     def _may_write(self, path: Path) -> None:
-        """Called before each change of names, and before a file of a read-only disk is written to.
+        """Permit a change of names, or the first write to a file that was opened on a read-only disk.
 
         Raises:
-            OSError: EROFS, and ``path`` is what was to be changed.
+            OSError: EROFS, with the changed ``path`` as its file name.
         """
         if self._has_lost_lock:
             raise OSError(errno.EROFS, "another process uses this directory", str(path))
@@ -441,13 +441,13 @@ class LocalFileSystem:
         with self._taking_over:
             lock = self._shared_lock
             if lock is None or not lock.is_shared:
-                # Done meanwhile, or asked by what is done before everything else.
+                # Another thread has done it, or this is a change that ``_before_writing`` makes.
                 return
             try:
                 lock.make_exclusive()
             except OSError as error:
                 if error.strerror == os.strerror(errno.EROFS):
-                    # Still read-only; the lock's file was only the first to be tried.
+                    # Still read-only; the lock file was only the first file to be opened for writing.
                     error.filename = str(path)
                 raise
             try:
@@ -476,7 +476,7 @@ class LocalFileSystem:
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise
-        # It opens for reading alone; writing to it fails as long as the disk does not change (disk rule 8).
+        # The file opens for reading alone; writes fail while the disk stays read-only (disk rule 8).
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return LocalFile(path, descriptor, on_read_only_disk=True, may_write=functools.partial(self._may_write, path))
 
@@ -485,7 +485,7 @@ class LocalFileSystem:
         path.mkdir(_DIRECTORY_MODE, exist_ok=True)
 
     def is_open_to_others(self, path: Path) -> bool:
-        """Whether every user of the machine may look into ``path``; a group that was let in is meant to."""
+        """Return whether every user of the machine may look into ``path``; access by its group is intended."""
         return bool(path.stat().st_mode & 0o007)
 
     def list_directory(self, path: Path) -> list[str]:
@@ -530,7 +530,7 @@ class LocalFileSystem:
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise
-            # Nobody can write to this disk: readers may share it.
+            # No process can write to this disk, so several readers may share it.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             kind = fcntl.F_RDLCK
         try:

@@ -1,4 +1,4 @@
-"""What earlier work left half done in a partition's directory, cleared away before anything is read (spec E20)."""
+"""Files of unfinished work in a partition's directory, removed or completed before anything is read (spec E20)."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from storage.offsets import Offset
 
 _ENTRIES = {OFFSET_INDEX_SUFFIX: struct.Struct(">i4x"), TIME_INDEX_SUFFIX: struct.Struct(">8xi")}
 _PIECE_ENTRIES = 8192
-# Of an entry of a transaction index: the offset of its marker.
+# Layout of a transaction index entry; the field is the offset of the marker.
 _ABORTED = struct.Struct(">18xq8x")
 
 
 class LostSegment(NamedTuple):
-    """A segment whose log is gone, and the end of what its indexes tell of."""
+    """A segment without its log file, and the end offset that its indexes show."""
 
     base_offset: Offset
     end_offset: Offset
 
 
 def find_lost_segments(file_system: FileSystem, directory: Path, log_start: Offset) -> list[LostSegment]:
-    """Segments above all others, at or above the log start, of which only indexes with entries are left.
+    """Return the segments above all log files, and at or above the log start, that have index entries but no log file.
 
-    No crash leaves that: the name of the log is durable before the first entry is written, and who deletes segments
-    from the end leaves ``.deleted`` behind until the indexes are gone as well.
+    A crash never leaves such a segment. The name of the log file is durable before the first index entry is written.
+    Deletion from the end keeps the ``.deleted`` log file until the indexes are gone.
     """
     names = [name for name in map(parse_offset_file_name, file_system.list_directory(directory)) if name is not None]
     logs = {name.offset for name in names if name.suffix == LOG_SUFFIX}
@@ -59,7 +59,7 @@ def find_lost_segments(file_system: FileSystem, directory: Path, log_start: Offs
 
 
 def _entries_end(file_system: FileSystem, path: Path, layout: struct.Struct) -> int | None:
-    """The largest relative offset of an index and 1; ``None`` without entries."""
+    """Return the largest relative offset in an index plus 1; ``None`` if the index has no entries."""
     if not file_system.exists(path):
         return None
     file = file_system.open(path, writable=False)
@@ -80,18 +80,18 @@ def _entries_end(file_system: FileSystem, path: Path, layout: struct.Struct) -> 
 def clear_leftovers(
     file_system: FileSystem, directory: Path, *, clean: bool, witnesses: Collection[Offset] = ()
 ) -> list[str]:
-    """Remove deleted, temporary and cleaned files and indexes without a log; complete swaps.
+    """Complete swaps, and remove deleted, temporary and cleaned files and indexes without a log file.
 
-    A ``.swap`` is complete: it replaces the segments whose base offsets lie in its range, from its base to its end, and
-    what is left of those goes first. So segments 0, 5, 10 and 15 and a ``0.log.swap`` with the offsets 0, 8 and 14
-    become segments 0 and 15. Two kinds of swaps are dropped instead: those at or above a ``.cleaned``, which belong to
-    a change that was not finished, and those that are damaged while the segment they should replace is still there.
+    A ``.swap`` log is complete. It replaces the segments whose base offsets lie in its range, from its base to its end.
+    The remaining files of those segments are removed first. Example: segments 0, 5, 10, 15 and a ``0.log.swap`` with
+    the offsets 0, 8 and 14 become segments 0 and 15. Two kinds of swaps are dropped instead. A swap at or above a
+    ``.cleaned`` file belongs to an unfinished change. A damaged swap is dropped if its segment still exists.
 
-    Indexes of ``witnesses``, lost segments, stay: the loss is to be noticed until somebody has decided what to do.
+    Indexes of ``witnesses`` (lost segments) stay, so that the loss is found again until an operator repairs it.
 
-    Return what was done that is out of the ordinary, in sentences.
+    Return a sentence for each unusual change.
 
-    Durable: on return. After an unclean stop the names that a killed process made and never synced are, too.
+    Durable: on return. After an unclean stop this includes names that a killed process made and never synced.
     """
     _remove_half_deleted(file_system, directory)
     changed, notes = _complete_swaps(file_system, directory)
@@ -104,7 +104,7 @@ def clear_leftovers(
         if parsed is None:
             doomed = file_name.endswith((TEMPORARY_SUFFIX, DELETED_SUFFIX))
         elif parsed.state == SWAP_SUFFIX and parsed.offset in logs:
-            # Its log was renamed before it.
+            # Its log was renamed earlier.
             file_system.rename(path, directory / file_name.removesuffix(SWAP_SUFFIX))
             changed = True
             continue
@@ -120,9 +120,9 @@ def clear_leftovers(
 
 
 def _complete_swaps(file_system: FileSystem, directory: Path) -> tuple[bool, list[str]]:
-    """Put logs that wait as ``.swap`` in their places; whether there were any, and what is to be told of it.
+    """Rename ``.swap`` logs to their final names; return whether files changed, and a sentence for each unusual change.
 
-    Their indexes stay as ``.swap``, to be renamed after them.
+    The indexes keep the ending ``.swap``; the caller renames them afterwards.
     """
     files = [name for name in map(parse_offset_file_name, file_system.list_directory(directory)) if name is not None]
     cleaned = [name.offset for name in files if name.state == CLEANED_SUFFIX]
@@ -151,10 +151,10 @@ def _complete_swaps(file_system: FileSystem, directory: Path) -> tuple[bool, lis
         replaced = {offset for offset in replaced if base < offset < ends[base] and offset not in completed}
         _keep_aborted(file_system, directory, base, ends[base], {*replaced, *(logs & {base})})
         for offset in sorted(replaced):
-            # Its log last: indexes alone would look like those of a log that was lost.
+            # The log goes last: indexes alone look like a lost segment.
             remove_segment_files(file_system, directory, Offset(offset), tuple(reversed(SEGMENT_SUFFIXES)))
         if base in logs:
-            # They are those of the log that goes.
+            # These indexes belong to the log that is replaced.
             remove_segment_files(file_system, directory, Offset(base), tuple(SEGMENT_SUFFIXES[1:]))
         if replaced:
             notes.append(
@@ -162,19 +162,19 @@ def _complete_swaps(file_system: FileSystem, directory: Path) -> tuple[bool, lis
                 "change left ready, replaces them"
             )
     if completed:
-        # Before the first is in its place: beside what it replaces it would look like damage.
+        # Before the first rename: beside the segments it replaces, the new log would look like damage.
         file_system.sync_directory(directory)
     for base in completed:
         path = directory / offset_file_name(base, LOG_SUFFIX)
         file_system.rename(path.with_name(path.name + SWAP_SUFFIX), path)
     if completed:
-        # Before its indexes are: those of a log that is still waiting would go as those of the log before it.
+        # Before the indexes are renamed: indexes of a log that is still a .swap would be removed with the old log's.
         file_system.sync_directory(directory)
     return bool(completed or dropped or unfinished), notes
 
 
 def _keep_aborted(file_system: FileSystem, directory: Path, base: int, end: int, replaced: Collection[int]) -> None:
-    """Let a swap that brings no transaction index have the entries of those that go, as far as they are of its range.
+    """Give a swap without a transaction index the aborted transactions of the segments it replaces, within its range.
 
     Durable: on return.
     """
@@ -197,9 +197,9 @@ def _keep_aborted(file_system: FileSystem, directory: Path, base: int, end: int,
 
 
 def _end_of_log(file_system: FileSystem, path: Path) -> tuple[int, bool]:
-    """The offset after the last of the good batches that a log begins with, and whether there is nothing else in it.
+    """Return the end offset of the valid batches at the start of a log, and whether the log holds nothing else.
 
-    A log without batches is not whole: none is ever made to replace another.
+    A log without batches counts as not whole, because a replacement log is never empty.
     """
     file = file_system.open(path, writable=False)
     try:
@@ -220,7 +220,7 @@ def _end_of_log(file_system: FileSystem, path: Path) -> tuple[int, bool]:
 
 
 def _remove_half_deleted(file_system: FileSystem, directory: Path) -> None:
-    """Remove the indexes of logs that are marked as deleted, before the mark goes: see ``find_lost_segments``."""
+    """Remove the indexes of logs marked as deleted before the mark is removed: see ``find_lost_segments``."""
     names = [name for name in map(parse_offset_file_name, file_system.list_directory(directory)) if name is not None]
     deleted = {name.offset for name in names if name.suffix == LOG_SUFFIX and name.state == DELETED_SUFFIX}
     deleted -= {name.offset for name in names if name.suffix == LOG_SUFFIX and name.state != DELETED_SUFFIX}
@@ -234,7 +234,7 @@ def _remove_half_deleted(file_system: FileSystem, directory: Path) -> None:
 def remove_segment_files(
     file_system: FileSystem, directory: Path, base_offset: Offset, suffixes: tuple[str, ...] = tuple(SEGMENT_SUFFIXES)
 ) -> None:
-    """Unlink a segment's files, or those with some ``suffixes``. Durable: after the directory was synced."""
+    """Unlink a segment's files, or only the given ``suffixes``. Durable: after a sync of the directory."""
     for suffix in suffixes:
         path = directory / offset_file_name(base_offset, suffix)
         if file_system.exists(path):

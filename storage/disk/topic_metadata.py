@@ -1,4 +1,4 @@
-"""Two small files that say to whom data belongs: ``partition.metadata`` and ``meta.properties``."""
+"""Two small files that name the owner of data: ``partition.metadata`` (topic) and ``meta.properties`` (cluster)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _META_REMEDY = "restore it from a backup, or move it away: the directory then ge
 
 
 class CorruptMetadataError(CorruptionError):
-    """``partition.metadata`` or ``meta.properties`` is not what was written. The message names the file."""
+    """``partition.metadata`` or ``meta.properties`` has been damaged. The message names the file."""
 
 
 def new_topic_id() -> str:
-    """Make an identity for a topic, a cluster or a directory: 22 characters, url-safe base64 of a random UUID.
+    """Make an id for a topic, a cluster or a directory: 22 characters, url-safe base64 of a random UUID.
 
-    Never one of the two that Kafka reserves (a random UUID has its version in it, those are all but zero), and
-    never with a leading dash, which command lines take for an option.
+    The id is never one of the two that Kafka reserves: those are almost all zero bits, and a random UUID holds its
+    version. It never begins with a dash, which command lines take for an option.
     """
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:_ID_LENGTH].decode()
@@ -42,7 +42,7 @@ def new_topic_id() -> str:
 
 
 def is_topic_id(text: str) -> bool:
-    """Whether ``text`` is 22 characters of url-safe base64 for 16 bytes that are not all zero."""
+    """Return whether ``text`` is 22 characters of url-safe base64 for 16 bytes that are not all zero."""
     if len(text) != _ID_LENGTH or not text.isascii():
         return False
     try:
@@ -53,12 +53,12 @@ def is_topic_id(text: str) -> bool:
 
 
 def read_partition_metadata(file_system: FileSystem, directory: Path) -> str | None:
-    """Return the id of the topic to which a partition's directory belongs; ``None`` without the file.
+    """Read the id of the topic to which a partition's directory belongs; ``None`` without the file.
 
-    File ``partition.metadata``: ``version: 0\\ntopic_id: <22 characters>``, no end of the last line.
+    File ``partition.metadata``: ``version: 0\\ntopic_id: <22 characters>``, without a final line end.
 
     Raises:
-        CorruptMetadataError: damaged, another version, or an id that cannot be one.
+        CorruptMetadataError: damaged, another version, or an impossible id.
     """
     path = directory / PARTITION_METADATA
     text = _read_text(file_system, path)
@@ -76,19 +76,19 @@ def read_partition_metadata(file_system: FileSystem, directory: Path) -> str | N
 
 
 def write_partition_metadata(file_system: FileSystem, directory: Path, topic_id: str) -> None:
-    """Write ``partition.metadata`` in one step; before the first append. Durable: on return.
+    """Write ``partition.metadata`` atomically; call before the first append. Durable: on return.
 
     Raises:
-        ValueError: ``topic_id`` cannot be one.
+        ValueError: ``topic_id`` is no topic id.
     """
     write_file_atomically(file_system, directory / PARTITION_METADATA, partition_metadata(topic_id))
 
 
 def partition_metadata(topic_id: str) -> bytes:
-    """What ``partition.metadata`` says of a partition of this topic.
+    """Return the content of ``partition.metadata`` for a partition of this topic.
 
     Raises:
-        ValueError: ``topic_id`` cannot be one.
+        ValueError: ``topic_id`` is no topic id.
     """
     if not is_topic_id(topic_id):
         raise ValueError(f"{topic_id!r} is no topic id")
@@ -97,7 +97,7 @@ def partition_metadata(topic_id: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """To which cluster and which node of it a log directory belongs. ``directory_id`` is absent in old files."""
+    """The cluster and the node that own a log directory. Old files have no ``directory_id``."""
 
     cluster_id: str
     node_id: int
@@ -107,8 +107,8 @@ class MetaProperties:
 def read_meta_properties(file_system: FileSystem, directory: Path) -> MetaProperties | None:
     """Read ``meta.properties`` of a log directory; ``None`` without the file.
 
-    File: Java properties, either ``version=1`` with ``cluster.id``, ``node.id`` and maybe ``directory.id``, or
-    ``version=0`` with ``broker.id`` in place of ``node.id`` and maybe no ``cluster.id`` (empty here then).
+    File: Java properties. ``version=1`` has ``cluster.id``, ``node.id`` and optionally ``directory.id``. ``version=0``
+    has ``broker.id`` instead of ``node.id``; ``cluster.id`` is optional there, and empty here if absent.
 
     Raises:
         CorruptMetadataError: damaged, another version, or a value is missing.
@@ -135,7 +135,7 @@ def read_meta_properties(file_system: FileSystem, directory: Path) -> MetaProper
 
 
 def write_meta_properties(file_system: FileSystem, directory: Path, properties: MetaProperties) -> None:
-    """Write ``meta.properties``, version 1, in one step. Durable: on return.
+    """Write ``meta.properties``, version 1, atomically. Durable: on return.
 
     Raises:
         ValueError: an id has characters that a properties file would have to escape, or a number is negative.
@@ -152,7 +152,7 @@ def write_meta_properties(file_system: FileSystem, directory: Path, properties: 
 
 
 def _parse_properties(text: str) -> dict[str, str]:
-    """Read the part of Java's format that Kafka's files use: comments, ``key=value``, ``\\`` before a character."""
+    """Parse the part of Java's format that Kafka's files use: comments, ``key=value``, ``\\`` before a character."""
     values = {}
     for line in text.splitlines():
         stripped = line.lstrip()

@@ -1,8 +1,7 @@
-"""Which offsets are missing because a truncation cut inside a batch, and not because a file was lost.
+"""Gaps between segments that a truncation inside a batch made, as opposed to a lost file.
 
-Such a gap and a lost segment file look the same: a segment ends below where the next one begins. So every gap is
-written down before it comes to be, twice and with a checksum, and recovery takes any other for damage (disk
-rule 5).
+Both look the same on disk: a segment ends below the base offset of the next one. Each gap is therefore written down
+before it is made, twice and with a checksum. Recovery treats every other gap as damage (disk rule 5).
 """
 
 from __future__ import annotations
@@ -29,47 +28,47 @@ _COPY = "-copy"
 
 
 class TruncationGap(NamedTuple):
-    """The offsets ``[start, end)``, which have no records; a segment begins at ``end``."""
+    """The offsets ``[start, end)``, which have no records. A segment begins at ``end``."""
 
     start: Offset
     end: Offset
 
 
 class TruncationGaps:
-    """The gaps of all partitions of a log directory; there are none unless a copy follows a leader (spec E21).
+    """The gaps of all partitions of a log directory. Only a copy that follows a leader makes gaps (spec E21).
 
-    A gap that is written down and not there does no harm until a segment file is lost just there; so recovery
-    forgets those it does not find.
+    A listed gap that does not exist is harmless until a segment file is lost exactly there. Recovery therefore forgets
+    the gaps that it does not find.
 
     Thread: any; writers take turns. Durable: every change, when the call that makes it returns.
     """
 
     def __init__(self, file_system: FileSystem, path: Path, ballast: Ballast) -> None:
-        """Know nothing until ``read``."""
+        """Make an empty list; ``read`` fills it from the disk."""
         self._file_system = file_system
         self.path = path
         self.is_lost = False
-        """Whether neither copy could be read, so that there may have been gaps that nobody vouches for."""
+        """Whether the only copies are damaged, so that gaps made by truncations may be missing from this list."""
         self._ballast = ballast
         self._writing = threading.Lock()
         self._gaps: dict[PartitionName, frozenset[TruncationGap]] = {}
         self._is_stale = False
 
     def read(self) -> None:
-        """Read both copies and believe the first that is whole. At every moment each has every gap that was made, so
-        either may be lost; without both, gaps are reported as damage, which hides nothing."""
+        """Read both copies and believe the first whole one. Each copy always lists every gap that was made, so either
+        may be lost. If both are lost, recovery reports the gaps as damage, which hides nothing."""
         copies = [self._read_copy(path) for path in self._paths()]
         whole = [gaps for gaps, _ in copies if gaps is not None]
         self._gaps = whole[0] if whole else {}
         self.is_lost = not whole and any(is_damaged for _, is_damaged in copies)
-        # Two damaged copies stay as they are for whoever repairs them, until there is a gap to write.
+        # Two damaged copies stay for a repair by hand, until there is a gap to write.
         self._is_stale = bool(whole) and any(gaps != self._gaps for gaps, _ in copies)
 
     def _paths(self) -> tuple[Path, Path]:
         return self.path, self.path.with_name(self.path.name + _COPY)
 
     def _read_copy(self, path: Path) -> tuple[dict[PartitionName, frozenset[TruncationGap]] | None, bool]:
-        """What a copy says, if it is there and whole, and whether it is damaged."""
+        """Return the content of one copy (``None`` if it is missing or damaged), and whether it is damaged."""
         found: dict[PartitionName, frozenset[TruncationGap]] = {}
         try:
             content = parse_checked(read_file(self._file_system, path, _FILE_BYTES_MAX), _MEMBERS)
@@ -86,21 +85,21 @@ class TruncationGaps:
         return found, False
 
     def of(self, name: PartitionName) -> frozenset[TruncationGap]:
-        """The gaps of one partition."""
+        """Return the gaps of one partition."""
         return self._gaps.get(name, frozenset())
 
     def add(self, name: PartitionName, gap: TruncationGap) -> None:
-        """Note a gap, before it is made."""
+        """Write a gap down; call before it is made."""
         with self._writing:
             self._write({**self._gaps, name: self.of(name) | {gap}})
 
     def keep(self, name: PartitionName, gaps: Iterable[TruncationGap]) -> None:
-        """Forget every other gap of one partition, after it is gone."""
+        """Forget the other gaps of one partition; call after they are closed."""
         with self._writing:
             self._write({**self._gaps, name: self.of(name) & frozenset(gaps)})
 
     def forget(self, names: Iterable[PartitionName]) -> None:
-        """Take deleted partitions out."""
+        """Remove deleted partitions."""
         gone = set(names)
         with self._writing:
             self._write({name: gaps for name, gaps in self._gaps.items() if name not in gone})
