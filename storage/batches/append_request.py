@@ -1,4 +1,4 @@
-"""What a log is asked to append, and what it answers."""
+"""The request to append to a log, and its result."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from storage.offsets import Offset
 from storage.transactions import TransactionMarker
 
 MARKER_BYTES = 78
-"""The size of a marker's batch."""
+"""Size of the batch that a marker becomes."""
 
 
 class AppendRequest:
-    """The batches of one request: appended one behind the other, all or none. Not to be changed.
+    """The batches of one request, appended one behind the other, all or none. Immutable.
 
-    With ``expected_offset`` only if that is the log end offset when their turn comes. A ``transaction_marker`` comes
-    without batches: its own is made when its turn has come.
+    With ``expected_offset`` they are appended only if that is the log end offset when the request is carried out. A
+    request with a ``transaction_marker`` has no batches; its control batch is made when it is carried out.
     """
 
     __slots__ = ("batch_count", "batches", "expected_offset", "record_count", "size_bytes", "transaction_marker")
@@ -43,13 +43,13 @@ class AppendRequest:
 
     @classmethod
     def marker(cls, marker: TransactionMarker) -> Self:
-        """The request to end a producer's transaction, if one is open, with a control batch of 78 bytes (spec E22)."""
+        """Return the request to end a producer's open transaction, if any, with a 78-byte control batch (spec E22)."""
         return cls((), transaction_marker=marker)
 
 
 class AppendResult(NamedTuple):
-    """Where the records of a request are. ``last_offset`` is the last record's own; a request without records has
-    base offset -1 (spec A12). ``log_append_time`` is -1 unless the topic stamps records itself."""
+    """The offsets of an appended request. ``last_offset`` is inclusive: 3 records at 50 end with 52. A request without
+    records has base offset -1 (spec A12). ``log_append_time`` is -1 unless the topic stamps records itself."""
 
     base_offset: Offset
     last_offset: Offset
@@ -64,7 +64,7 @@ class AppendResult(NamedTuple):
 
 
 def marker_batch(marker: TransactionMarker, now_ms: int) -> ValidBatch:
-    """The control batch of a marker, to be stamped."""
+    """Make the control batch of a marker; the log stamps it."""
     content = encode_control_batch(
         marker.control_type,
         producer_id=marker.producer_id,

@@ -1,7 +1,7 @@
-"""What the log accepts: the check of a produce body, before it is anybody's turn to write.
+"""Validation of a produce body, before its append is queued.
 
-Stateless and thread-safe, so it runs beside other appends. What depends on the state of the log (offsets,
-sequences, room in the segment) is checked by ``PartitionLog.append``.
+Stateless and thread-safe, so it runs beside other appends. ``PartitionLog.append`` checks everything that depends on
+the state of the log: offsets, sequences, space in the segment.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LOG_APPEND_TIME_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
 
 _unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
-# As tuples make themselves, without a function of theirs for each.
+# The constructor that tuples use themselves: a NamedTuple's own is a Python function.
 _new_tuple = tuple.__new__
 # Base offset, length, leader epoch.
 _pack_place = struct.Struct(">qii").pack_into
@@ -67,14 +67,14 @@ _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 _PRODUCER_AT = 43
-# In the second of the two bytes of the attributes.
+# In the second of the two attribute bytes.
 TRANSACTIONAL_BIT = 0x10
 
 
 class ValidBatch:
-    """A batch that may be written: its 61 header bytes, to be stamped, and its records, never copied.
+    """A batch that may be written: a copy of its 61 header bytes, to be stamped, and its records, never copied.
 
-    ``header`` is what the producer sent. ``max_timestamp`` is the largest of its records, ``NO_TIMESTAMP`` when none
+    ``header`` is the producer's. ``max_timestamp`` is the largest timestamp of its records, ``NO_TIMESTAMP`` if none
     has one.
     """
 
@@ -89,7 +89,7 @@ class ValidBatch:
 
     @property
     def last_offset(self) -> Offset:
-        """The offset of its last record, once stamped."""
+        """The offset of the last record, once the batch is stamped."""
         (base_offset,) = struct.unpack_from(">q", self.head, 0)
         return Offset(base_offset + self.header.last_offset_delta)
 
@@ -98,19 +98,19 @@ class ValidBatch:
         _pack_place(self.head, 0, base_offset, self.header.batch_length, leader_epoch)
 
     def set_log_append_time(self, now_ms: int) -> None:
-        """Make every record report ``now_ms``; the CRC is computed anew (spec E15)."""
+        """Make every record report ``now_ms``, and compute the CRC again (spec E15)."""
         (attributes,) = struct.unpack_from(">h", self.head, _ATTRIBUTES_AT)
         struct.pack_into(">h", self.head, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME_BIT)
         self._set_max_timestamp(now_ms)
 
     def set_create_time_max(self, max_timestamp: int) -> None:
-        """Replace a wrong maximum timestamp by the records' own (spec E15)."""
+        """Replace a wrong maximum timestamp by the largest of the records (spec E15)."""
         self._set_max_timestamp(max_timestamp)
 
     def set_producer(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
     ) -> None:
-        """Make it the batch of an idempotent producer, or of its transaction; the CRC is computed anew (spec E19)."""
+        """Assign the batch to an idempotent producer or to its transaction; compute the CRC again (spec E19)."""
         if is_transactional:
             self.head[_ATTRIBUTES_AT + 1] |= TRANSACTIONAL_BIT
         struct.pack_into(">qhi", self.head, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
@@ -118,7 +118,7 @@ class ValidBatch:
         self.header = parse_header(self.head)
 
     def set_transactional(self) -> None:
-        """Make it part of its producer's transaction; the CRC is computed anew (spec E22)."""
+        """Make the batch part of its producer's transaction; compute the CRC again (spec E22)."""
         (attributes,) = struct.unpack_from(">h", self.head, _ATTRIBUTES_AT)
         struct.pack_into(">h", self.head, _ATTRIBUTES_AT, attributes | _TRANSACTIONAL_BIT)
         self._set_crc()
@@ -141,11 +141,11 @@ def validate_batches(
     *,
     ignore_partial_tail: bool = False,
 ) -> list[ValidBatch]:
-    """Check every batch of a produce body; all of them or an error (spec E9-E11, E13-E15).
+    """Check every batch of a produce body; return all of them or raise (spec E9-E11, E13-E15).
 
-    An empty buffer is no batches. With ``ignore_partial_tail`` a last batch that is cut off is left out, as
-    Kafka's log does with its own input; without, it is an error. The batches refer to ``buffer``, which must not change
-    until they are written.
+    An empty buffer gives no batches. With ``ignore_partial_tail`` a last batch that is cut off is left out, as Kafka's
+    log does with its own input; otherwise it is an error. The batches refer to ``buffer``, which must not change until
+    they are written.
 
     Raises:
         CorruptBatchError: not whole batches, a wrong CRC, or a magic that no format has.
@@ -186,10 +186,10 @@ def validate_batches(
 
 
 def find_plain_batch(body: bytes | bytearray | memoryview, config: TopicConfig, now_ms: int) -> ValidBatch | None:
-    """The batch that ``body`` is, if it is of the plainest kind and nothing is wrong with it.
+    """Return ``body`` as a batch if it is a valid batch of the plainest kind.
 
-    Not compressed, and from a producer without an id: most are. Of the others, and of a body that breaks a rule,
-    ``validate_batches`` tells. The batch refers to ``body``.
+    Most batches are plain: not compressed, and from a producer without an id. For other batches, and for a body that
+    breaks a rule, use ``validate_batches``. The batch refers to ``body``.
 
     Thread: any.
     """
@@ -229,7 +229,7 @@ def find_plain_batch(body: bytes | bytearray | memoryview, config: TopicConfig, 
 
 
 def allows_records(config: TopicConfig, timestamps: Sequence[int], keys: Sequence[bytes | None], now_ms: int) -> bool:
-    """Whether no record of a batch breaks a rule of the topic; ``validate_batches`` says which one does.
+    """Return whether every record of a batch obeys the topic's rules; ``validate_batches`` names the records at fault.
 
     Thread: any.
     """
@@ -237,7 +237,7 @@ def allows_records(config: TopicConfig, timestamps: Sequence[int], keys: Sequenc
 
 
 def allows_range(config: TopicConfig, oldest: int, newest: int, now_ms: int, *, has_null_key: bool) -> bool:
-    """``allows_records`` of a batch with timestamps from ``oldest`` to ``newest``, neither of which is exceeded."""
+    """Return ``allows_records`` for a batch whose smallest and largest timestamps are ``oldest`` and ``newest``."""
     if config.compacts and has_null_key:
         return False
     if config.message_timestamp_type != "CreateTime":
@@ -247,28 +247,28 @@ def allows_range(config: TopicConfig, oldest: int, newest: int, now_ms: int, *, 
 
 
 def own_batch(batch: bytes) -> ValidBatch:
-    """A batch that the service has just encoded from records the topic ``allows_records``, small enough for it.
+    """Wrap a batch that the service encoded from records that the topic ``allows_records``, within its size limit.
 
-    It is not decoded again: ``validate_batches`` would find nothing.
+    The batch is not decoded again: ``validate_batches`` would find no fault.
     """
     header = parse_header(batch)
     return ValidBatch(bytearray(batch[:HEADER_BYTES]), memoryview(batch)[HEADER_BYTES:], header, header.max_timestamp)
 
 
 def own_section(section: RecordSection) -> ValidBatch:
-    """``own_batch`` of records that have no header yet."""
+    """Wrap records that have no header yet; otherwise as ``own_batch``."""
     head = section.head()
     return ValidBatch(bytearray(head), memoryview(section.data), parse_header(head), section.max_timestamp)
 
 
 def refusal(error: RecordFormatError, message: str) -> RefusedError:
-    """What the log says to record bytes that are wrong in this way."""
+    """Return the error that refuses record bytes with this format error."""
     if isinstance(error, BrokenRecordError):
         return InvalidRecordError(message, [RecordError(index, text) for index, text in error.record_errors])
     if isinstance(error, UnknownCodecError):
         return UnsupportedCodecError(message)
     if isinstance(error, UnsupportedMagicError):
-        # The other format, or none at all: as a broker tells them apart.
+        # An older format, or none at all: brokers make the same difference.
         return InvalidRecordError(message) if error.is_known else CorruptBatchError(message)
     if isinstance(error, DecompressedSizeError):
         return MessageTooLargeError(message)
@@ -278,7 +278,7 @@ def refusal(error: RecordFormatError, message: str) -> RefusedError:
 def _validate_batch(
     view: memoryview, position: int, header: BatchHeader, config: TopicConfig, now_ms: int
 ) -> ValidBatch:
-    """The batch at ``position``, whole there, that has this header."""
+    """Check the batch at ``position``, which is whole and has this header."""
     end = position + header.size_bytes
     if end - position > config.max_message_bytes:
         raise MessageTooLargeError(
@@ -300,7 +300,7 @@ def _validate_batch(
 
 
 def _with_create_time(whole: memoryview) -> memoryview:
-    """A copy of the batch whose records report the times that they were sent with, not the batch's one."""
+    """Return a copy of the batch whose records report their own timestamps, not the append time of the batch."""
     copy = bytearray(whole)
     copy[_ATTRIBUTES_AT + 1] &= ~_LOG_APPEND_TIME_BIT
     struct.pack_into(">I", copy, _CRC_AT, crc32c(memoryview(copy)[_ATTRIBUTES_AT:]))
@@ -308,10 +308,9 @@ def _with_create_time(whole: memoryview) -> memoryview:
 
 
 def _validate_compressed(batch: RecordBatch, config: TopicConfig, now_ms: int, position: int) -> ValidBatch:
-    """A batch that comes compressed, or that the topic stores compressed.
+    """Check a batch that arrives compressed, or that the topic stores compressed.
 
-    Offset deltas that do not count up from 0 are replaced by such that do, as a broker does where it compresses
-    (spec E12).
+    Offset deltas that are not 0, 1, 2, ... are replaced by these, as a broker does where it compresses (spec E12).
     """
     header = batch.header
     _check_codec(batch, config, position)
@@ -331,7 +330,7 @@ def _validate_compressed(batch: RecordBatch, config: TopicConfig, now_ms: int, p
 
 
 def _check_codec(batch: RecordBatch, config: TopicConfig, position: int) -> None:
-    """Refuse what is stored as it came and what Java cannot decompress, so neither Kafka's consumers nor its tools."""
+    """Refuse a codec variant that would be stored unchanged and that Java, hence Kafka's tools, cannot decompress."""
     if batch.header.attributes & _CODEC_MASK != Codec.LZ4 or stored_codec(config, Codec.LZ4) is not Codec.LZ4:
         return
     obstacle = find_lz4_obstacle(batch.body)
@@ -350,14 +349,14 @@ def _valid(head: memoryview, body: memoryview, header: BatchHeader, max_timestam
 
 
 def _check_header(header: BatchHeader, config: TopicConfig, position: int) -> None:
-    """Spec E9 and E13: what a client may put into a batch's header."""
+    """Check the header fields that a client may set (spec E9, E13)."""
     if (
         header.base_offset == 0
         and 0 < header.record_count == header.last_offset_delta + 1
         and not header.attributes & ~_CODEC_MASK
         and header.producer_id < 0
     ):
-        # As nearly all are: nothing of what follows can be wrong.
+        # Nearly all batches take this exit: none of the faults below is possible.
         return
     where = f"the batch at byte {position}"
     if header.base_offset != 0:
@@ -388,8 +387,8 @@ def _check_header(header: BatchHeader, config: TopicConfig, position: int) -> No
 
 
 class _Checked(NamedTuple):
-    """What the check of a batch's records found: their largest timestamp, and the records as columns if they need
-    other offset deltas than they have."""
+    """The result of the check of a batch's records: their largest timestamp, and the records as columns if their offset
+    deltas must be replaced."""
 
     max_timestamp: int
     renumbered: RecordColumns | None = None
@@ -407,8 +406,8 @@ def _check_records(
 ) -> _Checked:
     """Check every record of the batch ``whole`` (spec E14).
 
-    Records become columns only when one of them may break a rule, to name those that do. With ``may_renumber`` offset
-    deltas that are not 0, 1, 2, ... break none.
+    Records are decoded to columns only if one of them may break a rule, to name the records at fault. With
+    ``may_renumber`` offset deltas need not be 0, 1, 2, ...
     """
     is_compressed = header.attributes & _CODEC_MASK
     facts = find_facts(
@@ -433,7 +432,7 @@ def _check_records(
 
 
 def _is_in_time(oldest: int, newest: int, config: TopicConfig, now_ms: int) -> bool:
-    """Whether timestamps between these two are what the topic takes now; not sure of records that have none."""
+    """Return whether the topic accepts all timestamps in this range; may be false for records without one."""
     if config.message_timestamp_type != "CreateTime":
         return oldest >= _INT64_MIN and newest <= _INT64_MAX
     least, greatest = _timestamp_range(config, now_ms)
@@ -449,7 +448,7 @@ class _Fault(NamedTuple):
 
 
 def _timestamp_range(config: TopicConfig, now_ms: int) -> tuple[int, int]:
-    # Compared without subtracting from extreme timestamps, which would wrap around.
+    # Limits are compared, not differences: subtracting from an extreme timestamp would wrap around.
     return max(now_ms - config.timestamp_before_limit_ms, 0), min(now_ms + config.timestamp_after_limit_ms, 2**63 - 1)
 
 
@@ -462,7 +461,7 @@ def _timestamp_fault(timestamps: Int64Array, config: TopicConfig, now_ms: int) -
 
 
 def _raise_faults(faults: Sequence[_Fault], where: str) -> None:
-    """Refuse with all records that break a rule, each named with the first it breaks; 32 if one is of timestamps."""
+    """Refuse all records that break a rule, each with the first rule it breaks; error 32 if a timestamp is at fault."""
     errors: list[RecordError] = []
     messages: list[str] = []
     known: BoolArray | None = None

@@ -1,4 +1,4 @@
-"""Message sets of magic 0 and 1 on their way into the log: checked as they came, converted, checked again (spec E17).
+"""Message sets of magic 0 and 1: checked as they arrive, converted to batches, checked again (spec E17).
 
 Stateless and thread-safe, as ``batch_validation``.
 """
@@ -40,18 +40,18 @@ from storage.offsets import NO_TIMESTAMP
 
 
 def convert_message_set(buffer: bytes | bytearray | memoryview, config: TopicConfig, now_ms: int) -> list[ValidBatch]:
-    """Check every message of a produce body and convert them to batches; all of them or an error (spec A11-A13, E17).
+    """Check every message of a produce body and convert it to batches; return all or raise (spec A11-A13, E17).
 
-    Plain messages in a row become one batch, or as many as ``max.message.bytes`` needs; each wrapper becomes a batch of
-    its own with its codec, unless ``compression.type`` says otherwise. Timestamps are kept; messages of magic 0 have
-    none (-1). Offsets are the log's to give. A partial last message is left out, and no messages are no batches.
+    Consecutive plain messages become one batch, or as many as ``max.message.bytes`` requires. Each wrapper becomes a
+    batch of its own with its codec, unless ``compression.type`` names another. Timestamps are kept; messages of magic 0
+    have none (-1). The log assigns the offsets. A partial last message is left out; no messages give no batches.
 
     Raises:
         CorruptBatchError: a wrong size, CRC or compressed stream.
-        InvalidRecordError: another magic, or messages that break a rule; names them by their place in the body.
+        InvalidRecordError: another magic, or messages that break a rule; names them by their index in the body.
         InvalidTimestampError: a timestamp out of range; or log append time claimed on a topic that stamps messages
-            itself, or for a message without a time.
-        UnsupportedCodecError: a codec that these formats do not know, such as zstd (case V-25).
+            itself, or for a message without a timestamp.
+        UnsupportedCodecError: a codec that these formats do not have, such as zstd (case V-25).
         MessageTooLargeError: a message, or the batch it becomes, is larger than ``max.message.bytes``.
         RecordListTooLargeError: the batches do not fit into one segment.
 
@@ -73,7 +73,7 @@ def convert_message_set(buffer: bytes | bytearray | memoryview, config: TopicCon
 
 
 def validate_each(encoded: Iterable[bytes], config: TopicConfig, now_ms: int) -> list[ValidBatch]:
-    """Validate batches that the service encoded itself, each as if from a client of its own.
+    """Validate batches that the service encoded itself, each as if it came in a request of its own.
 
     Raises:
         RefusedError: as ``validate_batches``; records are numbered through all batches.
@@ -92,10 +92,10 @@ def validate_each(encoded: Iterable[bytes], config: TopicConfig, now_ms: int) ->
 
 
 def check_fits_segment(batches: Sequence[ValidBatch], config: TopicConfig) -> None:
-    """What is appended together fits into one segment (spec E11).
+    """Check that batches which are appended together fit into one segment (spec E11).
 
     Raises:
-        RecordListTooLargeError: it does not.
+        RecordListTooLargeError: they do not.
     """
     total_bytes = sum(batch.size_bytes for batch in batches)
     if total_bytes > config.segment_bytes:
@@ -118,7 +118,7 @@ def _checked(view: memoryview, config: TopicConfig) -> Iterator[DecodedMessages]
 
 
 def _encoded(messages: DecodedMessages, config: TopicConfig) -> list[bytes]:
-    """The messages as one batch if it is small enough, otherwise as several."""
+    """Encode the messages as one batch if it is small enough, otherwise as several."""
     codec = stored_codec(config, messages.codec)
     level = level_of(config, codec) if codec is not messages.codec else None
     batch_bytes_max = min(config.max_message_bytes, config.segment_bytes)
@@ -130,9 +130,9 @@ def _encoded(messages: DecodedMessages, config: TopicConfig) -> list[bytes]:
 
 
 def _check_append_time(messages: DecodedMessages, config: TopicConfig, before: int) -> None:
-    """Refuse messages that claim LogAppendTime where a broker does; elsewhere they keep the times that they have.
+    """Refuse messages that claim LogAppendTime where a broker refuses them. Other messages keep their timestamps.
 
-    ``before`` is how many messages of the body come before them.
+    ``before`` is the number of messages that precede them in the body.
     """
     claims = messages.columns.timestamps == NO_TIMESTAMP
     if config.message_timestamp_type != "CreateTime":
@@ -145,7 +145,7 @@ def _check_append_time(messages: DecodedMessages, config: TopicConfig, before: i
 
 
 def _moved(error: InvalidRecordError, before: int) -> InvalidRecordError:
-    """The same error with its records numbered from ``before``."""
+    """Return the same error with its records numbered from ``before``."""
     if not before:
         return error
     return type(error)(

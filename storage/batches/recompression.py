@@ -1,4 +1,4 @@
-"""``compression.type``: with which codec a topic stores its batches, and changing it (spec E12)."""
+"""``compression.type``: the codec with which a topic stores its batches, and the change to it (spec E12)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _CODECS = {
 
 
 def stored_codec(config: TopicConfig, source: Codec) -> Codec:
-    """The codec that a batch which came with ``source`` is stored with."""
+    """Return the codec with which the topic stores a batch that arrived with ``source``."""
     return _CODECS.get(config.compression_type, source)
 
 
 def level_of(config: TopicConfig, codec: Codec) -> int | None:
-    """The topic's compression level for ``codec``; ``None`` is the codec's own."""
+    """Return the topic's compression level for ``codec``; ``None`` means the codec's own default."""
     match codec:
         case Codec.GZIP:
             return None if config.compression_gzip_level == -1 else config.compression_gzip_level
@@ -34,10 +34,10 @@ def level_of(config: TopicConfig, codec: Codec) -> int | None:
 
 
 def recompress(batch: RecordBatch, section: bytes | memoryview, config: TopicConfig) -> RecordBatch:
-    """The batch as the topic stores it: itself when its codec is the right one, whatever its level.
+    """Return the batch as the topic stores it: unchanged if its codec is right, whatever its level.
 
-    Otherwise a new one with the same records and header but for codec, length and CRC. ``section`` is what the batch
-    holds decompressed. The new batch may be larger than the old one; whether it is too large is for the caller to say.
+    Otherwise make a batch with the same records and header, except codec, length and CRC. ``section`` is the
+    decompressed content of the batch. The new batch may be larger than the old one; the caller checks its size.
     """
     source = batch.header.codec
     target = stored_codec(config, source)
@@ -48,9 +48,9 @@ def recompress(batch: RecordBatch, section: bytes | memoryview, config: TopicCon
 
 
 def rebuild(header: BatchHeader, columns: RecordColumns, config: TopicConfig) -> RecordBatch:
-    """A batch of these records with the offset deltas 0, 1, 2, ..., as the topic stores it.
+    """Make a batch of these records with the offset deltas 0, 1, 2, ..., as the topic stores it.
 
-    ``header`` is that of the batch they came in; its codec is the source of ``stored_codec``.
+    ``header`` is the header of the original batch; its codec is the source of ``stored_codec``.
     """
     target = stored_codec(config, header.codec)
     return RecordBatch(
