@@ -1,6 +1,6 @@
 """Sparse indexes of a segment: offset index, time index, transaction index.
 
-An index is a sorted file of fixed-size entries. It names a batch at or before the wanted one, and the reader walks on
-from there. ``index_builder`` makes all indexes of a segment from its batches; ``batch_walk`` reads those batches one
-after another. Layouts: ``docs/reference/on-disk-format.md``.
+An index is a sorted file of fixed-size entries. A look-up returns a batch at or before the wanted one, and the reader
+walks forward from there. ``index_builder`` makes all indexes of a segment from its batches. ``batch_walk`` reads those
+batches one after another. Layouts: ``docs/reference/on-disk-format.md``.
 """

@@ -1,4 +1,4 @@
-"""Walking the batches of a segment file by their headers, with their records left unread."""
+"""A walk over the batches of a segment file by their headers; records are not read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE_BYTES = 8192
 
 
 class StoredBatch(NamedTuple):
-    """A batch's header and the byte place it begins at."""
+    """A batch's header, and the position at which the batch begins."""
 
     position: Position
     header: BatchHeader
@@ -34,16 +34,16 @@ def walk_batches(
     has_gaps: bool,
     holes: Sequence[ByteRange] = (),
 ) -> Iterator[StoredBatch]:
-    """Yield the batches in ``[position, end)``; ``position`` begins one, or lies in one of the ``holes``.
+    """Yield the batches in ``[position, end)``; ``position`` begins a batch or lies in one of the ``holes``.
 
-    Holes are damaged bytes that recovery knows of, in order. The walk goes on behind them.
+    Holes are damaged bytes that recovery has noted, in order. The walk continues behind each of them.
 
-    Offsets must rise from the segment's base offset on, without gaps unless there may be some, and stay within
-    2^31-1 of it; every batch must lie below ``end`` and carry magic 2. CRCs are not looked at, and they would not
-    tell: they do not cover offsets (disk rule 6).
+    Offsets must rise from the segment's base offset, without gaps unless ``has_gaps``, and stay within 2^31-1 of it.
+    Every batch must lie below ``end`` and have magic 2. CRCs are not checked: they do not cover offsets, so they would
+    not confirm them (disk rule 6).
 
     Raises:
-        CorruptionError: the bytes at some place are no such batch.
+        CorruptionError: the bytes at a position are no such batch.
     """
     next_offset = segment_base_offset
     may_skip = has_gaps or position > 0
@@ -86,10 +86,10 @@ def walk_batches(
 
 
 def read_batch(file: File, batch: StoredBatch) -> RecordBatch:
-    """The whole batch, its CRC checked.
+    """Read a whole batch and check its CRC.
 
     Raises:
-        CorruptionError: it is damaged, or the file is shorter than it was.
+        CorruptionError: the batch is damaged, or the file has become shorter.
     """
     content = file.read(batch.position, batch.header.size_bytes)
     try:

@@ -1,4 +1,4 @@
-"""Which batches get index entries, and how indexes are made from a log that has lost them."""
+"""The rule for index entries, and indexes rebuilt from a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage.offsets import NO_TIMESTAMP, Offset, TimestampOffset
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """How a segment's files are made: space for each index, log bytes between two entries, length of a new log.
+    """Settings of a segment's files: space for each index, log bytes between two entries, length of a new log.
 
     ``has_gaps``: offsets may be missing between batches, as compaction leaves them.
     """
@@ -37,10 +37,10 @@ class IndexSettings:
 
 
 class IndexBuilder:
-    """The rule that says which batches get index entries, for appends and rebuilds alike (spec C6).
+    """The rule that decides which batches get index entries, for appends and rebuilds alike (spec C6).
 
-    A batch gets an entry when more than ``interval_bytes`` were written since the last one, so the same batches
-    always give the same files.
+    A batch gets an entry if more than ``interval_bytes`` were written since the last entry, so the same batches always
+    give the same files. Example with 4096: batches of 3000 bytes at 0, 3000, 6000 and 9000; only that at 6000 gets one.
     """
 
     __slots__ = ("_bytes_since_entry", "_interval_bytes", "max_timestamp")
@@ -51,12 +51,12 @@ class IndexBuilder:
         self.max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset)
 
     def restart(self, max_timestamp: TimestampOffset) -> None:
-        """Begin counting anew, as on opening and after truncation."""
+        """Start counting from 0, as on opening and after truncation."""
         self._bytes_since_entry = 0
         self.max_timestamp = max_timestamp
 
     def add(self, last_offset: Offset, max_timestamp: int, size_bytes: int) -> bool:
-        """Count one batch; whether it gets an entry in both indexes."""
+        """Count one batch; return whether it gets an entry in both indexes."""
         if max_timestamp > self.max_timestamp.timestamp:
             self.max_timestamp = TimestampOffset(max_timestamp, last_offset)
         due = self._bytes_since_entry > self._interval_bytes
@@ -69,7 +69,7 @@ class IndexBuilder:
 def write_offset_index(
     file_system: FileSystem, path: Path, base_offset: Offset, settings: IndexSettings, batches: Iterable[StoredBatch]
 ) -> None:
-    """Write a segment's offset index anew: the same entries as when its batches were appended (spec C6).
+    """Rebuild a segment's offset index: the same entries as when its batches were appended (spec C6).
 
     Raises:
         CorruptionError: the log itself is damaged.
@@ -86,7 +86,7 @@ def write_offset_index(
 def write_time_index(
     file_system: FileSystem, path: Path, base_offset: Offset, settings: IndexSettings, batches: Iterable[StoredBatch]
 ) -> None:
-    """Write a sealed segment's time index anew, its closing entry included (spec C6, E6).
+    """Rebuild a sealed segment's time index, including its closing entry (spec C6, E6).
 
     Raises:
         CorruptionError: the log itself is damaged.

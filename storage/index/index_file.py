@@ -1,17 +1,17 @@
-"""What the offset index and the time index share: a file of entries of one size, and those entries in memory.
+"""The common base of the offset index and the time index: a file of entries of one size, and its entries in memory.
 
-The file has no header, no checksum and no record of how much of it is used. While its segment is active it
-is as long as the topic allows, the unused tail being zeros; when the segment is sealed it is cut to its
-entries. A file found at start is taken to be full of valid entries, so one that a crash left uncut looks full
-of zeros: whoever opens it after an unclean stop rebuilds it from the log (spec C2).
+The file has no header, no checksum and no count of its used entries. While its segment is active, the file has the full
+length that the topic sets, with zeros behind the entries. When the segment is sealed, it is cut to its entries. On
+opening, every whole entry counts as valid. A file that a crash left uncut therefore looks full of zeros, and must be
+rebuilt from the log after an unclean stop (spec C2).
 
-Look-ups read private memory and never the file, which somebody else may cut at any time: a read behind the end of a
-mapped file kills the process (ADR 1). A sealed index is read when first looked into, and within ``LOADED_BYTES_MAX``
-for all of them it stays; the one that was read first goes first.
+Look-ups read private memory and never the file, because another process may cut the file at any time: a read behind the
+end of a mapped file kills the process (ADR 1). The first look-up in a sealed index reads it into memory. All sealed
+indexes together stay within ``LOADED_BYTES_MAX``; the one that was read first is dropped first.
 
-One writer and any number of readers share an index without a lock. The writer writes an entry to the file and into
-memory, then raises ``entry_count``. A reader takes ``entry_count`` first and the memory second, and reads below the
-count only. Memory that became too small is replaced, never changed in length.
+One writer and any number of readers share an index without a lock. The writer writes an entry to the file and to
+memory, then raises ``entry_count``. A reader takes ``entry_count`` first and the memory second, and reads only below
+the count. Memory that is too small is replaced, never resized.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from storage.index.key_samples import Memory
 from storage.offsets import Offset
 
 WARM_BYTES = 8192
-"""Newest part of an index, searched first. Two pages: every read at the log's end keeps them in memory."""
+"""The newest part of an index, searched first. Two pages: reads at the end of the log keep them in memory."""
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**31 - 1
 
 LOADED_BYTES_MAX = 128 * 1024 * 1024
-"""What all sealed indexes may take of memory together."""
+"""Limit of the memory of all sealed indexes together."""
 _MEMORY_BYTES_MIN = 512
 _GUESSES = 2
 _NEAR = 8
@@ -47,19 +47,19 @@ EntryT = TypeVar("EntryT")
 AnswerT = TypeVar("AnswerT")
 
 KeyReader = Callable[[Memory, int], tuple[int, ...]]
-"""Reads the key at a byte position; ``struct.Struct.unpack_from``, or a test's counting stand-in."""
+"""Reads the key at a byte position: ``struct.Struct.unpack_from``, or a counting stand-in in tests."""
 
 
 class CorruptIndexError(CorruptionError):
-    """An index file cannot be what was written. The log is intact: rebuild the index from it."""
+    """An index file is damaged, or a crash left it uncut. The log is intact: rebuild the index from it."""
 
 
 class IndexFullError(ValueError):
-    """No slot is free. The writer rolls a segment before this happens; a caller who sees it has a bug."""
+    """No slot is free. The writer rolls a segment before this happens; reaching it is a bug of the caller."""
 
 
 class InvalidEntryError(ValueError):
-    """The entry would break the order of the index. A caller who sees it has a bug."""
+    """The entry would break the order of the index, which is a bug of the caller."""
 
 
 def floor_slot(
@@ -67,9 +67,9 @@ def floor_slot(
 ) -> int:
     """Return the slot of the greatest key not above ``target`` among the first ``count``, or -1 (spec C3).
 
-    Keys rise strictly. The newest ``WARM_BYTES`` of entries are tried first, so that a read near the end touches
-    few pages and never walks through cold ones in the middle. Keys of most logs rise
-    evenly: two guesses by proportion spare most steps of the bisection, and pages with them.
+    Keys rise strictly. The newest ``WARM_BYTES`` of entries are tried first, so that a read near the end touches few
+    pages and no cold ones in the middle. Keys of most logs rise evenly, so two interpolated guesses save most steps of
+    the bisection, and pages with them.
     """
     if count == 0:
         return -1
@@ -117,10 +117,10 @@ def floor_slot(
 
 
 class IndexFile(ABC, Generic[EntryT]):
-    """One index file, open. See ``OffsetIndex`` and ``TimeIndex``, and the module for how threads share it.
+    """One open index file. See ``OffsetIndex`` and ``TimeIndex``, and the module for sharing between threads.
 
-    Thread: what changes the file belongs to the partition's writer; lookups, ``entries`` and the attributes
-    are for any thread. Readers that look while the writer truncates may see entries that are being replaced.
+    Thread: methods that change the file belong to the partition's writer. Lookups, ``entries`` and the attributes are
+    for any thread. A look-up during a truncation may see entries that are being replaced.
     Durable: nothing before ``flush`` returns.
     """
 
@@ -129,13 +129,13 @@ class IndexFile(ABC, Generic[EntryT]):
     ENTRY_BYTES: ClassVar[int]
 
     path: Path
-    """Where the file is now."""
+    """The current path of the file."""
     base_offset: Offset
-    """What relative offsets are relative to: the segment's base offset."""
+    """The segment's base offset, from which relative offsets count."""
     entry_count: int
-    """Valid entries. Raised after an entry is written, so everything below it can be read."""
+    """Number of valid entries. Raised after an entry is written, so all entries below it can be read."""
     max_entry_count: int
-    """Entries the file has room for as it is now."""
+    """Number of entries that fit into the file at its current length."""
 
     def __init__(self, file_system: FileSystem, path: Path, base_offset: Offset, size_bytes_max: int) -> None:
         """Use ``open``."""
@@ -151,15 +151,15 @@ class IndexFile(ABC, Generic[EntryT]):
 
     @classmethod
     def open(cls, file_system: FileSystem, path: Path, base_offset: Offset, *, max_bytes: int, writable: bool) -> Self:
-        """Open the index of the segment that starts at ``base_offset``; all of its whole entries count as valid.
+        """Open the index of the segment with this base offset; all whole entries count as valid.
 
-        Writable, for the active segment and for rebuilding: made when absent, then grown to ``max_bytes``
-        rounded down to whole entries, as a hole of zeros (never below its entries). Not writable, for sealed
-        segments: taken as it is. Its file is open until the first look-up reads it.
+        Writable, for the active segment and for rebuilding: the file is made if absent, then grown to ``max_bytes``
+        rounded down to whole entries, as a hole of zeros (never below its entries). Read-only, for sealed segments: the
+        file keeps its length, and stays open until the first look-up reads it.
 
         Raises:
             FileNotFoundError: not writable, and absent.
-            ValueError: ``max_bytes`` has no room for one entry.
+            ValueError: ``max_bytes`` is smaller than one entry.
         """
         size_bytes_max = max_bytes - max_bytes % cls.ENTRY_BYTES
         if size_bytes_max <= 0:
@@ -190,9 +190,9 @@ class IndexFile(ABC, Generic[EntryT]):
         self._count_changed()
 
     def _load(self) -> bytes | bytearray:
-        """The entries in memory, read from the file by the first who looks.
+        """Return the entries in memory; the first look-up reads them from the file.
 
-        A file that was cut meanwhile has fewer, which makes walks through the log longer, and no answer wrong.
+        A file that was cut meanwhile has fewer entries. Walks through the log are then longer; results stay right.
         """
         with self._loading:
             memory = self._memory
@@ -213,13 +213,13 @@ class IndexFile(ABC, Generic[EntryT]):
         return memory
 
     def unload(self) -> None:
-        """Let the memory go until somebody looks; not while entries are added."""
+        """Drop the memory until the next look-up; not while entries are added."""
         with self._loading:
             if not self._is_writable or self.entry_count >= self.max_entry_count:
                 self._memory = None
 
     def make_writable(self) -> None:
-        """Turn an index that was opened for reading into a writable one of full length; readers may be looking.
+        """Turn an index that was opened for reading into a writable one of full length, also during look-ups.
 
         For a segment that becomes active again after a truncation.
         """
@@ -234,11 +234,11 @@ class IndexFile(ABC, Generic[EntryT]):
 
     @property
     def size_bytes(self) -> int:
-        """Length of the valid part."""
+        """Length of the valid entries."""
         return self.entry_count * self.ENTRY_BYTES
 
     def entries(self) -> Iterator[EntryT]:
-        """All entries there are when the first is asked for, in order; ends early when they are truncated meanwhile."""
+        """Iterate over the entries that exist when the first is taken; end early if a truncation removes them."""
         for slot in range(self.entry_count):
             entry = self._find_entry(slot)
             if entry is None:
@@ -253,15 +253,15 @@ class IndexFile(ABC, Generic[EntryT]):
 
     @abstractmethod
     def _count_changed(self) -> None:
-        """Take what is remembered of the last entry from the file, after opening and truncation."""
+        """Read the remembered last entry from the file, after opening and truncation."""
 
     def _find_entry(self, slot: int) -> EntryT | None:
         return self._read(lambda mapping, count: self._parse(mapping, slot) if slot < count else None)
 
     def _entry(self, slot: int) -> EntryT:
         if self._memory is None:
-            # Retention asks thousands of indexes for their last entry: none is read for that. Whoever loads the index
-            # closes the file, and another file has its number at once.
+            # Retention reads the last entry of thousands of indexes, which must not load them. Under the lock: loading
+            # closes the file, and another file may get its descriptor at once.
             with self._loading:
                 file = self._file if self._memory is None else None
                 piece = b"" if file is None else file.read(slot * self.ENTRY_BYTES, self.ENTRY_BYTES)
@@ -270,7 +270,7 @@ class IndexFile(ABC, Generic[EntryT]):
         return self._read(lambda memory, _count: self._parse(memory, slot))
 
     def _read(self, look: Callable[[Memory, int], AnswerT]) -> AnswerT:
-        """Run ``look(mapping, count)``, again when the file was cut meanwhile (see the module)."""
+        """Run ``look(mapping, count)``, and repeat it if the file was cut meanwhile (see the module)."""
         while True:
             count = self.entry_count
             memory = self._memory
@@ -283,7 +283,7 @@ class IndexFile(ABC, Generic[EntryT]):
                     raise
 
     def _was_cut(self, memory: Memory, count: int) -> bool:
-        """Whether a look at ``count`` entries in ``memory`` failed because the file was cut meanwhile: look again.
+        """Return whether a look at ``count`` entries in ``memory`` failed because the file was cut: repeat it then.
 
         Raises:
             ValueError: it failed because the index is closed.
@@ -310,7 +310,7 @@ class IndexFile(ABC, Generic[EntryT]):
         memory[position:end] = entry
 
     def truncate_to(self, offset: Offset) -> None:
-        """Forget the entries for ``offset`` and above. The file's length stays."""
+        """Remove the entries for ``offset`` and above. The file keeps its length."""
         self._writable_file()
         count = bisect_left(range(self.entry_count), offset, key=self._offset_at)
         if count < self.entry_count:
@@ -318,19 +318,19 @@ class IndexFile(ABC, Generic[EntryT]):
             self._count_changed()
 
     def truncate_fully(self) -> None:
-        """Forget all entries. The file's length stays."""
+        """Remove all entries. The file keeps its length."""
         self._writable_file()
         self._odd_bytes = 0
         self.entry_count = 0
         self._count_changed()
 
     def trim(self) -> None:
-        """Cut the file to its entries; it is full from then on. Readers may be looking."""
+        """Cut the file to its entries, so that it counts as full. Look-ups may run."""
         self._set_size(self.size_bytes)
         _LOADED.add(self, self.size_bytes)
 
     def resize_to_max(self) -> None:
-        """Give the file its full length again, zeros behind the entries. Readers may be looking."""
+        """Restore the full length of the file, with zeros behind the entries. Look-ups may run."""
         file = self._writable_file()
         self._load()
         _LOADED.forget(self)
@@ -340,12 +340,12 @@ class IndexFile(ABC, Generic[EntryT]):
         self._memory = _with_room(self._load(), self.size_bytes)
 
     def mend(self) -> bool:
-        """Make the file good again if another process cut or removed it; whether it did. Thread: the writer.
+        """Repair the file if another process cut or removed it; return whether it had to. Thread: the writer.
 
         Raises:
             OSError: the disk refused.
         """
-        # Also where entries were added since: a file that is written to has its full length.
+        # The length counts even if entries were added since: a writable index has its full length.
         file, size = self._file, self.max_entry_count * self.ENTRY_BYTES
         if file is None or not self._is_writable or (file.is_at(self.path) and file.size() >= size):
             return False
@@ -358,17 +358,17 @@ class IndexFile(ABC, Generic[EntryT]):
         return True
 
     def flush(self) -> None:
-        """Return when the entries and the length would survive a power cut. Nothing to do when not writable."""
+        """Return when the entries and the length would survive a power cut. Does nothing if read-only."""
         if self._is_writable and self._file is not None:
             self._file.sync()
 
     def sanity_check(self) -> None:
         """Check in a few reads that the file can be an index: its length, its first and its last entry (spec C7, C8).
 
-        Stricter than Kafka's check: the last entry must also be above the first, which a tail of zeros is not.
+        Stricter than Kafka's check: the last entry must also be above the first, which rules out a tail of zeros.
 
         Raises:
-            CorruptIndexError: it cannot.
+            CorruptIndexError: it cannot be one.
         """
         if self._odd_bytes:
             raise CorruptIndexError(f"{self.path}: {self._odd_bytes} bytes behind the last whole entry")
@@ -379,7 +379,7 @@ class IndexFile(ABC, Generic[EntryT]):
                 self._check_entry(last, self._entry(0))
 
     def verify_entries(self) -> None:
-        """Check every entry against the one before it, on top of ``sanity_check``.
+        """Check every entry against its predecessor, after ``sanity_check``.
 
         Raises:
             CorruptIndexError: naming the first entry out of order.
@@ -392,18 +392,18 @@ class IndexFile(ABC, Generic[EntryT]):
 
     @abstractmethod
     def _check_entry(self, slot: int, earlier: EntryT | None) -> None:
-        """Raise ``CorruptIndexError`` unless the entry is possible and may stand behind ``earlier``."""
+        """Raise ``CorruptIndexError`` unless the entry is possible and may follow ``earlier``."""
 
     def _corrupt_entry(self, slot: int, why: str) -> CorruptIndexError:
         return CorruptIndexError(f"{self.path}: entry {slot} at byte {slot * self.ENTRY_BYTES}: {why}")
 
     def rename(self, path: Path) -> None:
-        """Move the file. Readers may be looking. The caller syncs the directory."""
+        """Move the file. Look-ups may run. The caller syncs the directory."""
         self._file_system.rename(self.path, path)
         self.path = path
 
     def close(self) -> None:
-        """Let the file and the memory go; lookups raise ``ValueError`` from then on. Does not trim or flush."""
+        """Drop the file and the memory, without trim or flush; later look-ups raise ``ValueError``."""
         with self._loading:
             if self._closed:
                 return
@@ -430,17 +430,17 @@ class IndexFile(ABC, Generic[EntryT]):
 
 
 class _Loaded:
-    """The sealed indexes in memory: within a limit, those that were read first go first. Thread: any."""
+    """The sealed indexes in memory, up to a limit; the first one read is dropped first. Thread: any."""
 
     def __init__(self, size_bytes_max: int) -> None:
         self._lock = threading.Lock()
         self._left_bytes = size_bytes_max
         self._indexes: dict[int, tuple[weakref.ref[Any], int]] = {}
-        # Indexes that were let go without ``close``; noted without a lock, wherever that happens.
+        # Indexes that were dropped without ``close``. Finalizers add to it in any thread, without a lock.
         self._gone: deque[int] = deque()
 
     def add(self, index: IndexFile[Any], size_bytes: int) -> None:
-        """Count ``index``, and unload others if there are too many."""
+        """Count ``index``, and unload the oldest ones above the limit."""
         key, gone = id(index), self._gone
         reference = weakref.ref(index, lambda _: gone.append(key))
         doomed = []
@@ -458,7 +458,7 @@ class _Loaded:
                 other.unload()
 
     def forget(self, index: IndexFile[Any]) -> None:
-        """Count ``index`` no longer."""
+        """Stop counting ``index``."""
         with self._lock:
             self._forget_gone()
             self._forget(id(index))
@@ -466,7 +466,7 @@ class _Loaded:
     def _forget_gone(self) -> None:
         while self._gone:
             key = self._gone.popleft()
-            # Another index may have the number by now.
+            # Another index may have got the same id since.
             if key in self._indexes and self._indexes[key][0]() is None:
                 self._forget(key)
 
@@ -487,7 +487,7 @@ def _open_or_make(file_system: FileSystem, path: Path) -> File:
 
 
 def _with_room(memory: bytes | bytearray, size_bytes: int) -> bytearray:
-    """The entries in the first ``size_bytes``, with room for as many more."""
+    """Return a copy of the first ``size_bytes``, with space for as many bytes more."""
     room = bytearray(max(_MEMORY_BYTES_MIN, 2 * size_bytes))
     room[:size_bytes] = memoryview(memory)[:size_bytes]
     return room

@@ -1,4 +1,4 @@
-"""Every 64th key of an index in native memory: a search in a few steps, all but one of them in the interpreter's C."""
+"""Every 64th key of an index in memory, so that a search takes few steps, most of them in compiled code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Memory = bytes | bytearray | memoryview
 """Entries one behind the other, as in the file."""
 
 RUN = 64
-"""Keys from one sample to the next. That many are read at once, and samples take no more than a 64th of an index."""
+"""Keys from one sample to the next: a search reads this many at once, and samples take 1/64 of an index at most."""
 _SHIFT = 6
 _COMPILED_KEY_BYTES = 8
 
@@ -25,13 +25,13 @@ search: Any = load("storage.segment._batch_search")
 
 
 class KeyLayout:
-    """Where the keys of an index are: big-endian, the first field of each entry."""
+    """The layout of the keys of an index: big-endian, the first field of each entry."""
 
     def __init__(self, code: str, entry_bytes: int) -> None:
-        """``code`` is the key's in ``struct``, such as ``q``."""
+        """Prepare the readers; ``code`` is the format of the key in ``struct``, such as ``q``."""
         key_bytes = struct.calcsize(f">{code}")
         entry = f"{code}{entry_bytes - key_bytes}x"
-        # One for each length of a run; its last key has nothing behind it, as the file may end there.
+        # One for each length of a run. Nothing is read behind the last key, because the file may end there.
         self.runs: Final[tuple[Callable[[Memory, int], tuple[int, ...]], ...]] = tuple(
             struct.Struct(f">{entry * (length - 1)}{code}").unpack_from for length in range(1, RUN + 1)
         )
@@ -41,18 +41,18 @@ class KeyLayout:
 
 
 class KeySamples:
-    """The samples of the first entries of an index, as they were at one time; ``version`` says at which.
+    """The samples of the first ``count`` entries of an index, taken when the index had this ``version``.
 
-    Thread: any; nothing changes.
+    Immutable. Thread: any.
     """
 
     __slots__ = ("_layout", "count", "keys", "version")
 
     def __init__(self, layout: KeyLayout, mapping: Memory, count: int, version: int) -> None:
-        """Read the keys of ``count`` entries, once, from the first to the last page of the file.
+        """Read the keys of ``count`` entries, once, from the first page of the file to the last.
 
         Raises:
-            ValueError: the mapping was released meanwhile.
+            ValueError: the memory holds fewer entries, because the index was cut or closed meanwhile.
         """
         self._layout = layout
         self.count = count
@@ -61,7 +61,7 @@ class KeySamples:
         self.keys = array("q", entries["key"][::RUN].astype("=i8").tobytes())
 
     def floor_slot(self, mapping: Memory, count: int, target: int) -> int | None:
-        """As ``index_file.floor_slot``; ``None`` if it lies behind the samples, among entries that came later."""
+        """Find the slot as ``index_file.floor_slot`` does; ``None`` if it may lie behind the samples, in newer ones."""
         place = bisect_right(self.keys, target) - 1
         if place < 0:
             return -1

@@ -1,4 +1,4 @@
-"""Indexes that stay on the disk until somebody looks something up."""
+"""Indexes that stay on the disk until the first look-up."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ AnswerT = TypeVar("AnswerT")
 
 
 class LazyIndex(Generic[IndexT]):
-    """The path of an index, and from the first ``get`` on the open index (spec C4).
+    """The path of an index and, after the first ``get``, the open index (spec C4).
 
-    A start with thousands of segments maps nothing; renaming and deleting a segment nobody read maps nothing.
+    A start with thousands of segments reads no index. Neither does renaming or deleting a segment that has no readers.
 
     Thread: any. One lock guards opening, renaming, deleting and closing; ``get`` takes it only to open.
     """
 
-    # There are three for each of maybe 100,000 segments, and a path takes a third of the room as text.
+    # Each of up to 100,000 segments has three of these, and text takes a third of the memory of a ``Path``.
     __slots__ = ("_closed", "_index", "_lock", "_open_index", "_path", "was_opened")
 
     def __init__(self, open_index: Callable[[Path], IndexT], path: Path) -> None:
@@ -38,11 +38,11 @@ class LazyIndex(Generic[IndexT]):
         self._index: IndexT | None = None
         self._closed = False
         self.was_opened = False
-        """Whether anybody has opened the index, by ``get`` or ``ask``: an active segment's file grows with that."""
+        """Whether ``get`` or ``ask`` has opened the index; opening an active segment's index makes its file longer."""
 
     @property
     def path(self) -> Path:
-        """Where the file is now."""
+        """The current path of the file."""
         return Path(self._path)
 
     @property
@@ -51,7 +51,7 @@ class LazyIndex(Generic[IndexT]):
         return self._index is not None
 
     def get(self) -> IndexT:
-        """Return the index, opened by the first caller and shared by all.
+        """Return the index, which the first caller opens and all share.
 
         Raises:
             FileNotFoundError: the file is gone, or ``delete`` came before the first ``get``. Without an index a
@@ -70,7 +70,7 @@ class LazyIndex(Generic[IndexT]):
             return self._index
 
     def ask(self, question: Callable[[IndexT], AnswerT]) -> AnswerT:
-        """Ask the index one thing without leaving it open if it was not: for what is asked of thousands of segments.
+        """Run one question on the index without leaving it open, if it was not: for questions to thousands of segments.
 
         Raises:
             FileNotFoundError, ValueError: as ``get``.
@@ -98,7 +98,7 @@ class LazyIndex(Generic[IndexT]):
             self._moved(path)
 
     def moved(self, path: Path) -> None:
-        """Take note that the caller moved the file to ``path``; for files that are moved together under one lock."""
+        """Record that the caller moved the file to ``path``; for files that are moved together under one lock."""
         with self._lock:
             self._moved(path)
 
@@ -108,14 +108,14 @@ class LazyIndex(Generic[IndexT]):
             self._index.path = path
 
     def delete(self, file_system: FileSystem) -> None:
-        """Unlink the file if it is there. Who holds the open index reads on; it closes when the last one drops it."""
+        """Unlink the file if there is one. Holders of the open index read on; it closes when the last one drops it."""
         with self._lock:
             path = Path(self._path)
             if file_system.exists(path):
                 file_system.unlink(path)
 
     def close(self) -> None:
-        """Close the index if it is open; there is no ``get`` afterwards."""
+        """Close the index if it is open. A later ``get`` raises."""
         with self._lock:
             self._closed = True
             index, self._index = self._index, None

@@ -1,4 +1,4 @@
-"""The offset index of a segment: where in the log file to begin looking for an offset."""
+"""The offset index of a segment: for an offset, the position in the log file at which a search begins."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class OffsetIndex(IndexFile[OffsetPosition]):
         relative offset  i32   last offset of a batch, minus the segment's base offset
         position         i32   byte position at which that batch begins
 
-    The index is sparse: one entry for every ``index.interval.bytes`` of log or so, hence the first batch, at
-    position 0, has none. It holds nothing that the log does not: it is rebuilt by reading the log.
+    The index is sparse: about one entry for every ``index.interval.bytes`` of log, so the first batch, at position 0,
+    has none. It is derived data, rebuilt by reading the log. Base offset 50: offset 55 is stored as 5.
     """
 
     ENTRY = _ENTRY
     ENTRY_BYTES = _ENTRY.size
 
     last_entry: OffsetPosition | None
-    """The entry with the greatest offset; ``None`` when the index is empty."""
+    """The entry with the greatest offset; ``None`` if the index is empty."""
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment must be rolled before the next entry (spec E6)."""
+        """Whether the segment must roll before the next entry (spec E6)."""
         return self.entry_count >= self.max_entry_count
 
     def append(self, offset: Offset, position: Position) -> None:
@@ -43,7 +43,7 @@ class OffsetIndex(IndexFile[OffsetPosition]):
         Thread: the writer only. Readers find the entry at once. Durable: after ``flush``.
 
         Raises:
-            IndexFullError: no room; roll first.
+            IndexFullError: no space; roll first.
             InvalidEntryError: the offset or the position is not above the last one.
             OverflowError: the offset is not within 2^31-1 of the base offset, or the position not below 2^31.
             OSError: the disk refused; the index is as before.
@@ -60,9 +60,9 @@ class OffsetIndex(IndexFile[OffsetPosition]):
     def lookup(self, target: Offset) -> OffsetPosition:
         """Return the entry with the greatest offset not above ``target``.
 
-        The index is sparse: walk batches forward from the answer. Below the first entry, and for an
-        empty index, the answer is (base offset, 0). The last 8 KiB of entries are searched first:
-        reads cluster at the end of the log, and that part is always in memory (spec C3).
+        The index is sparse: walk batches forward from the entry. Below the first entry, and for an empty index, the
+        result is (base offset, 0). The last 8 KiB of entries are searched first: reads cluster at the end of the log,
+        so those pages stay in memory (spec C3).
 
         Thread: any; takes no lock.
         """
@@ -75,7 +75,7 @@ class OffsetIndex(IndexFile[OffsetPosition]):
     def find_upper_bound(self, position: Position, size: int) -> OffsetPosition | None:
         """Return the first entry at or behind the end of ``size`` bytes from ``position``, if there is one.
 
-        Its offset is above every offset that begins in those bytes (spec C7, E23). Thread: any.
+        Its offset is above every offset in those bytes (spec C7, E23). Thread: any.
         """
         end = position + size
 
@@ -86,7 +86,7 @@ class OffsetIndex(IndexFile[OffsetPosition]):
         return self._read(look)
 
     def _lookup(self, field: int, target: int) -> OffsetPosition:
-        # As ``_read``, without a call of a function made for it: this is asked for every read of a log.
+        # The loop of ``_read``, without a call of a closure: every read of a log runs it.
         while True:
             count = self.entry_count
             mapping = self._memory

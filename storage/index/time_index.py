@@ -1,4 +1,4 @@
-"""The time index of a segment: up to which offset there is nothing later than a moment."""
+"""The time index of a segment: for a timestamp, the offset up to which all records are at or before it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage.offsets import NO_TIMESTAMP, Offset, TimestampOffset
 
 SAMPLED_ENTRIES_MIN = 2048
 SAMPLED_ASKED_MIN = 16
-"""An index that is asked so often gets samples, which take a look at all of it. Smaller ones are quick without."""
+"""Number of look-ups after which an index gets samples, which take a pass over all of it. Small ones need none."""
 
 _ENTRY = struct.Struct(">qi")
 _KEYS = KeyLayout("q", _ENTRY.size)
@@ -27,34 +27,34 @@ class TimeIndex(IndexFile[TimestampOffset]):
         timestamp        i64   greatest timestamp of the segment so far, ms
         relative offset  i32   last offset of the batch that has it, minus the segment's base offset
 
-    An entry (T, O) means: no record at or before O is later than T. Records may come out of order in time;
-    the entries do not, because each holds the greatest timestamp seen until then.
+    An entry (T, O) means: no record at or before O is later than T. Records may be out of order in time. Entries are
+    not, because each holds the greatest timestamp so far. Base offset 50: an entry for offset 55 is stored as (T, 5).
     """
 
     ENTRY = _ENTRY
     ENTRY_BYTES = _ENTRY.size
 
     last_entry: TimestampOffset
-    """The entry with the greatest timestamp; (-1, base offset) when the index is empty."""
+    """The entry with the greatest timestamp; (-1, base offset) if the index is empty."""
     _samples: KeySamples | None = None
     _asked_count = 0
     _version = 0
-    """Counts truncations: samples of an earlier version are of entries that are gone."""
+    """Counts truncations. Samples of an earlier version may hold entries that were removed."""
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment must be rolled before the next entry; the last slot is kept for the roll (spec C8)."""
+        """Whether the segment must roll before the next entry. The last slot is reserved for the roll (spec C8)."""
         return self.entry_count >= self.max_entry_count - 1
 
     def maybe_append(self, timestamp: int, offset: Offset, *, skip_full_check: bool = False) -> None:
-        """Add an entry if ``timestamp`` is later than the last one; the same timestamp again is ignored.
+        """Add an entry if ``timestamp`` is later than the last one; ignore the same timestamp.
 
         ``skip_full_check`` lets the roll use the last slot.
 
         Thread: the writer only. Readers find the entry at once. Durable: after ``flush``.
 
         Raises:
-            IndexFullError: no room; roll first. Raised even when there would be nothing to add.
+            IndexFullError: no space; roll first. Raised even if there is nothing to add.
             InvalidEntryError: the offset or the timestamp is below the last one.
             OverflowError: the offset is not within 2^31-1 of the base offset, or the timestamp not within an i64.
             OSError: the disk refused; the index is as before.
@@ -75,13 +75,13 @@ class TimeIndex(IndexFile[TimestampOffset]):
     def lookup(self, timestamp: int) -> TimestampOffset:
         """Return the entry with the greatest timestamp not above ``timestamp``.
 
-        The first record at or after ``timestamp`` has an offset not below the answer's: walk forward from there.
-        Below the first entry, and for an empty index, the answer is (-1, base offset).
+        The first record at or after ``timestamp`` lies in the batch that ends with the entry's offset, or behind it.
+        Below the first entry, and for an empty index, the result is (-1, base offset).
 
         Thread: any; takes no lock.
         """
 
-        # As ``_read``, without a call of a function made for it.
+        # The loop of ``_read``, without a call of a closure.
         while True:
             count = self.entry_count
             mapping = self._memory
@@ -95,9 +95,9 @@ class TimeIndex(IndexFile[TimestampOffset]):
                     raise
 
     def _floor_slot(self, mapping: Memory, count: int, timestamp: int) -> int:
-        """The slot of the entry with the greatest timestamp not above this one, or -1.
+        """Return the slot of the entry with the greatest timestamp not above ``timestamp``, or -1.
 
-        Timestamps come in bursts, so a guess by proportion tells little, and a bisection of a million takes long.
+        Timestamps come in bursts, so an interpolated guess is poor, and a bisection of a million entries is slow.
         """
         samples = self._samples
         if samples is not None and samples.version == self._version and samples.count <= count:
@@ -109,7 +109,7 @@ class TimeIndex(IndexFile[TimestampOffset]):
             self._asked_count += 1
             if self._asked_count >= SAMPLED_ASKED_MIN:
                 version = self._version
-                # After the version: entries that are cut from now on make these samples old.
+                # After the version was read: a later truncation makes these samples outdated.
                 self._samples = KeySamples(_KEYS, mapping, min(count, self.entry_count), version)
         return floor_slot(_read_timestamp, mapping, count, 12, 0, timestamp)
 
@@ -125,7 +125,7 @@ class TimeIndex(IndexFile[TimestampOffset]):
 
     def _count_changed(self) -> None:
         self._samples = None
-        # Last, and after the count: samples made with this version are of what is left.
+        # Last, and after the count changed: samples of the new version hold only remaining entries.
         self._version += 1
         self.last_entry = self._entry(self.entry_count - 1) if self.entry_count else self._none()
 

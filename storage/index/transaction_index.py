@@ -1,4 +1,4 @@
-"""The aborted transactions of a segment, for readers who must not see their records."""
+"""The aborted transactions of a segment, for readers that must not see their records."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _ENTRIES_PER_READ = 512
 
 
 class AbortedTransactions(NamedTuple):
-    """What ``TransactionIndex.collect_aborted`` found; ``is_complete``: no later segment can add to it."""
+    """The result of ``collect_aborted``. ``is_complete``: no later segment can add to it."""
 
     transactions: list[AbortedTransaction]
     is_complete: bool
 
 
 class TransactionIndex:
-    """The transactions that were aborted by a marker in this segment (spec C1, E22, E23).
+    """The transactions that a marker in this segment aborted (spec C1, E22, E23).
 
-    File: ``<base offset in 20 digits>.txnindex``, made with the first entry, entries of 34 bytes, big-endian,
-    last offsets strictly rising:
+    File: ``<base offset in 20 digits>.txnindex``, made with the first entry, entries of 34 bytes, big-endian, last
+    offsets strictly rising:
 
         version             i16   0
         producer id         i64
@@ -37,9 +37,9 @@ class TransactionIndex:
         last offset         i64   of its abort marker, in this segment
         last stable offset  i64   after the marker
 
-    Nothing is preallocated and nothing mapped: few segments have one, and few entries are in it.
+    Nothing is preallocated or kept in memory: few segments have such an index, and it has few entries.
 
-    Thread: changed by the partition's writer only; any thread may read meanwhile.
+    Thread: only the partition's writer changes it; any thread may read meanwhile.
     Durable: after ``flush``.
     """
 
@@ -61,12 +61,12 @@ class TransactionIndex:
 
     @classmethod
     def open(cls, file_system: FileSystem, path: Path, base_offset: Offset, *, writable: bool = True) -> Self:
-        """Open the index of the segment that starts at ``base_offset``; without a file it is empty.
+        """Open the index of the segment with this base offset; without a file it is empty.
 
-        All whole entries count; see ``sanity_check``.
+        All whole entries count as valid; see ``sanity_check``.
 
         Raises:
-            FileNotFoundError: the directory is gone, so that nobody can tell whether there was a file.
+            FileNotFoundError: the directory is gone, so it is unknown whether there was a file.
         """
         index = cls(file_system, path, base_offset)
         if file_system.exists(path):
@@ -88,8 +88,8 @@ class TransactionIndex:
         """Add an aborted transaction, before the last stable offset moves past it.
 
         Raises:
-            InvalidEntryError: its last offset is not above the one before, or below the segment.
-            OSError: the disk refused; the index is as before, once ``undo_append`` was called.
+            InvalidEntryError: its last offset is not above the last entry's, or is below the segment.
+            OSError: the disk refused; the index is as before once ``undo_append`` was called.
         """
         last = self.last_entry
         if transaction.last_offset < self.base_offset or (
@@ -105,12 +105,12 @@ class TransactionIndex:
         self.entry_count += 1
 
     def undo_append(self, log_end: Offset) -> None:
-        """Remove what a failed append left, its last entry half written or not; ``log_end`` was true before it.
+        """Remove the entries of a failed append, including a partial one; ``log_end`` is the log end before it.
 
-        A file of which nothing stays goes: it was made for entries that are not there.
+        A file without remaining entries is deleted.
 
         Raises:
-            OSError: the disk refuses this too.
+            OSError: the disk also refused this.
         """
         self.truncate_to(log_end)
         if self._file is None:
@@ -121,21 +121,21 @@ class TransactionIndex:
             self._cut(self.entry_count)
 
     def entries(self) -> Iterator[AbortedTransaction]:
-        """All entries there are when the first is asked for, in order."""
+        """Iterate over the entries that exist when the first is taken, in order."""
         return (transaction for _version, transaction in self._entries_from(0))
 
     def content(self) -> bytes:
-        """All whole entries, as the file has them."""
+        """Return all whole entries, as in the file."""
         return b"" if self._file is None else self._file.read(0, self.entry_count * self.ENTRY_BYTES)
 
     def collect_aborted(self, fetch_offset: Offset, upper_bound: Offset) -> AbortedTransactions:
         """Return the transactions that overlap ``[fetch_offset, upper_bound)``, in the order of their markers.
 
-        Complete when an entry's last stable offset reaches ``upper_bound``; otherwise the following segments
-        may have more (spec E23).
+        The result is complete if an entry's last stable offset reaches ``upper_bound``; otherwise the following
+        segments may have more (spec E23).
         """
         found: list[AbortedTransaction] = []
-        # Those before end below ``fetch_offset``; nor is one of them the last: it leaves nothing stable behind its end.
+        # Earlier entries end below ``fetch_offset``, so their last stable offsets do not reach ``upper_bound``.
         for _version, transaction in self._entries_from(self._slot_of(fetch_offset)):
             if transaction.first_offset < upper_bound:
                 found.append(transaction)
@@ -144,12 +144,12 @@ class TransactionIndex:
         return AbortedTransactions(found, is_complete=False)
 
     def _slot_of(self, offset: Offset) -> int:
-        """The first entry whose last offset is not below ``offset``; last offsets rise."""
+        """Return the first slot whose last offset is not below ``offset``; last offsets rise."""
         file, low, high = self._file, 0, self.entry_count
         while file is not None and low < high:
             middle = (low + high) // 2
             piece = file.read(middle * self.ENTRY_BYTES, self.ENTRY_BYTES)
-            # Short when it was truncated meanwhile.
+            # Shorter if it was truncated meanwhile.
             if len(piece) == self.ENTRY_BYTES and _ENTRY.unpack(piece)[3] < offset:
                 low = middle + 1
             else:
@@ -179,8 +179,8 @@ class TransactionIndex:
         self._remember_last()
 
     def flush(self) -> None:
-        """Return when the entries, and the file's name, would survive a power cut. May run beside an append: it
-        covers what was there when it began."""
+        """Return when the entries, and the file's name, would survive a power cut. May run during an append; it covers
+        the entries that existed when it began."""
         changes, file = self._changes, self._file
         if file is None or changes == self._durable_changes:
             return
@@ -215,13 +215,13 @@ class TransactionIndex:
         self.path = path
 
     def delete(self) -> None:
-        """Unlink the file if there is one. Readers who are at it read on."""
+        """Unlink the file if there is one. Readers that have started continue."""
         if self._file_system.exists(self.path):
             self._file_system.unlink(self.path)
         self._file = None
 
     def close(self) -> None:
-        """Let the file go. Does not flush."""
+        """Close the file, without a flush."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -243,11 +243,11 @@ class TransactionIndex:
 
 
 def write_transaction_index(file_system: FileSystem, path: Path, transactions: Sequence[AbortedTransaction]) -> None:
-    """Replace an index by one of these transactions; without any there is no file. Durable: on return.
+    """Replace an index by one of these transactions; without transactions there is no file. Durable: on return.
 
     Raises:
-        OSError: the disk refused, and the index is not what it should be; on a full or read-only disk that it is, is
-            enough.
+        OSError: the disk refused. Not raised if the file already has this content, as it may on a full or read-only
+            disk.
     """
     content = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in transactions)
     if not content:
