@@ -1,4 +1,4 @@
-"""What is known of one producer of a partition, and what it may send next (spec E19, E22)."""
+"""The entry of one producer in a partition, and the check of its next batch (spec E19, E22)."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from storage.transactions import TransactionMarker
 
 _BATCHES_KEPT = 5
 SEQUENCE_COUNT = 2**31
-"""After so many records of a producer in a partition its sequences begin at 0 again."""
+"""After this many records of a producer in a partition its sequences begin at 0 again."""
 
 _NO_SEQUENCE = -1
 _NO_OFFSET = Offset(-1)
 
 
 def add_sequence(sequence: int, increment: int) -> int:
-    """Count on from ``sequence``; 0 follows 2^31-1. A negative ``increment`` counts back."""
+    """Add to a sequence; 0 follows 2^31-1. ``increment`` may be negative."""
     return (sequence + increment) % SEQUENCE_COUNT
 
 
 class ProducerBatch(NamedTuple):
-    """A batch that a producer has in the log. Both ends are inclusive: they are a first and a last record."""
+    """A batch of a producer in the log. Both ends are inclusive: they belong to the first and the last record."""
 
     first_sequence: int
     last_sequence: int
     first_offset: Offset
     last_offset: Offset
     timestamp: int
-    """The batch's greatest timestamp; for LogAppendTime, when it was appended."""
+    """The batch's greatest timestamp; for LogAppendTime, the time of its append."""
 
     @classmethod
     def of(cls, header: BatchHeader) -> ProducerBatch:
-        """The batch with this header, as stamped by the log."""
+        """Make the entry of the batch with this header, as stamped by the log."""
         return cls(
             header.base_sequence,
             add_sequence(header.base_sequence, header.last_offset_delta),
@@ -48,17 +48,17 @@ class ProducerBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """What is known of one producer. Immutable: every batch makes a new one."""
+    """The state of one producer. Immutable: every batch makes a new entry."""
 
     producer_id: int
     producer_epoch: int
     batches: tuple[ProducerBatch, ...] = ()
     """Up to five batches of this epoch, oldest first; one after a restart, none after a bare marker."""
     last_timestamp: int = NO_TIMESTAMP
-    """The greatest timestamp of its last batch. Says nothing about how long it has been idle."""
+    """The greatest timestamp of its last batch. It does not show how long the producer has been idle."""
     coordinator_epoch: int = -1
     current_txn_first_offset: Offset = _NO_OFFSET
-    """Where its open transaction begins, -1 without one (spec E22)."""
+    """First offset of its open transaction, -1 without one (spec E22)."""
 
     @property
     def is_in_transaction(self) -> bool:
@@ -66,11 +66,11 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, -1 when this epoch has none."""
+        """The sequence of the last record, -1 if this epoch has none."""
         return self.batches[-1].last_sequence if self.batches else _NO_SEQUENCE
 
     def after(self, header: BatchHeader, control: ControlRecord | None = None) -> ProducerEntry:
-        """The entry once the batch is in the log; ``control`` is what it says if it ends a transaction."""
+        """Return the entry after the batch is in the log; ``control`` is its record if it ends a transaction."""
         batches = self.batches if header.producer_epoch == self.producer_epoch else ()
         coordinator_epoch, first_offset = self.coordinator_epoch, self.current_txn_first_offset
         if not header.is_control:
@@ -89,7 +89,7 @@ class ProducerEntry:
         )
 
     def to_record(self) -> ProducerRecord:
-        """The entry as a snapshot keeps it: with its last batch alone."""
+        """Return the entry for a snapshot, with only its last batch."""
         last_sequence, last_offset, offset_delta, timestamp = _NO_SEQUENCE, _NO_OFFSET, 0, self.last_timestamp
         if self.batches:
             last = self.batches[-1]
@@ -108,7 +108,7 @@ class ProducerEntry:
 
     @classmethod
     def from_record(cls, record: ProducerRecord) -> ProducerEntry:
-        """The entry that ``to_record`` made this of."""
+        """Make an entry from a record of ``to_record``."""
         batches: tuple[ProducerBatch, ...] = ()
         if record.last_offset >= 0:
             first_sequence = add_sequence(record.last_sequence, -record.offset_delta)
@@ -128,7 +128,7 @@ class ProducerEntry:
 
 
 def check_batch(entry: ProducerEntry | None, header: BatchHeader) -> ProducerBatch | None:
-    """Say whether a batch may follow what its producer sent before; see ``ProducerState.check``."""
+    """Check that a batch may follow its producer's earlier ones; see ``ProducerState.check``."""
     if entry is None or header.producer_id < 0 or header.is_control:
         return None
     who = f"producer {header.producer_id} with epoch {header.producer_epoch}"
@@ -160,7 +160,7 @@ def _check_sequence(entry: ProducerEntry, header: BatchHeader, who: str) -> Prod
 
 
 def check_marker(entry: ProducerEntry | None, marker: TransactionMarker) -> None:
-    """Say whether a marker may be written; see ``ProducerState.check_marker``."""
+    """Check that a marker may be written; see ``ProducerState.check_marker``."""
     if entry is None:
         return
     who = f"the marker of producer {marker.producer_id}"

@@ -1,4 +1,4 @@
-"""Producer ids that are given once and never again, whatever happens to the process or the power."""
+"""Producer ids that are never given twice, even after a crash or a power cut."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from storage.disk.file_system import FileSystem, read_file, write_file_atomicall
 from storage.errors import CorruptionError, refused_by_system
 
 BLOCK_COUNT = 1_000
-"""Ids that one write reserves; what a killed process has not given of them is lost, which costs nothing."""
+"""Number of ids that one write reserves. A killed process loses the unused ids of its block, which costs nothing."""
 
 LOST_COUNT = 2**32
-"""Ids that are left out when the file is damaged: some may have been given and are not in any log."""
+"""Number of ids skipped if the file is damaged: some may have been given and be in no log."""
 
 _logger = logging.getLogger(__name__)
 
@@ -27,19 +27,19 @@ _FILE_BYTES_MAX = 4_096
 
 
 class ProducerIds:
-    """The file that says which producer ids may have been given; ids come from blocks reserved in it first.
+    """The file that limits the producer ids that may have been given; ids come from blocks reserved in it first.
 
-    Durable: a block is on the disk before the first id of it is given. A damaged file is replaced: ids go on
-    ``LOST_COUNT`` above those in the logs, as some may have been given that no log has. A file that is older than the
-    logs is told by ids in them that it does not know of. Those ``LOST_COUNT`` and more above it were made up by a
-    client, and tell nothing.
+    Durable: a block is on the disk before the first id of it is given. A damaged file is replaced: ids continue
+    ``LOST_COUNT`` above those in the logs, because an id that was given may be in no log. The logs show that a file is
+    outdated if they have ids at or above its number. Ids ``LOST_COUNT`` or more above it are ignored: a client made
+    them up.
 
     Thread: any.
     """
 
     def __init__(self, file_system: FileSystem, path: Path, find_known_max: Callable[[int], int]) -> None:
-        """Read nothing yet. ``find_known_max`` tells the largest id below another that occurs in the logs, -1 for none.
-        It is asked once, and when the file is missing or damaged."""
+        """Read nothing yet. ``find_known_max(below)`` returns the largest id under ``below`` in the logs, -1 for none.
+        It is called once, and again if the file is missing or damaged."""
         self._file_system = file_system
         self._path = path
         self._find_known_max = find_known_max
@@ -50,17 +50,17 @@ class ProducerIds:
         self._first_was_checked = False
 
     def leave_out(self, largest: int) -> None:
-        """Give no id up to ``largest``, which something else than the logs knows to be given. Call it before the first
-        id is given; it matters where the file was lost."""
+        """Skip all ids up to ``largest``, which is known from another source than the logs. Call before the first id is
+        given; needed if the file was lost."""
         with self._lock:
             self._first = max(self._first, largest + 1)
 
     def allocate(self) -> int:
-        """Give the next id. One in ``BLOCK_COUNT`` calls writes to the disk.
+        """Return the next id. One in ``BLOCK_COUNT`` calls writes to the disk.
 
         Raises:
             CorruptionError: the file cannot be read, or no ids are left; no id is given.
-            DiskFullError, TooManyOpenFilesError: the disk refused; no id is given.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the disk refused; no id is given.
         """
         with self._lock:
             if self._next >= self._end:
@@ -70,17 +70,17 @@ class ProducerIds:
             return self._next - 1
 
     def allocate_block(self) -> int:
-        """Give ``BLOCK_COUNT`` ids in a row and return the first of them.
+        """Reserve ``BLOCK_COUNT`` consecutive ids and return the first of them.
 
         Raises:
-            CorruptionError: the file is damaged; no id is given.
-            DiskFullError, TooManyOpenFilesError: the disk refused; no id is given.
+            CorruptionError: the file cannot be read, or no ids are left; no id is given.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the disk refused; no id is given.
         """
         with self._lock:
             return self._reserve()
 
     def _reserve(self) -> int:
-        """Write down that another block is given; the first of it."""
+        """Write down that another block is given; return its first id."""
         said = self._read()
         first = max(self._end, self._first, said)
         if not self._first_was_checked:
@@ -94,7 +94,7 @@ class ProducerIds:
             write_file_atomically(self._file_system, self._path, content)
         except OSError as error:
             raise refused_by_system(f"{self._path} could not be written", error) from error
-        # Should the file be lost under the running service: no log need have these ids.
+        # In case the file is lost while the service runs: these ids need not be in any log.
         self._first = end
         return first
 

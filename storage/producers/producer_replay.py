@@ -1,4 +1,4 @@
-"""The producers of a partition, and its transactions, from the newest snapshot and the batches after it (spec E20)."""
+"""The producers and transactions of a partition, from the newest snapshot and the batches after it (spec E20)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def replay_producers(
     upto: Offset | None = None,
     without_producers: Collection[Offset] = (),
 ) -> None:
-    """Restore the producers as they are at the log end, or at ``upto``, where a segment begins.
+    """Restore the producers as they are at the log end, or at ``upto``, which is a segment's base offset.
 
-    Segments whose base offsets are in ``without_producers`` have nothing to tell.
+    Segments whose base offsets are in ``without_producers`` have no batches of producers, and are skipped.
 
     Raises:
         CorruptionError: batches are damaged; the producers are as before them.
@@ -33,12 +33,12 @@ def replay_producers(
 
 
 def with_ends(segments: Sequence[Segment], log_end: Offset) -> Iterator[tuple[Segment, Offset]]:
-    """Each segment, and where the next one begins or the log ends."""
+    """Pair each segment with its end: the base offset of the next one, or the log end."""
     return zip(segments, [*(following.base_offset for following in segments[1:]), log_end], strict=True)
 
 
 def replay_segment(producers: ProducerState, segment: Segment, start: Offset) -> list[CompletedTransaction]:
-    """Note the batches of a segment from ``start`` on; return the transactions whose markers are among them.
+    """Record the batches of a segment from ``start``; return the transactions that their markers end.
 
     Raises:
         CorruptionError: as ``replay_producers``.

@@ -1,4 +1,4 @@
-"""The file that carries the state of a partition's producers over a restart."""
+"""The file that keeps the state of a partition's producers over a restart."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _RECORDS_AT = _VERSION_AND_CRC.size + _COUNT.size
 
 
 class CorruptSnapshotError(CorruptionError):
-    """A producer snapshot is not what was written. An older one and the log give the same state."""
+    """A producer snapshot is damaged. An older snapshot and the log give the same state."""
 
 
 class ProducerRecord(NamedTuple):
-    """One producer in a snapshot, its last batch only. Without a batch, sequence and offset are -1, the delta 0."""
+    """One producer in a snapshot, with its last batch. Without a batch, sequence and offset are -1, the delta 0."""
 
     producer_id: int
     producer_epoch: int
@@ -54,7 +54,7 @@ def encode_snapshot(records: Iterable[ProducerRecord]) -> bytes:
 
 
 def decode_snapshot(content: bytes) -> list[ProducerRecord]:
-    """Read what ``encode_snapshot`` made.
+    """Parse the output of ``encode_snapshot``.
 
     Raises:
         CorruptSnapshotError: too short, another version, a wrong checksum, or a count that does not fit the length.
@@ -74,7 +74,7 @@ def decode_snapshot(content: bytes) -> list[ProducerRecord]:
 
 
 def write_snapshot(file_system: FileSystem, path: Path, records: Iterable[ProducerRecord]) -> None:
-    """Write a snapshot in one step. Durable: on return; after a crash before that there is none, or the old one."""
+    """Write a snapshot atomically. Durable: on return. A crash during the call leaves the old one, or none."""
     write_file_atomically(file_system, path, encode_snapshot(records))
 
 
@@ -83,7 +83,7 @@ def read_snapshot(file_system: FileSystem, path: Path) -> list[ProducerRecord]:
 
     Raises:
         FileNotFoundError: there is none.
-        CorruptSnapshotError: see ``decode_snapshot``; also when it is longer than 256 MiB.
+        CorruptSnapshotError: see ``decode_snapshot``; also if it is longer than 256 MiB.
     """
     try:
         return decode_snapshot(read_file(file_system, path, _SIZE_BYTES_MAX))

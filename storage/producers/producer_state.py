@@ -1,4 +1,4 @@
-"""What the last batches of every idempotent producer were, so that a batch sent twice is stored once."""
+"""The last batches of every idempotent producer, so that a batch sent twice is stored once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 
 class _Known(Protocol):
-    """What a draft is made of: the state, or another draft."""
+    """The base of a draft: the state, or another draft."""
 
     def find(self, producer_id: int) -> ProducerEntry | None: ...
 
@@ -31,9 +31,9 @@ class _Known(Protocol):
 
 
 class ProducerDraft:
-    """The state as it will be once some batches are written: requests and groups are written whole or not at all.
+    """The state after some batches are written: requests and groups are written whole or not at all.
 
-    Drafts are made of the state, or of another draft, which must not change until ``accept``.
+    A draft is based on the state or on another draft, which must not change until ``accept``.
 
     Thread: the partition's writer only.
     """
@@ -42,40 +42,40 @@ class ProducerDraft:
         """Use ``draft``."""
         self._known = known
         self.changed: dict[int, ProducerEntry] = {}
-        """The entries that differ from those known before, in the order of their last change."""
+        """The entries that differ from the base, in the order of their last change."""
         self.opened: dict[Offset, OpenTransaction] = {}
         """Transactions begun and not ended here, by rising first offset."""
         self.closed: set[Offset] = set()
-        """First offsets of transactions that were open before and are not now."""
+        """First offsets of transactions that were open in the base and have ended here."""
         self.completed: list[CompletedTransaction] = []
         """Transactions that ended here, in the order of their markers."""
 
     def draft(self) -> ProducerDraft:
-        """Begin to check and update on top of this one, without changing it until ``accept``."""
+        """Make a draft based on this one, which does not change until ``accept``."""
         return ProducerDraft(self)
 
     def find(self, producer_id: int) -> ProducerEntry | None:
         return self.changed.get(producer_id) or self._known.find(producer_id)
 
     def find_open(self, first_offset: Offset) -> OpenTransaction | None:
-        """The open transaction that begins there."""
+        """Return the open transaction that begins at ``first_offset``."""
         if first_offset in self.closed:
             return None
         return self.opened.get(first_offset) or self._known.find_open(first_offset)
 
     def open_transactions(self) -> Iterator[OpenTransaction]:
-        """The transactions that are open, by rising first offset."""
+        """Iterate over the open transactions, by rising first offset."""
         for transaction in self._known.open_transactions():
             if transaction.first.offset not in self.closed:
                 yield transaction
         yield from self.opened.values()
 
     def check(self, header: BatchHeader) -> ProducerBatch | None:
-        """As ``ProducerState.check``, with what this draft was told."""
+        """Check as ``ProducerState.check``, including the updates of this draft."""
         return check_batch(self.find(header.producer_id), header)
 
     def check_marker(self, marker: TransactionMarker) -> None:
-        """As ``ProducerState.check_marker``, with what this draft was told."""
+        """Check as ``ProducerState.check_marker``, including the updates of this draft."""
         check_marker(self.find(marker.producer_id), marker)
 
     def update(
@@ -85,7 +85,7 @@ class ProducerDraft:
         place: LogOffsetMetadata | None = None,
         control: ControlRecord | None = None,
     ) -> None:
-        """As ``ProducerState.update``, for this draft."""
+        """Record a batch in this draft; see ``ProducerState.update``."""
         if header.producer_id < 0:
             return
         before = self.find(header.producer_id) or ProducerEntry(header.producer_id, header.producer_epoch)
@@ -118,7 +118,7 @@ class ProducerDraft:
         )
 
     def accept(self, draft: ProducerDraft) -> None:
-        """Take over what a draft of this one was told."""
+        """Take over the updates of a draft that is based on this one."""
         for producer_id, entry in draft.changed.items():
             self.changed.pop(producer_id, None)
             self.changed[producer_id] = entry
@@ -133,13 +133,13 @@ class ProducerState:
     """The producers of one partition (spec E19, E22): epoch, last five batches and open transaction of each.
 
     Rebuilt at start from the newest valid snapshot and the batches after it. Files: ``<offset in 20 digits>.snapshot``
-    in the partition's directory, holding the state of everything below that offset (see ``producer_snapshot``).
+    in the partition's directory, each with the state of everything below its offset (see ``producer_snapshot``).
 
-    How long a producer has been idle is counted on ``elapsed_ms``, the clock of elapsed time: steps of the wall clock
-    and timestamps of records forget no producer. What is loaded counts as used at that moment, because a snapshot does
-    not tell how long its producers had been idle.
+    Idle time is counted on ``elapsed_ms``, the clock of elapsed time, so steps of the wall clock and timestamps of
+    records never expire a producer. Loaded producers count as used at that moment, because a snapshot does not hold
+    their idle times.
 
-    Thread: changed by the partition's writer only. ``entries`` may be taken by any thread.
+    Thread: only the partition's writer changes it. Any thread may take ``entries``.
     """
 
     __slots__ = (
@@ -162,7 +162,7 @@ class ProducerState:
         producer_count_max: int = PRODUCER_COUNT_MAX,
         elapsed_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Empty until ``load`` or ``update``."""
+        """Make an empty state; ``load`` or ``update`` fills it."""
         self._file_system = file_system
         self._directory = directory
         self._expiration_ms = expiration_ms
@@ -171,32 +171,32 @@ class ProducerState:
         self._used_ms: dict[int, int] = {}
         # Longest idle first: every update moves its producer to the end.
         self._entries: dict[int, ProducerEntry] = {}
-        # By rising first offset: a transaction begins behind all that began before.
+        # By rising first offset: a new transaction begins behind all earlier ones.
         self._open: OrderedDict[Offset, OpenTransaction] = OrderedDict()
 
     @property
     def entries(self) -> dict[int, ProducerEntry]:
-        """A copy of what is known, by producer id. Thread: any."""
+        """A copy of the entries, by producer id. Thread: any."""
         return self._entries.copy()
 
     def largest_id(self, *, below: int) -> int:
-        """The largest producer id under ``below``, -1 for none. Thread: any."""
+        """Return the largest producer id under ``below``, -1 for none. Thread: any."""
         return max((producer_id for producer_id in self._entries.copy() if producer_id < below), default=-1)
 
     def __len__(self) -> int:
-        """How many are known."""
+        """Return the number of producers."""
         return len(self._entries)
 
     def find(self, producer_id: int) -> ProducerEntry | None:
-        """What is known of one producer. Thread: any."""
+        """Return the entry of one producer, if there is one. Thread: any."""
         return self._entries.get(producer_id)
 
     def check(self, header: BatchHeader) -> ProducerBatch | None:
-        """Return the batch in the log that this one repeats, or ``None`` when it is new and may be appended.
+        """Return the batch in the log that this one repeats, or ``None`` if it is new and may be appended.
 
-        A batch without a producer is always new, and so is any batch of an unknown producer. It repeats an earlier
-        one if epoch, first and last sequence are those of one of the producer's last five batches; else it must
-        follow the last one, 0 following 2^31-1. A new epoch begins at sequence 0. Nothing changes here.
+        A batch without a producer is always new, and so is any batch of an unknown producer. A batch repeats one of the
+        producer's last five batches if epoch, first and last sequence are equal. Otherwise it must follow the last one,
+        0 following 2^31-1. A new epoch begins at sequence 0. Nothing changes here.
 
         Raises:
             ProducerFencedError: a newer epoch of this producer has written.
@@ -205,7 +205,7 @@ class ProducerState:
         return check_batch(self.find(header.producer_id), header)
 
     def check_marker(self, marker: TransactionMarker) -> None:
-        """Say whether a marker may be written, also one that ends nothing. Nothing changes here.
+        """Check that a marker may be written, even if it ends no transaction. Nothing changes here.
 
         Raises:
             ProducerFencedError: a newer epoch of this producer has written.
@@ -217,11 +217,11 @@ class ProducerState:
         return self._open.get(first_offset)
 
     def open_transactions(self) -> Iterator[OpenTransaction]:
-        """The transactions that are open, by rising first offset. Thread: the writer."""
+        """Iterate over the open transactions, by rising first offset. Thread: the writer."""
         return iter(self._open.values())
 
     def place_first_open(self, first: LogOffsetMetadata) -> None:
-        """Note where in the log the earliest open transaction begins, of which only the offset was known."""
+        """Set the position of an open transaction of which only the offset was known."""
         transaction = self._open[first.offset]
         self._open[first.offset] = transaction._replace(first=first)
 
@@ -232,10 +232,10 @@ class ProducerState:
         place: LogOffsetMetadata | None = None,
         control: ControlRecord | None = None,
     ) -> list[CompletedTransaction]:
-        """Note a batch of the log, by its header as stamped. Not checked again: what is in the log is true.
+        """Record a batch of the log, by its stamped header, without another check: the log is the truth.
 
-        A transactional batch opens a transaction where it begins, at ``place``, unless one is open; a marker ends
-        it, ``control`` being what it says. Return the transaction it ended, if any, in a list.
+        A transactional batch opens a transaction at its base offset, at ``place``, unless one is open. A marker, whose
+        record is ``control``, ends it. Return the ended transaction, if any, in a list.
         """
         draft = self.draft()
         draft.update(header, place=place, control=control)
@@ -243,11 +243,11 @@ class ProducerState:
         return draft.completed
 
     def draft(self) -> ProducerDraft:
-        """Begin to check and update without changing anything, until ``accept``."""
+        """Make a draft for checks and updates; the state does not change until ``accept``."""
         return ProducerDraft(self)
 
     def accept(self, draft: ProducerDraft) -> None:
-        """Take over what a draft was told, once its batches are written."""
+        """Take over the updates of a draft, once its batches are written."""
         now_ms = self._elapsed_ms() if draft.changed else 0
         for producer_id, entry in draft.changed.items():
             self._entries.pop(producer_id, None)
@@ -271,9 +271,9 @@ class ProducerState:
         self._used_ms.pop(producer_id, None)
 
     def expire(self) -> int:
-        """Forget producers idle for ``expiration_ms``, except in an open transaction; return how many.
+        """Forget producers idle for ``expiration_ms``, except in an open transaction; return their number.
 
-        Any sequence of a forgotten producer is accepted (spec E19).
+        A forgotten producer may continue with any sequence (spec E19).
         """
         now_ms = self._elapsed_ms()
         expired = [
@@ -288,12 +288,12 @@ class ProducerState:
     def load(self, log_start: Offset, log_end: Offset, newest: Offset | None = None) -> Offset:
         """Restore the state from the newest valid snapshot in ``[log_start, log_end]``; at start and after truncation.
 
-        With ``newest`` from none above that offset; those above it stay, but for damaged ones.
+        With ``newest`` set, use no snapshot above that offset; undamaged ones above it stay.
 
-        Return the offset it holds the state of; the caller replays the batches from there on with ``update``.
-        Without a snapshot that is ``log_start``, the state being empty. ``log_start`` is the first offset whose
-        batches are on disk: with a snapshot below it, batches would be missing between the two. Damaged
-        snapshots and those out of the range are deleted, durably: the log may grow to their offset again.
+        Return the offset of the snapshot; the caller replays the batches from there with ``update``. Without a snapshot
+        return ``log_start``, with an empty state. ``log_start`` is the first offset whose batches are on disk: between
+        a snapshot below it and ``log_start``, batches would be missing. Damaged snapshots and those out of the range
+        are deleted durably, because the log may grow to their offset again.
         """
         entries: dict[int, ProducerEntry] = {}
         restored: Offset | None = None
@@ -318,18 +318,18 @@ class ProducerState:
         return log_start if restored is None else restored
 
     def truncate_fully(self) -> None:
-        """Forget all producers and delete all snapshots, durably; the log starts anew."""
+        """Forget all producers and delete all snapshots, durably, as the log restarts empty."""
         self._delete(self.snapshot_offsets())
         self.forget_all()
 
     def forget_all(self) -> None:
-        """Begin with no producers; snapshots stay."""
+        """Forget all producers; snapshots stay."""
         self._entries = {}
         self._used_ms = {}
         self._open = OrderedDict()
 
     def take_snapshot(self, offset: Offset) -> Path:
-        """Write the state as that of everything below ``offset``; return the file. Durable: on return.
+        """Write the state of everything below ``offset`` to a snapshot; return its path. Durable: on return.
 
         Raises:
             OSError: the disk refused; there is no new snapshot, or the whole one.
@@ -339,11 +339,11 @@ class ProducerState:
         return path
 
     def snapshot_path(self, offset: Offset) -> Path:
-        """Where the snapshot of ``offset`` is, or would be."""
+        """Return the path of the snapshot of ``offset``, which need not exist."""
         return self._directory / offset_file_name(offset, PRODUCER_SNAPSHOT_SUFFIX)
 
     def snapshot_offsets(self) -> list[Offset]:
-        """The offsets of all snapshots on disk, rising."""
+        """Return the offsets of all snapshots on disk, rising."""
         names = map(parse_offset_file_name, self._file_system.list_directory(self._directory))
         return sorted(
             Offset(name.offset)
@@ -360,8 +360,8 @@ class ProducerState:
         self._delete([found for found in self.snapshot_offsets() if found > offset])
 
     def delete_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
-        """Delete the snapshots that belong to no segment, but not one above all segments' base offsets if it is the
-        newest: that is the one of a clean stop (case RC-11)."""
+        """Delete the snapshots that belong to no segment, except the newest if it is above all segments' base offsets:
+        a clean stop wrote that one (case RC-11)."""
         offsets = self.snapshot_offsets()
         stray = [offset for offset in offsets if offset not in segment_base_offsets]
         if stray and stray[-1] == offsets[-1] and stray[-1] > max(segment_base_offsets, default=-1):
@@ -385,7 +385,7 @@ class ProducerState:
 
 
 def _open_transactions_of(entries: dict[int, ProducerEntry]) -> OrderedDict[Offset, OpenTransaction]:
-    """Their places in the log are not known: a snapshot keeps offsets alone."""
+    """Return the open transactions without positions, because a snapshot keeps only offsets."""
     found = sorted(
         (entry.current_txn_first_offset, producer_id)
         for producer_id, entry in entries.items()

@@ -1,7 +1,7 @@
-"""A request sent again is known whole, also when only its last batch is remembered, as after a restart.
+"""Detection of repeated requests, even if only their last batch is remembered, as after a restart.
 
-The batches of one request lie one behind the other in the log, and a producer's sequences have no gaps: from the last
-record's offset and the sequences of the request follows where its first record is.
+The batches of one request lie one behind the other in the log, and a producer's sequences have no gaps. The offset of
+the last record and the sequences of the request therefore give the offset of its first record.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from storage.offsets import Offset
 from storage.producers.producer_entry import ProducerBatch, ProducerEntry, add_sequence
 
 KEYED_PRODUCER_ID_MIN = 2**62
-"""Producer ids from here on stand for the key of one request: such a producer writes once, from sequence 0,
-in an epoch that is no count but belongs to the request."""
+"""Producer ids from here on stand for the key of one request. Such a producer writes once, from sequence 0, in an epoch
+that is not counted up but belongs to the request."""
 
 
 class RequestSequences(NamedTuple):
-    """The sequences of a request whose batches are one producer's and follow each other; both ends inclusive."""
+    """The sequences of a request whose batches belong to one producer and follow each other; both ends inclusive."""
 
     producer_id: int
     producer_epoch: int
@@ -29,12 +29,12 @@ class RequestSequences(NamedTuple):
 
     @property
     def span(self) -> int:
-        """Records between the first and the last."""
+        """Number of records after the first, up to the last: 10 to 12 is 2."""
         return add_sequence(self.last, -self.first)
 
 
 def sequences_of(headers: Sequence[BatchHeader]) -> RequestSequences | None:
-    """The sequences of the request with these batches, ``None`` when they are not those of one producer in a row."""
+    """Return the sequences of the request with these batches; ``None`` unless they are one producer's without a gap."""
     first = headers[0]
     if first.producer_id < 0:
         return None
@@ -55,12 +55,12 @@ def find_repeated(
     header_at: Callable[[Offset], BatchHeader | None],
     first_offset: Offset,
 ) -> ProducerBatch | None:
-    """Return the request in the log that this one repeats, as if it were one batch; ``None`` when that is not known.
+    """Return the request in the log that this one repeats, as if it were one batch; ``None`` if none is known.
 
-    Of several batches the last must end where a remembered one does, and at the offset that follows for the first
-    ``header_at`` must find a batch that begins with its sequence, unless that offset is below ``first_offset``, the
-    first on the disk (case RT-10). A single batch is left to ``ProducerState.check``, but not that of a keyed producer:
-    it may have been cut into batches otherwise the first time.
+    The last of several batches must end where a remembered batch ends. That gives the offset of the first batch. There
+    ``header_at`` must find a batch with its base sequence, unless the offset is below ``first_offset``, the first on
+    the disk (case RT-10). A single batch is left to ``ProducerState.check``. A keyed producer's is compared here: its
+    records may have been divided into other batches the first time.
 
     Raises:
         OutOfOrderSequenceError: a keyed producer has written another number of records, or in another epoch.

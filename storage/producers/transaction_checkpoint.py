@@ -1,7 +1,7 @@
-"""What every segment's transaction index should hold, so that one that is lost or garbled is noticed.
+"""The expected content of every segment's transaction index, so that a lost or garbled index is noticed.
 
-Kafka's format has no checksum for these files, and no trace of one that is gone; without it, readers of committed
-records would be given aborted ones.
+Kafka's format has no checksum for these files, and a lost file leaves no trace. Without this checkpoint, readers of
+committed records would then receive aborted ones.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class IndexContent(NamedTuple):
 
 
 class TransactionCheckpoint:
-    """The sealed segments of a partition that have a transaction index, and what is in it.
+    """The sealed segments of a partition that have a transaction index, and the content of each.
 
     File: ``transaction-index-checkpoint`` in the partition's directory, a checkpoint with an entry
-    ``base-offset bytes crc`` for each, ours alone: Kafka passes it by. Written at a roll and a stop, when it changes.
+    ``base-offset bytes crc`` for each. Only Rollway uses it; Kafka ignores it. Written at a roll and a stop if changed.
 
     Thread: the partition's writer only.
     """
@@ -44,18 +44,18 @@ class TransactionCheckpoint:
     __slots__ = ("_contents", "_directory", "_file_system")
 
     def __init__(self, file_system: FileSystem, directory: Path) -> None:
-        """Empty until ``load``."""
+        """Make an empty checkpoint; ``load`` fills it."""
         self._directory = directory
         self._file_system = file_system
         self._contents: dict[Offset, IndexContent] = {}
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The path of the file."""
         return self._directory / TRANSACTION_INDEX_CHECKPOINT
 
     def load(self) -> bool:
-        """Take over what the file says, nothing when it is missing; whether it can be relied upon."""
+        """Read the file; a missing one is empty. Return whether it is undamaged."""
         try:
             self._contents = dict(read_checkpoint(self._file_system, self.path, _parse_entry))
         except CorruptCheckpointError as error:
@@ -64,12 +64,12 @@ class TransactionCheckpoint:
         return True
 
     def agrees(self, base_offset: Offset, content: bytes) -> bool:
-        """Whether the index of a segment is as it was when it was noted, or was never noted."""
+        """Return whether a segment's index is as noted; also true if it was never noted."""
         noted = self._contents.get(base_offset)
         return noted is None or noted == IndexContent.of(content)
 
     def note(self, base_offset: Offset, content: bytes, known: Collection[Offset]) -> None:
-        """Note what a segment's index holds, and forget the segments that are not ``known``. Durable: on return."""
+        """Note the content of a segment's index, and forget segments that are not ``known``. Durable: on return."""
         contents = {base: noted for base, noted in self._contents.items() if base in known and base != base_offset}
         if content:
             contents[base_offset] = IndexContent.of(content)
