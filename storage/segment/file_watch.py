@@ -1,4 +1,4 @@
-"""Noticing that another process has cut, moved or removed the files of an active segment."""
+"""Detection of changes that another process makes to the files of an active segment."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _logger = logging.getLogger(__name__)
 
 _TAIL_BYTES = 1024
 _MAGIC_AT = 16
-"""Where a batch has a byte that is never zero."""
+"""Position in a batch of a byte that is never zero."""
 
 
 class FileWatch:
-    """Looks from time to time whether the files that appends go to are still what was written.
+    """A repeated check that the files of the active segment still hold the written bytes.
 
-    A file that was removed takes appends as before, and is gone with the process. One that was moved also takes them,
-    and no start finds it. One that was cut and written to again has its old length, with zeros where records were.
+    A removed file accepts appends as before, and is gone after the process. A moved file also accepts them, and no
+    start finds it. A file that was cut and then appended to has its old length, with zeros in place of records.
 
     Thread: the log's writer.
     """
@@ -31,10 +31,10 @@ class FileWatch:
         self._tail = b""
 
     def check(self, active: Segment) -> None:
-        """Compare with what the last call has seen, and mend indexes.
+        """Compare the files with their state at the last call, and repair indexes.
 
         Raises:
-            OSError: the log file was cut, moved or removed: what was acknowledged may be lost.
+            OSError: the log file was cut, moved or removed: acknowledged records may be lost.
         """
         size_bytes = active.size_bytes
         if self._segment is active and self._size_bytes == size_bytes:

@@ -1,6 +1,6 @@
-"""Messages of magic 0 and 1 in a segment file, as a log directory of an old Kafka has them.
+"""Messages of magic 0 and 1 in a segment file, as in a log directory of an old Kafka.
 
-They are not read where they lie. But they are data, so they are told from damage and from the torn tail of a crash.
+Rollway does not read them in the file. They are data, so they are distinguished from damage and a crash's torn tail.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _MAGIC_AT = 16
 
 
 def old_message_at(file: File, position: int, size_bytes: int) -> str | None:
-    """What to say of a whole message of magic 0 or 1, its CRC right, at ``position``; ``None`` if there is none.
+    """Return the error text for a whole message of magic 0 or 1, CRC right, at ``position``; ``None`` without one.
 
-    ``size_bytes`` is where the file ends.
+    ``size_bytes`` is the length of the file.
 
     Raises:
         OSError: the disk refused.

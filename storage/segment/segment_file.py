@@ -14,12 +14,12 @@ from storage.offsets import ByteRange, Offset, OffsetPosition
 
 
 class SegmentFile:
-    """A log file that is opened when first used, how much of it is written, and whether more may come.
+    """A log file, opened at first use, with its written length and whether it is sealed.
 
-    With ``has_gaps`` offsets may be missing between its batches. ``holes`` are damaged bytes between good ones, which
-    recovery found; walks go over them.
+    With ``has_gaps`` offsets may be missing between its batches. ``holes`` are damaged bytes between good batches,
+    which recovery found; walks skip them.
 
-    Thread: ``size_bytes`` and ``sealed`` are the writer's; any thread reads.
+    Thread: only the writer changes ``size_bytes`` and ``sealed``; any thread reads.
     """
 
     __slots__ = (
@@ -56,12 +56,12 @@ class SegmentFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is now."""
+        """The current path of the file."""
         return Path(self._path)
 
     @property
     def file(self) -> File:
-        """The open file. It stays readable for whoever holds it, also after it was renamed and unlinked.
+        """The open file. It stays readable for its holders after it was renamed and unlinked.
 
         Raises:
             OSError: it cannot be opened.
@@ -86,22 +86,22 @@ class SegmentFile:
             self._file.truncate(preallocated_bytes)
 
     def close(self) -> None:
-        """Let the file go until it is next used; before anybody else holds the segment."""
+        """Drop the file until its next use; only before the segment is shared."""
         self._file = None
 
     def rename(self, target: Path) -> None:
-        """Move the file; whoever holds the segment reads on."""
+        """Move the file; holders of the segment read on."""
         with self._opening:
             self._file_system.rename(self.path, target)
             self._path = str(target)
 
     def moved_to(self, directory: Path) -> None:
-        """Take note that the file's directory was renamed."""
+        """Record that the file's directory was renamed."""
         with self._opening:
             self._path = str(directory / self.path.name)
 
     def check(self, size_bytes: int) -> None:
-        """Look whether the file is in its place, with the ``size_bytes`` that were written and will not be taken back.
+        """Check that the file is at its path and has ``size_bytes``, which were written and will not be undone.
 
         Thread: any.
 
@@ -113,17 +113,17 @@ class SegmentFile:
         self.check_size(size_bytes)
 
     def check_size(self, size_bytes: int) -> None:
-        """As ``check``, of the length alone. Whoever writes behind the end of a file hides that it was cut."""
+        """Check only the length, as ``check``. A write behind the end of a cut file would hide the cut."""
         found_bytes = self.file.size()
         if found_bytes < size_bytes:
             raise OSError(errno.EIO, f"{self._path} was cut by another process: it has {found_bytes} bytes")
 
     def modified_ms(self) -> int:
-        """When the file was last written."""
+        """Return the time of the last write to the file."""
         return self._file_system.modified_ms(self.path)
 
     def walk(self, position: int, limit: int) -> Iterator[StoredBatch]:
-        """The batches in ``[position, limit)``, by their headers.
+        """Yield the batches in ``[position, limit)``, by their headers.
 
         Raises:
             CorruptionError: the bytes there are no batches.
@@ -131,11 +131,11 @@ class SegmentFile:
         return walk_batches(self.file, position, limit, self.base_offset, has_gaps=self._has_gaps, holes=self.holes)
 
     def run_end(self, position: int, limit: int) -> int:
-        """Where the good bytes that ``position`` lies in end: at the next hole, or at ``limit``."""
+        """Return the end of the good bytes around ``position``: the next hole, or ``limit``."""
         return min((hole.start for hole in self.holes if position < hole.start < limit), default=limit)
 
     def find_batch(self, entry: OffsetPosition, limit: int) -> StoredBatch | None:
-        """The batch that an offset index entry speaks of, ``None`` if there is no such batch below byte ``limit``."""
+        """Return the batch of an offset index entry; ``None`` if there is no such batch below byte ``limit``."""
         if not 0 <= entry.position < limit:
             return None
         try:
@@ -146,7 +146,7 @@ class SegmentFile:
 
 
 def fsync(sync: Callable[[], None]) -> None:
-    """Sync, and never let a failure look like a full disk, which would invite a second try (disk rule 3)."""
+    """Call ``sync``. A failure never looks like a full disk, which would invite a second try (disk rule 3)."""
     try:
         sync()
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Opening a segment's indexes: checked against the log, and made anew from it where they are missing or wrong.
+"""Opening a segment's indexes: checked against the log, and rebuilt from it if they are missing or wrong.
 
-An index carries no checksum. What a lookup finds is confirmed by the log (``Segment``); here it is made sure that an
-index ends where it should.
+An index has no checksum. The log confirms the result of each look-up (``Segment``). This module checks only the end of
+an index.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from storage.offsets import Offset, OffsetPosition, Position, TimestampOffset
 from storage.segment.segment_file import SegmentFile
 
 _MISSING_MAX = 16
-"""Due entries that an index may lack at its end, as where ``index.interval.bytes`` was changed since."""
+"""Due entries that an index may lack at its end, as after a change of ``index.interval.bytes``."""
 
 
 def open_offset_index(file_system: FileSystem, log: SegmentFile, settings: IndexSettings, path: Path) -> OffsetIndex:
@@ -56,9 +56,9 @@ def open_offset_index(file_system: FileSystem, log: SegmentFile, settings: Index
 
 
 def _lacks_entries(index: OffsetIndex, log: SegmentFile, settings: IndexSettings) -> bool:
-    """Whether the log goes on for many entries behind the last: another process has cut the index.
+    """Return whether many entries are due behind the last one, because another process has cut the index.
 
-    No look-up would be wrong, but each would walk through all of that.
+    Look-ups would stay right, but each would walk through that part of the log.
     """
     position = 0 if index.last_entry is None else index.last_entry.position
     builder, missing = IndexBuilder(log.base_offset, settings.interval_bytes), 0
@@ -69,7 +69,7 @@ def _lacks_entries(index: OffsetIndex, log: SegmentFile, settings: IndexSettings
             if missing > _MISSING_MAX:
                 return True
     except CorruptionError:
-        # Whoever reads that part of the log is told.
+        # A reader of that part of the log receives the error.
         pass
     return False
 
@@ -96,7 +96,7 @@ def open_time_index(
             file_system, path, log.base_offset, max_bytes=settings.max_bytes, writable=not log.sealed
         )
         index.sanity_check()
-        # Asked only: a look at this index leaves the other one as it was.
+        # ``ask`` and not ``get``: this look-up does not leave the other index open.
         _check_last_time_entry(index, log, lambda offset: offset_index.ask(lambda offsets: offsets.lookup(offset)))
         return index
 
@@ -112,9 +112,9 @@ def open_time_index(
 def peek_largest_timestamp(
     file_system: FileSystem, log: SegmentFile, settings: IndexSettings, offset_path: Path, time_path: Path
 ) -> TimestampOffset | None:
-    """The largest timestamp of an active segment whose indexes are as a clean stop left them, ``None`` if they are not.
+    """Return the largest timestamp of an active segment whose indexes are as after a clean stop, otherwise ``None``.
 
-    They are read as they are and nothing stays open: retention asks every idle partition.
+    The indexes do not change and do not stay open, because retention needs this of every idle partition.
 
     Raises:
         OSError: the disk refused.
@@ -141,9 +141,9 @@ def peek_largest_timestamp(
 
 
 def _check_last_time_entry(index: TimeIndex, log: SegmentFile, look_up: Callable[[Offset], OffsetPosition]) -> None:
-    """The last entry is that of a batch and no later batch is newer: an index that lost its end is as bad as none.
+    """Check that the last entry is a batch's and that no later batch is newer, because an index may have lost its end.
 
-    Where timestamps rise, the entry is that of the last batch, and nothing is walked.
+    If timestamps rise, the entry belongs to the last batch, and the walk ends there.
     """
     if not index.entry_count:
         return
@@ -162,7 +162,7 @@ def _check_last_time_entry(index: TimeIndex, log: SegmentFile, look_up: Callable
 
 
 def verified(entry: OffsetPosition, log: SegmentFile, limit: int) -> OffsetPosition:
-    """``entry`` if the log confirms it, or the segment's beginning."""
+    """Return ``entry`` if the log confirms it, otherwise the beginning of the segment."""
     if entry.position != 0 and log.find_batch(entry, limit) is None:
         return OffsetPosition(log.base_offset, Position(0))
     return entry

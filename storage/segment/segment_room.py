@@ -1,4 +1,4 @@
-"""How much more an active segment takes before it is rolled, worked out once for many appends (spec E6)."""
+"""The limits up to which an active segment accepts batches without a roll, computed once for many appends (spec E6)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ALWAYS = 2**63 - 1
 
 
 class SegmentRoom:
-    """What a batch that comes next must keep to. Made anew when the segment, its settings or its indexes were changed.
+    """The limits for the next batch. Rebuilt after a change of the segment, its settings or its indexes.
 
     Thread: the writer.
     """
@@ -35,15 +35,15 @@ class SegmentRoom:
         self.timestamp_max = timestamp_max
         self.stamps_time = config.message_timestamp_type == "LogAppendTime"
         self.entries_left = entries_left
-        """How many more entries the indexes take; counted down by the writer."""
+        """Number of entries for which the indexes have space; the writer counts it down."""
 
     @classmethod
     def of(cls, segment: Segment, config: TopicConfig, size_bytes_max: int) -> SegmentRoom | None:
-        """The room of an active segment whose files are open; ``None`` when it is sealed, or its age alone may roll it.
+        """Return the limits of an active segment with open files; ``None`` if it is sealed or may roll by age alone.
 
-        ``size_bytes_max`` is ``segment.bytes``, or less when there is something to do before.
+        ``size_bytes_max`` is ``segment.bytes``, or less if other work is due at a smaller size.
 
-        What holds for an empty segment does not hold after its first batch.
+        The limits of an empty segment are invalid after its first batch.
         """
         if segment.sealed or not segment.is_ready:
             return None

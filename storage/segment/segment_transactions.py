@@ -1,4 +1,4 @@
-"""The aborted transactions whose markers are in one segment: its transaction index, opened when first used."""
+"""The aborted transactions whose markers are in one segment: its transaction index, opened at first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage.transactions import AbortedTransaction
 
 
 class SegmentTransactions:
-    """Writes and reads a segment's transaction index; without a file it is empty, the first entry makes one (spec C1).
+    """The transaction index of a segment. Without a file it is empty; the first entry makes one (spec C1).
 
     Thread: one writer, any number of readers, and a flush beside the writer.
     """
@@ -31,37 +31,37 @@ class SegmentTransactions:
         )
 
     def add(self, transaction: AbortedTransaction) -> None:
-        """Note an aborted transaction, before readers see its marker (spec E22).
+        """Add an aborted transaction, before readers see its marker (spec E22).
 
         Raises:
-            OSError: the disk refused; ``undo`` removes what was written.
+            OSError: the disk refused; ``undo`` removes the written part.
         """
         self.index.get().append(transaction)
 
     def undo(self, log_end: Offset) -> None:
-        """Remove what failed appends left; ``log_end`` was true before them.
+        """Remove the entries of failed appends; ``log_end`` is the log end before them.
 
         Raises:
-            OSError: the disk refuses this too.
+            OSError: the disk also refused this.
         """
         if self.index.is_open:
             self.index.get().undo_append(log_end)
 
     def flush(self) -> None:
-        """Make durable what was added."""
+        """Make the added entries durable."""
         if self.index.is_open:
             self.index.get().flush()
 
     @property
     def are_known_to_be_none(self) -> bool:
-        """Whether it can be told without the disk that no transaction was aborted in this segment."""
+        """Whether the index is open and empty, so that no transaction was aborted here. Needs no disk access."""
         return self.index.is_open and not self.index.get().entry_count
 
     def collect(self, fetch_offset: Offset, upper_bound: Offset) -> AbortedTransactions:
-        """The transactions that overlap ``[fetch_offset, upper_bound)`` (spec E23).
+        """Return the transactions that overlap ``[fetch_offset, upper_bound)`` (spec E23).
 
         Raises:
-            CorruptionError: the topic was deleted, and the index with it, before anybody had opened it.
+            CorruptionError: the topic was deleted, and the index with it, before its first use.
         """
         try:
             index = self.index.get()
@@ -70,10 +70,10 @@ class SegmentTransactions:
         return index.collect_aborted(fetch_offset, upper_bound)
 
     def checked_content(self, end: Offset) -> bytes:
-        """What the index of a segment that ends below ``end`` holds, without leaving it open.
+        """Return the index of a segment that ends below ``end``, as bytes, without leaving it open.
 
         Raises:
-            CorruptionError: it is no such index, or speaks of markers that are not in this segment.
+            CorruptionError: it is no such index, or has markers that are not in this segment.
         """
 
         def check(index: TransactionIndex) -> bytes:
@@ -85,13 +85,13 @@ class SegmentTransactions:
         return self.index.ask(check)
 
     def content(self) -> bytes:
-        """What the index holds, without leaving it open."""
+        """Return the index as bytes, without leaving it open."""
         return self.index.ask(TransactionIndex.content)
 
     def entries(self) -> list[AbortedTransaction]:
-        """The transactions in the index, without leaving it open."""
+        """Return the transactions in the index, without leaving it open."""
         return self.index.ask(lambda index: list(index.entries()))
 
     def replace(self, transactions: Sequence[AbortedTransaction]) -> None:
-        """Write the index anew, durably; before anybody reads it."""
+        """Rebuild the index with these transactions; call before the first read. Durable: on return."""
         write_transaction_index(self._file_system, self.index.path, transactions)

@@ -1,4 +1,4 @@
-"""Records of one batch by their timestamps."""
+"""Search for records of one batch by their timestamps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.offsets import NO_TIMESTAMP, Offset
 
 
 class TimestampedRecord(NamedTuple):
-    """A record found by time."""
+    """A record found by its timestamp."""
 
     offset: Offset
     timestamp: int
@@ -25,11 +25,11 @@ class TimestampedRecord(NamedTuple):
 def find_largest(
     file: File, walk: Callable[[], Iterable[StoredBatch]], start_offset: Offset
 ) -> TimestampedRecord | None:
-    """The first record with the largest timestamp of those at or above ``start_offset``; ``None`` if none has one.
+    """Return the first record with the largest timestamp at or above ``start_offset``; ``None`` without timestamps.
 
-    ``walk`` yields the batches to look at, each time that it is called. A batch that compaction emptied still claims
-    the timestamp that its records had, and others may claim what no record of theirs at or above ``start_offset`` has:
-    the records decide. As a rule the first batch that is decoded has it.
+    ``walk`` yields the candidate batches, again at each call. The header alone does not decide. A batch that compaction
+    emptied still has the timestamp of its removed records, and a batch may have its largest timestamp below
+    ``start_offset``. Usually the first batch that is decoded has the record.
 
     Raises:
         CorruptionError: a batch is damaged.
@@ -55,7 +55,7 @@ def find_largest(
 
 
 def _may_beat(header: BatchHeader, best: TimestampedRecord | None) -> bool:
-    """Whether a batch claims a larger timestamp than the best record's, or the same one at a lower offset."""
+    """Return whether a batch's header has a larger timestamp than the best record, or the same at a lower offset."""
     if best is None:
         return header.max_timestamp > NO_TIMESTAMP
     return (header.max_timestamp, -header.base_offset) > (best.timestamp, -best.offset)
@@ -72,7 +72,7 @@ def _largest_of(file: File, batch: StoredBatch, start_offset: Offset) -> Timesta
 
 
 def first_timestamp(file: File, batches: Iterable[StoredBatch]) -> int:
-    """The timestamp of the first record of these batches, ``NO_TIMESTAMP`` without records.
+    """Return the timestamp of the first record of these batches, ``NO_TIMESTAMP`` without records.
 
     Raises:
         CorruptionError: a batch is damaged.
@@ -82,7 +82,7 @@ def first_timestamp(file: File, batches: Iterable[StoredBatch]) -> int:
         return NO_TIMESTAMP
     header = first.header
     if header.has_delete_horizon:
-        # The base timestamp is that horizon.
+        # The base timestamp holds that horizon.
         return int(next(_pieces(file, first)).timestamps[0])
     return header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else header.base_timestamp
 
@@ -90,7 +90,7 @@ def first_timestamp(file: File, batches: Iterable[StoredBatch]) -> int:
 def first_record(
     file: File, batch: StoredBatch, timestamp: int, start_offset: Offset, latest: int | None = None
 ) -> TimestampedRecord | None:
-    """The first record at or after ``timestamp``, and not after ``latest``, that is at or above ``start_offset``.
+    """Return the first record at or above ``start_offset`` with a timestamp from ``timestamp`` to ``latest`` inclusive.
 
     Raises:
         CorruptionError: the batch is damaged.
@@ -106,7 +106,7 @@ def first_record(
 
 
 def _pieces(file: File, batch: StoredBatch) -> Iterator[RecordColumns]:
-    """The batch's records, 256 KiB at a time: columns of all of them may be four times as large as the batch."""
+    """Decode the batch 256 KiB at a time: columns of the whole batch may be four times as large as the batch."""
     stored = read_batch(file, batch)
     section = decompress_batch(stored, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
     return (columns for columns in decode_pieces(stored, section) if len(columns))

@@ -1,7 +1,7 @@
-"""Asking the disk to write what gathers in an active segment, so that the roll does not wait for all of it.
+"""Early writeback of an active segment, so that a roll does not wait for all of its bytes.
 
-A roll makes the segment durable before the next one begins (spec E6, E25), and appends wait for that. Left to the
-system, most of a segment that was filled within seconds is only in memory then: a gigabyte takes half a second.
+A roll makes the segment durable before the next one begins (spec E6, E25), and appends wait for that. Without early
+writeback, most of a segment that was filled within seconds is still only in memory: to write 1 GB takes half a second.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from storage.config import TopicConfig
 from storage.segment.segment import Segment
 
 GATHERED_BYTES = 4 * 1024 * 1024
-"""So much more, and the disk is asked again."""
+"""Number of new bytes after which the next writeback starts."""
 ASKED_BYTES_MAX = 8 * GATHERED_BYTES
-"""What it is asked for at once: as long as that takes, a thread is busy, and appends are held up more often."""
+"""Limit of one request: while it runs, a thread is busy and appends are delayed more often."""
 
 
 class Writeback:
-    """What of a log's active segment the disk was asked to write.
+    """The part of a log's active segment for which writeback was started.
 
-    It begins in the last quarter of a segment: what was written more slowly than the system writes by itself is on the
-    disk by then, and a burst is over. Small segments are left alone, and topics that have an fsync for each group.
+    Writeback starts in the last quarter of a segment. Slowly written bytes are on the disk by then, because the system
+    writes them itself, and a burst is over. Small segments, and topics with an fsync for each group, need none.
 
     Thread: the log's writer.
     """
@@ -35,7 +35,7 @@ class Writeback:
         self._look_from = 0
 
     def look_from(self, active: Segment, config: TopicConfig) -> int:
-        """The size of the segment above which there is something to do, or ``segment.bytes``."""
+        """Return the size of the segment at which ``due`` may have work, or ``segment.bytes``."""
         if self._segment is not active:
             self._segment, self._asked_bytes = active, 0
             self._look_from = config.segment_bytes // 4 * 3
@@ -44,15 +44,15 @@ class Writeback:
         return min(self._look_from, config.segment_bytes)
 
     def due(self, active: Segment, config: TopicConfig, *, is_busy: bool) -> Callable[[], None] | None:
-        """What asks the disk for the bytes that have gathered, in any thread; ``None`` if there are few, or for now.
+        """Return a call that starts writeback of the new bytes, for any thread; ``None`` if there are few, or not now.
 
-        With ``is_busy`` the disk is still being asked, and these bytes come along with the next.
+        With ``is_busy`` an earlier call is still running, and the next one covers these bytes.
         """
         size_bytes = active.size_bytes
         if size_bytes < self.look_from(active, config) or size_bytes >= config.segment_bytes:
             return None
         self._look_from = size_bytes + GATHERED_BYTES
-        # A log that was cut is shorter than what was asked for.
+        # A truncated log may be shorter than the part for which writeback was started.
         start = min(self._asked_bytes, size_bytes)
         if is_busy or start == size_bytes:
             return None
