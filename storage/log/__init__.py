@@ -1,5 +1,5 @@
-"""The log of one partition: append, publish, flush, roll, retention, truncation, and what a reader sees of it.
+"""The log of one partition: append, publish, flush, roll, retention, truncation, and the view of a reader.
 
-A writer (``log_writer``) changes the log; a reader takes a ``LogSnapshot``, which never changes. ``partition_log``
+A writer (``log_writer``) changes the log. A reader takes a ``LogSnapshot``, which never changes. ``partition_log``
 joins both. Start with ``log_snapshot``, then ``partition_log``.
 """

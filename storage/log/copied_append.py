@@ -1,4 +1,4 @@
-"""Appending what a leader stored: offsets and epochs are given, and the bytes stay as they are (spec E18)."""
+"""Append of a leader's stored batches: their offsets and epochs are given, and the bytes do not change (spec E18)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.transactions import marker_of
 
 
 class CopiedAppend:
-    """Makes a log grow like the leader's. Sizes and timestamps are not checked again, sequences neither.
+    """Appends a leader's batches. Sizes, timestamps and sequences are not checked again.
 
     Thread: the partition's writer only.
     """
@@ -39,7 +39,7 @@ class CopiedAppend:
             self._begin_epoch_of(batch)
             base_offset = Offset(batch.header.base_offset)
             if not self._writer.config.compacts:
-                # The leader has a gap there, which came of a truncation.
+                # A truncation of the leader's log left a gap there.
                 self._truncation.skip_to(base_offset)
             control = marker_of(batch) if batch.header.is_control else None
             buffer = batch.buffer
@@ -47,8 +47,8 @@ class CopiedAppend:
             self._writer.append_copied(valid, control)
 
     def _fit(self, batches: Sequence[RecordBatch]) -> None:
-        """The first batch goes on at the log end or behind it; an empty log may begin with one that reaches over its
-        start."""
+        """Check that the first batch is at or above the log end. An empty log may restart at a batch that reaches over
+        its log start."""
         written = self._writer.written
         first, last = batches[0].header, batches[-1].header
         log_end = written.log_end.offset
@@ -65,7 +65,7 @@ class CopiedAppend:
         )
 
     def _begin_epoch_of(self, batch: RecordBatch) -> None:
-        """An epoch is noted before its first record is there (spec E1)."""
+        """Record the batch's epoch before its first record is written (spec E1)."""
         epoch = batch.header.partition_leader_epoch
         latest = self._writer.epochs.latest
         if epoch >= 0 and (latest is None or epoch > latest.epoch):
@@ -73,7 +73,7 @@ class CopiedAppend:
 
 
 def _checked(content: bytes) -> list[RecordBatch]:
-    """The batches of ``content``: whole, CRCs right, offsets rising."""
+    """Split ``content`` into batches, and check that they are whole, have right CRCs and rising offsets."""
     try:
         batches = split_batches(content)
         for batch in batches:

@@ -1,4 +1,4 @@
-"""Files and directories that were given up and wait to be unlinked."""
+"""Deleted files and directories that wait to be unlinked."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class DeletedFiles:
         self._file_system = file_system
         self._clock = clock
         self._lock = threading.Lock()
-        # By rising due time but for changes of the delay; a tuple takes no room while it is empty.
+        # By rising due time, unless the delay was changed. An empty tuple takes no memory.
         self._waiting: tuple[_Waiting, ...] = ()
 
     def __len__(self) -> int:
         return sum(len(waiting.paths) for waiting in self._waiting)
 
     def add(self, paths: Sequence[Path], segment: Segment, delay_ms: int) -> None:
-        """Unlink ``paths`` in ``delay_ms``; ``segment`` stays readable for whoever holds it."""
+        """Unlink ``paths`` after ``delay_ms``; ``segment`` stays readable for its holders."""
         with self._lock:
             due_ms = self._clock.elapsed_ms() + delay_ms
             self._waiting = (*self._waiting, _Waiting(due_ms, tuple(paths), weakref.ref(segment)))
 
     def unlink_due(self) -> int:
-        """Unlink what is due; return how many files went. A file that is gone already is no error.
+        """Unlink the files that are due; return their number. A file that is gone already is no error.
 
         Raises:
-            OSError: the disk refused some; those wait for the next call.
+            OSError: the disk refused some; these wait for the next call.
         """
         if not self._waiting:
             return 0
@@ -91,15 +91,15 @@ class DeletedDirectories:
         self._waiting: list[tuple[int, Path]] = []
 
     def add(self, directory: Path, delay_ms: int) -> None:
-        """Remove ``directory`` in ``delay_ms``."""
+        """Remove ``directory`` after ``delay_ms``."""
         with self._lock:
             self._waiting.append((self._clock.elapsed_ms() + delay_ms, directory))
 
     def remove_due(self) -> int:
-        """Remove what is due; return how many directories went.
+        """Remove the directories that are due; return their number.
 
         Raises:
-            OSError: the disk refused some; those wait for the next call.
+            OSError: the disk refused some; these wait for the next call.
         """
         count, failure = 0, None
         with self._lock:
@@ -119,10 +119,10 @@ class DeletedDirectories:
 
 
 def remove_directory(file_system: FileSystem, directory: Path) -> None:
-    """Remove a directory and what is in it, or a link to one and what is in that. Links within are not followed.
+    """Remove a directory with its content, or a link and the content of its target. Inner links are not followed.
 
     Raises:
-        OSError: the disk refused; some of it may be gone.
+        OSError: the disk refused; a part may be gone.
     """
     for name in file_system.list_directory(directory):
         path = directory / name

@@ -1,4 +1,4 @@
-"""Which leader wrote which part of a partition."""
+"""The leader epochs of a partition, and the offsets at which they begin."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class EpochEntry(NamedTuple):
     start_offset: Offset
 
 
-# Most partitions never have another: they share this one.
+# Most partitions never have another epoch, and share this tuple.
 _FIRST_EPOCH = (EpochEntry(LeaderEpoch(0), Offset(0)),)
 
 
 class EpochEndOffset(NamedTuple):
-    """A leader epoch and the offset behind the last record of it."""
+    """A leader epoch and the offset behind its last record."""
 
     epoch: LeaderEpoch
     end_offset: Offset
@@ -49,17 +49,17 @@ class EpochEndOffset(NamedTuple):
 class LeaderEpochs:
     """The epochs of one partition with their start offsets, both strictly rising (spec E1).
 
-    File: ``leader-epoch-checkpoint``, a checkpoint with the entries ``epoch startOffset``.
+    File: ``leader-epoch-checkpoint``, a checkpoint with the entries ``epoch startOffset``. With ``0 0`` and ``2 50``
+    offsets 0 to 49 have epoch 0, later ones epoch 2.
 
-    Thread: changed by the partition's writer only. Any thread may ask: the entries are one immutable tuple,
-    replaced in one assignment, after the file.
+    Thread: the partition's writer changes it; any thread reads. One assignment replaces the tuple, after the file.
     Durable: every change, when the call that makes it returns. If the disk refuses, nothing changed in memory.
     """
 
     __slots__ = ("_entries", "_file_system", "_is_stale", "_path")
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
-        """Without entries until ``load`` or ``assign``."""
+        """Make it empty; ``load`` or ``assign`` fills it."""
         self._path = str(path)
         self._file_system = file_system
         self._entries: tuple[EpochEntry, ...] = ()
@@ -67,7 +67,7 @@ class LeaderEpochs:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The path of the file."""
         return Path(self._path)
 
     @property
@@ -77,18 +77,18 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> EpochEntry | None:
-        """The newest epoch, ``None`` when there is none."""
+        """The newest epoch, ``None`` if there is none."""
         entries = self._entries
         return entries[-1] if entries else None
 
     @property
     def current(self) -> LeaderEpoch:
-        """The newest epoch, 0 when there is none: the one stamped into batches."""
+        """The newest epoch, which is stamped into batches; 0 if there is none."""
         entries = self._entries
         return entries[-1].epoch if entries else LeaderEpoch(0)
 
     def load(self) -> None:
-        """Take the entries from the file; none when it is missing.
+        """Read the entries from the file; a missing file has none.
 
         Raises:
             CorruptCheckpointError: the file is damaged, or epochs or offsets do not rise.
@@ -103,16 +103,16 @@ class LeaderEpochs:
         self._entries = _FIRST_EPOCH if entries == _FIRST_EPOCH else entries
 
     def begin(self) -> None:
-        """Begin with epoch 0 at offset 0 in a new directory. Durable: when its files and the directory were synced."""
+        """Start with epoch 0 at offset 0 in a new directory. Durable: after a sync of its files and itself."""
         entries = _FIRST_EPOCH
         write_new_file(self._file_system, self.path, checkpoint_content(entries))
         self._entries = entries
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Note that ``epoch`` begins at ``start_offset``; before the first record of it is appended.
+        """Record that ``epoch`` begins at ``start_offset``; call before its first record is appended.
 
-        Nothing to do when it is the latest epoch and began no later. Otherwise entries that contradict the
-        new one, those with its epoch or a higher one and those that start at its offset or above, go first.
+        Does nothing if it is the latest epoch and began no later. Otherwise entries that contradict the new one are
+        removed first: those with its epoch or a higher one, and those that start at its offset or above.
 
         Raises:
             ValueError: the epoch or the offset is negative.
@@ -128,9 +128,9 @@ class LeaderEpochs:
     def assign_or_keep(
         self, epoch: LeaderEpoch, start_offset: Offset, run: Callable[[Callable[[], None]], None]
     ) -> None:
-        """As ``assign``, done by ``run``, which may repeat it. Where it fails the file says what it said before.
+        """Call ``assign`` through ``run``, which may repeat it. If it fails, restore the file.
 
-        If the file kept an epoch without records, the next start would cut off all records above where it begins.
+        If the file kept an epoch without records, the next start would truncate all records above its start offset.
 
         Raises:
             OSError: the system refused; EIO if the file may still have the epoch.
@@ -147,10 +147,10 @@ class LeaderEpochs:
             raise
 
     def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: Offset) -> EpochEndOffset | None:
-        """Return the greatest epoch not above ``epoch`` that has records, and where it ends.
+        """Return the greatest epoch not above ``epoch`` that has records, and its end offset.
 
-        The latest epoch ends at ``log_end_offset``. An epoch before the first one has itself no records and ends
-        where the first begins. ``None`` (the wire's -1, -1): unknown, because it is above the latest or negative.
+        The latest epoch ends at ``log_end_offset``. An epoch before the first one has no records itself, and ends where
+        the first begins. ``None`` (the wire's -1, -1): unknown, because it is above the latest or negative.
         """
         entries = self._entries
         if not entries or epoch < 0 or epoch > entries[-1].epoch:
@@ -162,10 +162,10 @@ class LeaderEpochs:
         return EpochEndOffset(found, entries[higher].start_offset)
 
     def check_current(self, asked: int | None) -> None:
-        """Hold the leader epoch a client knows against the current one; ``None`` is not held (spec D11).
+        """Compare a client's leader epoch with the current one; ``None`` is not compared (spec D11).
 
         Raises:
-            FencedLeaderEpochError: it is over.
+            FencedLeaderEpochError: it is older than the current one.
             UnknownLeaderEpochError: it is newer than the current one.
         """
         if asked is None or asked == self.current:
@@ -177,13 +177,13 @@ class LeaderEpochs:
     def find_divergence(
         self, last_fetched_epoch: int, fetch_offset: Offset, *, log_start_offset: Offset, log_end_offset: Offset
     ) -> EpochEndOffset | None:
-        """Where the log of who asks parts from this one: ``None`` if it does not (spec E2, KIP-101).
+        """Return where a reader's log diverges from this one; ``None`` if it does not (spec E2, KIP-101).
 
-        Who asks has records up to ``fetch_offset``, the last of them of ``last_fetched_epoch``. Otherwise it
-        truncates to the smaller of the answer's end offset and its own end of that epoch.
+        The reader has records up to ``fetch_offset``, the last of them of ``last_fetched_epoch``. If its log diverges,
+        it truncates to the smaller of the returned end offset and its own end of that epoch.
 
         Raises:
-            OffsetOutOfRangeError: the epoch is not known, or ``fetch_offset`` lies below the log start.
+            OffsetOutOfRangeError: the epoch is unknown, or ``fetch_offset`` lies below the log start.
         """
         end = self.end_offset_for(LeaderEpoch(last_fetched_epoch), log_end_offset)
         if end is None or fetch_offset < log_start_offset:
@@ -204,7 +204,7 @@ class LeaderEpochs:
         return entries[following - 1].epoch if following else None
 
     def truncate_from_start(self, offset: Offset) -> None:
-        """The log now starts at ``offset``: forget epochs that end there or before; the one it lies in starts there."""
+        """Forget epochs that end at or before ``offset``, the new log start; the epoch around it starts there."""
         entries = self._entries
         following = bisect_right(entries, offset, key=_start_of)
         if following:
@@ -212,11 +212,11 @@ class LeaderEpochs:
             self._replace((moved, *entries[following:]))
 
     def truncate_from_end(self, offset: Offset, stored: LeaderEpoch | None = None) -> None:
-        """Forget epochs that start at ``offset``, the new end of the log, or above.
+        """Forget epochs that start at ``offset``, the new log end, or above.
 
-        When none is left, ``stored``, the epoch of the last batch in the files, goes on at ``offset``: that batch lies
+        If none is left, the epoch ``stored`` of the last batch in the files continues at ``offset``: that batch lies
         below the log start, and a batch of a lower epoch may never follow it. Kafka forgets it, because its controller
-        gives the next epoch; here the newest epoch of this file is the next batch's.
+        assigns the next epoch; here the next batch gets the newest epoch of this file.
         """
         entries = self._entries
         kept = entries[: bisect_left(entries, offset, key=_start_of)]
@@ -234,7 +234,7 @@ class LeaderEpochs:
         try:
             write_checkpoint(self._file_system, self.path, entries)
         except NotDurableError:
-            # The next start may find it even so.
+            # The next start may still find the new entries.
             self._is_stale = True
             raise
         self._entries = entries

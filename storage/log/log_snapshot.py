@@ -1,4 +1,4 @@
-"""What one reader sees of a log, and how it reads it."""
+"""The view that one reader has of a log, and reads from it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from storage.segment.segment import Segment
 from storage.segment.timestamped_records import TimestampedRecord
 from storage.transactions import AbortedTransaction
 
-# The head of the first batch was in memory, and that of the last: so is what lies between, if it is not much.
+# Slices up to this size whose first and last headers were in memory count as cached as a whole.
 _CACHED_BYTES_MAX = 128 * 1024
 _ASKED_SEGMENTS_MAX = 16
 
 
 class Isolation(Enum):
-    """Where a read ends (spec D12)."""
+    """The bound of a read (spec D12)."""
 
     LAST_STABLE = "last_stable"
     HIGH_WATERMARK = "high_watermark"
     LOG_END = "log_end"
 
 
-# Members of an enumeration are looked up in its class; these are not, for every read.
+# An enumeration looks its members up in its class; these names save that on every read.
 _LAST_STABLE = Isolation.LAST_STABLE
 _HIGH_WATERMARK = Isolation.HIGH_WATERMARK
-# As the tuples make themselves, without a function of theirs for each.
+# The constructor that tuples use themselves: a NamedTuple's own is a Python function.
 _new_tuple = tuple.__new__
 
 
@@ -47,9 +47,9 @@ class OffsetRange(NamedTuple):
 
 
 class FileSlice(NamedTuple):
-    """Bytes of an open file. Whoever holds it can read them, also after the file was unlinked.
+    """Bytes of an open file. Holders can read them even after the file was unlinked.
 
-    ``content`` are those bytes, where finding them has read them already. ``is_cached``: both ends were in memory then.
+    ``content`` is set if the search already read the bytes. ``is_cached``: both ends were in memory then.
     """
 
     file: File
@@ -59,15 +59,15 @@ class FileSlice(NamedTuple):
     is_cached: bool = False
 
     def read(self) -> bytes:
-        """All of it.
+        """Return all bytes.
 
         Raises:
-            CorruptionError: the file is shorter than it was when the slice was made.
+            CorruptionError: the file has become shorter since the slice was made.
         """
         return self.read_part(0, self.size_bytes)
 
     def read_part(self, start: int, length: int) -> bytes:
-        """``length`` bytes from ``start`` on, counted inside the slice; ends are clamped (spec D15)."""
+        """Return ``length`` bytes from ``start``, counted inside the slice; ends are clamped (spec D15)."""
         if start < 0 or length < 0 or start > self.size_bytes:
             raise ValueError(f"byte {start} and {length} more are not inside a slice of {self.size_bytes} bytes")
         length = min(length, self.size_bytes - start)
@@ -80,11 +80,11 @@ class FileSlice(NamedTuple):
 
 
 class FetchData(NamedTuple):
-    """The answer to one read: whole batches as slices of segment files, and where the next read begins.
+    """The result of one read: whole batches as slices of segment files, and the offset of the next read.
 
-    The first batch may begin below the offset asked for; the reader skips those records (spec D14). ``aborted``,
-    with isolation ``LAST_STABLE`` only, are the aborted transactions that records of the batches may belong to, by
-    rising marker; the reader skips those too, and all control batches (spec E23).
+    The first batch may begin below the requested offset; the reader skips those records (spec D14). ``aborted``, with
+    isolation ``LAST_STABLE`` only, are the aborted transactions that records of the batches may belong to, by rising
+    marker. The reader also skips those records, and all control batches (spec E23).
     """
 
     slices: tuple[FileSlice, ...]
@@ -99,7 +99,7 @@ class FetchData(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """One segment for people and tools. ``next_offset`` is exclusive; timestamps are -1 where there are none."""
+    """One segment, for people and tools. ``next_offset`` is exclusive; a missing timestamp is -1."""
 
     base_offset: Offset
     next_offset: Offset
@@ -113,10 +113,10 @@ class SegmentInfo:
 
 @dataclass(init=False, eq=False, slots=True)
 class LogSnapshot:
-    """What one reader sees: some segments, up to one point, for as long as it likes. Nobody changes it.
+    """The immutable view of one reader: some segments, up to one bound, for any time.
 
-    Nothing below that point changes: the log only grows, retention only forgets. Retention may unlink a
-    segment while a snapshot holds it; the bytes stay readable until the snapshot is dropped.
+    Nothing below the bound changes: the log only grows, retention only forgets. Retention may unlink a segment while a
+    snapshot holds it; the bytes stay readable until the snapshot is dropped.
     ``log start <= last stable offset <= high watermark <= log end`` holds (invariant 6).
 
     Thread: share freely. Take it from ``PartitionLog.snapshot`` once per request.
@@ -132,12 +132,12 @@ class LogSnapshot:
     last_stable_offset: Offset = field(init=False)
     """Everything below belongs to no transaction, or to one whose marker is below the high watermark (spec E22).
 
-    The log start where a transaction begins below that and is still open.
+    It is the log start if a transaction that began below the log start is still open.
     """
     high_watermark: Offset = field(init=False)
     log_end_offset: Offset = field(init=False)
     facts: object = field(init=False, repr=False)
-    """What the compiled search remembers of it."""
+    """Values that the compiled search keeps about this snapshot."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class LogSnapshot:
         log_end_metadata: LogOffsetMetadata,
         damage: tuple[OffsetRange, ...] = (),
     ) -> None:
-        # Not the one that dataclasses make: there is a snapshot for each append, and freezing one takes its time.
+        # Not a generated one: each append makes a snapshot, and the generated code of a frozen dataclass is slower.
         self.segments = segments
         self.base_offsets = base_offsets
         self.log_start_offset = log_start_offset
@@ -173,7 +173,7 @@ class LogSnapshot:
         return sum(segment.size_bytes for segment in self.segments[:-1]) + self.log_end_metadata.position
 
     def bound(self, isolation: Isolation) -> LogOffsetMetadata:
-        """Where a read of this isolation ends."""
+        """Return the end of a read with this isolation."""
         if isolation is Isolation.LAST_STABLE:
             return self.last_stable_metadata
         return self.high_watermark_metadata if isolation is Isolation.HIGH_WATERMARK else self.log_end_metadata
@@ -187,15 +187,15 @@ class LogSnapshot:
         min_one: bool = True,
         content_bytes_max: int = 0,
     ) -> FetchData:
-        """Find the batches from ``offset`` on: at most ``max_bytes``, but with ``min_one`` always the first, whole.
+        """Find the batches from ``offset``: at most ``max_bytes``, but with ``min_one`` always the whole first batch.
 
-        Goes on through gaps and from segment to segment (spec B6, D13, D14). Empty when ``offset`` is at or
-        above the isolation's bound. A slice of ``content_bytes_max`` or less may come with its content.
+        Continues through gaps and from segment to segment (spec B6, D13, D14). Empty if ``offset`` is at or above the
+        isolation's bound. A slice of ``content_bytes_max`` or less may come with its content.
 
         Raises:
             ValueError: ``max_bytes`` is negative.
             OffsetOutOfRangeError: ``offset`` is below the log start or above the log end.
-            CorruptionError: ``offset`` lies in a damaged range, or stored bytes are not what they should be.
+            CorruptionError: ``offset`` lies in a damaged range, or stored bytes are damaged.
         """
         if max_bytes < 0:
             raise ValueError(f"a read of {max_bytes} bytes is not possible")
@@ -238,9 +238,9 @@ class LogSnapshot:
         min_one: bool = True,
         content_bytes_max: int = 0,
     ) -> FetchData | None:
-        """As ``read``, from memory alone: for the event loop. ``None`` when the disk would be waited for, or may be.
+        """Read as ``read``, but only from memory: for the event loop. ``None`` if it would or may wait for the disk.
 
-        Also ``None`` near damage, and where the general way of reading has to look: ``read`` then, in a thread.
+        Also ``None`` near damage, and where only the general search can decide. Then call ``read`` in a thread.
 
         Raises:
             OffsetOutOfRangeError: as ``read``.
@@ -284,16 +284,16 @@ class LogSnapshot:
             remaining -= size_bytes
             if on_bound or position + size_bytes < limit:
                 break
-            # The first batch comes whole, however large.
+            # The whole first batch may be larger than ``max_bytes``.
             remaining = max(0, remaining)
             place += 1
         return _new_tuple(FetchData, (tuple(slices), next_offset, () if is_stable else None))
 
     def headers_from(self, offset: Offset, isolation: Isolation = Isolation.HIGH_WATERMARK) -> Iterator[BatchHeader]:
-        """The headers of all visible batches from the one that holds ``offset`` on, those of control batches too.
+        """Yield the headers of all visible batches from the one with ``offset``, including control batches.
 
         Raises:
-            CorruptionError: stored bytes are not what they should be.
+            CorruptionError: stored bytes are damaged.
         """
         for segment, limit in self._segments_from(offset, self.bound(isolation)):
             first = segment.locate(offset, limit)
@@ -302,11 +302,11 @@ class LogSnapshot:
                     yield batch.header
 
     def aborted_between(self, offset: Offset, end: Offset) -> tuple[AbortedTransaction, ...]:
-        """The aborted transactions that overlap ``[offset, end)``, up to the last stable offset."""
+        """Return the aborted transactions that overlap ``[offset, end)``, up to the last stable offset."""
         return self._aborted(offset, min(end, self.last_stable_offset))
 
     def _aborted(self, offset: Offset, end: Offset) -> tuple[AbortedTransaction, ...]:
-        """The aborted transactions that overlap ``[offset, end)``, all of it below the last stable offset (spec E23).
+        """Return the aborted transactions that overlap ``[offset, end)``, below the last stable offset (spec E23).
 
         Their entries were written before the last stable offset passed them, in the segments of their markers.
         """
@@ -319,7 +319,7 @@ class LogSnapshot:
         return tuple(found)
 
     def available_bytes(self, offset: Offset, isolation: Isolation = Isolation.HIGH_WATERMARK) -> int:
-        """Bytes from the batch that holds ``offset`` to the bound, for ``min_bytes`` (spec D6).
+        """Return the bytes from the batch with ``offset`` to the bound, for ``min_bytes`` (spec D6).
 
         Raises:
             OffsetOutOfRangeError: as ``read``.
@@ -337,10 +337,10 @@ class LogSnapshot:
         return total
 
     def place_of(self, offset: Offset) -> LogOffsetMetadata:
-        """Where the batch that holds ``offset`` begins, or the next one after a gap; the log end at and above it.
+        """Return the position of the batch with ``offset``, or of the next one after a gap; at most the log end.
 
         Raises:
-            CorruptionError: stored bytes are not what they should be.
+            CorruptionError: stored bytes are damaged.
         """
         for segment, limit in self._segments_from(offset, self.log_end_metadata):
             batch = segment.locate(offset, limit)
@@ -357,10 +357,10 @@ class LogSnapshot:
         latest: int | None = None,
         bytes_max: int | None = None,
     ) -> TimestampedRecord | None:
-        """The first record, in offset order, at or after ``timestamp`` that is visible (spec ListOffsets).
+        """Return the first visible record, in offset order, at or after ``timestamp`` (spec ListOffsets).
 
-        Records below ``start_offset`` and those after ``latest`` do not count. With ``bytes_max`` one that lies further
-        behind the start may be passed over, as it is not in an answer of so many bytes.
+        Records below ``start_offset`` or after ``latest`` do not count. With ``bytes_max`` a record that lies further
+        behind the start may be missed: a fetch of this many bytes would not return it.
         """
         bound, start = self.bound(isolation), self.log_start_offset
         if start_offset is not None and start_offset > start:
@@ -379,10 +379,10 @@ class LogSnapshot:
         return None
 
     def _maxima_from(self, first: int) -> Sequence[int]:
-        """For each segment from this place on, but the active one, the greatest timestamp so far, which only rises.
+        """Return the running maximum of timestamps for each segment from ``first`` on, except the active one.
 
-        The active one keeps it: those before it are sealed and stay the same until another is active, or the log begins
-        elsewhere.
+        The active segment keeps it: the segments before it are sealed, and stay the same until the active segment or
+        the log start changes.
         """
         active, base_offset = self.segments[-1], self.base_offsets[first]
         known = active.maxima_before
@@ -392,10 +392,10 @@ class LogSnapshot:
         return known[1]
 
     def max_timestamp(self, isolation: Isolation = Isolation.HIGH_WATERMARK) -> TimestampedRecord | None:
-        """The first record with the largest timestamp, if it is visible (spec ListOffsets, -3).
+        """Return the first record with the largest timestamp, if it is visible (spec ListOffsets, -3).
 
-        With isolation ``LAST_STABLE`` records up to the high watermark count, and the answer is none where the largest
-        lies at or above the last stable offset: as a broker's, never a smaller one (case F-14b).
+        With isolation ``LAST_STABLE`` records up to the high watermark count. If the largest lies at or above the last
+        stable offset, there is no result, as on a broker: never a record with a smaller timestamp (case F-14b).
         """
         bound = self.bound(isolation)
         looked_at = self.high_watermark_metadata if isolation is _LAST_STABLE else bound
@@ -415,11 +415,11 @@ class LogSnapshot:
         if largest.timestamp == NO_TIMESTAMP:
             return None
         found = segment.find_timestamp(largest.timestamp, self.log_start_offset, limit)
-        # The writer may be ahead of this snapshot: then the largest of what it shows is looked for.
+        # The writer may be ahead of this snapshot: then search for the largest that the snapshot shows.
         return found or segment.find_max_timestamp(self.log_start_offset, limit)
 
     def segment_infos(self) -> list[SegmentInfo]:
-        """Every segment, oldest first."""
+        """Return every segment, oldest first."""
         infos = []
         for place, segment in enumerate(self.segments):
             last = place == len(self.segments) - 1
@@ -448,13 +448,13 @@ class LogSnapshot:
             )
 
     def _segments_from(self, offset: Offset, bound: LogOffsetMetadata) -> Iterator[tuple[Segment, int]]:
-        """Segments from the one that holds ``offset``, each with the byte its readable part ends at (spec D13)."""
+        """Yield the segments from the one with ``offset``, each with the end of its readable bytes (spec D13)."""
         if offset >= bound.offset:
             return iter(())
         return self._segments_at(max(0, bisect_right(self.base_offsets, offset) - 1), bound)
 
     def _segments_at(self, place: int, bound: LogOffsetMetadata) -> Iterator[tuple[Segment, int]]:
-        """As ``_segments_from``, from the segment at ``place`` on."""
+        """Yield as ``_segments_from``, from the segment with this index in the snapshot."""
         for segment in self.segments[place:]:
             if segment.base_offset > bound.segment_base_offset:
                 return
@@ -477,9 +477,9 @@ class LogSnapshot:
 
 
 def _have_no_aborted(segments: Sequence[Segment]) -> bool:
-    """Whether it is known that no transaction was aborted in these segments.
+    """Return whether these segments are known to have no aborted transactions.
 
-    Ask all from the first on: a marker may be in a later one than its records.
+    Pass all segments from the first read: a marker may be in a later segment than its records.
     """
     return len(segments) <= _ASKED_SEGMENTS_MAX and all(
         segment.transactions.are_known_to_be_none for segment in segments

@@ -1,4 +1,4 @@
-"""Cutting off the end of a log, so that a crash on the way leaves it whole, cut somewhere, or as wanted (spec E21)."""
+"""Truncation of a log. A crash on the way leaves it as before, shorter but whole, or as wanted (spec E21)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from storage.segment.segment import Segment
 
 
 class LogTruncation:
-    """Makes a writer's log shorter, or makes it begin elsewhere.
+    """Makes a writer's log shorter, or makes it begin at another offset.
 
-    Thread: the partition's writer only, with no reader of a snapshot that shows what is cut.
+    Thread: the partition's writer only, with no reader of a snapshot that shows truncated offsets.
 
-    Raises (from everything):
-        DiskFullError, TooManyOpenFilesError: no room; the log is as before.
+    Raises (from every method):
+        DiskFullError, TooManyOpenFilesError: no space; the log is as before.
         OSError: the disk failed, or the truncation is half done; the next start finishes it or undoes it.
     """
 
@@ -27,7 +27,7 @@ class LogTruncation:
         self._writer = writer
 
     def truncate_to(self, offset: Offset) -> None:
-        """Let the log end at ``offset``, which lies below its end; a batch that reaches over it goes whole."""
+        """End the log at ``offset``, below its current end. A batch that reaches over ``offset`` is removed whole."""
         writer = self._writer
         segments = writer.written.segments
         if offset < segments[0].base_offset:
@@ -51,7 +51,7 @@ class LogTruncation:
             gaps.keep(writer.name, [gap for gap in gaps.of(writer.name) if gap.end <= offset])
 
     def start_at(self, offset: Offset) -> None:
-        """Drop everything; the log is one empty segment at ``offset``."""
+        """Remove everything; the log is one empty segment at ``offset``."""
         writer = self._writer
         self._lower_recovery_point(offset)
         if offset > writer.written.log_start_offset:
@@ -67,8 +67,8 @@ class LogTruncation:
             writer.checkpoints.gaps.keep(writer.name, ())
 
     def _raise_log_start(self, offset: Offset) -> None:
-        """Write down a log start above the log end, or leave the old one: the next start removes a log that ends below
-        its start."""
+        """Write a log start above the log end. On failure restore the old one, because the next start of the process
+        removes a log that ends below its log start."""
         writer = self._writer
         try:
             writer.checkpoints.set_log_start(writer.name, offset)
@@ -78,19 +78,19 @@ class LogTruncation:
             raise
 
     def skip_to(self, offset: Offset) -> None:
-        """Let the log go on at ``offset``, above its end, in a new segment: the offsets between have no records."""
+        """Continue the log at ``offset``, above its end, in a new segment. The offsets between have no records."""
         log_end = self._writer.written.log_end.offset
         if offset > log_end:
             self.note_gap(log_end, offset)
             self._writer.roll(offset)
 
     def note_gap(self, start: Offset, end: Offset) -> None:
-        """Write a gap down before there is one, or recovery would take it for damage; if none comes to be, recovery
-        forgets it."""
+        """Write a gap down before it exists; otherwise recovery would take it for damage. If the gap never comes into
+        being, recovery forgets it."""
         self._writer.checkpoints.gaps.add(self._writer.name, TruncationGap(start, end))
 
     def _retire_from_end(self, doomed: Sequence[Segment]) -> None:
-        """Newest first and each durably, so that a crash leaves no hole."""
+        """Delete the newest first and each durably, so that a crash leaves no hole."""
         for segment in reversed(doomed):
             self._writer.retire((segment,))
 
@@ -101,7 +101,7 @@ class LogTruncation:
 
 @contextmanager
 def _whole_or_offline() -> Iterator[None]:
-    """A truncation that stops half way is no refusal: there is no way back, and the partition goes offline."""
+    """Turn a lack of space into EIO: a half-done truncation cannot be undone, so the partition goes offline."""
     try:
         yield
     except (OSError, *NO_ROOM_ERRORS) as error:
@@ -109,7 +109,7 @@ def _whole_or_offline() -> Iterator[None]:
 
 
 def _end_below(segment: Segment, offset: Offset) -> Offset:
-    """Where the batches that lie below ``offset`` entirely end: at ``offset``, unless that is in a batch or a gap."""
+    """Return the end of the batches wholly below ``offset``: ``offset`` itself unless it is inside a batch or a gap."""
     before = segment.locate(Offset(offset - 1), segment.size_bytes)
     if before is not None and before.header.last_offset == offset - 1:
         return offset

@@ -1,4 +1,4 @@
-"""The guard that a log's writer is one (invariant 1)."""
+"""The guard that admits one writer per log (invariant 1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from storage.disk.file_names import PartitionName
 
 
 class OneWriter:
-    """Refuses a second writer instead of waiting for the first: two are a bug (invariant 1)."""
+    """Refuses a second writer instead of waiting for the first: two writers are a bug (invariant 1)."""
 
     def __init__(self, lock: threading.Lock, name: PartitionName) -> None:
         self._lock = lock

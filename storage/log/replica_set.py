@@ -1,4 +1,4 @@
-"""The copies of one partition: which there are, which are in sync, how far each has come (spec A5, D10, E24)."""
+"""The copies of one partition: their number, the in-sync set, and the log end of each (spec A5, D10, E24)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from storage.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasE
 from storage.offsets import LogOffsetMetadata, Offset
 
 NODE_ID = 1
-"""This node's number where nobody says otherwise."""
+"""This node's number by default."""
 REPLICA_LAG_TIME_MAX_MS = 30_000
 """``replica.lag.time.max.ms``"""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerState:
-    """What the leader knows of another copy, from its fetches (spec D10).
+    """The leader's view of a follower, from its fetches (spec D10).
 
-    A fetch asks for the end of the follower's own log, so everything below is there. ``caught_up_ms`` is when it last
-    had everything the leader had at that time; times are elapsed ones.
+    A fetch offset is the end of the follower's own log, so the follower has everything below it. ``caught_up_ms`` is
+    the last time at which the follower had everything that the leader had then. Times are elapsed times.
     """
 
     log_end: LogOffsetMetadata
@@ -30,15 +30,15 @@ class FollowerState:
 
     @classmethod
     def unknown(cls, now_ms: int) -> FollowerState:
-        """Of one that has not fetched yet. It has the lag time to show itself."""
+        """Return the state of a follower that has not fetched yet. It has the lag time to make its first fetch."""
         nowhere = Offset(-1)
         return cls(LogOffsetMetadata(nowhere), nowhere, now_ms, nowhere, now_ms)
 
     def after_fetch(
         self, log_end: LogOffsetMetadata, log_start_offset: Offset, leader_end_offset: Offset, now_ms: int
     ) -> FollowerState:
-        """After a fetch at ``log_end``. A follower that always lags by what is in flight is caught up as of the fetch
-        before, if it has what the leader had then."""
+        """Return the state after a fetch at ``log_end``. A follower that always lags by the records in flight counts as
+        caught up at the previous fetch, if it has everything that the leader had then."""
         caught_up_ms = self.caught_up_ms
         if log_end.offset >= leader_end_offset:
             caught_up_ms = now_ms
@@ -47,7 +47,7 @@ class FollowerState:
         return FollowerState(log_end, log_start_offset, now_ms, leader_end_offset, caught_up_ms)
 
     def is_caught_up(self, leader_end_offset: Offset, now_ms: int, lag_max_ms: int) -> bool:
-        """Whether it has everything, or had everything no longer than ``lag_max_ms`` ago."""
+        """Return whether it has everything, or had everything at most ``lag_max_ms`` ago."""
         if self.log_end.offset == leader_end_offset:
             return True
         return now_ms - self.caught_up_ms <= lag_max_ms
@@ -67,10 +67,10 @@ _ALONE = _Members({}, frozenset({NODE_ID}))
 class ReplicaSet:
     """The leader's view of a partition's copies. On one node it has one member, the local one, always in sync.
 
-    The local copy counts as far as its caller says: with ``flush.policy=group`` up to the last fsync, which so counts
-    as one more copy that the high watermark waits for.
+    The caller says how much of the local copy counts. With ``flush.policy=group`` it ends at the last fsync, so the
+    local fsync counts as one more copy that the high watermark waits for.
 
-    Thread: changed by the partition's writer only; any thread reads, without a lock.
+    Thread: only the partition's writer changes it; any thread reads, without a lock.
     """
 
     __slots__ = ("_lag_max_ms", "_members", "local_id", "min_insync_replicas")
@@ -84,7 +84,7 @@ class ReplicaSet:
         lag_max_ms: int = REPLICA_LAG_TIME_MAX_MS,
         now_ms: int = 0,
     ) -> None:
-        """With every follower in sync and nothing known of it yet, as a new leader begins."""
+        """Put every follower in sync, with nothing known of it yet, as a new leader does."""
         self.local_id = local_id
         self.min_insync_replicas = min_insync_replicas
         self._lag_max_ms = lag_max_ms
@@ -94,7 +94,7 @@ class ReplicaSet:
         is_alone = local_id == NODE_ID and not followers
         self._members = _ALONE if is_alone else _Members(followers, frozenset({local_id, *followers}))
 
-    # What is known
+    # State
 
     @property
     def replicas(self) -> tuple[int, ...]:
@@ -103,17 +103,17 @@ class ReplicaSet:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is no copy but this one; that never changes."""
+        """Whether this is the only copy; that never changes."""
         return not self._members.followers
 
     @property
     def in_sync(self) -> tuple[int, ...]:
-        """Those of ``replicas`` that are in sync."""
+        """The nodes of ``replicas`` that are in sync."""
         members = self._members
         return tuple(replica for replica in (self.local_id, *members.followers) if replica in members.in_sync)
 
     def follower(self, replica_id: int) -> FollowerState:
-        """What is known of one follower.
+        """Return the state of one follower.
 
         Raises:
             ValueError: it holds no copy.
@@ -125,7 +125,7 @@ class ReplicaSet:
 
     @property
     def required_count(self) -> int:
-        """How many copies must be in sync: no more than there are (spec A5)."""
+        """The number of copies that must be in sync, at most the number of copies (spec A5)."""
         return min(self.min_insync_replicas, len(self._members.followers) + 1)
 
     @property
@@ -133,19 +133,19 @@ class ReplicaSet:
         return len(self._members.in_sync) >= self.required_count
 
     def check_before_append(self) -> None:
-        """For an append with ``acks=all``, before anything is written.
+        """Check that enough copies are in sync for an append with ``acks=all``, before the write.
 
         Raises:
-            NotEnoughReplicasError: fewer copies are in sync than must be.
+            NotEnoughReplicasError: fewer copies are in sync than required.
         """
         if not self.has_enough:
             raise NotEnoughReplicasError(self._shortage())
 
     def check_after_append(self) -> None:
-        """For an append with ``acks=all``, once the high watermark has passed it.
+        """Check that enough copies are in sync for an append with ``acks=all``, after the high watermark has passed it.
 
         Raises:
-            NotEnoughReplicasAfterAppendError: fewer copies are in sync than must be; the records stay.
+            NotEnoughReplicasAfterAppendError: fewer copies are in sync than required; the records stay.
         """
         if not self.has_enough:
             raise NotEnoughReplicasAfterAppendError(self._shortage())
@@ -158,9 +158,9 @@ class ReplicaSet:
     def high_watermark(
         self, local_end: LogOffsetMetadata, current: LogOffsetMetadata, elapsed_ms: Callable[[], int]
     ) -> LogOffsetMetadata:
-        """Where all copies that count have come to: those in sync, and those about to be since they keep up.
+        """Return the lowest log end of the copies that count: those in sync, and those that keep up.
 
-        Never below ``current``, and ``current`` itself while too few copies are in sync (spec E24).
+        The result is never below ``current``, and is ``current`` while too few copies are in sync (spec E24).
         """
         members = self._members
         if not members.followers:
@@ -186,7 +186,7 @@ class ReplicaSet:
         leader_end_offset: Offset,
         now_ms: int,
     ) -> None:
-        """A follower asks for what comes at ``log_end``. Publish afterwards: the high watermark may rise.
+        """Record a follower's fetch at ``log_end``. Publish afterwards: the high watermark may rise.
 
         Raises:
             ValueError: it holds no copy.
@@ -196,7 +196,7 @@ class ReplicaSet:
         self._members = replace(members, followers={**members.followers, replica_id: state})
 
     def expand(self, replica_id: int, *, high_watermark: Offset, epoch_start: Offset) -> bool:
-        """Take a follower in that has come to the high watermark and into the current leader epoch; whether it did."""
+        """Put a follower in sync if it reached the high watermark and the current epoch; return whether it did."""
         log_end = self.follower(replica_id).log_end.offset
         if replica_id in self._members.in_sync or log_end < high_watermark or log_end < epoch_start:
             return False
@@ -204,7 +204,7 @@ class ReplicaSet:
         return True
 
     def shrink(self, leader_end_offset: Offset, now_ms: int) -> tuple[int, ...]:
-        """Put out the followers that have lagged for too long, and return them. Publish afterwards."""
+        """Remove followers from the in-sync set that lag for too long, and return them. Publish afterwards."""
         members = self._members
         lagging = tuple(
             replica_id
@@ -216,15 +216,15 @@ class ReplicaSet:
         return lagging
 
     def begin_epoch(self, now_ms: int) -> None:
-        """Know nothing of the followers but who is in sync, as a new leader."""
+        """Reset the states of the followers, as a new leader; the in-sync set stays."""
         members = self._members
         fresh = {replica_id: FollowerState.unknown(now_ms) for replica_id in members.followers}
         self._members = replace(members, followers=fresh)
 
 
 def restored_high_watermark(checkpoint: Offset | None, log_start_offset: Offset, log_end_offset: Offset) -> Offset:
-    """Where the leader of several copies begins after a restart: at the checkpoint, kept inside the log; without one at
-    the log start (case HW-4)."""
+    """Return the high watermark of a leader of several copies after a restart: the checkpoint, kept inside the log, or
+    without a checkpoint the log start (case HW-4)."""
     if checkpoint is None:
         return log_start_offset
     return min(max(checkpoint, log_start_offset), log_end_offset)

@@ -1,7 +1,7 @@
-"""Which segments go: the rules of retention, apart from the doing (spec B10, E4, E5).
+"""The rules of retention: which segments are deleted, without the deletion itself (spec B10, E4, E5).
 
-Whole segments, oldest first, stopping at the first that a rule keeps. The rules run one after the other: below
-the log start offset, too many bytes, too old, a registered policy.
+Retention deletes whole segments, oldest first, up to the first one that no rule deletes. The rules run one after the
+other: below the log start offset, too many bytes, too old, a registered policy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from storage.segment.segment import Segment
 
 
 class RetentionReason(StrEnum):
-    """The rule by which a segment goes."""
+    """The rule that deletes a segment."""
 
     LOG_START = "log_start_offset"
     SIZE = "retention.bytes"
@@ -27,7 +27,7 @@ class RetentionReason(StrEnum):
 
 
 class RetainedSegment:
-    """What retention knows of a segment."""
+    """The properties of a segment that retention uses."""
 
     __slots__ = ("_largest_timestamp", "_read_timestamp", "base_offset", "end_offset", "is_active", "size_bytes")
 
@@ -49,28 +49,28 @@ class RetainedSegment:
 
     @property
     def largest_timestamp(self) -> int:
-        """The newest record's, or the file's age where no record has one. Asks the disk, the first time."""
+        """The newest record's timestamp, or the file's age if no record has one. The first use reads the disk."""
         if self._largest_timestamp is None:
             self._largest_timestamp = self._read_timestamp()
         return self._largest_timestamp
 
 
 RetentionPolicy = Callable[[RetainedSegment, RetainedSegment | None], bool]
-"""Says of a segment and the one after it whether the first may go."""
+"""A function of a segment and the next one, which returns whether the first may be deleted."""
 
 _policies: dict[str, RetentionPolicy] = {}
 
 
 def register_policy(name: str, policy: RetentionPolicy) -> None:
-    """Make ``policy`` available to topics as ``retention.policy=<name>``; the same name replaces it."""
+    """Make ``policy`` available to topics as ``retention.policy=<name>``; replace an earlier one of this name."""
     _policies[name] = policy
 
 
 def check_policy(config: TopicConfig) -> None:
-    """Refuse a configuration that names no registered policy.
+    """Check that the configuration names a registered policy, or none.
 
     Raises:
-        InvalidConfigError: it does.
+        InvalidConfigError: it names an unknown one.
     """
     if config.retention_policy and config.retention_policy not in _policies:
         known = ", ".join(sorted(_policies)) or "none"
@@ -81,7 +81,7 @@ def check_policy(config: TopicConfig) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RetentionEntry:
-    """One segment in a plan: the rule by which it goes now, or what keeps it and until when."""
+    """One segment in a plan: the rule that deletes it now, or the reason that keeps it and until when."""
 
     base_offset: Offset
     end_offset: Offset
@@ -93,7 +93,7 @@ class RetentionEntry:
 
 
 def retained_segments(segments: Sequence[Segment], log_end_offset: Offset) -> list[RetainedSegment]:
-    """The segments of a log, oldest first, as retention knows them."""
+    """Return the segments of a log, oldest first, in the form that retention uses."""
     ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
     return [
         RetainedSegment(
@@ -115,8 +115,8 @@ def find_reasons(
     log_start_offset: Offset,
     high_watermark: Offset,
 ) -> list[RetentionReason]:
-    """Say which rules the oldest segments go by, one for each that goes. Segments behind the first that stays are not
-    looked at: there may be thousands."""
+    """Return the rule that deletes each of the oldest segments, one for each deleted segment. Segments behind the first
+    kept one are not examined, because there may be thousands."""
     rules: list[tuple[RetentionReason, Callable[[int], bool]]] = [
         (RetentionReason.LOG_START, lambda place: _ends_below(segments, place, log_start_offset)),
     ]
@@ -141,7 +141,7 @@ def plan_retention(
     log_start_offset: Offset,
     high_watermark: Offset,
 ) -> list[RetentionEntry]:
-    """Say of every segment, oldest first, whether it goes and why."""
+    """Return for every segment, oldest first, whether it is deleted and why."""
     reasons = find_reasons(
         segments, config, now_ms=now_ms, log_start_offset=log_start_offset, high_watermark=high_watermark
     )
@@ -168,7 +168,7 @@ def _ends_below(segments: Sequence[RetainedSegment], place: int, log_start_offse
 
 
 def _size_rule(segments: Sequence[RetainedSegment], config: TopicConfig) -> Callable[[int], bool]:
-    """Delete while what remains is not below the limit (spec E5)."""
+    """Make the rule that deletes while the remaining bytes are not below the limit (spec E5)."""
 
     total_bytes = sum(segment.size_bytes for segment in segments)
     up_to = list(accumulate(segment.size_bytes for segment in segments))

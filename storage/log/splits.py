@@ -1,4 +1,4 @@
-"""Cutting what is in logs into ranges of about equal bytes, between batches, by indexes and headers alone."""
+"""Ranges of logs, cut into splits of about equal bytes, between batches, by indexes and headers alone."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ class Split(NamedTuple):
 
 
 class TooManySplitsError(ValueError):
-    """The limits ask for more splits than may be answered."""
+    """The limits require more splits than are allowed."""
 
 
 class _Piece(NamedTuple):
-    """The part of the range that lies in one segment: the bytes ``[first, last)`` of its file, and how many bytes of
-    the range lie before it."""
+    """One segment's part of the range: bytes ``[first, last)`` of its file, after ``bytes_before`` of the range."""
 
     segment: Segment
     first: int
@@ -40,16 +39,16 @@ class _Piece(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """A place between two batches: how many bytes of the range lie before it, and the first offset behind it."""
+    """A position between two batches: the number of the range's bytes before it, and the first offset behind it."""
 
     bytes_before: int
     offset: Offset
 
 
 class SplittableRange:
-    """The offsets ``[start, end)`` of one log as its reader sees them, and where they may be cut.
+    """The offsets ``[start, end)`` of one log as its reader sees them, and the positions of possible cuts.
 
-    A range may begin and end inside a batch; such a batch counts whole, as it is fetched whole.
+    A range may begin and end inside a batch. Such a batch counts whole, as a fetch returns it whole.
 
     Thread: any; reads indexes and headers from the disk, no records.
     """
@@ -57,10 +56,10 @@ class SplittableRange:
     def __init__(
         self, snapshot: LogSnapshot, start: int, end: int, isolation: Isolation = Isolation.HIGH_WATERMARK
     ) -> None:
-        """``log start <= start <= end``, and ``end`` is at most the isolation's bound.
+        """Measure the range. ``log start <= start <= end``, and ``end`` is at most the isolation's bound.
 
         Raises:
-            CorruptionError: stored bytes are not what they should be.
+            CorruptionError: stored bytes are damaged.
         """
         bound = snapshot.bound(isolation)
         if not snapshot.log_start_offset <= start <= end <= bound.offset:
@@ -93,13 +92,13 @@ class SplittableRange:
         return self._pieces[-1].bytes_end if self._pieces else 0
 
     def split(self, count: int, record_count_max: int | None = None, *, count_max: int = 10_000) -> list[Split]:
-        """Cut into at most ``count`` ranges of about equal bytes, and each of those where it has more offsets than
-        ``record_count_max``; a batch is never cut. Together they are the whole range, each offset once. Nothing for
-        an empty range.
+        """Cut into at most ``count`` ranges of about equal bytes, and cut each range again if it has more offsets than
+        ``record_count_max``. A batch is never cut. The splits cover each offset of the range once. An empty range has
+        none.
 
         Raises:
-            TooManySplitsError: it would be more than ``count_max``.
-            CorruptionError: stored bytes are not what they should be.
+            TooManySplitsError: there would be more than ``count_max``.
+            CorruptionError: stored bytes are damaged.
         """
         if self.start == self.end:
             return []
@@ -131,7 +130,7 @@ class SplittableRange:
         return finer
 
     def _nearest_cut(self, bytes_before: int) -> _Cut | None:
-        """The place between batches that is nearest to this byte of the range."""
+        """Return the position between batches that is nearest to this byte of the range."""
         place = bisect_right(self._pieces, bytes_before, key=lambda piece: piece.bytes_before) - 1
         piece = self._pieces[place]
         target = piece.first + bytes_before - piece.bytes_before
@@ -141,13 +140,13 @@ class SplittableRange:
                 is_nearer = below is None or batch.position - target < target - below.position
                 return _cut_at(piece, batch if below is None or is_nearer else below)
             below = batch
-        # The last batch of its segment: the place behind it is where the next segment begins.
+        # The last batch of its segment: the position behind it is the beginning of the next segment.
         if below is not None and target - below.position <= piece.last - target:
             return _cut_at(piece, below)
         return self._beginning_of(place + 1)
 
     def _cut_before(self, after: Offset, offset: Offset) -> _Cut | None:
-        """The place before the batch that holds ``offset``; behind it when the batch holds ``after`` as well."""
+        """Return the position before the batch with ``offset``, or behind it if it begins at or below ``after``."""
         place = max(0, bisect_right(self._pieces, offset, key=lambda piece: piece.segment.base_offset) - 1)
         piece = self._pieces[place]
         for batch in piece.segment.walk(_position_of(piece, offset), piece.last):
@@ -164,9 +163,10 @@ class SplittableRange:
 
 
 def split_counts(sizes: Sequence[int], count: int) -> list[int]:
-    """How many of ``count`` splits each of these ranges gets by its bytes: none of 0 bytes, and any other at least one.
+    """Divide ``count`` splits among ranges by their bytes: none for 0 bytes, at least one for any other.
 
-    The largest remainders are rounded up. More than ``count`` in all only where there are more ranges.
+    The largest remainders are rounded up. The sum exceeds ``count`` only if there are more ranges. Example: 4 splits of
+    100, 300 and 0 bytes: 1, 3 and 0.
     """
     total = sum(sizes)
     if total == 0:
@@ -183,7 +183,7 @@ def split_counts(sizes: Sequence[int], count: int) -> list[int]:
 
 
 def _end_position(segment: Segment, end: Offset, limit: int) -> int:
-    """Where the last batch with an offset below ``end`` ends."""
+    """Return the end of the last batch with an offset below ``end``."""
     batch = segment.locate(end, limit)
     if batch is None:
         return limit
@@ -196,13 +196,13 @@ def _position_of(piece: _Piece, offset: Offset) -> int:
 
 
 def _walk_near(piece: _Piece, target: int) -> list[StoredBatch]:
-    """The batches around byte ``target``, in order: from the nearest index entry before it to the first behind it."""
+    """Return the batches around byte ``target``: the last one before it and the first one at or behind it."""
     segment = piece.segment
     try:
         entry = segment.offset_index.get().lookup_position(Position(target))
         batch = segment.locate(entry.offset, piece.last)
     except OSError:
-        # A disk that cannot open the index costs a longer walk, not the answer.
+        # A disk that cannot open the index makes the walk longer; the result is the same.
         batch = None
     start = piece.first if batch is None or batch.position > target else max(piece.first, batch.position)
     around: list[StoredBatch] = []
