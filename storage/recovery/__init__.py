@@ -1,5 +1,5 @@
-"""From the files of a partition after a crash to a log that may be served.
+"""Recovery: from the files of a partition after a crash to a log that may be served.
 
-``recovery`` decides, ``segment_scan`` finds the good batches of a segment, the other modules mend one kind of damage
-each.
+``recovery`` decides, ``segment_scan`` finds the good batches of a segment. Each of the other modules repairs one kind
+of damage.
 """

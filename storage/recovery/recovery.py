@@ -1,8 +1,8 @@
-"""Opening a partition: from whatever a stop left on the disk to a log that may be trusted (spec E20).
+"""Opening a partition: from the files that any kind of stop left to a log that can be trusted (spec E20).
 
-After a clean stop nothing is scanned. Otherwise every segment from the recovery point on is read through: batches are
-checked, indexes made anew, and the log ends at the first batch that is not whole, if that lies above everything
-that was ever durable. Damage below is reported and kept, never cut (disk rule 5).
+After a clean stop nothing is scanned. Otherwise recovery scans every segment from the recovery point: it checks the
+batches, rebuilds the indexes, and ends the log at the first batch that is not whole, if it lies above everything that
+was ever durable. Damage below is reported and kept, never cut (disk rule 5).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _REWRITE_BYTES = 1024 * 1024
 
 @dataclass(slots=True)
 class PartitionRecovery:
-    """What opening one partition took, for operators."""
+    """The results of opening one partition, for operators."""
 
     name: PartitionName
     clean: bool
@@ -67,7 +67,7 @@ class PartitionOpener:
 
     Raises (from ``open``):
         OSError: the disk refused.
-        CorruptionError: a file without which nothing can be said of the partition is damaged.
+        CorruptionError: a file is damaged without which the partition cannot be opened.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class PartitionOpener:
         self.report = PartitionRecovery(name, clean)
 
     def open(self) -> PartitionLog:
-        """Recover what must be recovered and return the log, with everything in it durable.
+        """Recover the partition where needed, and return the log, with everything in it durable.
 
-        What there is to say about the partition is logged together, at the end: others are opened at the same time.
+        The messages about the partition are logged together, at the end, because others are opened at the same time.
         """
         try:
             return self._open()
@@ -150,7 +150,7 @@ class PartitionOpener:
             self._settle(segments, log_start, log_end)
         producers = self._restore_producers(segments, log_end)
         recovery_point = min(self._recovery_point(), log_end)
-        # What is out of the ordinary leaves a note, but for segments made anew.
+        # Every unusual finding leaves a note, except rebuilt segments.
         is_sound = self._had_all_indexes and not self.report.notes and not segments[-1].indexes_were_opened
         return PartitionLog(
             LogParts(
@@ -176,13 +176,13 @@ class PartitionOpener:
             )
         )
 
-    # What is there
+    # Files on the disk
 
     def _check_topic_id(self) -> None:
         try:
             stored = read_partition_metadata(self._file_system, self._directory)
         except CorruptMetadataError as error:
-            # The topic's own file says whose directory it is, with a checksum.
+            # The topic's own file, which has a checksum, says to which topic the directory belongs.
             self._note(f"{error}: it is written again")
             stored = self._checkpoints.ballast.run(self._write_topic_id)
         if stored is not None and stored != self._topic_id:
@@ -228,7 +228,7 @@ class PartitionOpener:
         ]
 
     def _split_far(self, segments: list[Segment]) -> list[Segment]:
-        """Split segments whose offsets lie further apart than an index can say; only compaction makes such."""
+        """Split segments whose offsets are too far apart for an index; only compaction makes such segments."""
         place = 0
         while self._config.compacts and place < len(segments):
             segment = segments[place]
@@ -252,14 +252,14 @@ class PartitionOpener:
         return True
 
     def _expected_start(self) -> Offset:
-        """Where the log must begin: its start offset is durable before anything below it goes."""
+        """Return the expected log start: it is durable before anything below it is deleted."""
         start = self._checkpoints.log_starts.get(self._name, Offset(0))
         if self._epochs_known and not self._checkpoints.is_log_start_certain(self._name):
             start = max(start, self._epochs.entries[0].start_offset)
         return start
 
     def _drop_below_log_start(self, segments: list[Segment], log_start: Offset) -> list[Segment]:
-        """Finish a deletion that a crash interrupted: segments that end below the log start."""
+        """Finish a deletion that a crash interrupted: remove segments that end below the log start."""
         keep_from = 0
         while keep_from + 1 < len(segments) and segments[keep_from + 1].base_offset <= log_start:
             keep_from += 1
@@ -292,7 +292,7 @@ class PartitionOpener:
     # Segments
 
     def _check_segments(self, segments: list[Segment]) -> list[Offset]:
-        """The exclusive end offset of every segment; scanned from the recovery point on unless the stop was clean."""
+        """Return the exclusive end offset of every segment; scan from the recovery point unless the stop was clean."""
         durable_end = self._durable_end(segments)
         scan_from = self._scan_from(segments)
         ends: list[Offset] = []
@@ -319,7 +319,7 @@ class PartitionOpener:
         return self._checkpoints.recovery_points.get(self._name, Offset(0))
 
     def _durable_end(self, segments: list[Segment]) -> Offset:
-        """Everything below was made durable: a new segment is only begun when the one before it is (disk rule 7)."""
+        """Return the end of all that was durable: a new segment begins only when the last is durable (disk rule 7)."""
         lost = (segment.end_offset for segment in self._lost)
         return max([self._recovery_point(), *lost, *(segment.base_offset for segment in segments[-1:])])
 
@@ -327,7 +327,7 @@ class PartitionOpener:
         return _first_scanned([segment.base_offset for segment in segments], self._recovery_point())
 
     def _judge(self, segment: Segment, result: SegmentScan, following: Offset | None, durable_end: Offset) -> Offset:
-        """Say where the segment ends, and tell damage from the tail of a crash."""
+        """Return the end of the segment, and distinguish damage from the tail of a crash."""
         segment.holes = tuple(hole.place for hole in result.holes)
         for hole in result.holes:
             self._report_damage(hole.start_offset, hole.end_offset, hole.problem)
@@ -336,27 +336,27 @@ class PartitionOpener:
                 return following
             segment.size_bytes = result.valid_bytes
             why = result.problem or self._why_missing()
-            # A damaged header may claim offsets that the next segment has.
+            # A damaged header may have offsets that belong to the next segment.
             self._report_damage(min(result.end_offset, Offset(following - 1)), following, why)
             return following
         if result.end_offset < durable_end:
             segment.size_bytes = result.valid_bytes
             self._report_damage(result.end_offset, durable_end, result.problem or self._why_short())
-            # With nothing left but what was deleted, the log begins anew at its start.
+            # If only deleted offsets are left, the log begins again at its start.
             return durable_end if durable_end > self._log_start else result.end_offset
         if result.problem is not None:
             self._cut(segment, result)
         return result.end_offset
 
     def _may_skip(self, end: Offset, following: Offset) -> bool:
-        """Whether a segment may end at ``end`` if the next one begins at ``following``.
+        """Return whether a segment may end at ``end`` if the next one begins at ``following``.
 
-        A gap may come of a truncation inside a batch, which is written down (spec E21), or of compaction (spec D13).
+        A truncation inside a batch leaves a gap, which is noted (spec E21). Compaction also leaves gaps (spec D13).
         """
         return end == following or (self._config.compacts and end < following) or self._is_noted(end, following)
 
     def _is_noted(self, start: Offset, end: Offset) -> bool:
-        """Whether the gap is written down, by a truncation or because its loss was accepted."""
+        """Return whether the gap is noted, by a truncation or because an operator accepted its loss."""
         found = self._checkpoints.gaps.of(self._name) & {TruncationGap(start, end)}
         self._found_gaps += found
         return bool(found)
@@ -377,15 +377,15 @@ class PartitionOpener:
     def _cut(self, segment: Segment, result: SegmentScan) -> None:
         cut_bytes = self._file_system.size(segment.file.path) - result.valid_bytes
         if self._config.preallocate:
-            # What was never written was never data.
+            # Bytes that were never written are no data.
             cut_bytes = written_bytes(segment.file, result.valid_bytes, cut_bytes)
         segment.size_bytes = result.valid_bytes
         if self._clean or result.is_old_format:
-            # Nothing was scanned: the last batch itself is what it should not be. Or it is whole, of another format.
+            # After a clean stop there was no scan: the last batch itself is bad. Or it is whole, in an old format.
             self._report_damage(result.end_offset, Offset(result.end_offset + 1), result.problem or "")
             return
         if any(hole.end_offset > self._log_start for hole in result.holes):
-            # The tail of a crash behind damage: who repairs the one shall find the other as it was.
+            # The tail of a crash behind damage: a repair of the damage must find the tail unchanged.
             self._note(f"{cut_bytes} bytes behind offset {result.end_offset} are not shown: {result.problem}")
             return
         segment.file.truncate(result.valid_bytes)
@@ -395,10 +395,10 @@ class PartitionOpener:
             self._note(f"{cut_bytes} bytes behind offset {result.end_offset} are cut: {result.problem}")
 
     def _find_end(self, segment: Segment) -> SegmentScan | None:
-        """Walk the batches behind the last index entry to the end of a segment that needs no scan, or ``None``
-        if they are not what they should be.
+        """Walk from the last index entry to the end of a segment that needs no scan; ``None`` if a batch is damaged, or
+        if readers could not reach the log start in this segment.
 
-        The index is read as a plain file here: it stays unmapped until somebody reads the segment (spec C4).
+        The index is read as a plain file, and stays unloaded until the first read of the segment (spec C4).
         """
         if segment.base_offset < self._log_start and not leads_to(self._file_system, segment, self._log_start):
             return None
@@ -412,10 +412,10 @@ class PartitionOpener:
         return SegmentScan(segment.size_bytes, end_offset, None)
 
     def _scan(self, segment: Segment, scanner: SegmentScanner, *, is_last: bool) -> SegmentScan:
-        """Check every batch, and rewrite what may only be in the page cache (disk rule 4).
+        """Check every batch, and rewrite bytes that may only be in the page cache (disk rule 4).
 
-        The last segment's indexes go: they are made anew from the log when somebody first looks something up. Those
-        of the others are durable since the roll, and are checked when they are opened.
+        The last segment's indexes are removed; the first look-up rebuilds them from the log. The other segments'
+        indexes are durable since the roll, and are checked when they are opened.
         """
         result = scanner.scan()
         self.report.scanned_bytes += result.valid_bytes
@@ -438,7 +438,7 @@ class PartitionOpener:
     def _settle(self, segments: list[Segment], log_start: Offset, log_end: Offset) -> None:
         """Bring epochs and indexes in line with the log, and begin a new epoch after an unclean stop (spec E1)."""
         self._forget_gaps()
-        # An epoch that begins at the log end stays: somebody may have been told of it.
+        # An epoch that begins at the log end stays: a client may have received it.
         self._epochs.truncate_from_end(Offset(log_end + 1))
         self._epochs.truncate_from_start(log_start)
         if self._epochs.latest is None:
@@ -447,16 +447,16 @@ class PartitionOpener:
             self._begin_epoch(LeaderEpoch(self._epochs.latest.epoch + 1), log_end)
 
     def _had_records(self, log_end: Offset) -> bool:
-        """Whether records may have been read here, though the stop may have taken all of them: offsets that somebody
-        knows shall not be given again in the same epoch."""
+        """Return whether records may have been read here, even if the stop lost them all: an offset that a client may
+        have seen must not be given again in the same epoch."""
         high_watermark = self._checkpoints.high_watermarks.get(self._name, Offset(0))
         is_later_epoch = self._epochs.latest is not None and self._epochs.latest.epoch > 0
-        # The cut of a preallocated file tells nothing.
+        # The cut of a preallocated file proves nothing.
         was_torn = self.report.truncated_bytes > 0 and not self._config.preallocate
         return log_end > 0 or high_watermark > log_end or is_later_epoch or was_torn
 
     def _forget_gaps(self) -> None:
-        """Gaps that are written down and were not found may hide the loss of a file one day."""
+        """Forget noted gaps that were not found, because they might hide a later loss of a file."""
         try:
             self._checkpoints.gaps.keep(self._name, self._found_gaps)
         except OSError as error:
@@ -470,11 +470,11 @@ class PartitionOpener:
         except OSError as error:
             if error.errno not in DISK_FULL_ERRNOS:
                 raise
-            # With one copy no reader compares epochs: a full disk must not hinder reading (disk rule 8).
+            # With one copy no reader compares epochs: a full disk must not prevent reads (disk rule 8).
             self._note(f"the leader epoch stays {epoch - 1}: {error.strerror}")
 
     def _epochs_from_batches(self, segments: list[Segment], log_start: Offset) -> None:
-        """Make lost leader epochs anew: every batch carries its own, and they only rise."""
+        """Rebuild lost leader epochs: every batch carries its own, and they only rise."""
         self._epochs.assign(LeaderEpoch(0), segments[0].base_offset)
         newest = 0
         try:
@@ -516,7 +516,7 @@ class PartitionOpener:
 
     def _report_damage(self, start: Offset, end: Offset, why: str) -> None:
         if end <= self._log_start:
-            # These records are deleted: nobody asks for them, and their file goes with its other records.
+            # These records are deleted: no reader can request them, and their file is deleted with its other records.
             self._note(f"offsets {start} to {end} are damaged, below the log start {self._log_start}: {why}")
             return
         self.report.damage.append(OffsetRange(start, end))
@@ -529,7 +529,7 @@ class PartitionOpener:
 
 
 def scan_bytes(file_system: FileSystem, directory: Path, recovery_point: Offset) -> int:
-    """How many bytes of logs must be read through in a partition's directory after an unclean stop.
+    """Return the number of bytes to scan in a partition's directory after an unclean stop.
 
     Raises:
         OSError: the disk refused.
@@ -545,6 +545,6 @@ def scan_bytes(file_system: FileSystem, directory: Path, recovery_point: Offset)
 
 
 def _first_scanned(base_offsets: list[Offset], recovery_point: Offset) -> Offset:
-    """The base offset of the segment that a scan begins with: the one that the recovery point lies in."""
+    """Return the base offset of the first segment to scan: the one with the recovery point."""
     below = [base for base in base_offsets if base <= recovery_point]
     return below[-1] if below else Offset(0)

@@ -1,4 +1,4 @@
-"""How far the start has come: told by who opens and checks logs, asked by who shows it."""
+"""The progress of a start: reported by the modules that open and check logs, read for display."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from storage.disk.clock import Clock
 
 
 class RecoveryProgress(NamedTuple):
-    """How far opening the logs has come.
+    """The progress of opening the logs.
 
-    ``byte_count`` is what must be read through after an unclean stop, 0 after a clean one. ``remaining_ms`` is an
-    estimate by the rate so far, ``None`` before there is one.
+    ``byte_count`` is the number of bytes to scan after an unclean stop, 0 after a clean one. ``remaining_ms`` is an
+    estimate by the rate so far, ``None`` before there is one. Example: 600 of 1000 bytes in 3 s leave 2000 ms.
     """
 
     partitions_done: int
@@ -25,10 +25,10 @@ class RecoveryProgress(NamedTuple):
 
 
 class RecoveryMeter:
-    """Counts what is done. Thread: any, for everything."""
+    """Counts finished work. Thread: any, for everything."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin to measure time now."""
+        """Start to measure time."""
         self._clock = clock
         self._lock = threading.Lock()
         self._began_ms = clock.elapsed_ms()
@@ -38,31 +38,31 @@ class RecoveryMeter:
         self._byte_count = 0
 
     def expect(self, partition_count: int, byte_count: int) -> None:
-        """Say what there is to do, before it begins."""
+        """Set the total work, before it begins."""
         with self._lock:
             self._partition_count = partition_count
             self._byte_count = byte_count
             self._began_ms = self._clock.elapsed_ms()
 
     def scanned(self, byte_count: int) -> None:
-        """So many bytes more are read through."""
+        """Count ``byte_count`` more bytes as scanned."""
         with self._lock:
             self._scanned_bytes += byte_count
 
     def opened(self) -> None:
-        """One partition more is open."""
+        """Count one more partition as open."""
         with self._lock:
             self._partitions_done += 1
 
     def progress(self) -> RecoveryProgress | None:
-        """All numbers of one moment; ``None`` before anybody knows what there is to do."""
+        """Return all numbers of one moment; ``None`` before the total work is known."""
         with self._lock:
             if not self._partition_count:
                 return None
             done, count = self._partitions_done, self._partition_count
             scanned, byte_count = self._scanned_bytes, max(self._byte_count, self._scanned_bytes)
             elapsed_ms = self._clock.elapsed_ms() - self._began_ms
-        # Where bytes are to be read they take the time; after a clean stop every partition takes about as long.
+        # If there are bytes to scan, they take the time. After a clean stop every partition takes about as long.
         part, whole = (scanned, byte_count) if byte_count else (done, count)
         return RecoveryProgress(
             partitions_done=done,

@@ -1,9 +1,9 @@
-"""Reading a segment's log through: which batches are good, and where good ones go on behind damaged bytes.
+"""The scan of a segment's log: its good batches, and the good batches behind damaged bytes.
 
-Where everything was durable once, a bad batch is damage (disk rule 5), and what lies behind it is looked for:
-first where the batch's own length says, then byte by byte. A batch is never taken for one by its looks alone. Its CRC,
-its offsets, its leader epoch and the batches behind it must all fit, because a record's value may hold anything, whole
-batches too.
+Where everything was durable once, a bad batch is damage (disk rule 5), and the scan searches for batches behind it:
+first at the end that the bad batch's length gives, then byte by byte. A header alone does not prove a batch. Its CRC,
+its offsets, its leader epoch and the batches behind it must all fit, because a record's value may hold anything, also
+whole batches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BATCH_BYTES_MAX = 256 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 _ZEROS = bytes(_PIECE_BYTES)
 ZEROS_BYTES_MAX = 64 * 1024 * 1024
-"""More than is written between two fsyncs, as a rule: a crash tears no write behind this many zeros."""
+"""More than is usually written between two fsyncs: no crash leaves a torn write behind this many zeros."""
 _MAGIC_AT = 16
 _MAGIC = 2
 _HIGH_BYTES = 4
@@ -40,7 +40,7 @@ _SEARCH_FACTOR = 4
 _PASS_BYTES = 1024 * 1024
 _OFFSET_MAX = 2**63 - 1
 
-# Of a batch's header: base offset, length, leader epoch, magic, CRC, last offset delta, producer id.
+# Fields of a batch header: base offset, length, leader epoch, magic, CRC, last offset delta, producer id.
 _read_scanned = struct.Struct(">qiibI2xi16xq").unpack_from
 _LENGTH_OVERHEAD_BYTES = 12
 _CRC_FROM = 21
@@ -57,9 +57,9 @@ class Hole(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
-    """How far a segment's log is good: up to byte ``valid_bytes`` but for ``holes``, the next offset being
-    ``end_offset``. ``problem`` says why it ends there if more bytes follow; ``is_old_format`` that those are messages
-    of magic 0 or 1, whole and well. Everything below byte ``durable_bytes`` lies below the recovery point."""
+    """The result of a scan: the log is good up to byte ``valid_bytes``, except ``holes``, and ``end_offset`` is its
+    next offset. ``problem`` says why it ends there if more bytes follow; ``is_old_format``: they are intact messages of
+    magic 0 or 1. Everything below byte ``durable_bytes`` lies below the recovery point."""
 
     valid_bytes: int
     end_offset: Offset
@@ -70,7 +70,7 @@ class SegmentScan:
     durable_bytes: int = 0
 
     def runs(self, start: int = 0) -> Iterator[ByteRange]:
-        """The ranges of good bytes from ``start`` on, in order."""
+        """Yield the ranges of good bytes from ``start``, in order."""
         for hole in self.holes:
             if start < hole.place.start:
                 yield ByteRange(Position(start), hole.place.start)
@@ -79,15 +79,15 @@ class SegmentScan:
 
 
 class SegmentScanner:
-    """Reads one segment through; used once.
+    """Scans one segment; used once.
 
     Args:
-        epochs: what is known of leader epochs; ``None`` when they were lost.
+        epochs: the known leader epochs; ``None`` if they were lost.
         has_gaps: whether offsets may be missing between batches, as compaction leaves them.
         durable_end: everything below was durable once. A bad batch below is damage, one above ends the log.
         following: the base offset of the next segment, ``None`` for the last.
         recovery_point: everything below is on the disk.
-        tell: called with the bytes that were read through since it was last called.
+        tell: called with the number of bytes scanned since its last call.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SegmentScanner:
         self._has_gaps = has_gaps
         self._durable_end = durable_end if following is None else following
         self._offset_max = Offset(segment.base_offset + RELATIVE_OFFSET_MAX) if following is None else following
-        # Looking behind damage reads some bytes more than once; nobody's data makes that go on for ever.
+        # A search behind damage reads some bytes repeatedly; this budget ends it for any content.
         self._search_bytes = _PIECE_BYTES + _SEARCH_FACTOR * segment.size_bytes
         self._rejected: set[int] = set()
 
@@ -162,10 +162,10 @@ class SegmentScanner:
         self._told_bytes = position
 
     def _pass_good(self, position: Position, next_offset: Offset) -> tuple[Position, Offset]:
-        """Go over the whole batches in the next piece of the file as long as all is well with them; where that ends,
-        and the offset that comes next there.
+        """Pass the whole, good batches in the next piece of the file; return the next position and offset.
 
-        It may stop anywhere, and says nothing about why: ``_check_batch`` does. What it passes, that would pass too.
+        It may stop anywhere, without a reason; ``_check_batch`` gives the reason. ``_check_batch`` would accept every
+        batch that this method passes.
         """
         piece = self._segment.file.read(position, min(_PASS_BYTES, self._segment.size_bytes - position))
         view, size = memoryview(piece), len(piece)
@@ -193,7 +193,7 @@ class SegmentScanner:
         return Position(position + at), next_offset
 
     def _epoch_span(self, offset: int) -> tuple[int | None, Offset]:
-        """The leader epoch that a batch at ``offset`` must have, if any must, and up to where that holds."""
+        """Return the leader epoch that a batch at ``offset`` must have, if any, and the end offset of that epoch."""
         if self._epochs is None:
             return None, Offset(_OFFSET_MAX)
         expected = self._epochs.epoch_for_offset(Offset(offset))
@@ -201,7 +201,7 @@ class SegmentScanner:
         return expected, next(starts, Offset(_OFFSET_MAX))
 
     def _check_batch(self, position: int, next_offset: Offset, *, may_skip: bool = False) -> BatchHeader:
-        """The batch CRC begins at byte 21: offsets, length and epoch are checked on their own (disk rule 6)."""
+        """Parse and check one batch. The CRC begins at byte 21: check offsets, length and epoch (disk rule 6)."""
         segment = self._segment
         header = parse_header(segment.file.read(position, min(HEADER_BYTES, segment.size_bytes - position)))
         if header.size_bytes > min(segment.size_bytes - position, _BATCH_BYTES_MAX):
@@ -224,7 +224,7 @@ class SegmentScanner:
     # Behind damage
 
     def _find_behind(self, position: Position, next_offset: Offset) -> StoredBatch | None:
-        """The first good batch behind the bad bytes at ``position``, which should have held ``next_offset``."""
+        """Return the first good batch behind the bad bytes at ``position``, which should have held ``next_offset``."""
         claimed = self._find_claimed(position, next_offset)
         if claimed is not None:
             return claimed
@@ -237,7 +237,7 @@ class SegmentScanner:
         return None
 
     def _find_claimed(self, position: Position, next_offset: Offset) -> StoredBatch | None:
-        """The batch behind the one at ``position`` by that one's own length, if its count of offsets agrees."""
+        """Return the batch behind the bad one, by the length in its header, if the number of offsets also fits."""
         try:
             bad = parse_header(self._segment.file.read(position, HEADER_BYTES))
         except RecordFormatError:
@@ -245,7 +245,7 @@ class SegmentScanner:
         following = self._batch_at(position + bad.size_bytes, Offset(next_offset + 1))
         if following is None or bad.last_offset_delta < 0:
             return None
-        # The base offset may be what is damaged; where offsets may be missing it may be all that tells.
+        # The base offset may be the damaged field. Where offsets may be missing, it may be the only evidence.
         bases = {next_offset, bad.base_offset} if self._has_gaps else {next_offset}
         agrees = following.header.base_offset - bad.last_offset_delta - 1 in bases
         return following if agrees else None
@@ -261,9 +261,9 @@ class SegmentScanner:
         return StoredBatch(Position(position), header) if header.last_offset < self._offset_max else None
 
     def _is_confirmed(self, batch: StoredBatch) -> bool:
-        """Whether good batches follow ``batch`` without a break to where the log may end.
+        """Return whether good batches follow ``batch`` without a break to a possible end of the log.
 
-        One alone may be anything. It counts if it ends where the segment is known to, since no CRC covers offsets.
+        A single batch may be anything. It counts if it ends at the segment's known end; no CRC covers offsets.
         """
         if batch.header.base_offset > self._durable_end:
             return False
@@ -285,7 +285,7 @@ class SegmentScanner:
         return False
 
     def _candidates(self, start: int, next_offset: Offset) -> Iterator[int]:
-        """Places from ``start`` on where a header may begin: magic 2, and an offset that could be in this segment."""
+        """Yield positions from ``start`` where a header may begin: magic 2, and an offset of this segment."""
         high = (next_offset + 1).to_bytes(8, "big")[:_HIGH_BYTES]
         is_high_known = int(self._offset_max).to_bytes(8, "big")[:_HIGH_BYTES] == high
         end = self._segment.size_bytes
@@ -303,8 +303,8 @@ class SegmentScanner:
 
 
 def indexed_position(file_system: FileSystem, segment: Segment, offset: Offset | None = None) -> Position:
-    """Where the batch of a segment's last index entry, or of the last at or below ``offset``, begins if the log
-    confirms it; the segment's beginning if not. The index is read as a plain file.
+    """Return the position of the last index entry, or of the last at or below ``offset``, if the log confirms it;
+    otherwise 0. The index is read as a plain file.
 
     Raises:
         OSError: the disk refused.
@@ -329,7 +329,7 @@ def indexed_position(file_system: FileSystem, segment: Segment, offset: Offset |
 
 
 def _last_entry(file: File, relative_max: int) -> tuple[int, int] | None:
-    """The last entry of an offset index with a relative offset of at most ``relative_max``."""
+    """Return the last entry of an offset index with a relative offset of at most ``relative_max``."""
 
     def entry_at(number: int) -> tuple[int, int]:
         relative, position = OffsetIndex.ENTRY.unpack(
@@ -344,9 +344,9 @@ def _last_entry(file: File, relative_max: int) -> tuple[int, int] | None:
 
 
 def leads_to(file_system: FileSystem, segment: Segment, offset: Offset) -> bool:
-    """Whether readers get to ``offset``: by headers that are whole, from the index entry before it.
+    """Return whether readers can reach ``offset``: by whole headers, from the index entry before it.
 
-    The segment's first batch counts too: it tells when to roll.
+    The segment's first batch must also be readable, because rolling by time needs it.
 
     Raises:
         OSError: the disk refused.
@@ -362,9 +362,9 @@ def leads_to(file_system: FileSystem, segment: Segment, offset: Offset) -> bool:
 
 
 def written_bytes(file: File, position: int, length: int) -> int:
-    """How many of ``length`` bytes from ``position`` on there are up to the last that is not zero.
+    """Return the length up to the last byte that is not zero, of ``length`` bytes from ``position``.
 
-    It is not looked for behind ``ZEROS_BYTES_MAX`` of nothing but zeros: a preallocated file has gigabytes of them.
+    The search ends behind ``ZEROS_BYTES_MAX`` of zeros, because a preallocated file may end with gigabytes of them.
     """
     end = position
     for start in range(position, position + length, _PIECE_BYTES):

@@ -1,4 +1,4 @@
-"""Splitting a segment whose offsets lie too far apart for its indexes, as old cleaners could leave them (spec E20)."""
+"""Division of a segment whose offsets are too far apart for its indexes, as old cleaners could make it (spec E20)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _OFFSET_MAX = Offset(2**63 - 1)
 
 
 def find_overflow(segment: Segment, known_end: Offset) -> tuple[Position, Offset] | None:
-    """Where the first batch is that ends more than 2^31-1 above the segment's base, and its base offset.
+    """Return the position and base offset of the first batch that ends more than 2^31-1 above the segment's base.
 
-    Only what is known to lie below ``known_end``, the next segment or the recovery point, counts: no CRC covers
-    offsets, and a damaged one must not look like a far one.
+    Only offsets below ``known_end``, the next segment or the recovery point, count: no CRC covers offsets, and a
+    damaged offset must not look like a distant one.
 
     Raises:
         OSError: the disk refused.
@@ -63,10 +63,10 @@ def _is_walkable(segment: Segment) -> bool:
 
 
 def split_segment(file_system: FileSystem, segment: Segment, position: Position, base_offset: Offset) -> None:
-    """Let what lies at ``position`` and behind be a segment of its own, at ``base_offset``.
+    """Move the batches from ``position`` to a segment of their own, at ``base_offset``.
 
-    Both parts are written anew and take the segment's place when both are durable; a crash before leaves the segment
-    as it was, one after is completed by the next start. Indexes are made anew from the logs.
+    Both parts are written to new files, which replace the segment once both are durable. A crash before that leaves the
+    segment as it was; after a later crash the next start completes the change. Indexes are rebuilt from the logs.
 
     Durable: on return.
 
@@ -83,13 +83,13 @@ def split_segment(file_system: FileSystem, segment: Segment, position: Position,
         _copy(file_system, segment.file, part, _path(directory, base, LOG_SUFFIX + CLEANED_SUFFIX))
     below = [entry for entry in aborted if entry.last_offset < base_offset]
     if aborted:
-        # Before the log is there, which then never lacks it.
+        # Before the log exists, so that the log never lacks its index.
         above = [entry for entry in aborted if entry.last_offset >= base_offset]
         write_transaction_index(file_system, _path(directory, base_offset, TRANSACTION_INDEX_SUFFIX), above)
         cleaned = _path(directory, segment.base_offset, TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX)
         write_transaction_index(file_system, cleaned, below)
     file_system.sync_directory(directory)
-    # The higher first and durably: a swap counts only if nothing at or below it is still being made.
+    # The higher one first and durably: a swap counts only if no file at or below it is still ``.cleaned``.
     waiting = [(base_offset, LOG_SUFFIX), (segment.base_offset, LOG_SUFFIX)]
     if below:
         waiting.insert(1, (segment.base_offset, TRANSACTION_INDEX_SUFFIX))
@@ -108,7 +108,7 @@ def _aborted(segment: Segment) -> list[AbortedTransaction]:
     try:
         return segment.transactions.index.ask(lambda index: index.collect_aborted(Offset(0), _OFFSET_MAX).transactions)
     except CorruptionError:
-        return []  # it is made anew, as every index that is not sound
+        return []  # it is rebuilt, as every index that is not sound
 
 
 def _path(directory: Path, base_offset: Offset, suffix: str) -> Path:

@@ -1,7 +1,7 @@
-"""Transaction indexes made anew from the log: after an unclean stop, and where one is not what it should be (spec E20).
+"""Transaction indexes rebuilt from the log: after an unclean stop, and wherever an index is not sound (spec E20).
 
-The entries come out as they were written: what an abort marker left open is known from the producer snapshot that every
-segment begins with, and from the batches since.
+The rebuilt entries are equal to the original ones. The producer snapshot at the start of every segment, and the batches
+since, show which transactions an abort marker left open.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def restore_producers(
 ) -> bool:
     """Restore the producers and their transactions as they are at the log end, and every segment's transaction index.
 
-    The index of an ``unsure`` segment, one of which only the batches were checked, is made anew, durably; so is one
-    that is not a transaction index, speaks of other segments' markers, or is not what ``checkpoint`` says. Of markers
-    in ``damage`` only the old index knows: its entries for them stay, if it is sound. Segments that are known to be
-    ``without_producers``, by their base offsets, need not be read for any of this.
+    The indexes of ``unsure`` segments, of which only the batches were checked, are rebuilt durably. So is an index that
+    is damaged, has other segments' markers, or does not match ``checkpoint``. For markers in ``damage`` only the old
+    index has entries; they stay if it is sound. Segments ``without_producers``, given by their base offsets, are not
+    read for this.
 
-    Return whether every index was as it should be.
+    Return whether every index was sound.
 
     Raises:
-        CorruptionError: batches are damaged. The producers are as before them, indexes of later segments as they were.
+        CorruptionError: batches are damaged. The producers are as before them; indexes of later segments are unchanged.
     """
     if not checkpoint.load():
         unsure = segments
