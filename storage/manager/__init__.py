@@ -1,5 +1,5 @@
 """All logs of a data directory: opened at start, created, altered, deleted, closed.
 
-``log_manager`` is the face of the room. ``topic_registry`` keeps one file for each topic: its partitions and its
+``log_manager`` is the entry to this package. ``topic_registry`` keeps one file for each topic: its partitions and its
 configuration.
 """

@@ -62,11 +62,11 @@ PRODUCER_IDS = "producer-ids"
 
 
 class LogManager:
-    """The logs of one data directory, which it holds against every other process.
+    """The logs of one data directory, which it locks against every other process.
 
-    ``<data>/logs`` is a directory as a Kafka broker has it; what is only ours lies in ``<data>/rollway``.
+    ``<data>/logs`` is laid out as a Kafka broker's directory; Rollway's own files lie in ``<data>/rollway``.
 
-    Thread: ``topics``, ``topic`` and ``partition`` any; the others may be called by any thread and take turns.
+    Thread: ``topics``, ``topic`` and ``partition`` any. Any thread may call the others; changes of topics take turns.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LogManager:
             self._registry, self._directories, self._checkpoints, self._ballast, self._refused
         )
         self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints, producer_limits)
-        # Not a method of this object: a manager that is let go must not wait for the collector of cycles.
+        # Not a method of this object: it would make a cycle, and only the garbage collector could free the manager.
         known_max = functools.partial(known_producer_id_max, self._topics)
         self.producer_ids = ProducerIds(file_system, own / PRODUCER_IDS, known_max)
 
@@ -125,14 +125,13 @@ class LogManager:
         ballast_bytes: int = BALLAST_BYTES,
         producer_limits: ProducerLimits | None = None,
     ) -> LogManager:
-        """Lock the directory (made when absent, with its parents), recover every partition and return the manager.
+        """Lock the directory (made if absent, with its parents), recover every partition and return the manager.
 
-        ``meter`` is told how far that has come. After an unclean stop ``recovery_threads`` partitions are recovered at
-        a time.
+        ``meter`` receives the progress. After an unclean stop ``recovery_threads`` partitions are recovered at a time.
 
         Raises:
             DirectoryLockedError: another process holds the directory.
-            CorruptionError: a file that cannot be made anew is damaged; the message names it. Nothing was changed.
+            CorruptionError: a file that cannot be rebuilt is damaged; the message names it. Nothing was changed.
             InvalidConfigError: ``topic_defaults``.
             OSError: the disk refused.
         """
@@ -156,7 +155,7 @@ class LogManager:
     _lock: DirectoryLock
 
     def _prepare_directories(self) -> DirectoryLock:
-        # A service that starts for the first time may be given a place whose parents do not exist yet.
+        # At the first start of a service, the parents of its directory may not exist yet.
         parents = [path for path in self.data_directory.parents if not self.file_system.is_directory(path)]
         for directory in (*reversed(parents), self.data_directory, self.logs_directory, self._registry.directory):
             if not self.file_system.is_directory(directory):
@@ -175,7 +174,7 @@ class LogManager:
         self._checkpoints.read()
         if self.was_clean:
             self._remove_marker(marker)
-        # Names that a killed process made or moved are seen here, but may not be on the disk yet.
+        # Names that a killed process made or moved are visible, but may not be on the disk yet.
         for directory in (self.data_directory, self.logs_directory, self._registry.directory):
             self.file_system.sync_directory(directory)
         self._directories.find_doomed(
@@ -210,7 +209,7 @@ class LogManager:
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise
-            # Who starts after a crash must not take the logs for closed.
+            # A start after a crash must not take the logs for cleanly closed.
             self.file_system.before_writing(functools.partial(_remove_file, self.file_system, marker))
             _logger.warning("%s is on a read-only disk: reads are served, appends are refused", marker.parent)
 
@@ -222,7 +221,7 @@ class LogManager:
         return self._topics
 
     def topic(self, name: str) -> Topic:
-        """The topic of this name.
+        """Return the topic of this name.
 
         Raises:
             UnknownTopicOrPartitionError: there is none.
@@ -233,7 +232,7 @@ class LogManager:
         return topic
 
     def partition(self, name: str, number: int) -> PartitionLog:
-        """One partition's log.
+        """Return one partition's log.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic, or it has fewer partitions.
@@ -247,7 +246,7 @@ class LogManager:
 
     @property
     def created_partition_count(self) -> int:
-        """Partitions that were made, not opened, by this manager; deleted ones too."""
+        """Number of partitions that this manager made, without opened ones; includes deleted ones."""
         return self._factory.created_count
 
     # Topics
@@ -255,14 +254,14 @@ class LogManager:
     def create_topic(
         self, name: str, partition_count: int, config: Mapping[str, object] | None = None
     ) -> tuple[Topic, bool]:
-        """Make a topic, durably; or return the one that exists with the same partitions and settings, and False.
+        """Make a topic, durably, and return it and True; or return an equal one that exists, and False.
 
         Raises:
             InvalidTopicError: the name or the number of partitions is not allowed, or the topic is internal.
             InvalidConfigError: unknown or impossible settings.
-            TopicExistsError: it exists, but differs.
+            TopicExistsError: it exists with other partitions or settings.
             DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused; the topic does not exist.
-            ChangeOutcomeUnknownError: it does not exist, and the next start may find it all the same.
+            ChangeOutcomeUnknownError: it does not exist, but the next start may find it.
         """
         problem = topic_name_problem(name)
         if problem is not None:
@@ -271,7 +270,7 @@ class LogManager:
         return self._ensure(name, partition_count, config or {})
 
     def ensure_internal_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> Topic:
-        """The internal topic of this name, made durably if there is none; as it is if there is one.
+        """Return the internal topic of this name; make it, durably, if there is none.
 
         Raises:
             TopicExistsError: a directory of that name belongs to no topic.
@@ -298,7 +297,7 @@ class LogManager:
             try:
                 topic = self._create(record)
             except OSError as error:
-                # The files of partitions that were made are open as long as the frames are there.
+                # Its frames keep the files of the new partitions open.
                 error.__traceback__ = None
                 what = f"topic {name} could not be created"
                 is_written = self._registry.last_written is not untouched
@@ -321,14 +320,15 @@ class LogManager:
         return existing
 
     def _refuse_colliding_name(self, name: str) -> None:
-        """Names that differ only in '.' and '_' collide in metrics, as in Kafka."""
+        """Refuse a name that differs from another only in '.' and '_', such as ``a.b`` and ``a_b``: they collide in
+        metrics, as in Kafka."""
         collides = name.replace(".", "_")
         for other in self._topics:
             if other.replace(".", "_") == collides:
                 raise InvalidTopicError(f"topic {name} collides with {other}: they differ only in '.' and '_'")
 
     def _create(self, record: TopicRecord) -> Topic:
-        """The record is written first and last: a crash in between is finished by the next start."""
+        """Write the record first and last: the next start finishes after a crash in between."""
         self._registry.save(record)
         config = self._config(record)
         partitions = tuple(self._factory.create(record, name, config) for name in record.partition_names())
@@ -344,15 +344,15 @@ class LogManager:
         config: Mapping[str, object | None] | None = None,
         partition_count: int | None = None,
     ) -> Topic:
-        """Change settings (``None`` takes an override away) or add partitions, durably.
+        """Change settings (``None`` removes an override) or add partitions, durably.
 
-        The logs take the settings when their writers next run ``update_config``; the caller sends them that.
+        The caller passes the new settings to the logs: each writer runs ``update_config``.
 
         Raises:
             UnknownTopicOrPartitionError, InvalidConfigError.
             InvalidTopicError: fewer partitions than now, or too many, or the topic is internal.
             DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused; the topic is as before.
-            ChangeOutcomeUnknownError: the topic is as before, and the next start may find it altered all the same.
+            ChangeOutcomeUnknownError: the topic is as before, but the next start may find it altered.
         """
         refuse_internal(name)
         with self._changing:
@@ -379,7 +379,7 @@ class LogManager:
             untouched = self._registry.last_written
             try:
                 partitions = topic.partitions + self._add_partitions(record, before.partition_count)
-                # Other settings are the way out of a full disk.
+                # New settings may be the only means to free a full disk.
                 self._ballast.run(lambda: self._registry.save(record))
             except OSError as error:
                 error.__traceback__ = None
@@ -406,7 +406,7 @@ class LogManager:
     def delete_topic(self, name: str) -> Topic:
         """Delete a topic, durably: its directories are renamed now and unlinked after ``file.delete.delay.ms``.
 
-        A rename that the disk refuses is made up for by ``delete_due_files``, or by the next start.
+        If the disk refuses a rename, ``delete_due_files`` or the next start repeats it.
 
         Raises:
             UnknownTopicOrPartitionError: there is none.
@@ -442,7 +442,7 @@ class LogManager:
         """Write the recovery points and the log start offsets of all partitions (spec E25)."""
         logs = self._logs()
         self._checkpoints.write_recovery_points({log.name: log.recovery_point for log in logs})
-        # A damaged log may have lost its first segments, which may be restored: where it begins is not its log start.
+        # A damaged log may have lost its first segments. They may be restored, so its first offset is no log start.
         snapshots = {log.name: log.snapshot for log in logs if not log.damage}
         self._checkpoints.raise_log_starts(
             {name: snapshot.log_start_offset for name, snapshot in snapshots.items()},
@@ -450,7 +450,7 @@ class LogManager:
         )
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write the high watermarks of all partitions, if any has moved (spec E24)."""
+        """Write the high watermarks of all partitions, if one has moved (spec E24)."""
         self._checkpoints.write_high_watermarks({log.name: log.snapshot.high_watermark for log in self._logs()})
 
     def _logs(self) -> list[PartitionLog]:
@@ -459,7 +459,7 @@ class LogManager:
     # Files
 
     def check_lock(self) -> None:
-        """Keep the directory if another process has removed the lock's file; give all logs up if a third has taken it.
+        """Keep the directory if another process removed the lock file; take all logs offline if a third has locked it.
 
         Raises:
             OSError: the disk refused; the next call tries again.
@@ -472,14 +472,14 @@ class LogManager:
                 log.take_offline(str(error))
 
     def delete_due_files(self) -> int:
-        """Unlink deleted segments and topics whose delay has passed; return how many files and directories went.
+        """Unlink deleted segments and topics whose delay has passed; return the number of files and directories.
 
         Raises:
-            OSError, UnavailableError: the system refused some, which wait for the next call.
+            OSError, UnavailableError: the system refused some; these wait for the next call.
         """
         count = 0
         failure: OSError | UnavailableError | None = None
-        # One that stays for now keeps no other: they free the space that it may want.
+        # A refusal does not stop the rest, which frees space that the refused one may need.
         for work in (*(log.deleted_files.unlink_due for log in self._logs()), self._directories.remove_due):
             try:
                 count += work()
@@ -502,8 +502,8 @@ class LogManager:
             raise ShuttingDownError("the service is stopping")
 
     def close(self) -> bool:
-        """Stop cleanly: flush and close every log, write the checkpoints, then the marker that spares the next
-        start all scanning; whether it came to that. Calling it again does nothing.
+        """Stop cleanly: flush and close every log, write the checkpoints, then the marker that saves the next start
+        from scanning; return whether all succeeded. A second call does nothing.
 
         Thread: after all writers have stopped.
         """

@@ -1,8 +1,8 @@
 """Opening the partitions of a data directory at start, several at a time.
 
-After a clean stop a partition costs a few small reads. After an unclean one its newest segments are read through and
-some of its files synced; then others are read while one waits for the disk, the largest first, so that none of the
-large ones is left for the end.
+After a clean stop a partition costs a few small reads. After an unclean stop its newest segments are scanned and some
+of its files synced. While one partition waits for the disk, others are read, the largest first, so that no large one is
+left for the end.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LogOpening:
     """Opens the partitions of all topics; used once.
 
     Raises (from ``open``):
-        CorruptionError: a file that cannot be made anew is damaged, or a partition is missing; the message names it.
+        CorruptionError: a file that cannot be rebuilt is damaged, or a partition is missing; the message names it.
         OSError: the disk refused.
     """
 
@@ -71,17 +71,17 @@ class LogOpening:
     def open(
         self, topics: Sequence[tuple[TopicRecord, TopicConfig]]
     ) -> tuple[list[tuple[PartitionLog, ...]], list[PartitionRecovery]]:
-        """The partitions of each topic, in order, and what opening each took.
+        """Open all partitions; return those of each topic, in order, and the result of recovery for each partition.
 
-        Partitions share the threads; one that takes long holds up none of the others. When one cannot be opened, those
-        that are at it are finished, no other is begun, and the error of the first by name is raised.
+        Partitions share the threads, so a slow one does not delay the rest. If one cannot be opened, the partitions in
+        progress are finished and no more are begun. Then the error of the first failed one by name is raised.
         """
         openings = [
             self._opening(record, name, config) for record, config in topics for name in record.partition_names()
         ]
         self._meter.expect(len(openings), sum(opening.scan_bytes for opening in openings))
         self._waiting.extend(sorted(openings, key=lambda opening: -opening.scan_bytes))
-        # After a clean stop there is nothing to wait for, and threads would only take turns.
+        # After a clean stop no scan waits for the disk, and threads would only alternate.
         thread_count = 1 if self._clean else min(self._thread_count, len(openings))
         if thread_count <= 1:
             self._work()
@@ -99,7 +99,7 @@ class LogOpening:
             try:
                 raise first
             finally:
-                # Its traceback leads here: nothing shall wait for the collector of cycles.
+                # Its traceback refers to this frame: without the cycle, nothing waits for the garbage collector.
                 del first
         found = [self._opened.pop(opening.name) for opening in openings]
         logs = iter([log for log, _ in found])
@@ -111,7 +111,7 @@ class LogOpening:
         byte_count = 0
         if not self._clean:
             recovery_point = self._checkpoints.recovery_points.get(name, Offset(0))
-            # A figure to show: what is wrong here is told when the partition is opened.
+            # The number is only displayed; opening the partition reports the error.
             with contextlib.suppress(OSError):
                 byte_count = scan_bytes(self._file_system, directory, recovery_point)
         return _Opening(record, name, config, directory, byte_count)
@@ -124,7 +124,7 @@ class LogOpening:
                 return
             try:
                 self._opened[opening.name] = self._open(opening)
-            except BaseException as error:  # noqa: BLE001 - raised by who waits for the threads
+            except BaseException as error:  # noqa: BLE001 - raised by ``open``, which waits for the threads
                 self._failures[opening.name] = error
             else:
                 self._meter.opened()

@@ -1,4 +1,4 @@
-"""Making a partition's log: a new one, or one from what is on the disk."""
+"""Construction of a partition's log: an empty one, or one from the files on the disk."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class PartitionFactory:
         self._producer_limits = producer_limits
         self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
         self.created_count = 0
-        """Logs that ``create`` has made."""
+        """Number of logs that ``create`` has made."""
 
     def open(
         self, record: TopicRecord, name: PartitionName, config: TopicConfig, meter: RecoveryMeter, *, clean: bool
     ) -> tuple[PartitionLog, PartitionRecovery]:
-        """Open the partition's directory, recovering what must be; the log and what that took.
+        """Open the partition's directory, with recovery if needed; return the log and the result of recovery.
 
-        ``meter`` is told the bytes that are read through.
+        ``meter`` receives the number of scanned bytes.
 
         Raises:
             CorruptionError: see ``PartitionOpener``.
@@ -65,7 +65,7 @@ class PartitionFactory:
         """
         directory = self._logs_directory / partition_directory_name(name)
         if record.state is TopicState.CREATING or not record.was_ready(name):
-            # A crash may have left any part of it.
+            # A crash may have left any part of the directory.
             write_partition_metadata(self._file_system, directory, record.topic_id)
         opener = PartitionOpener(
             self._file_system,
@@ -128,9 +128,9 @@ class PartitionFactory:
         )
 
     def sync_created(self, names: Iterable[PartitionName]) -> None:
-        """Make partitions that ``create`` made durable, names and all.
+        """Make created partitions durable, including their names.
 
-        All of them at once: the file system then commits its journal once for most, and not for each of their files.
+        All of them at once: the file system then commits its journal once for most files, and not once for each.
 
         Raises:
             OSError: the disk refused.

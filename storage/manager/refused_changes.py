@@ -1,4 +1,4 @@
-"""Changes of topics that the system refused half way: gone on with, or taken back, as soon as it lets them."""
+"""Changes of topics that the system refused half way: continued or undone as soon as it permits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _logger = logging.getLogger(__name__)
 
 
 class _Half(NamedTuple):
-    """What is left to do, and a word on that: "topic x <pending>"."""
+    """The remaining work, and its description in a message: "topic x <pending>"."""
 
     pending: str
     work: Callable[[], None]
 
 
 class RefusedChanges:
-    """What is left to do for each topic. Every step may be repeated, and a start finishes what a kill interrupts.
+    """The remaining work for each topic. Every step is repeatable, and a start finishes the work of a killed process.
 
     Thread: one at a time.
     """
@@ -36,16 +36,16 @@ class RefusedChanges:
         self._halves: dict[str, _Half] = {}
 
     def finish(self, name: str, pending: str, work: Callable[[], None]) -> None:
-        """Do ``work`` for the topic. What the system refuses is kept for ``go_on``, or for the next start.
+        """Do ``work`` for the topic. If the system refuses it, ``go_on`` or the next start continues.
 
         Raises:
-            UnavailableError: the system refused; some of it may be done.
+            UnavailableError: the system refused; a part may be done.
         """
         self._halves[name] = _Half(pending, work)
         self.go_on(name)
 
     def go_on(self, name: str) -> None:
-        """Finish what was refused half way; before the name or the topic is used again. Raises as ``finish``."""
+        """Finish refused work; call before the name or the topic is used again. Raises as ``finish``."""
         half = self._halves.get(name)
         if half is None:
             return
@@ -56,7 +56,7 @@ class RefusedChanges:
         del self._halves[name]
 
     def go_on_with_all(self) -> None:
-        """Finish all that were refused half way. Raises as ``finish``, once all were tried."""
+        """Finish the refused work of all topics. Raises as ``finish``, after all were tried."""
         failure: UnavailableError | None = None
         for name in tuple(self._halves):
             try:
@@ -69,7 +69,7 @@ class RefusedChanges:
     # Taking back
 
     def undo_creation(self, record: TopicRecord, error: OSError) -> bool:
-        """Remove what a creation left that failed with ``error``; false if that is left for later."""
+        """Remove the files of a creation that failed with ``error``; return false if that remains to be done."""
         may_be_ready = isinstance(error, NotDurableError)
 
         def undo() -> None:
@@ -77,7 +77,7 @@ class RefusedChanges:
                 try:
                     self._ballast.run(lambda: self._registry.save(record.with_state(TopicState.DELETING)))
                 except OSError:
-                    # The partitions may be all that fills the disk. But a file that says "ready" would miss them.
+                    # The partitions may be all that fills the disk. But a file with state "ready" would miss them.
                     if may_be_ready:
                         raise
             self._directories.remove(record.partition_names())
@@ -86,17 +86,17 @@ class RefusedChanges:
         return self._take_back(record.name, "is not taken back yet, after its creation failed", undo)
 
     def undo_growth(self, before: TopicRecord, after: TopicRecord, error: OSError) -> bool:
-        """Let a topic be as ``before`` again, where making it like ``after`` failed with ``error``; false if that is
-        left for later."""
+        """Restore a topic to ``before``, after its change to ``after`` failed with ``error``; return false if the disk
+        refused, and the restoration remains to be done."""
         added = after.partition_names()[before.partition_count :]
         may_be_ready = isinstance(error, NotDurableError)
 
         def undo() -> None:
             if added:
                 if may_be_ready:
-                    # A file that says that they are ready would miss them.
+                    # A file that counts them as ready would miss them.
                     self._registry.save(dataclasses.replace(after, ready_count=before.partition_count))
-                # And one that does not know of them would not open beside them.
+                # And a file that does not count them would not open beside their directories.
                 self._directories.remove(added)
             self._registry.save(before)
 

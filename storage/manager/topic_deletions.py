@@ -1,4 +1,4 @@
-"""Topics that are being deleted: decided by their files, carried out in steps that may be repeated, or taken back."""
+"""Deletion of topics: decided by a topic's file, done in repeatable steps, or undone."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class TopicDeletions:
         self._refused = refused
 
     def decide(self, record: TopicRecord, topic: Topic) -> None:
-        """Write down that the topic is deleted, whose file says ``record`` so far. Durable: on return.
+        """Write the decision to delete the topic, whose file holds ``record`` so far. Durable: on return.
 
         Raises:
-            DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused. The topic is there.
-            ChangeOutcomeUnknownError: its file may say that it is deleted. It is there, and offline, as the next start
-                would delete what is acknowledged from now on.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused. The topic exists.
+            ChangeOutcomeUnknownError: the topic's file may have the deletion. The topic exists, and is offline, because
+                the next start might delete records that it acknowledges.
         """
         deleted = record.with_state(TopicState.DELETING)
         try:
@@ -61,12 +61,12 @@ class TopicDeletions:
         return True
 
     def carry_out(self, record: TopicRecord, delay_ms: int, topic: Topic | None = None) -> None:
-        """Give up the directories of a topic whose deletion is decided, and forget it.
+        """Rename the directories of a topic whose deletion is decided, and forget the topic.
 
-        What the system refuses is gone on with by ``RefusedChanges``, or by the next start.
+        ``RefusedChanges`` or the next start continues after a refusal of the system.
 
         Raises:
-            DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused; some of it may be done.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the system refused; a part may be done.
         """
         work = functools.partial(self._finish, record, delay_ms, topic)
         self._refused.finish(record.name, "is not deleted yet", work)

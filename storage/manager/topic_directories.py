@@ -1,4 +1,4 @@
-"""The directories of topics' partitions: found, guarded against being taken over, given up, removed."""
+"""The directories of topics' partitions: found, protected from reuse, renamed, removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from storage.log.deleted_files import DeletedDirectories, remove_directory
 
 
 class TopicDirectories:
-    """What lies in ``<data>/logs``, partition by partition.
+    """The directories in ``<data>/logs``, by partition.
 
     Thread: ``remove_due`` any; the rest one at a time.
     """
@@ -30,11 +30,11 @@ class TopicDirectories:
         self._deleted = DeletedDirectories(file_system, clock)
 
     def path_of(self, name: PartitionName) -> Path:
-        """Where the partition's files are."""
+        """Return the directory of the partition."""
         return self._logs_directory / partition_directory_name(name)
 
     def refuse_existing(self, names: Iterable[PartitionName]) -> None:
-        """Refuse to make partitions that have a directory: it may hold somebody's data and is never taken over.
+        """Refuse to make partitions whose directory exists: it may hold data, and is never reused.
 
         Raises:
             TopicExistsError: there is such a directory.
@@ -45,7 +45,7 @@ class TopicDirectories:
                 raise TopicExistsError(f"{directory} exists and belongs to no topic; move it away first")
 
     def remove(self, names: Iterable[PartitionName]) -> None:
-        """Remove partitions that nobody has written to. Durable: on return. Repeating it does no harm.
+        """Remove partitions without records. Durable: on return. A repeated call is harmless.
 
         Raises:
             OSError: the disk refused.
@@ -61,7 +61,7 @@ class TopicDirectories:
     ) -> None:
         """Rename the directories of deleted partitions; they are unlinked after ``delay_ms``. Durable: on return.
 
-        ``moved`` is called with each new path. Repeating it does no harm.
+        ``moved`` is called with each new path. A repeated call is harmless.
 
         Raises:
             OSError: the disk refused; some may be renamed.
@@ -76,10 +76,10 @@ class TopicDirectories:
         self._file_system.sync_directory(self._logs_directory)
 
     def find_doomed(self, known: set[PartitionName], topic_files: Path) -> None:
-        """Find what earlier runs gave up, for ``remove_due``. ``known`` are the partitions of all topics.
+        """Find the directories that earlier runs renamed, for ``remove_due``. ``known``: the partitions of all topics.
 
         Raises:
-            CorruptionError: a partition of no known topic.
+            CorruptionError: there is a partition of no known topic.
         """
         for directory_name in self._file_system.list_directory(self._logs_directory):
             path = self._logs_directory / directory_name
@@ -90,16 +90,16 @@ class TopicDirectories:
                 continue
             name = parse_partition_directory_name(directory_name)
             if name is not None and name not in known:
-                # To make a topic of that name would be to make its first segment anew.
+                # Creating a topic of that name would make its first segment again.
                 raise CorruptionError(
                     f"{path} is a partition of no known topic. Restore the topic's file in {topic_files}, "
                     "or move the directory away"
                 )
 
     def remove_due(self) -> int:
-        """Remove given-up directories whose delay has passed; return how many went.
+        """Remove renamed directories whose delay has passed; return their number.
 
         Raises:
-            OSError: the disk refused some; those wait for the next call.
+            OSError: the disk refused some; these wait for the next call.
         """
         return self._deleted.remove_due()

@@ -1,4 +1,4 @@
-"""Which topics there are: one small file each, beside the logs and not among them."""
+"""The list of topics: one small file for each, outside the log directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FILE_BYTES_MAX = 1024 * 1024
 
 
 class TopicState(StrEnum):
-    """Where a topic is in its life; the two others than ready are finished by the next start."""
+    """The state of a topic; the next start finishes a creation or deletion."""
 
     CREATING = "creating"
     READY = "ready"
@@ -34,7 +34,7 @@ class TopicState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """What a topic's file says. ``ready_count`` is the number of partitions that surely exist, ``None`` for all."""
+    """The content of a topic's file. ``ready_count`` counts the partitions that surely exist, ``None``: all."""
 
     name: str
     topic_id: str
@@ -44,11 +44,11 @@ class TopicRecord:
     ready_count: int | None = None
 
     def partition_names(self) -> list[PartitionName]:
-        """The partitions, in order."""
+        """Return the names of the partitions, in order."""
         return [PartitionName(self.name, number) for number in range(self.partition_count)]
 
     def was_ready(self, name: PartitionName) -> bool:
-        """Whether this partition's directory must exist: those that are just being added need not."""
+        """Return whether this partition's directory must exist. A partition that is being added may have none."""
         return self.ready_count is None or name.partition < self.ready_count
 
     def with_state(self, state: TopicState) -> TopicRecord:
@@ -68,11 +68,11 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is the service's own."""
+        """Whether the topic belongs to the service itself."""
         return self.name in INTERNAL_TOPICS
 
     def config_source(self, name: str) -> str:
-        """Where the setting's value comes from: ``topic``, ``service`` or ``default``."""
+        """Return the source of the setting's value: ``topic``, ``service`` or ``default``."""
         if name in self.overrides:
             return "topic"
         return "service" if name in self.service_defaults else "default"
@@ -94,7 +94,7 @@ class TopicRegistry:
         return self.directory / f"{record.topic_id}{_SUFFIX}"
 
     def load(self) -> list[TopicRecord]:
-        """Every topic, sorted by name.
+        """Read every topic, sorted by name.
 
         Raises:
             CorruptionError: a file is damaged, or two topics have one name.
@@ -112,14 +112,14 @@ class TopicRegistry:
         return [records[name] for name in sorted(records)]
 
     def has(self, record: TopicRecord) -> bool:
-        """Whether the topic's file is there."""
+        """Return whether the topic's file exists."""
         return self._file_system.exists(self.path_of(record))
 
     def save(self, record: TopicRecord) -> None:
-        """Write the topic's file in one step. Durable: on return.
+        """Write the topic's file atomically. Durable: on return.
 
         Raises:
-            NotDurableError: the file says it, and the next start may find it or not.
+            NotDurableError: the file has the new content, and the next start may find it or not.
             OSError: the file is as before.
         """
         content = {
@@ -183,18 +183,17 @@ def _check(record: TopicRecord, version: object) -> None:
 
 
 def refuse_internal(name: str) -> None:
-    """Clients may read and describe internal topics, and nothing else.
+    """Refuse internal topics, which clients may only read and describe.
 
     Raises:
-        InvalidTopicError: ``name`` is that of an internal topic.
+        InvalidTopicError: ``name`` is an internal topic.
     """
     if name in INTERNAL_TOPICS:
         raise InvalidTopicError(f"{name} is an internal topic: it can be read and described, not written or changed")
 
 
 def known_producer_id_max(topics: Mapping[str, Topic], below: int) -> int:
-    """The largest producer id under ``below`` that may have been given, by what the logs of these topics hold; -1 for
-    none."""
+    """Return the largest producer id under ``below`` in the logs, except keyed producers' ids; -1 for none."""
     below = min(below, KEYED_PRODUCER_ID_MIN)
     logs = (log for topic in list(topics.values()) for log in topic.partitions)
     return max((log.producers.largest_id(below=below) for log in logs), default=-1)
