@@ -1,11 +1,11 @@
-"""Read a data directory without a server, and say what is wrong with it.
+"""Reads a data directory without a server, and reports its damage.
 
-``verify_directory`` checks everything Kafka's DumpLogSegments checks and more: framing, CRCs and records of every
-batch, offsets within and between segments, every index entry against the log, producer snapshots, checkpoints,
-epochs and metadata (docs/reference/on-disk-format.md). The ``read_*`` functions show single files.
+``verify_directory`` checks everything that Kafka's DumpLogSegments checks and more: framing, CRCs and records of every
+batch, offsets within and between segments, every index entry against the log, producer snapshots, checkpoints, epochs
+and metadata (docs/reference/on-disk-format.md). The ``read_*`` functions show single files.
 
-Everything here only reads. Layouts are parsed afresh with ``struct``, not with the classes that write them, so
-that a mistake there does not hide itself here.
+This package only reads. It parses layouts independently with ``struct``, and not with the classes that write them, so
+that a mistake in those classes does not hide itself.
 """
 
 from storage.log_inspection.directory_check import DirectoryReport, verify_directory

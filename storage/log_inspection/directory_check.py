@@ -1,4 +1,4 @@
-"""A whole data directory: checkpoints, metadata, and every partition in it."""
+"""The check of a whole data directory: checkpoints, metadata, and every partition in it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _KNOWN_DIRECTORIES = {"remote-log-index-cache", "lost+found"}
 
 @dataclass(frozen=True, slots=True)
 class DirectoryReport:
-    """What a verification read, and what it found."""
+    """The extent and the findings of a verification."""
 
     directory: Path
     is_live: bool
@@ -63,12 +63,12 @@ class DirectoryReport:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectory:
-    """Where Kafka's tree lies, and where the topics' configurations do."""
+    """The locations of Kafka's tree and of the topics' files."""
 
     logs: Path
     topics: Path
     only: PartitionName | None = None
-    """Set when the path given was a single partition's directory."""
+    """Set if the given path was a single partition's directory."""
 
 
 def locate(file_system: FileSystem, path: Path) -> LogDirectory:
@@ -101,15 +101,15 @@ def verify_directory(
 ) -> DirectoryReport:
     """Check every file under a data directory, a Kafka log directory or one partition's directory.
 
-    Reads only, and takes no lock: a server may run. What it writes meanwhile is not damage, see
+    Only reads, and takes no lock: a server may run. Its concurrent writes are not damage, see
     ``DirectoryReport.is_live``.
 
     Args:
         path: the directory.
         file_system: the disk; the machine's own by default.
-        topic: check this topic's partitions alone.
-        decodes: decompress and decode every record too, not only headers and CRCs.
-        on_batch: called with the size and the record count of each batch when it has been checked.
+        topic: check only this topic's partitions.
+        decodes: also decompress and decode every record, not only headers and CRCs.
+        on_batch: called with the size and the record count of each batch after its check.
 
     Raises:
         StoredFileError: ``path`` holds no logs.
@@ -191,7 +191,7 @@ class _DirectoryCheck:
         return read_sound(self._file_system, self._place.logs / file_name, read_checkpoint, self.findings) or {}
 
     def _read_gaps(self) -> Mapping[tuple[str, int], Collection[tuple[int, int]]]:
-        """As the first whole copy has them; the second may differ after a crash between the two."""
+        """Read the gaps of the first whole copy; the second may differ after a crash between the two writes."""
         paths = [self._place.topics / file_name for file_name in TRUNCATION_GAPS]
         copies = [read_sound(self._file_system, path, read_truncation_gaps, self.findings) for path in paths]
         return next((copy for copy in copies if copy is not None), {})
@@ -239,7 +239,7 @@ class _DirectoryCheck:
             message = (
                 f"{name[0]}-{name[1]} is said to have offset {offset}, but its log ends at {report.log_end_offset}"
             )
-            # After a power cut the high watermark may be ahead when a topic does not wait for fsync; a start clamps it.
+            # A power cut may leave the high watermark ahead if a topic does not wait for fsync; a start clamps it.
             if file_name == HIGH_WATERMARK_CHECKPOINT and not self.is_clean:
                 self.findings.note(path, message)
             else:

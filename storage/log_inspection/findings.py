@@ -1,4 +1,4 @@
-"""What a verification found, as sentences that name the file and the place."""
+"""The findings of a verification, as sentences that name the file and the position."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Content = TypeVar("Content")
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     DAMAGE = "damage"
     """Stored bytes are wrong, or two files contradict each other."""
 
     NOTE = "note"
-    """Worth knowing, and no fault: what an unclean stop leaves behind, a file that will be unlinked."""
+    """Useful to know and no fault, such as traces of an unclean stop or a file that will be unlinked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to tell. ``position`` is a byte position in ``path``."""
+    """One finding. ``position`` is a byte position in ``path``."""
 
     path: Path
     message: str
@@ -43,7 +43,7 @@ class Finding:
 
 
 class Findings:
-    """Collects findings; a file that is wrong from end to end gets the first few and a count of the rest."""
+    """A collection of findings. A file with very many gets the first few, and a count of the rest."""
 
     def __init__(self) -> None:
         self._findings: list[Finding] = []
@@ -61,7 +61,7 @@ class Findings:
             self._findings.append(finding)
 
     def all(self) -> tuple[Finding, ...]:
-        """Every finding kept, then one per file that had more than ``FINDINGS_PER_FILE_MAX``."""
+        """Return the kept findings, then one for each file that had more than ``FINDINGS_PER_FILE_MAX``."""
         cut = (
             Finding(path, f"{count - FINDINGS_PER_FILE_MAX} more of the same file are not listed", None, severity)
             for (path, severity), count in self._per_file.items()
@@ -73,7 +73,7 @@ class Findings:
 def read_sound(
     file_system: FileSystem, path: Path, read: Callable[[bytes], Content], findings: Findings
 ) -> Content | None:
-    """What ``read`` makes of a small file; ``None`` if it is missing, and if it is damaged, which is a finding."""
+    """Return ``read`` of a small file; ``None`` if the file is missing, or if it is damaged, which is a finding."""
     try:
         return read(read_small_file(file_system, path))
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Index entries against the log they point into, in one walk over the batches.
+"""Index entries compared with the log they point into, in one walk over the batches.
 
-Entries and batches both rise, so each check holds one pending entry and advances as batches go by: memory does
-not grow with the file. Which batch an entry must name is spec C6, and what DumpLogSegments checks.
+Entries and batches both rise. Each check holds one pending entry and advances with the batches, so memory does not grow
+with the file. Spec C6 and DumpLogSegments define the batch that an entry must name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class IndexFile(NamedTuple):
     size_bytes: int
     base_offset: int
     has_zero_tail: bool
-    """Whether preallocated space behind the entries is normal: the active segment's, unless cleanly stopped."""
+    """Whether preallocated space behind the entries is normal: in the active segment, unless cleanly stopped."""
 
     @property
     def path(self) -> Path:
@@ -44,7 +44,7 @@ class _Entry(NamedTuple):
 
 
 class OffsetIndexCheck:
-    """Every entry of an ``.index`` names the first byte of a batch and that batch's last offset."""
+    """The check that every entry of an ``.index`` names the first byte of a batch and that batch's last offset."""
 
     def __init__(self, index: IndexFile, report: Report) -> None:
         self._index = index
@@ -68,7 +68,7 @@ class OffsetIndexCheck:
                 yield entry
 
     def see(self, batch: StoredBatch) -> None:
-        """Take the next batch of the log."""
+        """Compare the next batch of the log."""
         while self._pending is not None and self._pending.other <= batch.position:
             entry = self._pending
             if entry.other < batch.position:
@@ -85,7 +85,7 @@ class OffsetIndexCheck:
             self._pending = next(self._entries, None)
 
     def finish(self, *, may_be_ahead: bool) -> None:
-        """The log has ended. ``may_be_ahead``: a server went on writing after the log's length was taken."""
+        """End the check. ``may_be_ahead``: a server continued to write after the log's length was taken."""
         while self._pending is not None and not may_be_ahead:
             entry = self._pending
             self._report(
@@ -96,7 +96,7 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """Every entry of a ``.timeindex`` names a batch's last offset and the largest timestamp up to there."""
+    """The check that every entry of a ``.timeindex`` names a batch's last offset and the largest timestamp so far."""
 
     def __init__(self, index: IndexFile, report: Report) -> None:
         self._index = index
@@ -123,7 +123,7 @@ class TimeIndexCheck:
                 yield entry
 
     def see(self, batch: StoredBatch) -> None:
-        """Take the next batch of the log."""
+        """Compare the next batch of the log."""
         while self._pending is not None and self._pending.offset <= batch.last_offset:
             entry = self._pending
             largest = max(self._largest_timestamp, batch.max_timestamp)
@@ -147,7 +147,7 @@ class TimeIndexCheck:
         self._largest_timestamp = max(self._largest_timestamp, batch.max_timestamp)
 
     def finish(self, *, may_be_ahead: bool, is_sealed: bool) -> None:
-        """The log has ended; in a sealed segment the last entry holds the segment's largest timestamp."""
+        """End the check. In a sealed segment the last entry must hold the segment's largest timestamp."""
         while self._pending is not None and not may_be_ahead:
             entry = self._pending
             self._report(self._index.path, f"the entry names offset {entry.offset}, beyond the last batch", entry.at)

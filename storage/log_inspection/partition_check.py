@@ -1,4 +1,4 @@
-"""One partition's directory: its files' names, its metadata, its segments in order, its producer snapshots."""
+"""The check of one partition's directory: file names, metadata, segments in order, producer snapshots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NO_TOPIC_ID = "A" * TOPIC_ID_LENGTH
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """What was read of one partition. Offsets are ``None`` when no batch was found."""
+    """The results of reading one partition. Offsets are ``None`` if it has no batch."""
 
     name: PartitionName
     directory: Path
@@ -54,14 +54,14 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryState:
-    """What the directory around the partitions says about all of them."""
+    """The facts about all partitions that the directory around them holds."""
 
     is_live: bool
     is_clean: bool
     recovery_points: Mapping[tuple[str, int], int]
     log_start_offsets: Mapping[tuple[str, int], int]
     truncation_gaps: Mapping[tuple[str, int], Collection[tuple[int, int]]]
-    """Offsets ``[start, end)`` that a truncation inside a batch took, by partition; a segment begins at each end."""
+    """Offsets ``[start, end)`` that a truncation inside a batch removed, by partition; a segment begins at each end."""
     compacted_topics: Mapping[str, bool]
     """Whether a topic is compacted, for the topics whose configuration is known."""
     decodes: bool
@@ -157,7 +157,7 @@ class PartitionCheck:
                 self._report_orphan(self._directory / file_name, base_offset, is_marked=base_offset in marked)
 
     def _report_orphan(self, path: Path, base_offset: int, *, is_marked: bool) -> None:
-        """An index without a log: of a segment that was being deleted, or begun; with entries, of one that is lost."""
+        """Report an index without a log: damage if a segment was lost, a note if one was being made or deleted."""
         lowest = max(self._state.log_start_offsets.get(self._name, 0), *(base + 1 for base in self._bases), 0)
         if base_offset >= lowest and not is_marked and not self._state.is_live:
             file = self._file_system.open(path, writable=False)
@@ -171,7 +171,7 @@ class PartitionCheck:
         self._findings.note(path, "the index has no log; the next start removes it")
 
     def _note_all(self, paths: Sequence[Path], what: str) -> None:
-        """One note for many files, which are nothing to worry about."""
+        """Add one note for many harmless files."""
         if len(paths) == 1:
             self._findings.note(paths[0], f"it is {what}")
         elif paths:
@@ -223,7 +223,7 @@ class PartitionCheck:
         return entries
 
     def _opened_before(self) -> dict[int, int] | None:
-        """The transactions that were open where the log begins, by producer; ``None`` when that is not known."""
+        """Return the transactions that were open where the log begins, by producer; ``None`` if they are unknown."""
         base = self._bases[0] if self._bases else 0
         if self._state.compacted_topics.get(self._name.topic):
             return None

@@ -1,4 +1,4 @@
-"""One segment: every batch of its log, and its indexes against them."""
+"""The check of one segment: every batch of its log, and its indexes against the batches."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ DECOMPRESSED_BYTES_MAX = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlace:
-    """Which segment to check, and what state the directory says it should be in."""
+    """The segment to check, and its state according to the directory."""
 
     directory: Path
     base_offset: int
     is_active: bool
-    """The partition's last segment: it may end in preallocated zeros unless the server stopped cleanly."""
+    """Whether it is the partition's last, which may end in preallocated zeros unless the server stopped cleanly."""
     is_live: bool
-    """A server writes here now."""
+    """Whether a server writes here now."""
     is_recovered_at_start: bool
-    """After an unclean stop: the next start checks the tail and makes the indexes anew."""
+    """Whether the next start, after an unclean stop, checks the tail and rebuilds the indexes."""
 
     def path(self, suffix: str) -> Path:
         return self.directory / offset_file_name(self.base_offset, suffix)
@@ -57,14 +57,14 @@ class SegmentPlace:
 
 @dataclass(slots=True)
 class PartitionWalk:
-    """What is carried from batch to batch and from segment to segment of one partition."""
+    """The state that a check carries from batch to batch and from segment to segment of one partition."""
 
     findings: Findings
     is_compacted: bool | None
-    """Whether gaps are normal; ``None`` when the topic's configuration is not known."""
+    """Whether gaps are normal; ``None`` if the topic's configuration is unknown."""
     epochs: list[tuple[int, int]]
     producer_entries: dict[int, list[tuple[Path, ProducerEntry]]]
-    """Entries of producer snapshots by the last offset of the batch they speak of, until that batch is seen."""
+    """Entries of producer snapshots by the last offset of their batch, until that batch is found."""
     decodes: bool
     next_offset: int
     transactions: TransactionWalk
@@ -77,7 +77,7 @@ class PartitionWalk:
     on_batch: Callable[[int, int], None] = field(default=lambda _size, _records: None)
 
     def report_gap(self, path: Path, offset: int, before: str, position: int | None = None) -> None:
-        """Say that offsets are missing if ``offset``, which was found, is not the next."""
+        """Report missing offsets if ``offset``, the next one found, is above the expected one."""
         if offset <= self.next_offset:
             return
         missing = f"offsets {self.next_offset} to {offset - 1} are missing before {before}"
@@ -88,7 +88,7 @@ class PartitionWalk:
 
 
 class SegmentCheck:
-    """Walks one segment's log once and reports everything that does not hold."""
+    """Walks one segment's log once and reports every fault."""
 
     def __init__(self, file_system: FileSystem, place: SegmentPlace, walk: PartitionWalk) -> None:
         self._file_system = file_system
@@ -102,11 +102,11 @@ class SegmentCheck:
         """Check the segment; return the length of its log in bytes.
 
         Raises:
-            FileNotFoundError: the log is gone (retention, when the directory is live).
+            FileNotFoundError: the log is gone (retention, if the directory is live).
         """
         with ExitStack() as stack:
-            # The log last: a server writes bytes first and entries after, so no entry read here is ahead of the log
-            # except those written while this reads.
+            # Open the log last: a server writes bytes first and entries later, so only entries written during this
+            # check can be ahead of the log.
             offset_index = self._open_index(stack, OFFSET_INDEX_SUFFIX)
             time_index = self._open_index(stack, TIME_INDEX_SUFFIX)
             log = self._file_system.open(self._log_path, writable=False)
@@ -196,7 +196,7 @@ class SegmentCheck:
 
     def _check_header(self, batch: StoredBatch) -> None:
         if batch.producer_id >= 0 and batch.producer_epoch < 0 <= batch.base_sequence:
-            # A broker stores it, though no client sends it.
+            # A broker stores such a batch, though no client sends it.
             self._walk.findings.note(
                 self._log_path,
                 f"the batch at offset {batch.base_offset} has producer {batch.producer_id} with epoch "
@@ -204,7 +204,7 @@ class SegmentCheck:
                 batch.position,
             )
         if batch.producer_id < 0 <= batch.base_sequence:
-            # A broker and the service store it as the client sent it. The sequence means nothing.
+            # A broker and the service store the batch as the client sent it. The sequence has no meaning.
             self._walk.findings.note(
                 self._log_path,
                 f"the batch at offset {batch.base_offset} has sequence {batch.base_sequence} and no producer",
@@ -271,7 +271,7 @@ class SegmentCheck:
             report(self._log_path, f"offsets {offsets[0]} to {offsets[-1]} are outside their batch", batch.position)
         if not bool((offsets[1:] > offsets[:-1]).all()):
             report(self._log_path, f"offsets in the batch at offset {batch.base_offset} do not rise", batch.position)
-        # A broker begins with -1 when it looks for the largest.
+        # A broker starts its search for the largest with -1.
         largest = max(int(timestamps.max()), NO_TIMESTAMP)
         if stored.header.timestamp_type is TimestampType.CREATE_TIME and largest != batch.max_timestamp:
             report(
@@ -282,7 +282,7 @@ class SegmentCheck:
             )
 
     def _check_header_names(self, batch: StoredBatch, headers: HeaderColumns) -> None:
-        """Brokers store whatever a producer sends; Java's clients show such names with replacement characters."""
+        """Note header names that are not UTF-8. Brokers store them; Java's clients show replacement characters."""
         names = headers.names
         if int(names.data[int(names.offsets[0]) : int(names.offsets[-1])].max(initial=0)) < 0x80:
             return

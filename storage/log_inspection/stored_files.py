@@ -1,9 +1,9 @@
 """The bytes of one stored file as values: batches, index entries, snapshots, checkpoints.
 
-docs/reference/on-disk-format.md has their layouts.
+docs/reference/on-disk-format.md describes their layouts.
 
-Readers stream: memory is bounded by one batch, whatever the file holds. Nothing is trusted, lengths least of all:
-what cannot be read raises ``StoredFileError`` with the position, or ends the iteration where that is documented.
+Readers stream: one batch bounds their memory, whatever the size of the file. They trust no value, least of all a
+length. An unreadable part raises ``StoredFileError`` with its position, or ends the iteration where documented.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class StoredFileError(Exception):
-    """A file, or what is left of it, is not what its name says. ``position`` is where that shows."""
+    """The content of a file does not match its name. ``position`` is the first wrong byte, if known."""
 
     def __init__(self, message: str, position: int | None = None) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class StoredFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """One record batch as it lies in a file: its header's fields, its place, and whether its CRC holds."""
+    """One stored record batch: the fields of its header, its position, and whether its CRC is right."""
 
     position: int
     size_bytes: int
@@ -133,12 +133,12 @@ _HOW_TO_CONVERT = (
 
 
 def read_batches(file: File, size_bytes: int) -> Iterator[StoredBatch]:
-    """Yield the batches in the first ``size_bytes`` of a ``.log``, in order, a wrong CRC included.
+    """Yield the batches in the first ``size_bytes`` of a ``.log``, in order.
 
-    Ends at ``size_bytes``. A batch with a wrong CRC but a plausible length is yielded and stepped over.
+    Ends at ``size_bytes``. Also yields batches with a wrong CRC, if their length is plausible.
 
     Raises:
-        StoredFileError: the bytes from ``position`` on are not a batch, so that nothing after can be found.
+        StoredFileError: the bytes from ``position`` are not a batch, so that no later batch can be found.
     """
     position = 0
     while position < size_bytes:
@@ -177,7 +177,7 @@ def _crc_of(file: File, start: int, end: int) -> int:
 
 
 def is_zero(file: File, start: int, end: int) -> bool:
-    """Whether all bytes in ``[start, end)`` are zero."""
+    """Return whether all bytes in ``[start, end)`` are zero."""
     while start < end:
         piece = file.read(start, min(_PIECE_BYTES, end - start))
         if not piece or piece.count(0) != len(piece):
@@ -187,9 +187,9 @@ def is_zero(file: File, start: int, end: int) -> bool:
 
 
 def read_offset_entries(file: File, size_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (number, relative offset, position) of an ``.index``; stops at a zero entry that is not the first.
+    """Yield (number, relative offset, position) of an ``.index``; stop at a zero entry that is not the first.
 
-    A part of an entry at the end is left out.
+    A partial entry at the end is left out.
     """
     for number, (relative_offset, position) in enumerate(_entries(file, size_bytes, OFFSET_ENTRY)):
         if relative_offset == 0 and position == 0 and (number or is_zero(file, 0, size_bytes)):
@@ -198,9 +198,9 @@ def read_offset_entries(file: File, size_bytes: int) -> Iterator[tuple[int, int,
 
 
 def read_time_entries(file: File, size_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (number, timestamp, relative offset) of a ``.timeindex``; stops as ``read_offset_entries`` does.
+    """Yield (number, timestamp, relative offset) of a ``.timeindex``; stop as ``read_offset_entries`` does.
 
-    Twelve zeros that are the whole file are an entry: timestamp 0 at the segment's first offset.
+    A file of exactly twelve zeros is one entry: timestamp 0 at the segment's first offset.
     """
     for number, (timestamp, relative_offset) in enumerate(_entries(file, size_bytes, TIME_ENTRY)):
         if timestamp == 0 and relative_offset == 0:
@@ -211,7 +211,7 @@ def read_time_entries(file: File, size_bytes: int) -> Iterator[tuple[int, int, i
 
 
 def read_transaction_entries(file: File, size_bytes: int) -> Iterator[TransactionEntry]:
-    """Yield the entries of a ``.txnindex``; a part of an entry at the end is left out."""
+    """Yield the entries of a ``.txnindex``; a partial entry at the end is left out."""
     for number, fields in enumerate(_entries(file, size_bytes, TRANSACTION_ENTRY)):
         yield TransactionEntry(number * TRANSACTION_ENTRY.size, *fields)
 
@@ -230,7 +230,7 @@ def _entries(file: File, size_bytes: int, layout: struct.Struct) -> Iterator[tup
 
 
 def read_producer_snapshot(content: bytes) -> list[ProducerEntry]:
-    """The entries of a ``.snapshot``.
+    """Read the entries of a ``.snapshot``.
 
     Raises:
         StoredFileError: wrong version, CRC or length.
@@ -249,7 +249,7 @@ def read_producer_snapshot(content: bytes) -> list[ProducerEntry]:
 
 
 def read_checkpoint(content: bytes) -> dict[tuple[str, int], int]:
-    """Offsets by (topic, partition) from a checkpoint file.
+    """Read offsets by (topic, partition) from a checkpoint file.
 
     Raises:
         StoredFileError: not the checkpoint format (docs/reference/on-disk-format.md#checkpoints).
@@ -267,7 +267,7 @@ def read_checkpoint(content: bytes) -> dict[tuple[str, int], int]:
 
 
 def read_epochs(content: bytes) -> list[tuple[int, int]]:
-    """(epoch, start offset) pairs of a ``leader-epoch-checkpoint``, both strictly rising.
+    """Read (epoch, start offset) pairs from a ``leader-epoch-checkpoint``, both strictly rising.
 
     Raises:
         StoredFileError: not the checkpoint format, or not rising.
@@ -287,10 +287,10 @@ def read_epochs(content: bytes) -> list[tuple[int, int]]:
 
 
 def read_index_checkpoint(content: bytes) -> dict[int, tuple[int, int]]:
-    """(bytes, CRC-32C) of sealed ``.txnindex`` files by base offset, from a ``transaction-index-checkpoint``.
+    """Read (bytes, CRC-32C) of sealed ``.txnindex`` files by base offset, from a ``transaction-index-checkpoint``.
 
     Raises:
-        StoredFileError: not the checkpoint format, or a number cannot be.
+        StoredFileError: not the checkpoint format, or an impossible number.
     """
     contents: dict[int, tuple[int, int]] = {}
     for number, fields in _checkpoint_lines(content, 3):
@@ -328,7 +328,7 @@ def _checkpoint_lines(content: bytes, field_count: int) -> Iterator[tuple[int, l
 
 
 def read_properties(content: bytes, separator: str = "=") -> dict[str, str]:
-    """Names and values of ``meta.properties``, or with ``": "`` of ``partition.metadata``.
+    """Read names and values from ``meta.properties``, or with ``": "`` from ``partition.metadata``.
 
     Raises:
         StoredFileError: not UTF-8, or a line that is no name and value.
@@ -349,10 +349,10 @@ def read_properties(content: bytes, separator: str = "=") -> dict[str, str]:
 
 
 def read_truncation_gaps(content: bytes) -> dict[tuple[str, int], set[tuple[int, int]]]:
-    """Gaps ``[start, end)`` by (topic, partition) from the service's own ``truncation-gaps``.
+    """Read gaps ``[start, end)`` by (topic, partition) from the service's own ``truncation-gaps``.
 
-    JSON: ``{"version": 1, "truncation_gaps": [[topic, partition, start, end], ...], "crc32c": "<8 hex digits>"}``, the
-    checksum being that of the other members in compact JSON with sorted names. One written by hand has none.
+    JSON: ``{"version": 1, "truncation_gaps": [[topic, partition, start, end], ...], "crc32c": "<8 hex digits>"}``. The
+    checksum covers the other members in compact JSON with sorted names. A file written by hand needs none.
 
     Raises:
         StoredFileError: something else, or the checksum is wrong.
@@ -370,7 +370,7 @@ def read_truncation_gaps(content: bytes) -> dict[tuple[str, int], set[tuple[int,
 
 
 def read_log_starts(content: bytes) -> dict[tuple[str, int], int]:
-    """Log start offsets by (topic, partition) from the service's own ``log-start-offsets``.
+    """Read log start offsets by (topic, partition) from the service's own ``log-start-offsets``.
 
     Raises:
         StoredFileError: something else, or the checksum is wrong.
@@ -388,7 +388,7 @@ def read_log_starts(content: bytes) -> dict[tuple[str, int], int]:
 
 
 def read_next_producer_id(content: bytes) -> int:
-    """The first producer id that was not given, from the service's own ``producer-ids``.
+    """Read the first producer id that was not given, from the service's own ``producer-ids``.
 
     Raises:
         StoredFileError: something else, or the checksum is wrong.
@@ -415,7 +415,7 @@ def _checked_member(content: bytes, name: str, what: str) -> Any:
 
 
 def read_small_file(file_system: FileSystem, path: Path) -> bytes:
-    """The content of a checkpoint, snapshot or metadata file.
+    """Read a checkpoint, snapshot or metadata file.
 
     Raises:
         OSError: it does not exist, or is too long to be one.

@@ -1,4 +1,4 @@
-"""What the service itself noted about its topics, against the partitions that are there."""
+"""The service's own topic files, compared with the partitions in the log directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READY = "ready"
 
 
 class TopicFile(NamedTuple):
-    """One topic as ``<data>/rollway/<topic id>.json`` has it."""
+    """One topic as stored in ``<data>/rollway/<topic id>.json``."""
 
     path: Path
     name: str
@@ -29,7 +29,7 @@ class TopicFile(NamedTuple):
 
 
 def read_topic_files(file_system: FileSystem, directory: Path, findings: Findings) -> dict[str, TopicFile]:
-    """The topics by name; none when there is no such directory, as in one that a Kafka broker wrote."""
+    """Return the topics by name; none if the directory is missing, as beside a Kafka broker's logs."""
     topics: dict[str, TopicFile] = {}
     if not file_system.is_directory(directory):
         return topics
@@ -68,7 +68,7 @@ def check_topic_files(
     *,
     is_live: bool,
 ) -> None:
-    """Report partitions that a topic should have and has not, and ids that differ."""
+    """Report missing partitions of topics, and ids that differ."""
     for topic in topics:
         for number in range(topic.partition_count):
             report = partitions.get(PartitionName(topic.name, number))

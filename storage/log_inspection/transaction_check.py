@@ -1,4 +1,4 @@
-"""The transactions of a partition as its batches tell them, and the transaction indexes held against that."""
+"""The transactions of a partition according to its batches, and transaction indexes compared with them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ControlRecord(NamedTuple):
 
 
 class Abort(NamedTuple):
-    """A transaction that an abort marker ended: what its index entry must say."""
+    """A transaction that an abort marker ended, in the form of its index entry."""
 
     producer_id: int
     first_offset: int
@@ -37,7 +37,7 @@ class Abort(NamedTuple):
 
 
 def read_control_record(log: File, batch: StoredBatch) -> ControlRecord | None:
-    """What a control batch says; ``None`` when it cannot be read."""
+    """Return the record of a control batch; ``None`` if it is not readable."""
     try:
         (stored,) = split_batches(log.read(batch.position, batch.size_bytes))
         columns = decode_batch(stored)
@@ -51,10 +51,10 @@ def read_control_record(log: File, batch: StoredBatch) -> ControlRecord | None:
 
 
 class TransactionWalk:
-    """Which transactions are open, from batch to batch and from segment to segment.
+    """The open transactions, from batch to batch and from segment to segment.
 
-    ``opened`` has those that were open where the log begins, by producer. ``is_known`` turns false where batches cannot
-    be trusted: entries are not judged from there on.
+    ``opened`` are the transactions that were open where the log begins, by producer. ``is_known`` becomes false at
+    unreliable batches: entries are not checked from there on.
     """
 
     def __init__(self, opened: dict[int, int] | None) -> None:
@@ -63,7 +63,7 @@ class TransactionWalk:
         self._aborts: list[Abort] = []
 
     def see(self, log: File, batch: StoredBatch) -> None:
-        """Take note of the next batch."""
+        """Record the next batch."""
         if not batch.is_crc_valid:
             self.is_known = False
         elif batch.producer_id >= 0 and batch.is_control:
@@ -82,9 +82,9 @@ class TransactionWalk:
             self._aborts.append(Abort(marker.producer_id, first_offset, marker.base_offset, stable))
 
     def check_index(self, path: Path, entries: Iterable[TransactionEntry], report: Report, *, is_written: bool) -> None:
-        """Hold the entries of a segment's index against the aborts since the last call.
+        """Compare the entries of a segment's index with the aborts since the last call.
 
-        With ``is_written`` a server may be at work on both, and either may be ahead.
+        With ``is_written`` a server may be writing both files, and either may be ahead.
         """
         expected = {abort.last_offset: abort for abort in self._aborts}
         self._aborts = []
