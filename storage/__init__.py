@@ -2,6 +2,6 @@
 
 The engine is synchronous, has one writer per partition, and imports neither HTTP nor asyncio nor pydantic; ``app``
 calls it. Its rooms, from high to low: ``manager`` · ``recovery`` · ``log`` · ``producers`` · ``segment`` · ``index``,
-``batches`` · ``disk``, ``config`` · ``errors``, ``offsets``. A room imports only lower rooms. ``log_inspection``
-stands beside them: it judges the files with its own reading of them. Begin with ``log/log_snapshot.py``.
+``batches`` · ``disk``, ``config`` · ``errors``, ``offsets``. A room imports only lower rooms. ``log_inspection`` stands
+beside them: it checks the files with its own parsers. Start with ``log/log_snapshot.py``.
 """

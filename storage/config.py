@@ -19,7 +19,7 @@ TIMESTAMP_AFTER_MAX_MS_DEFAULT = 3_600_000
 PRODUCER_EXPIRATION_MS = 86_400_000
 """``producer.id.expiration.ms``"""
 PRODUCER_COUNT_MAX = 100_000
-"""Producers remembered per partition; the longest idle ones are forgotten first."""
+"""Limit of the producers remembered per partition; the longest idle ones are forgotten first."""
 
 _HINTS_MAX = 20
 _SHOWN_LENGTH_MAX = 52
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,20}\s*", re.ASCII)
 
 
 def _shown(value: object) -> str:
-    """A value as an error shows it: the whole of one that may be a slip, the beginning of a long one."""
+    """Return a value for an error message: a short one whole, a long one only in part."""
     text = repr(value)
     return text if len(text) <= _SHOWN_LENGTH_MAX else f"{text[:_SHOWN_LENGTH_MAX]}..."
 
@@ -89,11 +89,11 @@ def _option(name: str, default: object, parse: Callable[[object], Any], doc: str
 
 @dataclass(frozen=True, slots=True)
 class PlainLimits:
-    """What a topic asks of the plainest batches, worked out once: uncompressed ones, from a producer without an id.
+    """A topic's limits for plain batches, computed once: uncompressed batches from a producer without an id.
 
-    ``takes_any``: false where the service compresses; all others go the general way. Without ``needs_keys`` records may
-    have none. Timestamps may lie so far in the past and the future; so far that it makes no difference where the topic
-    stamps them itself.
+    ``takes_any`` is false if the service compresses; other batches take the general path. Without ``needs_keys``
+    records may lack a key. ``before_ms`` and ``after_ms`` limit how far timestamps may lie in the past and the future;
+    they have no effect if the topic stamps records itself.
     """
 
     takes_any: bool
@@ -104,7 +104,7 @@ class PlainLimits:
 
     @classmethod
     def of(cls, config: TopicConfig) -> PlainLimits:
-        """Those of a topic."""
+        """Compute the limits of a topic."""
         is_stamped = config.message_timestamp_type != "CreateTime"
         return cls(
             config.compression_type in ("producer", "uncompressed"),
@@ -116,7 +116,7 @@ class PlainLimits:
 
 
 class _WorkedOut:
-    """What follows from a topic's settings, beside the fields, each of which is one of them."""
+    """Values derived from a topic's settings, kept apart from the fields, each of which is one setting."""
 
     __slots__ = ("plain",)
     plain: PlainLimits
@@ -124,9 +124,9 @@ class _WorkedOut:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig(_WorkedOut):
-    """One topic's settings. Immutable: altering a topic makes a new one.
+    """One topic's settings. Immutable: altering a topic makes a new object.
 
-    Each field carries its Kafka name, its parser and one sentence for people in its metadata; see ``options``.
+    Each field carries its Kafka name, its parser and one sentence for users in its metadata; see ``options``.
     """
 
     DEFAULTS: ClassVar[TopicConfig]
@@ -233,14 +233,14 @@ class TopicConfig(_WorkedOut):
 
     @property
     def timestamp_before_limit_ms(self) -> int:
-        """How far in the past a record's timestamp may lie: by the older setting while the newer has its default."""
+        """How far a record's timestamp may lie in the past; the older setting holds while the newer has its default."""
         if self.message_timestamp_before_max_ms == LONG_MAX:
             return self.message_timestamp_difference_max_ms
         return self.message_timestamp_before_max_ms
 
     @property
     def timestamp_after_limit_ms(self) -> int:
-        """How far in the future a record's timestamp may lie, by the same rule."""
+        """How far a record's timestamp may lie in the future, by the same rule."""
         is_default = self.message_timestamp_after_max_ms == TIMESTAMP_AFTER_MAX_MS_DEFAULT
         if is_default and self.message_timestamp_difference_max_ms != LONG_MAX:
             return self.message_timestamp_difference_max_ms
@@ -255,13 +255,13 @@ class TopicConfig(_WorkedOut):
         return "compact" in self.cleanup_policy
 
     def draw_segment_jitter_ms(self, source: random.Random) -> int:
-        """What a new or reopened segment takes off ``segment.ms``, so that not all of them roll at once (spec E6)."""
+        """Draw the reduction of ``segment.ms`` for a new or reopened segment, to spread rolls in time (spec E6)."""
         jitter_max_ms = min(self.segment_jitter_ms, self.segment_ms)
         return source.randrange(jitter_max_ms) if jitter_max_ms else 0
 
     @staticmethod
     def options() -> dict[str, ConfigOption]:
-        """Every setting by its Kafka name, in the order of the documentation."""
+        """Return every setting by its Kafka name, in the order of the documentation."""
         return _OPTIONS
 
     @classmethod
@@ -277,7 +277,7 @@ class TopicConfig(_WorkedOut):
         for name, value in values.items():
             option = _OPTIONS.get(name)
             if option is None:
-                # A body may have very many of them, and each look costs a millisecond.
+                # A body may have very many unknown names, and each search costs a millisecond.
                 hint = f"; {nearest_or_all(name, _OPTIONS)}" if len(problems) < _HINTS_MAX else ""
                 problems.append(
                     (name, f"is not a topic setting of Rollway{hint}" if name else "a setting needs a name")
@@ -292,12 +292,12 @@ class TopicConfig(_WorkedOut):
         return cls(**attributes)
 
     def value_of(self, name: str) -> object:
-        """The value of the setting with this Kafka name."""
+        """Return the value of the setting with this Kafka name."""
         return getattr(self, _OPTIONS[name].attribute)
 
 
 class ProducerLimits(NamedTuple):
-    """How long an idle producer is remembered, and how many are, in each partition."""
+    """Limits of each partition: how long an idle producer is remembered, and the number of producers."""
 
     expiration_ms: int = PRODUCER_EXPIRATION_MS
     producer_count_max: int = PRODUCER_COUNT_MAX
@@ -305,7 +305,7 @@ class ProducerLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfigOption:
-    """One setting: its Kafka name, the field that holds it, its default, how to read it, what it does."""
+    """One setting: its Kafka name, its field, its default, its parser, its description."""
 
     name: str
     attribute: str

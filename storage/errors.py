@@ -1,4 +1,4 @@
-"""The engine's errors, as a tree. Each says if a retry is sensible and if anything was applied.
+"""The engine's errors, as a tree. Each class shows whether a retry is sensible and whether a change was applied.
 
 StorageError
 ├── RefusedError             the caller's fault; nothing changed
@@ -26,7 +26,7 @@ StorageError
 │   ├── InconsistentTopicIdError     103
 │   ├── UnexpectedAppendOffsetError  -
 │   └── ExpectedOffsetMismatchError  -
-├── UnavailableError         ours, for now; nothing changed
+├── UnavailableError         the service's fault, for now; nothing changed
 │   ├── PartitionOfflineError        56
 │   ├── DiskFullError                56
 │   ├── TooManyOpenFilesError        56
@@ -42,7 +42,7 @@ StorageError
 ├── NotEnoughReplicasAfterAppendError 20  written, but not by enough copies
 └── CorruptionError          2   stored bytes are damaged
 
-``kafka_code`` is the number in Kafka's protocol, ``code`` the stable snake_case name the HTTP interface shows.
+``kafka_code`` is the number in Kafka's protocol. ``code`` is the stable snake_case name in the HTTP interface.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ from typing import ClassVar, Literal, NamedTuple
 
 
 class RecordError(NamedTuple):
-    """One refused record of a refused batch: its place in the batch and why (spec E14)."""
+    """One refused record of a refused batch: its index in the batch, and the reason (spec E14)."""
 
     batch_index: int
     message: str
 
 
 class StorageError(Exception):
-    """Any error the engine raises on purpose."""
+    """Any error that the engine raises on purpose."""
 
     code: ClassVar[str] = "storage_error"
     kafka_code: ClassVar[int] = -1
@@ -91,7 +91,7 @@ class InvalidRecordError(RefusedError):
 
 
 class InvalidTimestampError(InvalidRecordError):
-    """A timestamp is outside what the topic accepts."""
+    """A timestamp is outside the range that the topic accepts."""
 
     code = "invalid_timestamp"
     kafka_code = 32
@@ -147,7 +147,7 @@ class InvalidTopicError(RefusedError):
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
-        """What of the topic's specification is wrong: ``partitions``, or ``None`` for its name."""
+        """The wrong part of the topic's specification: ``partitions``, or ``None`` for its name."""
 
 
 class TopicExistsError(RefusedError):
@@ -159,7 +159,7 @@ class TopicExistsError(RefusedError):
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
-        """What differs: ``partitions`` or ``config``; ``None`` for a directory that is in the way."""
+        """The difference: ``partitions`` or ``config``; ``None`` for a directory that is in the way."""
 
 
 class InvalidConfigError(RefusedError):
@@ -209,7 +209,7 @@ class InvalidPidMappingError(RefusedError):
 
 
 class InvalidTransactionTimeoutError(RefusedError):
-    """The transaction timeout is above what the service allows."""
+    """The transaction timeout is above the service's limit."""
 
     code = "invalid_transaction_timeout"
     kafka_code = 50
@@ -223,14 +223,14 @@ class CoordinatorFencedError(RefusedError):
 
 
 class UnsupportedFormatError(RefusedError):
-    """The message format cannot carry what the request asks for."""
+    """The message format lacks a feature that the request needs."""
 
     code = "unsupported_message_format"
     kafka_code = 43
 
 
 class FencedLeaderEpochError(RefusedError):
-    """The leader epoch the client knows is over; it asks for the current one first."""
+    """The client's leader epoch is over; the client must fetch the current one first."""
 
     code = "fenced_leader_epoch"
     kafka_code = 74
@@ -251,7 +251,7 @@ class InconsistentTopicIdError(RefusedError):
 
 
 class ExpectedOffsetMismatchError(RefusedError):
-    """The log end offset is not the one the caller made its append depend on."""
+    """The log end offset is not the one that the append requires."""
 
     code = "expected_offset_mismatch"
 
@@ -262,7 +262,7 @@ class ExpectedOffsetMismatchError(RefusedError):
 
 
 class UnexpectedAppendOffsetError(RefusedError):
-    """Batches copied from a leader do not go on where this log ends."""
+    """Batches copied from a leader do not continue at the end of this log."""
 
     code = "unexpected_append_offset"
 
@@ -293,14 +293,14 @@ class DiskFullError(UnavailableError):
 
 
 class TooManyOpenFilesError(UnavailableError):
-    """The process, or the machine, may open no more files. What is open goes on; nothing is wrong with the disk."""
+    """The process, or the machine, may open no more files. Open files keep working; the disk is not at fault."""
 
     code = "too_many_open_files"
     kafka_code = 56
 
 
 class DiskFailedError(UnavailableError):
-    """The disk refused a change with an error, such as EIO. The change was not made; what is stored is not touched."""
+    """The disk refused a change with an error, such as EIO. The change was not made; stored data is unchanged."""
 
     code = "disk_failed"
     kafka_code = 56
@@ -309,18 +309,18 @@ class DiskFailedError(UnavailableError):
 NO_DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 NO_ROOM_ERRNOS = DISK_FULL_ERRNOS | NO_DESCRIPTOR_ERRNOS
-"""The system refuses for want of room, on the disk or among open files; what is stored is not damaged."""
+"""The system has no space, on the disk or for open files; stored data is not damaged."""
 NO_ROOM_ERRORS = (DiskFullError, TooManyOpenFilesError)
 """The errors that callers receive for ``NO_ROOM_ERRNOS``."""
 
 
 def too_many_open_files(what: str, error: OSError) -> TooManyOpenFilesError:
-    """Return what to raise when ``what`` needs a file that may not be opened."""
+    """Return the error to raise if ``what`` needs a file, and no more files may be opened."""
     return TooManyOpenFilesError(f"{what}: {error.strerror}; raise the service's limit (ulimit -n, LimitNOFILE)")
 
 
 def refused_by_system(what: str, error: OSError) -> DiskFullError | TooManyOpenFilesError | DiskFailedError:
-    """Return what to raise when the system did not let ``what`` be done, by its errno: ``what`` has not happened.
+    """Return the error to raise if the system refused ``what``, by its errno: ``what`` has not happened.
 
     Example: ENOSPC is a full disk, EMFILE too many open files, EIO and all others a disk that failed.
     """
@@ -331,21 +331,21 @@ def refused_by_system(what: str, error: OSError) -> DiskFullError | TooManyOpenF
 
 
 class NotEnoughReplicasError(UnavailableError):
-    """Fewer copies are in sync than ``min.insync.replicas`` asks for."""
+    """Fewer copies are in sync than ``min.insync.replicas`` requires."""
 
     code = "not_enough_replicas"
     kafka_code = 19
 
 
 class ConcurrentTransactionsError(UnavailableError):
-    """The producer's last transaction is being ended; the same request works once it is."""
+    """The producer's last transaction is still ending; the same request works afterwards."""
 
     code = "concurrent_transactions"
     kafka_code = 51
 
 
 class UnknownLeaderEpochError(UnavailableError):
-    """The client knows a newer leader epoch than this leader."""
+    """The client's leader epoch is newer than this leader's."""
 
     code = "unknown_leader_epoch"
     kafka_code = 75
@@ -371,7 +371,7 @@ class ShuttingDownError(UnavailableError):
 
 
 class PartitionFailedError(StorageError):
-    """The disk failed under an append: what reached it is unknown, and the partition goes offline."""
+    """The disk failed during an append: any part of it may be written, and the partition goes offline."""
 
     code = "append_outcome_unknown"
     kafka_code = 56
@@ -380,7 +380,7 @@ class PartitionFailedError(StorageError):
 
 
 class ChangeOutcomeUnknownError(StorageError):
-    """The disk failed behind a change, or did not let it be taken back: the next start may find it or not."""
+    """The disk failed after a change, or refused to undo it: the next start may find it or not."""
 
     code = "change_outcome_unknown"
     kafka_code = 56
@@ -389,7 +389,7 @@ class ChangeOutcomeUnknownError(StorageError):
 
 
 def outcome_unknown(what: str, error: OSError) -> ChangeOutcomeUnknownError:
-    """Return what to raise when the disk did not make ``what`` durable, or did not let it be taken back."""
+    """Return the error to raise if the disk did not make ``what`` durable, or refused to undo it."""
     return ChangeOutcomeUnknownError(f"{what}: {error.strerror or error}; the next start may find the change or not")
 
 
@@ -403,18 +403,18 @@ class NotEnoughReplicasAfterAppendError(StorageError):
 
 
 class CorruptionError(StorageError):
-    """Stored bytes are damaged. The message names the file and the place."""
+    """Stored bytes are damaged. The message names the file and the position."""
 
     code = "stored_data_corrupt"
     kafka_code = 2
 
 
 def let_go_of_frames(error: BaseException) -> None:
-    """Drop the tracebacks of an error that is expected, and of all that led to it.
+    """Drop the tracebacks of an expected error, and of all errors that led to it.
 
-    A traceback keeps the frames it went through, and what they held: segments with their files. Where a frame also
-    holds the error, both stay until the garbage collector looks at them, which may take hours, and the space of deleted
-    files with them. Call it where an error is kept, and where it has become an answer.
+    A traceback keeps its frames, and their objects: segments with their files. If a frame also holds the error, both
+    stay until the garbage collector runs, perhaps hours later, and the space of deleted files stays with them. Call
+    this where an error is kept, and where it has become a response.
 
     Thread: any.
     """

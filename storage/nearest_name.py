@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 
 def nearest_or_all(name: str, known: Iterable[str]) -> str:
-    """The name of ``known`` that is nearest to ``name``, as a question; all that are allowed when none is near."""
+    """Return the name of ``known`` nearest to ``name``, as a question; all known names if none is near."""
     names = sorted(known)
-    # difflib's time grows with the length.
+    # The time of difflib grows with the length.
     nearest = difflib.get_close_matches(name[:100], names, n=1, cutoff=0.6)
     if nearest:
         return f"did you mean {nearest[0]}?"

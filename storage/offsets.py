@@ -1,4 +1,4 @@
-"""Numbers with a meaning: offsets, positions, and the pairs of them that the log hands around."""
+"""Numbers with a meaning: offsets, positions, and pairs of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ Offset = NewType("Offset", int)
 """Number of a record in its partition. Ends are exclusive."""
 
 Position = NewType("Position", int)
-"""Byte place in a file."""
+"""Byte position in a file."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
 """Generation of a partition's leader; stamped into every batch (spec E1)."""
 
 NO_TIMESTAMP = -1
-"""A record or batch without a timestamp, as on the wire and on disk."""
+"""The timestamp of a record or batch without one, as on the wire and on disk."""
 
 
 class ByteRange(NamedTuple):
@@ -39,10 +39,10 @@ class TimestampOffset(NamedTuple):
 
 
 class LogOffsetMetadata(NamedTuple):
-    """An offset and where it lies: which segment, and how many bytes into it (spec A16).
+    """An offset and its position: the segment, and the bytes before it in that segment (spec A16).
 
-    ``segment_base_offset`` and ``position`` are -1 when only the offset is known. A segment base is an
-    absolute offset, not a relative one.
+    ``segment_base_offset`` and ``position`` are -1 if only the offset is known. ``segment_base_offset`` is an absolute
+    offset. Example: ``(55, 50, 1200)`` is offset 55, in the segment with base offset 50, 1200 bytes into its file.
     """
 
     offset: Offset
@@ -54,19 +54,19 @@ class LogOffsetMetadata(NamedTuple):
         return self.segment_base_offset < 0
 
     def on_older_segment(self, other: LogOffsetMetadata) -> bool:
-        """Whether this lies on an older segment than ``other``; false when either place is unknown."""
+        """Return whether this lies on an older segment than ``other``; false if either position is unknown."""
         if self.is_offset_only or other.is_offset_only:
             return False
         return self.segment_base_offset < other.segment_base_offset
 
     def on_same_segment(self, other: LogOffsetMetadata) -> bool:
-        """Whether both lie on one segment; false when either place is unknown."""
+        """Return whether both lie on one segment; false if either position is unknown."""
         if self.is_offset_only or other.is_offset_only:
             return False
         return self.segment_base_offset == other.segment_base_offset
 
     def position_difference(self, earlier: LogOffsetMetadata) -> int:
-        """Bytes from ``earlier`` to here.
+        """Return the number of bytes from ``earlier`` to here.
 
         Raises:
             ValueError: the two are not on one segment, or this lies before ``earlier``.

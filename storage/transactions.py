@@ -1,4 +1,4 @@
-"""Transactions of one partition: which are open, how each one ended, and what they keep from readers (spec E22)."""
+"""Transactions of one partition: open ones, ended ones, and the offsets they hide from readers (spec E22)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONTROL_KEY = struct.Struct(">hh")
 
 
 class TransactionMarker(NamedTuple):
-    """What the coordinator says to each partition of a transaction that ends."""
+    """The message of the coordinator to each partition of a transaction that ends."""
 
     producer_id: int
     producer_epoch: int
@@ -40,11 +40,11 @@ class AbortedTransaction(NamedTuple):
     first_offset: Offset
     last_offset: Offset
     last_stable_offset: Offset
-    """The partition's last stable offset as the marker left it (spec E22)."""
+    """The partition's last stable offset after the marker (spec E22)."""
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction without a marker. ``first`` is where its first batch begins."""
+    """A transaction without a marker. ``first`` is the position of its first batch."""
 
     producer_id: int
     first: LogOffsetMetadata
@@ -53,7 +53,7 @@ class OpenTransaction(NamedTuple):
 class CompletedTransaction(NamedTuple):
     """A transaction that its marker, at ``marker_offset``, has ended.
 
-    ``next_first_offset``: where the first transaction begins that the marker left open, else the offset after it.
+    ``next_first_offset``: the start of the first transaction that is still open, or else the offset after the marker.
     """
 
     producer_id: int
@@ -63,21 +63,21 @@ class CompletedTransaction(NamedTuple):
     next_first_offset: Offset
 
     def to_aborted(self) -> AbortedTransaction:
-        """The entry that the transaction index keeps of it (case TX-3)."""
+        """Return its entry for the transaction index (case TX-3)."""
         return AbortedTransaction(self.producer_id, self.first.offset, self.marker_offset, self.next_first_offset)
 
 
 class UnstableTransactions(NamedTuple):
     """The transactions that may keep the last stable offset below the high watermark. Immutable: share freely.
 
-    ``completed``: those whose markers were not below the high watermark when this was made, by rising marker.
+    ``completed``: those whose markers were not below the high watermark at that time, by rising marker.
     """
 
     first_open: LogOffsetMetadata | None = None
     completed: tuple[CompletedTransaction, ...] = ()
 
     def first_unstable(self, high_watermark: Offset) -> LogOffsetMetadata | None:
-        """Where the earliest transaction begins that is open, or whose marker is not below ``high_watermark``."""
+        """Return the start of the earliest transaction that is open or has no marker below ``high_watermark``."""
         first = self.first_open
         for transaction in self.completed:
             if transaction.marker_offset >= high_watermark and (
@@ -87,7 +87,7 @@ class UnstableTransactions(NamedTuple):
         return first
 
     def above(self, high_watermark: Offset) -> tuple[CompletedTransaction, ...]:
-        """The completed transactions whose markers are not below ``high_watermark``."""
+        """Return the completed transactions whose markers are not below ``high_watermark``."""
         if not self.completed or self.completed[0].marker_offset >= high_watermark:
             return self.completed
         return tuple(entry for entry in self.completed if entry.marker_offset >= high_watermark)
@@ -97,10 +97,10 @@ NOTHING_UNSTABLE = UnstableTransactions()
 
 
 def marker_of(batch: RecordBatch) -> ControlRecord | None:
-    """What a control batch says; ``None`` when it ends no transaction: there are other kinds of control records.
+    """Return the record of a control batch; ``None`` if it ends no transaction, as other kinds of control records.
 
     Raises:
-        CorruptionError: its record cannot be read.
+        CorruptionError: its record is not readable.
     """
     try:
         columns = decode_batch(batch)
