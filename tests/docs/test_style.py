@@ -1,13 +1,15 @@
-"""Text that users read has none of the phrases that docs/style.md rules out."""
+"""Text that users read, and code that is finished, has none of the phrases that docs/style.md rules out."""
 
 from __future__ import annotations
 
 import ast
+import io
 import json
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -31,6 +33,32 @@ PHRASES = {
 }
 """What to write instead, and the phrase."""
 _PATTERNS = {instead: re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE) for instead, phrase in PHRASES.items()}
+
+FINISHED = ("storage",)
+"""Folders and files whose docstrings and comments are also held to the phrases. The list only grows."""
+UNFINISHED = frozenset(
+    {
+        "storage/log/_plain_append.pyx",
+        "storage/log/log_writer.py",
+        "storage/log/partition_log.py",
+        "storage/log/written_log.py",
+        "storage/segment/_batch_search.pyx",
+        "storage/segment/batch_search.py",
+        "storage/segment/segment.py",
+    }
+)
+"""Files in these folders that are not finished. The list only shrinks."""
+
+BEGINNINGS = {
+    "a noun phrase that says what the thing is, or a verb": re.compile(r"(?:What|Who|Whom|Whose)(?:ever)?\b"),
+    "Whether, and when it is true": re.compile(r"Whether\s[^.;:]*\bnot\b"),
+}
+"""How a docstring must begin, and the beginnings that are ruled out."""
+FUNCTION_BEGINNINGS = {
+    "Return whether": re.compile(r"Whether\b"),
+    "a verb": re.compile(r"(?:A|All|An|As|Each|Every|How|Nothing|That|The|Those|Where|Which)\b"),
+}
+"""The same for functions. Properties and attributes are things, and their conditions begin with "Whether"."""
 
 
 def faults(text: str) -> list[str]:
@@ -129,6 +157,98 @@ def test_messages_help_and_descriptions_have_none_of_the_phrases() -> None:
     assert not found, "\n".join(found)
 
 
+# Docstrings and comments of finished code
+
+
+class CodeText(NamedTuple):
+    """A docstring, or the comments of adjacent lines. ``kind`` is "docstring", "function" or "comment"."""
+
+    line: int
+    kind: str
+    text: str
+
+
+def docstrings_and_comments(source: str) -> Iterator[CodeText]:
+    """Yield the docstrings of a module, including those of attributes, then its comments."""
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        for place, statement in enumerate(body if isinstance(body, list) else []):
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                text = statement.value.value
+                is_function = place == 0 and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                if isinstance(text, str):
+                    kind = "function" if is_function and not _is_property(node) else "docstring"
+                    yield CodeText(statement.lineno, kind, text)
+    comments = [
+        token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type == tokenize.COMMENT
+    ]
+    yield from _joined([(token.start[0], token.string) for token in comments])
+
+
+def _is_property(function: ast.AST) -> bool:
+    decorators = getattr(function, "decorator_list", [])
+    return any("property" in ast.unparse(decorator) for decorator in decorators)
+
+
+def docstrings_and_comments_in_compiled_source(source: str) -> Iterator[CodeText]:
+    """Yield the same of Cython, which ``ast`` cannot read. Docstrings of functions count as "docstring"."""
+    for match in re.finditer(r'"""((?:.|\n)*?)"""', source):
+        yield CodeText(source.count("\n", 0, match.start()) + 1, "docstring", match[1])
+    rest = re.sub(r'"""(?:.|\n)*?"""|"(?:[^"\\\n]|\\.)*"', lambda part: "\n" * part[0].count("\n"), source)
+    lines = enumerate(rest.splitlines(), start=1)
+    yield from _joined([(number, line[line.index("#") :]) for number, line in lines if "#" in line])
+
+
+def _joined(comments: list[tuple[int, str]]) -> Iterator[CodeText]:
+    """Join the comments of adjacent lines, so that a phrase may span two of them."""
+    started, lines = 0, list[str]()
+    for number, comment in comments:
+        if lines and number != started + len(lines):
+            yield CodeText(started, "comment", "\n".join(lines))
+            lines = []
+        started = number if not lines else started
+        lines.append(comment.lstrip("# "))
+    if lines:
+        yield CodeText(started, "comment", "\n".join(lines))
+
+
+def code_faults(found: CodeText) -> list[str]:
+    """Return the faults of a docstring or comment, each with its line and what to write instead."""
+    numbered = [fault.partition(": ") for fault in faults(found.text)]
+    texts = [f"{found.line + int(line) - 1}: {fault}" for line, _, fault in numbered]
+    beginnings = {"docstring": BEGINNINGS, "function": {**BEGINNINGS, **FUNCTION_BEGINNINGS}, "comment": {}}[found.kind]
+    start = " ".join(found.text.split())
+    return texts + [
+        f"{found.line}: begins {start[:40]!r}: begin with {instead}"
+        for instead, pattern in beginnings.items()
+        if pattern.match(start)
+    ]
+
+
+def finished_files() -> list[str]:
+    paths = [
+        path for name in FINISHED for path in ([ROOT / name] if (ROOT / name).is_file() else (ROOT / name).rglob("*"))
+    ]
+    names = {str(path.relative_to(ROOT)) for path in paths if path.suffix in (".py", ".pyx")}
+    return sorted(names - UNFINISHED)
+
+
+def test_docstrings_and_comments_of_finished_code_have_none_of_the_phrases() -> None:
+    found, count = [], 0
+    for name in finished_files():
+        read = docstrings_and_comments if name.endswith(".py") else docstrings_and_comments_in_compiled_source
+        for text in read((ROOT / name).read_text("utf-8")):
+            count += 1
+            found += [f"{name}:{fault}" for fault in code_faults(text)]
+    assert count > 900
+    assert not found, "\n".join(found)
+
+
+def test_files_that_are_not_finished_are_there() -> None:
+    missing = [name for name in sorted(UNFINISHED) if not (ROOT / name).is_file()]
+    assert missing == [], "take them off the list"
+
+
 # The patterns themselves
 
 
@@ -182,3 +302,53 @@ def test_places_are_named(tmp_path: Path) -> None:
     assert list(texts_in_source(source)) == [(6, " shall")]
     compiled = 'cdef int a():\n    """anew"""\n    raise ValueError("shall")  # nobody\n'
     assert list(texts_in_compiled_source(compiled)) == [(3, "shall")]
+
+
+PLANTED = '''"""What the module does."""
+
+# Nobody knows so
+# many of them.
+LIMIT = 1  # it is made anew
+"""Whether it is not reached."""
+
+
+class Log:
+    """The log of one partition."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open."""
+
+    def find(self) -> int:
+        """The first offset."""
+        return "shall"
+
+    def has(self) -> bool:
+        """Whether it has
+        so much."""
+'''
+
+
+def test_docstrings_and_comments_are_found() -> None:
+    found = sorted(
+        (int(fault.partition(":")[0]), fault)
+        for text in docstrings_and_comments(PLANTED)
+        for fault in code_faults(text)
+    )
+    assert [line for line, _ in found] == [1, 3, 3, 5, 6, 17, 21, 22]
+    assert [fault.rpartition(": ")[2] for line, fault in found if line in (1, 6, 17, 21)] == [
+        "begin with a noun phrase that says what the thing is, or a verb",
+        "begin with Whether, and when it is true",
+        "begin with a verb",
+        "begin with Return whether",
+    ]
+
+
+def test_docstrings_and_comments_of_compiled_code_are_found() -> None:
+    source = (
+        'cdef int a() except -1:\n    """Who calls it."""\n'
+        '    raise ValueError("# shall")  # nobody\n    # so\n    # many\n'
+    )
+    texts = list(docstrings_and_comments_in_compiled_source(source))
+    assert texts == [CodeText(2, "docstring", "Who calls it."), CodeText(3, "comment", "nobody\nso\nmany")]
+    assert sorted(fault.partition(":")[0] for text in texts for fault in code_faults(text)) == ["2", "3", "4"]
