@@ -84,7 +84,7 @@ class Ballast:
         """Give up a part of the resource that ``error`` lacks; return false if none is left."""
         wanted = _wanted(error)
         if wanted in _NO_DESCRIPTORS and self._held:
-            _logger.warning("no more files may be opened: %d descriptors that are kept back are used", len(self._held))
+            _logger.warning("no more files may be opened: %d reserved descriptors are used", len(self._held))
             self._let_go()
             return True
         return wanted in _FULL_DISK and self._shrink()

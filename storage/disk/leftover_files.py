@@ -139,7 +139,7 @@ def _complete_swaps(file_system: FileSystem, directory: Path) -> tuple[bool, lis
             continue
         ends[base], is_whole = _end_of_log(file_system, directory / offset_file_name(base, LOG_SUFFIX + SWAP_SUFFIX))
         if not is_whole and base in logs:
-            notes.append(f"what should replace segment {base} is damaged and is dropped; the segment stays as it is")
+            notes.append(f"the replacement of segment {base} is damaged and dropped; the segment stays as it is")
             dropped.add(base)
     for base in dropped | unfinished:
         remove_segment_files(

@@ -142,7 +142,7 @@ class LeaderEpochs:
                 try:
                     run(self._restore)
                 except OSError as second:
-                    why = f"a leader epoch that could not be begun could not be taken back: {second.strerror}"
+                    why = f"a leader epoch could not be begun, nor removed again: {second.strerror}"
                     raise OSError(errno.EIO, why, self._path) from second
             raise
 

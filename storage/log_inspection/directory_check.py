@@ -208,7 +208,7 @@ class _DirectoryCheck:
                 continue
             name = parse_partition_directory_name(directory_name)
             if is_deleted_directory_name(directory_name):
-                self.findings.note(directory, "the partition was deleted, and its files will be")
+                self.findings.note(directory, "the partition was deleted, and its files wait to be unlinked")
             elif is_set_aside_directory_name(directory_name):
                 self.findings.note(
                     directory, "a Kafka broker has set this copy of a partition aside; it was not checked"

@@ -156,7 +156,7 @@ class TimeIndexCheck:
             self._report(
                 self._index.path,
                 f"the last entry has timestamp {self._last_timestamp}, but the segment's largest is "
-                f"{self._largest_timestamp}: a lookup between the two would pass this segment by",
+                f"{self._largest_timestamp}: a lookup between the two would skip this segment",
                 None,
             )
         _check_length(self._index, TIME_ENTRY.size, self.entry_count, self._report, may_be_ahead=may_be_ahead)

@@ -166,7 +166,7 @@ class PartitionCheck:
             finally:
                 file.close()
             if not is_empty:
-                self._findings.damage(path, "the index has entries, but the log they speak of is missing")
+                self._findings.damage(path, "the index has entries, but its log is missing")
                 return
         self._findings.note(path, "the index has no log; the next start removes it")
 

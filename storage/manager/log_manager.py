@@ -428,7 +428,7 @@ class LogManager:
         try:
             self._deletions.carry_out(record, self._config(record).file_delete_delay_ms, topic)
         except UnavailableError as error:
-            _logger.warning("%s; that goes on", error)
+            _logger.warning("%s; the deletion is tried again", error)
 
     def _topic(self, record: TopicRecord, config: TopicConfig, partitions: tuple[PartitionLog, ...]) -> Topic:
         return Topic(record.name, record.topic_id, partitions, config, record.overrides, self.service_defaults)

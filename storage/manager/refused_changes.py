@@ -83,7 +83,7 @@ class RefusedChanges:
             self._directories.remove(record.partition_names())
             self._registry.remove(record)
 
-        return self._take_back(record.name, "is not taken back yet, after its creation failed", undo)
+        return self._take_back(record.name, "is not removed yet, after its creation failed", undo)
 
     def undo_growth(self, before: TopicRecord, after: TopicRecord, error: OSError) -> bool:
         """Restore a topic to ``before``, after its change to ``after`` failed with ``error``; return false if the disk
@@ -100,12 +100,12 @@ class RefusedChanges:
                 self._directories.remove(added)
             self._registry.save(before)
 
-        return self._take_back(before.name, "is not as it was yet, after its alteration failed", undo)
+        return self._take_back(before.name, "is not restored yet, after its alteration failed", undo)
 
     def _take_back(self, name: str, pending: str, undo: Callable[[], None]) -> bool:
         try:
             self.finish(name, pending, lambda: self._ballast.run(undo))
         except UnavailableError as error:
-            _logger.warning("%s; that goes on", error)
+            _logger.warning("%s; it is tried again", error)
             return False
         return True

@@ -155,7 +155,7 @@ def _check_sequence(entry: ProducerEntry, header: BatchHeader, who: str) -> Prod
             return batch
     expected = add_sequence(entry.last_sequence, 1)
     if first != expected:
-        raise OutOfOrderSequenceError(f"{who} sent the sequences {first} to {last}, expected was {expected}")
+        raise OutOfOrderSequenceError(f"{who} sent the sequences {first} to {last}, expected {expected}")
     return None
 
 
@@ -170,6 +170,6 @@ def check_marker(entry: ProducerEntry | None, marker: TransactionMarker) -> None
         )
     if marker.coordinator_epoch < entry.coordinator_epoch:
         raise CoordinatorFencedError(
-            f"{who} comes of coordinator epoch {marker.coordinator_epoch}, "
+            f"{who} comes from coordinator epoch {marker.coordinator_epoch}, "
             f"but epoch {entry.coordinator_epoch} has written since"
         )

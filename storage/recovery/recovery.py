@@ -364,7 +364,7 @@ class PartitionOpener:
     def _why_missing(self) -> str:
         gaps = self._checkpoints.gaps
         if gaps.is_lost:
-            self._damage_hint = f"{gaps.path} is damaged too, which says what truncations took: restore or correct it"
+            self._damage_hint = f"{gaps.path}, the list of gaps, is also damaged: restore or correct it"
         return "they are missing" if self._damage_hint is None else f"they are missing; {self._damage_hint}"
 
     def _why_short(self) -> str:
@@ -462,7 +462,7 @@ class PartitionOpener:
         except OSError as error:
             if error.errno not in DISK_FULL_ERRNOS:
                 raise
-            self._note(f"gaps that are none stay written down for now: {error.strerror}")
+            self._note(f"gaps that were not found stay noted for now: {error.strerror}")
 
     def _begin_epoch(self, epoch: LeaderEpoch, log_end: Offset) -> None:
         try:

@@ -74,7 +74,7 @@ def _lies_in(damage: Sequence[OffsetRange], offset: Offset) -> bool:
 def _is_sound(segment: Segment, end: Offset, checkpoint: TransactionCheckpoint) -> bool:
     try:
         if not checkpoint.agrees(segment.base_offset, segment.transactions.checked_content(end)):
-            raise CorruptIndexError(f"{segment.transactions.index.path} is not what it was")
+            raise CorruptIndexError(f"{segment.transactions.index.path} differs from its checkpoint")
     except CorruptionError as error:
         _logger.warning("a transaction index is rebuilt: %s", error)
         return False

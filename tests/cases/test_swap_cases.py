@@ -129,7 +129,7 @@ def test_rc_7_a_damaged_swap_never_replaces_what_is_there(new_log: NewLog, damag
     assert log.recovery.damage == []
     assert log.base_offsets == BASES
     assert log.offsets() == list(range(18))
-    assert any("segment 0 is damaged and is dropped" in note for note in log.recovery.notes)
+    assert any("the replacement of segment 0 is damaged and dropped" in note for note in log.recovery.notes)
 
 
 def test_rc_7_a_damaged_swap_is_all_that_there_is(new_log: NewLog) -> None:

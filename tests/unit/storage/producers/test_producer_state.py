@@ -105,7 +105,7 @@ def test_a_partial_overlap_is_out_of_order(state, sequence, count):
 
 def test_ps_5_a_gap_is_refused_and_the_right_sequence_follows(state):
     append(state, batch(0, 5))
-    with pytest.raises(OutOfOrderSequenceError, match="expected was 5"):
+    with pytest.raises(OutOfOrderSequenceError, match="sent the sequences 6 to 6, expected 5"):
         state.check(batch(6, 1))
     append(state, batch(5, 1, offset=5))
     assert state.entries[7].last_sequence == 5
