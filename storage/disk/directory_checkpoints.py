@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from storage.disk.ballast import Ballast
 from storage.disk.checked_json import dump_checked, parse_checked
@@ -30,6 +31,13 @@ _VERSION = 1
 _MEMBERS = frozenset({"version", "log_start_offsets"})
 _FILE_BYTES_MAX = 64 * 1024 * 1024
 _TRUNCATION_GAPS = "truncation-gaps"
+
+
+class LogStarts(NamedTuple):
+    """Log start offsets, and the base offset of the first segment of each partition."""
+
+    offsets: Mapping[PartitionName, Offset]
+    first_bases: Mapping[PartitionName, Offset]
 
 
 class DirectoryCheckpoints:
@@ -84,9 +92,14 @@ class DirectoryCheckpoints:
         """Return whether the checked copy has this partition's log start offset, so that no other source is needed."""
         return name in self._known
 
-    def write_recovery_points(self, offsets: Mapping[PartitionName, Offset]) -> None:
-        """Replace the recovery points if one has moved. Durable: on return."""
+    def write_recovery_points(self, find: Callable[[], Mapping[PartitionName, Offset]]) -> None:
+        """Replace the recovery points by those that ``find`` returns, if one has moved. Durable: on return.
+
+        ``find`` runs while no other change does. A partition that was deleted before cannot come back with its offset,
+        which a new partition of the same name would inherit.
+        """
         with self._writing:
+            offsets = find()
             if offsets != self.recovery_points or self._recovery_points_are_stale:
                 self._write_recovery_points(offsets, self.ballast.run)
 
@@ -106,15 +119,14 @@ class DirectoryCheckpoints:
         self.recovery_points = dict(offsets)
         self._recovery_points_are_stale = False
 
-    def raise_log_starts(
-        self, offsets: Mapping[PartitionName, Offset], first_bases: Mapping[PartitionName, Offset]
-    ) -> None:
-        """Raise log start offsets; none falls. Durable: on return.
+    def raise_log_starts(self, find: Callable[[], LogStarts]) -> None:
+        """Raise the log start offsets to those that ``find`` returns; none falls. Durable: on return.
 
-        ``first_bases`` are the base offsets of the first segments. A partition that starts at its first base offset has
+        ``find`` runs as that of ``write_recovery_points``. A partition that starts at its first base offset has
         no line in Kafka's file, as a broker writes it (case RT-8). Segments below must already be durably deleted.
         """
         with self._writing:
+            offsets, first_bases = find()
             raised = dict(self._durable_log_starts)
             for name, offset in offsets.items():
                 raised[name] = max(raised.get(name, Offset(0)), offset)
@@ -142,9 +154,10 @@ class DirectoryCheckpoints:
                 remaining = {name: offset for name, offset in self.recovery_points.items() if name not in gone}
                 self._write_recovery_points(remaining, self.ballast.run)
 
-    def write_high_watermarks(self, offsets: Mapping[PartitionName, Offset]) -> None:
-        """Replace the high watermarks if one has moved."""
+    def write_high_watermarks(self, find: Callable[[], Mapping[PartitionName, Offset]]) -> None:
+        """Replace the high watermarks by those of ``find``, if one has moved; see ``write_recovery_points``."""
         with self._writing:
+            offsets = find()
             if offsets != self._written_high_watermarks:
                 self._written_high_watermarks = None
                 self._high_watermarks.write(offsets)

@@ -95,8 +95,9 @@ class LogTruncation:
             self._writer.retire((segment,))
 
     def _lower_recovery_point(self, offset: Offset) -> None:
-        self._writer.checkpoints.lower_recovery_point(self._writer.name, offset)
+        # In memory first: a checkpoint that runs in between must not write the higher one again.
         self._writer.recovery_point = min(self._writer.recovery_point, offset)
+        self._writer.checkpoints.lower_recovery_point(self._writer.name, offset)
 
 
 @contextmanager

@@ -8,14 +8,14 @@ import functools
 import json
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from storage.config import ProducerLimits, TopicConfig
 from storage.disk.ballast import BALLAST_BYTES, Ballast
 from storage.disk.clock import Clock, ProtectedClock, SystemClock
 from storage.disk.dir_lock import DirectoryLock
-from storage.disk.directory_checkpoints import DirectoryCheckpoints
+from storage.disk.directory_checkpoints import DirectoryCheckpoints, LogStarts
 from storage.disk.file_names import (
     CLEAN_SHUTDOWN_MARKER,
     PARTITION_COUNT_MAX,
@@ -440,18 +440,12 @@ class LogManager:
 
     def checkpoint(self) -> None:
         """Write the recovery points and the log start offsets of all partitions (spec E25)."""
-        logs = self._logs()
-        self._checkpoints.write_recovery_points({log.name: log.recovery_point for log in logs})
-        # A damaged log may have lost its first segments. They may be restored, so its first offset is no log start.
-        snapshots = {log.name: log.snapshot for log in logs if not log.damage}
-        self._checkpoints.raise_log_starts(
-            {name: snapshot.log_start_offset for name, snapshot in snapshots.items()},
-            {name: snapshot.base_offsets[0] for name, snapshot in snapshots.items()},
-        )
+        self._checkpoints.write_recovery_points(lambda: {log.name: log.recovery_point for log in self._logs()})
+        self._checkpoints.raise_log_starts(lambda: _log_starts(self._logs()))
 
     def checkpoint_high_watermarks(self) -> None:
         """Write the high watermarks of all partitions, if one has moved (spec E24)."""
-        self._checkpoints.write_high_watermarks({log.name: log.snapshot.high_watermark for log in self._logs()})
+        self._checkpoints.write_high_watermarks(lambda: {log.name: log.snapshot.high_watermark for log in self._logs()})
 
     def _logs(self) -> list[PartitionLog]:
         return [log for topic in list(self._topics.values()) for log in topic.partitions]
@@ -512,8 +506,7 @@ class LogManager:
                 return True
             self._closed = True
             try:
-                closed = [log.close() for log in self._logs()]
-                clean = all(closed)
+                clean = all([log.close() for log in self._logs()])  # noqa: C419 - all are closed, whatever one says
                 self.checkpoint()
                 self.checkpoint_high_watermarks()
                 if clean:
@@ -538,3 +531,10 @@ def _remove_file(file_system: FileSystem, path: Path) -> None:
 def _check_partition_count(count: int) -> None:
     if not 1 <= count <= PARTITION_COUNT_MAX:
         raise InvalidTopicError(f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}", field="partitions")
+
+
+def _log_starts(logs: Iterable[PartitionLog]) -> LogStarts:
+    # A damaged log may have lost its first segments. They may be restored, so its first offset is no log start.
+    snapshots = {log.name: log.snapshot for log in logs if not log.damage}
+    first_bases = {name: snapshot.base_offsets[0] for name, snapshot in snapshots.items()}
+    return LogStarts({name: snapshot.log_start_offset for name, snapshot in snapshots.items()}, first_bases)

@@ -112,11 +112,11 @@ def checkpoints_in(directory: Path, disk: LocalFileSystem) -> DirectoryCheckpoin
 
 
 def recovery(checkpoints: DirectoryCheckpoints, offset: int) -> None:
-    checkpoints.write_recovery_points({NAME: Offset(offset)})
+    checkpoints.write_recovery_points(lambda: {NAME: Offset(offset)})
 
 
 def high_watermark(checkpoints: DirectoryCheckpoints, offset: int) -> None:
-    checkpoints.write_high_watermarks({NAME: Offset(offset)})
+    checkpoints.write_high_watermarks(lambda: {NAME: Offset(offset)})
 
 
 def lower(checkpoints: DirectoryCheckpoints, offset: int) -> None:
