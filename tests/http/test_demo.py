@@ -13,11 +13,13 @@ from aiokafka.partitioner import murmur2
 
 from app.cli import run
 from demo import checks
+from demo.__main__ import Demo
 from demo.checks import PARTITION_COUNT, expected_deletions, first_index_at_or_after
 from demo.flights import INDEPENDENCE_DAY_MS, KAFKA_PARTITION_OF_CARRIER, Flight, read_flights
 from demo.log_client import StoredRecord
 from demo.report import Report
 from demo.service import MARKER, DemoError, prepare_directory
+from rollway.spark.jobs import JobError
 
 ROOT = Path(__file__).parents[2]
 needs_flights = pytest.mark.skipif(
@@ -43,6 +45,25 @@ def test_a_slice_of_the_demo_holds(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert len(document["steps"]) >= 17
     assert run(["log", "verify", str(directory)]) == 0
     assert "Clean" in capfd.readouterr().out
+
+
+def test_the_demo_over_http_is_imported_without_spark() -> None:
+    """So it runs where the service alone is installed."""
+    without = "import sys; sys.modules['pyspark'] = None; import demo.__main__"
+    done = subprocess.run([sys.executable, "-c", without], cwd=ROOT, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_spark_cannot_do_ends_the_demo_with_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise JobError("There is no Java.")
+
+    monkeypatch.setattr("demo.spark_load.start_spark", refuse)
+    report = Report(as_json=True)
+    prepare_directory(tmp_path / "data")
+    with pytest.raises(DemoError, match=r"^There is no Java\.$"):
+        Demo(tmp_path / "data", report, [Flight(1, b"B6", b"first")], over_http=False).run()
+    assert [step.name for step in report.steps if not step.held] == ["start Spark"]
 
 
 @needs_flights
