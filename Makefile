@@ -7,6 +7,7 @@ DEMO_STAMP := $(VENV)/.demo-stamp
 BENCH_STAMP := $(VENV)/.bench-stamp
 JAVA_STAMP := $(VENV)/.java-stamp
 SDKS_STAMP := $(VENV)/.sdks-stamp
+WHEELS_STAMP := $(VENV)/.wheels-stamp
 # The oldest Spark that the library allows, beside that of .venv.
 OLDEST_SPARK := $(VENV)/oldest-spark
 OLDEST_SPARK_STAMP := $(VENV)/.oldest-spark-stamp
@@ -61,7 +62,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http openapi-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs sdks house docs openapi contract contract-release contract-oasdiff lock clean
+.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http openapi-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -204,6 +205,16 @@ soak: setup $(BENCH_STAMP) ## ten minutes of mixed load with rolls and retention
 house: setup ## print the house numbers beside their limits (HOUSE=--record writes them, HOUSE="--walk FILE:FUNCTION:PARAMETER")
 	$(BIN)/python -m house $(HOUSE)
 
+$(WHEELS_STAMP): requirements/wheels.lock $(SETUP_STAMP)
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements/wheels.lock
+	@touch $@
+
+wheels: setup $(WHEELS_STAMP) ## wheels and sdists of the service and the library, checked, in dist (WHEELS="--python 3.12 --machine x86_64")
+	$(BIN)/python -m wheels $(WHEELS)
+
+wheels-test: wheels ## install the wheels in dist that this machine runs, and the sdists, each elsewhere, and use them
+	WHEELS_DIR=dist $(PYTEST) -n 2 tests/wheels
+
 docs: setup ## write the generated parts of docs/reference anew
 	$(BIN)/python -m docs.generate
 
@@ -231,6 +242,7 @@ lock: setup ## resolve the dependencies anew (UPGRADE=--upgrade takes the newest
 	$(LOCK) --group demo --no-deps -o requirements/demo.lock
 	$(LOCK) --group oldest-spark --no-deps -o requirements/oldest-spark.lock
 	$(LOCK) --group bench --constraints requirements/dev.lock -o requirements/bench.lock
+	$(LOCK) --group wheels --constraints requirements/dev.lock -o requirements/wheels.lock
 	$(LOCK) --group openapi-python-client -o requirements/openapi-python-client.lock
 	$(LOCK) --group openapi-generator-python -o requirements/openapi-generator-python.lock
 

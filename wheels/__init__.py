@@ -1,0 +1,1 @@
+"""Builds the wheels and sdists of a release: ``python -m wheels``, which is ``make wheels``."""
