@@ -40,20 +40,25 @@ Description = Annotated[
     str,
     Field(
         max_length=200,
-        description="What it is for; printable characters.",
+        description="Its purpose, for people; printable characters.",
         examples=["the order service"],
         json_schema_extra={"pattern": TEXT_PATTERN},
     ),
 ]
-Created = Annotated[Count, Field(description="When it was made, in ms.", examples=[1714564800000])]
-Expires = Annotated[Count | None, Field(description="When it ends, in ms; null: never.", examples=[1746100800000])]
+Created = Annotated[
+    Count, Field(description="Time of its creation, in milliseconds since the epoch.", examples=[1714564800000])
+]
+Expires = Annotated[
+    Count | None,
+    Field(description="Time of its expiry, in milliseconds since the epoch; null: never.", examples=[1746100800000]),
+]
 ResourceName = Annotated[
     str,
     Field(
         min_length=1,
         max_length=249,
         description='The name, or with prefixed its beginning; "*" with literal is every name. '
-        "The cluster's is kafka-cluster.",
+        "The cluster's name is kafka-cluster.",
         examples=["orders"],
         json_schema_extra={"pattern": TEXT_PATTERN},
     ),
@@ -61,20 +66,20 @@ ResourceName = Annotated[
 
 
 class KeySpecification(Schema):
-    """A new API key."""
+    """An API key to create."""
 
     principal: Annotated[
         str,
         Field(
             min_length=1,
             max_length=600,
-            description="Whom the key is for: User:name, with letters, digits and . _ @ + = - in name.",
+            description="Principal of the key: User:name, with letters, digits and . _ @ + = - in name.",
             examples=["User:orders"],
             json_schema_extra={"pattern": KEY_PRINCIPAL_PATTERN},
         ),
     ]
     description: Description = ""
-    expires_at: Annotated[Timestamp | None, Field(description="When it ends; absent: never.")] = None
+    expires_at: Annotated[Timestamp | None, Field(description="Time of its expiry; absent: never.")] = None
 
 
 class KeyDescription(Schema):
@@ -93,7 +98,7 @@ class KeyDescription(Schema):
 
 
 class NewKey(KeyDescription):
-    """A new API key. Its secret is shown here and never again."""
+    """A new API key. Only this response shows its secret."""
 
     api_key: Annotated[
         str, Field(description="Send it as Authorization: Bearer.", examples=["rwk_3f9c1e6b5a7d8042_(43 characters)"])
@@ -107,14 +112,14 @@ class KeyList(Schema):
 
 
 class AclEntry(Schema):
-    """One entry: who may, or may not, do what to which resources. A deny wins over every allow."""
+    """One entry: it allows or denies a principal an operation on resources. A deny wins over every allow."""
 
     principal: Annotated[
         str,
         Field(
             min_length=1,
             max_length=600,
-            description="A principal, Type:* for all of its type, or * for everybody who is known.",
+            description="A principal, Type:* for all of its type, or * for all authenticated principals.",
             examples=["User:orders"],
             json_schema_extra={"pattern": _ACL_PRINCIPAL_PATTERN},
         ),
@@ -122,9 +127,9 @@ class AclEntry(Schema):
     permission: Annotated[AclPermission, Field(description="Whether the entry allows or denies.")] = "allow"
     operation: Annotated[
         AclOperation,
-        Field(description="What is done, as Kafka's ACLs name it; ALL is every operation.", examples=["WRITE"]),
+        Field(description="The operation, by its name in Kafka's ACLs; ALL is every operation.", examples=["WRITE"]),
     ]
-    resource_type: Annotated[AclResourceType, Field(description="What it is done to.", examples=["topic"])]
+    resource_type: Annotated[AclResourceType, Field(description="Kind of the resource.", examples=["topic"])]
     resource_name: ResourceName
     pattern_type: Annotated[
         AclPatternType, Field(description="literal: resource_name is the whole name; prefixed: its beginning.")
@@ -132,7 +137,7 @@ class AclEntry(Schema):
 
 
 class AclList(Schema):
-    """Entries."""
+    """Access control list entries."""
 
     data: Annotated[list[AclEntry], Field(description="The entries, in no order.", max_length=10_000)]
 
@@ -144,19 +149,19 @@ class NewAcls(Schema):
 
 
 class TokenGrant(Schema):
-    """What a token may be used for."""
+    """One right of a token: operations on the resources of a pattern."""
 
     operations: Annotated[
         list[AclOperation],
         Field(
-            description="What may be done, as Kafka's ACLs name it; ALL is every operation.",
+            description="The operations, by their names in Kafka's ACLs; ALL is every operation.",
             min_length=1,
             max_length=20,
             examples=[["READ"]],
         ),
     ]
     resource_type: Annotated[
-        Literal["topic", "group", "transactional_id"], Field(description="What it may be done to.")
+        Literal["topic", "group", "transactional_id"], Field(description="Kind of the resource.")
     ] = "topic"
     resource_name: ResourceName
     pattern_type: Annotated[
@@ -165,13 +170,13 @@ class TokenGrant(Schema):
 
 
 class TokenSpecification(Schema):
-    """A new token: some of the rights of its issuer, for a time."""
+    """A token to create: some of the rights of its issuer, until it expires."""
 
     grants: Annotated[
         list[TokenGrant],
-        Field(description="What the token may be used for; nothing else.", min_length=1, max_length=100),
+        Field(description="The rights of the token; it has no others.", min_length=1, max_length=100),
     ]
-    expires_at: Annotated[Timestamp, Field(description="When it ends; within a year.")]
+    expires_at: Annotated[Timestamp, Field(description="Time of its expiry; within a year.")]
     description: Description = ""
 
 
@@ -186,16 +191,16 @@ class TokenDescription(Schema):
         ),
     ]
     principal: Annotated[
-        str, Field(description="The principal that made it and that the token acts for.", examples=["User:orders"])
+        str, Field(description="The principal that created the token and that it acts for.", examples=["User:orders"])
     ]
     description: Description
     created_at: Created
     expires_at: Expires
-    grants: Annotated[list[TokenGrant], Field(description="What the token may be used for; nothing else.")]
+    grants: Annotated[list[TokenGrant], Field(description="The rights of the token; it has no others.")]
 
 
 class NewToken(TokenDescription):
-    """A new token. Its secret is shown here and never again."""
+    """A new token. Only this response shows its secret."""
 
     token: Annotated[
         str, Field(description="Send it as Authorization: Bearer.", examples=["rwt_b07a4d2c91e35f68_(43 characters)"])

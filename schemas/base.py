@@ -1,4 +1,4 @@
-"""What every model of the HTTP interface shares: strictness, and the number and time types."""
+"""The base of every model of the HTTP interface: strictness, and the types of numbers and times."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _RFC_3339 = re.compile(
 _SPACE_FOR_PLUS = re.compile(r":\d\d(?:\.\d{1,9})? \d\d:\d\d\Z", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 NUMBER_TEXT_PATTERN = "^(0|[1-9][0-9]{0,17})$"
-"""A number as text in a body: of 18 digits all fit into 64 bits."""
+"""Pattern of a number that a body holds as text. Every number of 18 digits fits into 64 bits."""
 _NUMBER_TEXT = re.compile(NUMBER_TEXT_PATTERN[1:-1], re.ASCII)
 NUMBER_TEXT: dict[str, Any] = {"type": "string", "pattern": NUMBER_TEXT_PATTERN}
-"""The JSON schema of such a text."""
+"""The JSON schema of a number that a body holds as text."""
 
 
 class Schema(BaseModel):
-    """A model of the interface. Types are never coerced, unknown fields are refused, instances do not change."""
+    """A model of the interface. It never coerces types, refuses unknown fields, and its instances do not change."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, populate_by_name=True)
 
 
 def parse_timestamp(value: object) -> int:
-    """Milliseconds since the epoch from a whole number of them or an RFC 3339 date and time.
+    """Return the milliseconds since the epoch of ``value``: a whole number of them, or an RFC 3339 date and time.
 
     Digits below the millisecond are dropped towards the past.
 
     Raises:
-        ValueError: it is neither, lies before 1970, or does not fit into 63 bits.
+        ValueError: the value is neither, lies before 1970, or does not fit into 63 bits.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         if not 0 <= value <= LONG_MAX:
@@ -82,12 +82,18 @@ def _at_most(digits: str, limit: int) -> int:
 
 
 def parse_record_timestamp(value: object) -> int:
-    """``parse_timestamp``, or -1 for a record that has none."""
+    """Return as ``parse_timestamp``; -1 stands for a record without a timestamp."""
     return NO_TIMESTAMP if type(value) is int and value == NO_TIMESTAMP else parse_timestamp(value)
 
 
 def parse_whole_number(value: object) -> object:
-    """A parameter's text as a number when it is plainly one: no spaces, signs of plus, points or underscores."""
+    """Return the number that a parameter's text is, without spaces, plus signs, points or underscores.
+
+    A value that is no text is returned unchanged.
+
+    Raises:
+        ValueError: the text is no such number.
+    """
     if isinstance(value, str):
         if _WHOLE_NUMBER.fullmatch(value) is None:
             raise ValueError("must be a whole number")
@@ -96,7 +102,11 @@ def parse_whole_number(value: object) -> object:
 
 
 def parse_flag(value: object) -> object:
-    """A parameter's text as a truth value when it is ``true`` or ``false``."""
+    """Return the truth value of a parameter's text, ``true`` or ``false``. A value that is no text is unchanged.
+
+    Raises:
+        ValueError: the text is neither.
+    """
     if isinstance(value, str):
         if value not in ("true", "false"):
             raise ValueError("must be true or false")
@@ -105,22 +115,22 @@ def parse_flag(value: object) -> object:
 
 
 def parse_parameter_timestamp(value: object) -> int:
-    """``parse_timestamp`` for a parameter, where a number arrives as text."""
+    """Return as ``parse_timestamp``, of a parameter, whose number arrives as text."""
     if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
         return parse_timestamp(int(value))
     return parse_timestamp(value)
 
 
 def number_of_text(value: object) -> object:
-    """The number that a text of digits in a body stands for; anything else as it is.
+    """Return the number of a text of digits in a body; return any other value unchanged.
 
-    Where words are allowed beside a number, clients that generators made send both as text.
+    Generated clients send words and numbers alike as text where a field allows both.
     """
     return int(value) if isinstance(value, str) and _NUMBER_TEXT.fullmatch(value) else value
 
 
 def timestamp_schema(description: str, *others: dict[str, Any], minimum: int = 0) -> dict[str, Any]:
-    """The JSON schema of a time, or of ``others``."""
+    """Return the JSON schema of a time, or of one of ``others``."""
     return {
         "anyOf": [
             {"type": "integer", "format": "int64", "minimum": minimum, "maximum": LONG_MAX},
@@ -153,7 +163,7 @@ FlagParameter = Annotated[bool, BeforeValidator(parse_flag)]
 """A truth value in a query."""
 
 Long = Annotated[int, Field(ge=-1, le=LONG_MAX, json_schema_extra={"format": "int64"})]
-"""A 64-bit number as Kafka answers it; -1 where it has no value."""
+"""A 64-bit number in Kafka's notation: -1 stands for no value."""
 
 Count = Annotated[int, Field(ge=0, le=LONG_MAX, json_schema_extra={"format": "int64"})]
 """A number of things or bytes."""
@@ -161,16 +171,19 @@ Count = Annotated[int, Field(ge=0, le=LONG_MAX, json_schema_extra={"format": "in
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
-    """Annotation of an ``int`` in a query or a path, where it is text: plain digits from ``low`` to ``high``."""
+    """Annotation of an ``int`` in a query or a path, where it is text: plain digits from ``low`` to ``high``.
+
+    Example: ``Annotated[int, WholeNumber(0, 99)]`` accepts ``"42"`` and refuses ``"+42"``, ``"4_2"`` and ``"100"``.
+    """
 
     low: int = 0
     high: int = LONG_MAX
 
     def parse(self, value: object) -> int:
-        """The number that ``value`` plainly is.
+        """Return the number that ``value`` is.
 
         Raises:
-            ValueError: it is none, or outside the limits.
+            ValueError: it is no plain number, or outside the limits.
         """
         try:
             number = parse_whole_number(value)

@@ -11,22 +11,22 @@ from schemas.names import LeaderEpoch, Offset, Partition
 
 
 class EpochRange(Schema):
-    """One leader epoch: the offsets written in it, the end exclusive."""
+    """One leader epoch: the range of offsets written in it, the end exclusive."""
 
     epoch: LeaderEpoch
     start_offset: Annotated[Offset, Field(description="Offset of its first record.", examples=[0])]
-    end_offset: Annotated[Offset, Field(description="The offset after its last record.", examples=[3])]
+    end_offset: Annotated[Offset, Field(description="Offset after its last record.", examples=[3])]
 
 
 class EpochEnd(Schema):
-    """Where the records of an epoch end; nulls when it is not known."""
+    """The end of an epoch's records. Both members are null if it is not known."""
 
     epoch: Annotated[
         LeaderEpoch | None,
-        Field(description="The greatest epoch not above the one asked for that has records.", examples=[0]),
+        Field(description="The greatest epoch with records that is not above the requested one.", examples=[0]),
     ]
     end_offset: Annotated[
-        Offset | None, Field(description="The offset after the last record of the epoch; null when it is not known.")
+        Offset | None, Field(description="Offset after the last record of the epoch; null if it is not known.")
     ]
 
 
@@ -34,14 +34,14 @@ class EpochHistory(Schema):
     """The leader epochs of a partition, oldest first."""
 
     partition: Partition
-    leader_epoch: Annotated[LeaderEpoch, Field(description="The current one.")]
+    leader_epoch: Annotated[LeaderEpoch, Field(description="The current leader epoch.")]
     epochs: Annotated[list[EpochRange], Field(description="The epochs that have records, oldest first.")]
-    asked: Annotated[EpochEnd | None, Field(description="The answer for `epoch`; null when none was asked for.")]
+    asked: Annotated[EpochEnd | None, Field(description="The end of the requested `epoch`; null without a request.")]
 
 
 class EpochStart(Schema):
-    """A leader epoch that has begun."""
+    """A new leader epoch."""
 
     partition: Partition
     epoch: LeaderEpoch
-    start_offset: Annotated[Offset, Field(description="The offset that its first record gets.", examples=[3])]
+    start_offset: Annotated[Offset, Field(description="Offset that its first record will get.", examples=[3])]

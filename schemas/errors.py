@@ -1,4 +1,4 @@
-"""The shape of every error: RFC 9457 problem details with what a client needs to decide on a retry."""
+"""The shape of every error: RFC 9457 problem details, and members from which a client decides on a retry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ProblemError(BaseModel):
-    """One fault of a request: where it is and what it is."""
+    """One fault of a request: its place and its kind."""
 
     pointer: Annotated[
         str,
@@ -23,7 +23,7 @@ class ProblemError(BaseModel):
 
 
 class Problem(BaseModel):
-    """An error. A client decides from ``retryable`` and ``applied`` alone; single errors add members of their own."""
+    """An error. A client decides from ``retryable`` and ``applied`` alone; some kinds add further members."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -51,20 +51,22 @@ class Problem(BaseModel):
     ]
     title: Annotated[str, Field(description="The kind of problem, for people.")]
     status: Annotated[int, Field(ge=400, le=599, description="The HTTP status, repeated.")]
-    detail: Annotated[str, Field(description="What went wrong this time, for people.")]
-    instance: Annotated[str, Field(description="The path that was asked.")]
+    detail: Annotated[str, Field(description="Explanation of this occurrence, for people.")]
+    instance: Annotated[str, Field(description="The path of the request.")]
     code: Annotated[str, Field(description="Stable name of the kind of problem.")]
     kafka_code: Annotated[int, Field(description="The number of this error in Kafka's protocol; -1: Kafka has none.")]
     retryable: Annotated[bool, Field(description="Whether the same request can succeed later.")]
     applied: Annotated[
         Literal["no", "unknown"], Field(description="Whether the request changed anything: no, or not known.")
     ]
-    retry_after_ms: Annotated[int | None, Field(description="How long to wait before a retry.")]
+    retry_after_ms: Annotated[
+        int | None, Field(description="Milliseconds to wait before a retry; null: no time is known.")
+    ]
     errors: Annotated[list[ProblemError], Field(description="Single faults of the request.")]
 
 
 def problem_example(kind: str, status: int, code: str, title: str, detail: str, **more: Any) -> dict[str, Any]:
-    """An example of ``Problem`` for the document."""
+    """Return an example of ``Problem`` for the document."""
     return {
         "type": kind,
         "title": title,

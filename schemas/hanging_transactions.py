@@ -1,4 +1,4 @@
-"""Transactions of one partition."""
+"""Open and hanging transactions of one partition."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class OpenTransaction(Schema):
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    first_offset: Annotated[Offset, Field(description="Where it begins in this partition.", examples=[17])]
+    first_offset: Annotated[Offset, Field(description="Offset of its first record in this partition.", examples=[17])]
     transactional_id: Annotated[
         str | None,
         Field(
-            description="Whose it is; null when it hangs, or when the caller may not describe the id.",
+            description="Its transactional id; null if it hangs, or if the caller may not describe the id.",
             examples=["orders-loader-1"],
         ),
     ]
     hanging: Annotated[
-        bool, Field(description="Whether the coordinator does not know it, and so will not end it.", examples=[False])
+        bool, Field(description="True if the coordinator has no record of it and so never ends it.", examples=[False])
     ]
 
 
@@ -35,22 +35,22 @@ class OpenTransactions(Schema):
     partition: Partition
     data: Annotated[list[OpenTransaction], Field(description="The transactions, the longest open first.")]
     has_more: Annotated[bool, Field(description="Whether there are more than are shown.")]
-    next_cursor: Annotated[str | None, Field(description="Give it as start_after to go on.", examples=[None])]
+    next_cursor: Annotated[str | None, Field(description="start_after of the next page; null: none.", examples=[None])]
 
 
 class AbortHanging(Schema):
-    """Which transaction: as the list of open ones shows it."""
+    """The hanging transaction to abort, as the list of open transactions shows it."""
 
     producer_id: ProducerId
     producer_epoch: Annotated[
         ProducerEpoch | None,
-        Field(description="The producer's epoch in the transaction; absent: that of the open transaction."),
+        Field(description="The producer's epoch in the transaction; absent: the epoch of the open transaction."),
     ] = None
-    first_offset: Annotated[Offset, Field(description="Where the transaction begins in this partition.", examples=[17])]
+    first_offset: Annotated[Offset, Field(description="Offset of its first record in this partition.", examples=[17])]
 
 
 class AbortMarker(Schema):
-    """A transaction was ended."""
+    """The marker that aborted a hanging transaction."""
 
     partition: Partition
-    marker_offset: Annotated[Offset, Field(description="Where its abort marker is.", examples=[20])]
+    marker_offset: Annotated[Offset, Field(description="Offset of the abort marker.", examples=[20])]

@@ -1,4 +1,4 @@
-"""Answers of the health routes."""
+"""Responses of the health routes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from schemas.base import Count, Schema
 
 
 class Health(Schema):
-    """The process runs and answers."""
+    """A process that runs and responds."""
 
     status: Annotated[Literal["ok"], Field(description="Always ok.")] = "ok"
 
 
 class Readiness(Schema):
-    """Recovery is done and every route answers."""
+    """A service whose recovery is done: every route responds."""
 
     status: Annotated[Literal["ready"], Field(description="Always ready.")] = "ready"
     partitions: Annotated[
@@ -29,7 +29,7 @@ class Readiness(Schema):
 
 
 class OpeningProgress(Schema):
-    """How far a start has come: the member ``progress`` of the 503 until it is ready."""
+    """The progress of a start: the member ``progress`` of the 503 until the service is ready."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -47,12 +47,14 @@ class OpeningProgress(Schema):
         }
     )
 
-    partitions_done: Annotated[Count, Field(description="Partitions that are open.")]
-    partition_count: Annotated[Count, Field(description="All partitions.")]
+    partitions_done: Annotated[Count, Field(description="Number of partitions that are open.")]
+    partition_count: Annotated[Count, Field(description="Number of all partitions.")]
     scanned_bytes: Annotated[Count, Field(description="Bytes of log that were checked.")]
     byte_count: Annotated[
-        Count, Field(description="Bytes of log to check: those of an unclean stop, 0 after a clean one.")
+        Count, Field(description="Bytes of log to check after an unclean stop; 0 after a clean stop.")
     ]
     bytes_per_second: Annotated[Count, Field(description="Bytes checked per second so far.")]
-    elapsed_ms: Annotated[Count, Field(description="Time since opening began.")]
-    remaining_ms: Annotated[Count | None, Field(description="About how long it will take yet; null: not known.")]
+    elapsed_ms: Annotated[Count, Field(description="Milliseconds since opening began.")]
+    remaining_ms: Annotated[
+        Count | None, Field(description="Estimated milliseconds until the service is ready; null: not known.")
+    ]

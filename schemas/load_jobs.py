@@ -1,4 +1,4 @@
-"""Load jobs: many writers, some of them tried again, and one decision whose records count."""
+"""Load jobs: many writers, some of them retried, and one decision about which records count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.producers import ProducerId
 
 JOB_TIMEOUT_MS_DEFAULT = 600_000
 JOB_TIMEOUT_MS_MAX = 365 * 24 * 60 * 60 * 1_000
-"""The most that the setting load_job_max_timeout_ms can allow."""
+"""The greatest value of the setting load_job_max_timeout_ms."""
 WINNER_COUNT_MAX = 50_000
 DRIVER_ID_LENGTH_MAX = 249
 
@@ -22,23 +22,27 @@ JobMode = Literal["transactional", "idempotent"]
 AbortReason = Literal["asked", "fenced", "timed_out"]
 
 _Number = Annotated[int, Field(ge=0, le=LONG_MAX, json_schema_extra={"format": "int64"})]
-_JobId = Annotated[str, Field(description="Id of the job, given by the service.", examples=["9f86d081884c7d65"])]
-_ApplicationId = Annotated[str, Field(description="Whose job it is.", examples=["readings-nightly"])]
+_JobId = Annotated[str, Field(description="Id of the job, assigned by the service.", examples=["9f86d081884c7d65"])]
+_ApplicationId = Annotated[
+    str, Field(description="Id of the application that the job belongs to.", examples=["readings-nightly"])
+]
 _DriverId = Annotated[
     str | None,
     Field(
         min_length=1,
         max_length=DRIVER_ID_LENGTH_MAX,
-        description="An id of the job's driver, a new one for each run, by which the driver finds the job when no task "
-        "could say which job it wrote in. Begun again with the same id, an open job is the answer.",
+        description="Id of the job's driver, a new one for each run. With it the driver finds the job even if no task "
+        "could report its job id. A request to begin it again with the same id returns the open job.",
         examples=["3f2b8c0e5d7a4f19"],
     ),
 ]
-_Version = Annotated[_Number, Field(description="Which of the application's loads it is.", examples=[20240501])]
+_Version = Annotated[
+    _Number, Field(description="Version of the application's data that the job loads.", examples=[20240501])
+]
 
 
 class JobSpecification(Schema):
-    """A job to begin. One version of an application's data is loaded once, however often it is tried."""
+    """A job to begin. The service loads one version of an application's data once, however often it is tried."""
 
     application_id: ApplicationId
     version: _Version
@@ -46,7 +50,7 @@ class JobSpecification(Schema):
         JobMode,
         Field(
             description="transactional: each attempt writes in a transaction of its own, and only winners are visible "
-            "to readers of committed records. idempotent: each task has one producer, and what it wrote stays."
+            "to readers of committed records. idempotent: each task has one producer, and all its records stay."
         ),
     ] = "transactional"
     timeout_ms: Annotated[
@@ -54,8 +58,8 @@ class JobSpecification(Schema):
         Field(
             ge=1,
             le=JOB_TIMEOUT_MS_MAX,
-            description="The job is aborted when nothing was enlisted or written in it for this long; at most the "
-            "service's load_job_max_timeout_ms, a day by default.",
+            description="The service aborts the job if nothing was enlisted or written in it for this many "
+            "milliseconds; at most the service's load_job_max_timeout_ms, a day by default.",
             examples=[JOB_TIMEOUT_MS_DEFAULT],
         ),
     ] = JOB_TIMEOUT_MS_DEFAULT
@@ -64,37 +68,37 @@ class JobSpecification(Schema):
         Field(
             default_factory=list,
             max_length=1_000,
-            description="Where it writes: a version goes to the same topics each time, and an idempotent job counts "
-            "what is written there.",
+            description="Topics that the job writes to. Each try of a version must name the same topics, and an "
+            "idempotent job counts the records that are written there.",
         ),
     ]
     join: Annotated[
         bool,
         Field(
-            description="Go on with the open job of this application, version and mode if there is one, as tasks of "
-            "one streaming batch do. Otherwise every open job of the application is aborted first, unless this "
-            "driver_id has begun it."
+            description="Return the open job of this application, version and mode if there is one; the tasks of one "
+            "streaming batch do so. Otherwise the service first aborts every open job of the application, unless this "
+            "driver_id began it."
         ),
     ] = False
     driver_id: _DriverId = None
     once: Annotated[
         bool,
         Field(
-            description="The application is made up for this one load and its name is not used again: nothing is kept "
-            "of it once the job is forgotten. Otherwise its version is refused for some time after that."
+            description="Promise that the application's id is used for this one load only: the service keeps nothing "
+            "of it once the job is forgotten. Otherwise it refuses the version for some time after that."
         ),
     ] = False
 
 
 class AttemptSpecification(Schema):
-    """One attempt of one task."""
+    """One attempt of one task, to enlist in a job."""
 
     task: Annotated[_Number, Field(description="Number of the task.", examples=[3])]
     attempt: Annotated[_Number, Field(description="Number of the attempt, for people.", examples=[0])] = 0
 
 
 class JobAttempt(Schema):
-    """The identity to produce with. Sequences begin at 0 in each partition."""
+    """The identity that an attempt produces with. Sequences begin at 0 in each partition."""
 
     job_id: _JobId
     task: Annotated[_Number, Field(description="Number of the task.", examples=[3])]
@@ -114,7 +118,7 @@ class JobWinner(Schema):
 
 
 class JobCommit(Schema):
-    """Whose records count: at most one attempt of each task."""
+    """The decision which producers' records count: at most one attempt of each task."""
 
     winners: Annotated[
         list[JobWinner], Field(description="The producers whose records count.", max_length=WINNER_COUNT_MAX)
@@ -122,7 +126,7 @@ class JobCommit(Schema):
 
 
 class JobPartition(Schema):
-    """What a job has written to one partition."""
+    """The records that a job has written to one partition."""
 
     topic: TopicName
     partition: Partition
@@ -139,25 +143,28 @@ class Job(Schema):
     driver_id: _DriverId = None
     mode: Annotated[
         JobMode,
-        Field(description="transactional: only what winners wrote is seen. idempotent: whatever was written stays."),
+        Field(description="transactional: readers see only winners' records. idempotent: all written records stay."),
     ]
     state: Annotated[
         JobState,
         Field(
             description="open: it takes records. committing, aborting: it is decided, and its markers are being "
-            "written. committed, aborted: readers see how it ended."
+            "written. committed, aborted: readers see the outcome."
         ),
     ]
     reason: Annotated[
         AbortReason | None,
         Field(
-            description="Why it was aborted: by request, by a newer job of the application, or by its timeout.",
+            description="Cause of the abort: a request, a newer job of the application, or the timeout.",
             examples=[None],
         ),
     ] = None
     timeout_ms: Annotated[
         Count,
-        Field(description="It is aborted when nothing was enlisted or written in it for this long.", examples=[600000]),
+        Field(
+            description="It is aborted if nothing was enlisted or written in it for this many milliseconds.",
+            examples=[600000],
+        ),
     ]
     begin_timestamp: Annotated[Long, Field(description="When it began.", examples=[1714564800000])]
     last_update_timestamp: Annotated[Long, Field(description="When its state last changed.", examples=[1714564800000])]
@@ -173,20 +180,20 @@ class Job(Schema):
         Count, Field(description="Bytes of their batches, since the service last started.", examples=[2097152])
     ]
     elapsed_ms: Annotated[
-        Count, Field(description="From its beginning to its decision, or until now.", examples=[4000])
+        Count, Field(description="Milliseconds from its beginning to its decision, or until now.", examples=[4000])
     ]
-    rows_per_second: Annotated[Count, Field(description="On average.", examples=[25000])]
-    bytes_per_second: Annotated[Count, Field(description="On average.", examples=[524288])]
+    rows_per_second: Annotated[Count, Field(description="Records per second on average.", examples=[25000])]
+    bytes_per_second: Annotated[Count, Field(description="Bytes per second on average.", examples=[524288])]
 
 
 class JobDescription(Job):
-    """A load job, with what it has written to each partition."""
+    """A load job, with the records that it has written to each partition."""
 
     topics: Annotated[
         list[TopicName],
         Field(description="The topics that its driver named when it began the job; empty if it named none."),
     ]
-    partitions: Annotated[list[JobPartition], Field(description="What it has written, by partition.")]
+    partitions: Annotated[list[JobPartition], Field(description="Records that it has written, by partition.")]
 
 
 class JobPage(Schema):
@@ -194,4 +201,4 @@ class JobPage(Schema):
 
     data: Annotated[list[Job], Field(description="The jobs of this page.")]
     has_more: Annotated[bool, Field(description="Whether there are more: next_cursor leads to them.")]
-    next_cursor: Annotated[str | None, Field(description="Give it as start_after to go on.", examples=[None])]
+    next_cursor: Annotated[str | None, Field(description="start_after of the next page; null: none.", examples=[None])]

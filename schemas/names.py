@@ -1,4 +1,4 @@
-"""Names that travel in paths and bodies."""
+"""Names in paths and bodies: topics, ids, principals, hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _no_directory(name: str) -> str:
 
 TopicName = Annotated[
     str,
-    # Before the function, or the document does not show the pattern.
+    # It stands before the validator, or the document does not show the pattern.
     Field(
         min_length=1,
         max_length=TOPIC_NAME_LENGTH_MAX,
@@ -42,7 +42,7 @@ TopicId = Annotated[
     str,
     Field(
         pattern=TOPIC_ID_PATTERN,
-        description="Identity of a topic: another topic of the same name has another one.",
+        description="Identity of a topic. A later topic of the same name has a different id.",
         examples=["vbX5CGHpTq2OyL3cZhW1Uw"],
     ),
 ]
@@ -53,18 +53,18 @@ TopicIdParameter = Annotated[str, Field(pattern=TOPIC_ID_PATTERN)]
 
 TRANSACTIONAL_ID_LENGTH_MAX = 249
 TEXT_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
-"""Text without control characters. Which others are printable only tables of Unicode say."""
+"""Text without control characters. A pattern cannot say which other characters are printable."""
 ID_PATTERN = r"^[^\x00-\x1f\x2f\x7f-\x9f]+$"
-"""The same without a slash, of an id that is part of a path."""
+"""An id that is part of a path: text without control characters and without a slash."""
 KEY_PRINCIPAL = re.compile(r"User:[A-Za-z0-9._@+=-]{1,200}", re.ASCII)
-"""Whom a key can be for."""
+"""The principals that a key can be for."""
 KEY_PRINCIPAL_PATTERN = f"^{KEY_PRINCIPAL.pattern}$"
 _OTHER_PRINCIPAL = re.compile(r"(?:Jwt|Certificate):(?!\*\Z).{1,500}")
 INTERNAL_ID_PREFIX = "__rollway"
 
 
 def principal_problem(name: str) -> str | None:
-    """Why no request ever comes from ``name``, as a phrase; ``None`` when one may."""
+    """Say in a phrase why ``name`` cannot be a principal, or return ``None`` if it can."""
     is_known = KEY_PRINCIPAL.fullmatch(name) or _OTHER_PRINCIPAL.fullmatch(name)
     if is_known and name.isprintable():
         return None
@@ -78,9 +78,10 @@ _HOST_NAME = re.compile(r"\.?(?!-)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?", re.ASCI
 
 
 def host_name_problem(name: str) -> str | None:
-    """Say in a phrase why ``name`` cannot be an allowed host, or return ``None`` when it can.
+    """Say in a phrase why ``name`` cannot be an allowed host, or return ``None`` if it can.
 
-    It is a name or an address without scheme and port; ``.name`` or ``*.name`` for all below it, ``*`` for all.
+    An allowed host is a name or an address without scheme and port. ``.name`` and ``*.name`` stand for all hosts below
+    a name, ``*`` for all hosts.
     """
     if name == "*":
         return None
@@ -94,7 +95,10 @@ def host_name_problem(name: str) -> str | None:
 
 
 def transactional_id_problem(name: str, what: str = "a transactional id") -> str | None:
-    """Say in a sentence why ``name`` cannot be ``what``, which is one, or return ``None`` when it can."""
+    """Say in a sentence why ``name`` cannot be a transactional id, or return ``None`` if it can.
+
+    ``what`` names the kind of id in the sentence: other ids follow the same rules.
+    """
     if not 1 <= len(name) <= TRANSACTIONAL_ID_LENGTH_MAX:
         return f"{what} has 1 to {TRANSACTIONAL_ID_LENGTH_MAX} characters"
     if name in {".", ".."}:
@@ -118,11 +122,11 @@ def _usable(what: str) -> Callable[[str], str]:
 
 _TRANSACTIONAL_ID_TEXT = (
     'Name of a transactional producer: printable characters without a slash, at most 249; not "." and not ".."; '
-    "those that begin with __rollway are the service's own."
+    "ids that begin with __rollway belong to the service."
 )
 
 ID_SCHEMA: dict[str, Any] = {"minLength": 1, "maxLength": TRANSACTIONAL_ID_LENGTH_MAX, "pattern": ID_PATTERN}
-"""What the document says of transactional ids, and of others that are part of a path."""
+"""The JSON schema of transactional ids, and of other ids that are part of a path."""
 TransactionalId = Annotated[
     str,
     AfterValidator(_usable("a transactional id")),
@@ -134,7 +138,8 @@ ApplicationId = Annotated[
     str,
     AfterValidator(_usable("an application id")),
     Field(
-        description="Whose job it is: printable characters without a slash, at most 249, as a transactional id.",
+        description="Id of the application that loads: printable characters without a slash, at most 249, like a "
+        "transactional id.",
         examples=["readings-nightly"],
         json_schema_extra=ID_SCHEMA,
     ),
@@ -145,7 +150,7 @@ GROUP_ID_LENGTH_MAX = 249
 
 
 def group_id_problem(name: str) -> str | None:
-    """Say in a sentence why ``name`` cannot be the id of a group, or return ``None`` when it can."""
+    """Say in a sentence why ``name`` cannot be the id of a group, or return ``None`` if it can."""
     if not 1 <= len(name) <= GROUP_ID_LENGTH_MAX:
         return f"a group id has 1 to {GROUP_ID_LENGTH_MAX} characters"
     if name in {".", ".."}:

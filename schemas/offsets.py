@@ -32,7 +32,7 @@ _SPECIAL: dict[object, SpecialTimestamp] = {
 }
 _PLACE_TEXT = (
     "A time: milliseconds since the epoch, or an RFC 3339 date and time; or earliest, latest, or max_timestamp: the "
-    "record with the largest timestamp, none while it is not visible."
+    "record with the largest timestamp, if it is visible."
 )
 _WORDS = {"type": "string", "enum": list(_SPECIAL)}
 _PLACE_SCHEMA = timestamp_schema(f"{_PLACE_TEXT} The milliseconds may be text.", NUMBER_TEXT, _WORDS)
@@ -63,7 +63,7 @@ TimeOrPlace = Annotated[int | SpecialTimestamp, PlainValidator(_parse_place), Wi
 TimeOrPlaceParameter = Annotated[
     int | SpecialTimestamp, PlainValidator(_parse_parameter_place), WithJsonSchema(_PLACE_PARAMETER_SCHEMA)
 ]
-"""The same in a query."""
+"""A time in a query, or one of the three special places."""
 
 
 FetchPlace = Literal["earliest", "latest"]
@@ -92,61 +92,65 @@ OffsetOrPlaceParameter = Annotated[
         }
     ),
 ]
-"""Where a fetch begins: an offset, or one end of the log."""
+"""The start of a fetch: an offset, or one end of the log."""
 
 
 class OffsetQuery(Schema):
-    """One question: the first record at or after a time, or one of the three special places."""
+    """A query for one offset: of the first record at or after a time, or of one of the three special places."""
 
     topic: TopicName
     partition: Partition
     timestamp: TimeOrPlace
     current_leader_epoch: Annotated[
-        LeaderEpoch | None, Field(description="The leader epoch the client knows; another one than it is an error.")
+        LeaderEpoch | None, Field(description="The leader epoch that the client last saw; a different one is an error.")
     ] = None
 
 
 class OffsetQueries(Schema):
-    """Many questions, one answer each, in order."""
+    """Many queries. Each has one result, in order."""
 
-    queries: Annotated[list[OffsetQuery], Field(description="The questions.", min_length=1, max_length=10_000)]
+    queries: Annotated[list[OffsetQuery], Field(description="The queries.", min_length=1, max_length=10_000)]
     isolation: Annotated[
-        Isolation, Field(description="The end is the last stable offset (read_committed) or the high watermark.")
+        Isolation,
+        Field(description="Visible records end at the last stable offset (read_committed) or the high watermark."),
     ] = "read_uncommitted"
 
 
 class OffsetAnswer(Schema):
-    """The place asked for; ``offset`` and ``timestamp`` are null when no visible record is that late."""
+    """The offset that was found. ``offset`` and ``timestamp`` are null if no visible record is that late."""
 
     partition: Partition
     offset: Annotated[
-        Offset | None, Field(description="Offset of the place; null when no visible record is that late.", examples=[1])
+        Offset | None, Field(description="The offset found; null if no visible record is that late.", examples=[1])
     ]
     timestamp: Annotated[
-        Count | None, Field(description="Of the record found; null for earliest and latest.", examples=[1714565400000])
+        Count | None,
+        Field(description="Timestamp of the record found; null for earliest and latest.", examples=[1714565400000]),
     ]
-    leader_epoch: Annotated[LeaderEpoch | None, Field(description="Of the place found, where it is known.")]
+    leader_epoch: Annotated[
+        LeaderEpoch | None, Field(description="Leader epoch at the offset found; null if it is not known.")
+    ]
 
 
 class OffsetResult(OffsetAnswer):
-    """The answer to one of many questions."""
+    """The result of one of many queries."""
 
     topic: TopicName
 
 
 class OffsetFailure(Schema):
-    """A question that has no answer, and why."""
+    """The error of one of many queries."""
 
     topic: TopicName
     partition: Partition
-    error: Annotated[Problem, Field(description="Why it has no answer.")]
+    error: Annotated[Problem, Field(description="The error of the query.")]
 
 
 class OffsetResults(Schema):
-    """One answer or error for each question, in their order."""
+    """One result or error for each query, in their order."""
 
     results: Annotated[
-        list[OffsetResult | OffsetFailure], Field(description="The answers, in the order of the questions.")
+        list[OffsetResult | OffsetFailure], Field(description="The results, in the order of the queries.")
     ]
 
 
@@ -160,7 +164,7 @@ class DeleteRecords(Schema):
     before_timestamp: Annotated[
         Timestamp | None, Field(description="Keep everything from the first record at or after this time on.")
     ] = None
-    dry_run: Annotated[bool, Field(description="Only say where the log would start.")] = False
+    dry_run: Annotated[bool, Field(description="Only return the offset; change nothing.")] = False
 
     @model_validator(mode="after")
     def _one_place(self) -> DeleteRecords:
@@ -170,6 +174,6 @@ class DeleteRecords(Schema):
 
 
 class LogStart(Schema):
-    """Where the log starts now, or would."""
+    """The log start offset that the request set, or with dry_run would set."""
 
     log_start_offset: Annotated[Offset, Field(description="First readable offset.", examples=[7])]

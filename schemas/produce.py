@@ -1,6 +1,6 @@
 """Producing to many topic-partitions in one request.
 
-The body is read by a faster coder than these models (app.produce.produce_body); a test holds both to the same answers.
+``app.produce.produce_body`` reads the body faster than these models do. A test holds both to the same results.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from schemas.records import Base64Text, ProducedRecord, ProduceResult
 PRODUCER_ID_MAX = 2**62 - 1
 
 TOPIC_TEXT_LENGTH_MAX = 32_767
-"""As long as a text of Kafka's protocol. Longer than a topic's name can be: such a part is refused by itself."""
+"""The longest text of Kafka's protocol. A topic's name is shorter: only a part that has a longer one is refused."""
 TopicNameInBody = Annotated[
     str, Field(max_length=TOPIC_TEXT_LENGTH_MAX, description="Name of the topic.", examples=["readings"])
 ]
 ProducerId = Annotated[
     Annotated[int, Field(ge=0, le=PRODUCER_ID_MAX, json_schema_extra={"format": "int64"})] | None,
-    Field(description="The producer of all `records`; record batches carry theirs themselves."),
+    Field(description="Id of the producer of all `records`; record batches carry their own."),
 ]
-ProducerEpoch = Annotated[Annotated[int, Field(ge=0, le=2**15 - 1)] | None, Field(description="Of the producer.")]
+ProducerEpoch = Annotated[
+    Annotated[int, Field(ge=0, le=2**15 - 1)] | None, Field(description="Epoch of the producer of `producer_id`.")
+]
 TransactionalId = Annotated[
     Annotated[str, Field(min_length=1, max_length=249)] | None,
-    Field(description="Everything joins this id's transaction, which its producer ends with commit or abort."),
+    Field(description="All records join this id's transaction, which its producer ends with commit or abort."),
 ]
 
 
 class PartToProduce(Schema):
-    """What to append to one partition: either `records` or `record_batches`."""
+    """The records to append to one partition: either `records` or `record_batches`."""
 
     topic: TopicNameInBody
     partition: Partition
@@ -42,7 +44,7 @@ class PartToProduce(Schema):
     ] = None
     base_sequence: Annotated[
         Annotated[int, Field(ge=0, le=2**31 - 1)] | None,
-        Field(description="With producer_id: the sequence of the first of the records; the others count on."),
+        Field(description="With producer_id: sequence of the first record; each record after it has the next one."),
     ] = None
     records: Annotated[list[ProducedRecord] | None, Field(description="All of them are appended, or none.")] = None
 
@@ -54,42 +56,42 @@ class PartToProduce(Schema):
 
 
 class PartsToProduce(Schema):
-    """Records for many partitions. One may occur again: its records are appended in the order of the request."""
+    """Records for many partitions. A partition may occur again: its records are appended in the request's order."""
 
     transactional_id: TransactionalId = None
     producer_id: ProducerId = None
     producer_epoch: ProducerEpoch = None
-    partitions: Annotated[list[PartToProduce], Field(description="What to append, by topic and partition.")]
+    partitions: Annotated[list[PartToProduce], Field(description="The records to append, by topic and partition.")]
 
 
 class PartProduceResult(ProduceResult):
-    """Where the records of one partition of the request went."""
+    """The offsets of the records that one part of the request appended."""
 
     topic: TopicNameInBody
 
 
 class RecordErrorOfBatch(Schema):
-    """Why one record was refused; the others of its partition were as well."""
+    """The fault of one record. Because of it, all records of its part were refused."""
 
     batch_index: Annotated[
-        Count, Field(description="Place of the record in its part of the request, from 0.", examples=[0])
+        Count, Field(description="Index of the record in its part of the request, from 0.", examples=[0])
     ]
-    message: Annotated[str, Field(description="What is wrong with it.", examples=["the timestamp is before 1970"])]
+    message: Annotated[str, Field(description="The fault, for people.", examples=["the timestamp is before 1970"])]
 
 
 class PartProduceFailure(Schema):
-    """The records of one partition of the request were not taken, or it is not known."""
+    """A failed part of the request. Its records were not appended, or it is unknown whether they were."""
 
     topic: TopicNameInBody
     partition: Partition
     base_offset: Annotated[
-        Long, Field(description="-1; after request_timed_out where the records are, if that is known.", examples=[-1])
+        Long, Field(description="-1; after request_timed_out the first record's offset, if known.", examples=[-1])
     ]
     log_start_offset: Annotated[
-        Long, Field(description="First readable offset; -1 where the error keeps it from being told.", examples=[-1])
+        Long, Field(description="First readable offset; -1 if the error leaves it unknown.", examples=[-1])
     ]
     record_errors: Annotated[list[RecordErrorOfBatch], Field(description="The records at fault, if single ones are.")]
-    error: Annotated[Problem, Field(description="Why the records were not taken, or that it is not known.")]
+    error: Annotated[Problem, Field(description="The error; `applied` is unknown if the records may be appended.")]
 
 
 class PartsProduceResult(Schema):
@@ -102,7 +104,7 @@ class PartsProduceResult(Schema):
     throttle_time_ms: Annotated[
         Count,
         Field(
-            description="How long the client is to wait, as it broke a quota; requests before are answered 429.",
+            description="Milliseconds to wait because the client exceeded a quota; earlier requests get 429.",
             examples=[0],
         ),
     ] = 0

@@ -14,7 +14,7 @@ TRANSACTION_TIMEOUT_MS_DEFAULT = 60_000
 INT_MAX = 2**31 - 1
 
 ProducerId = Annotated[
-    int, Field(ge=0, le=LONG_MAX, description="Number of the producer; never given twice.", examples=[4000])
+    int, Field(ge=0, le=LONG_MAX, description="Id of the producer; never assigned twice.", examples=[4000])
 ]
 ProducerEpoch = Annotated[
     int,
@@ -29,11 +29,11 @@ ProducerEpoch = Annotated[
 
 
 class ProducerRequest(Schema):
-    """What a producer needs: an identity of its own, or the next instance of a transactional one."""
+    """A request for an identity: of a new producer, or of the next instance of a transactional producer."""
 
     transactional_id: Annotated[
         TransactionalId | None,
-        Field(description="Name of the transactional producer; absent: a producer id that was never given before."),
+        Field(description="Name of the transactional producer; absent: the producer id in the response is a new one."),
     ] = None
     transaction_timeout_ms: Annotated[
         int | None,

@@ -1,4 +1,4 @@
-"""Quotas: how fast a principal or a client may produce, fetch and ask."""
+"""Quotas: the rates at which a principal or a client may produce, fetch and send requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from schemas.base import Schema
 DEFAULT = "<default>"
 
 _RATE_MIN = 0.001
-"""One in a thousand seconds; how long to wait is counted in milliseconds of 32 bits."""
+"""One in a thousand seconds. Times to wait are milliseconds of 32 bits."""
 _RATE_MAX = 1e15
 
 User = Annotated[
@@ -20,7 +20,7 @@ User = Annotated[
         min_length=1,
         max_length=255,
         pattern=r"^[\x21-\x7e]+$",
-        description='Name of a principal; "<default>" is every principal that no quota names.',
+        description='Name of a principal; "<default>" stands for every principal that no quota names.',
         examples=["alice"],
     ),
 ]
@@ -30,7 +30,7 @@ ClientId = Annotated[
         min_length=1,
         max_length=255,
         pattern=r"^[\x21-\x7e]+$",
-        description='What a client sends as Client-Id; "<default>" is every one that no quota names.',
+        description='Value of the header Client-Id; "<default>" stands for every client id that no quota names.',
         examples=["loader"],
     ),
 ]
@@ -38,22 +38,22 @@ Rate = Annotated[float, Field(ge=_RATE_MIN, le=_RATE_MAX)]
 
 
 class QuotaLimits(Schema):
-    """Limits per second. What is absent or null has no limit here, and the next less special quota holds."""
+    """Limits per second. For a limit that is absent or null, the next less specific quota applies."""
 
     producer_byte_rate: Annotated[
-        Rate | None, Field(description="Bytes of record batches produced a second.", examples=[1048576])
+        Rate | None, Field(description="Bytes of record batches produced per second.", examples=[1048576])
     ] = None
     consumer_byte_rate: Annotated[
-        Rate | None, Field(description="Bytes of answers with records a second.", examples=[2097152])
+        Rate | None, Field(description="Bytes of responses with records per second.", examples=[2097152])
     ] = None
-    request_rate: Annotated[Rate | None, Field(description="Requests a second.", examples=[100])] = None
+    request_rate: Annotated[Rate | None, Field(description="Requests per second.", examples=[100])] = None
 
 
 class QuotaHolder(Schema):
-    """A user, a client id, or a client id of a user."""
+    """The holder of a quota: a user, a client id, or a client id of a user."""
 
     user: Annotated[User | None, Field(description="null: any user.")]
-    client_id: Annotated[ClientId | None, Field(description="null: whatever the client id is.")]
+    client_id: Annotated[ClientId | None, Field(description="null: any client id.")]
 
 
 class Quota(QuotaLimits, QuotaHolder):

@@ -1,7 +1,7 @@
-"""Records in JSON, and the answers to produce and fetch.
+"""Records in JSON, and the responses to produce and fetch.
 
-Bodies of records are read by faster coders than these models (app.record_json.translate); a test holds both to the same
-answers. What is written here is what the OpenAPI document shows.
+``app.record_json.translate`` reads bodies of records faster than these models do. A test holds both to the same
+results. The OpenAPI document shows these models.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _base64(text: str) -> str:
         base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError):
         raise ValueError(NOT_BASE64) from None
-    # Python takes more padding than there is to be.
+    # Python accepts more padding than the RFC allows.
     if "===" in text:
         raise ValueError(NOT_BASE64)
     return text
@@ -36,10 +36,12 @@ Base64Text = Annotated[str, AfterValidator(_base64), Field(json_schema_extra={"c
 
 
 def check_pair(model: Schema, name: str, *, needs_one: bool) -> None:
-    """Of ``name`` and ``name_base64`` one may say something, and with ``needs_one`` one must be there, null or not.
+    """Require that at most one of ``name`` and ``name_base64`` has a value.
+
+    With ``needs_one`` one of them must be present, null or not.
 
     Raises:
-        ValueError: both say something, or none is there.
+        ValueError: both have a value, or a required one is missing.
     """
     pair = (name, f"{name}_base64")
     if all(getattr(model, each) is not None for each in pair):
@@ -51,7 +53,7 @@ def check_pair(model: Schema, name: str, *, needs_one: bool) -> None:
 class RecordHeader(Schema):
     """One header of a record. Names may repeat; their order is kept.
 
-    Answers have one member of each pair: ``name`` or ``name_base64``, ``value`` or ``value_base64``.
+    Responses have one member of each pair: ``name`` or ``name_base64``, ``value`` or ``value_base64``.
     """
 
     name: Annotated[
@@ -82,7 +84,7 @@ class RecordHeader(Schema):
 
 
 class ProducedRecord(Schema):
-    """A record to append. A record as it was fetched can be sent as it is.
+    """A record to append. A fetched record can be sent unchanged.
 
     It has ``value`` or ``value_base64``, one of which may be null: a tombstone. Without ``key`` and ``key_base64``, or
     with null, it has no key. Both of a pair are an error, unless one of them is null.
@@ -115,11 +117,11 @@ class ProducedRecord(Schema):
     ] = None
     headers: Annotated[list[RecordHeader], Field(description="In order, repeated names included.")] = Field(default=[])
     timestamp: Annotated[
-        RecordTimestamp | None, Field(description="Absent and null: the time the service got it. -1: none.")
+        RecordTimestamp | None, Field(description="Absent and null: the time the service received it. -1: none.")
     ] = None
     partition: Annotated[Partition | None, Field(description="If given, the partition that the request is for.")] = None
-    offset: Annotated[Offset | None, Field(description="Of a fetched record; ignored.")] = None
-    timestamp_type: Annotated[TimestampType | None, Field(description="Of a fetched record; ignored.")] = None
+    offset: Annotated[Offset | None, Field(description="Offset of a fetched record; ignored.")] = None
+    timestamp_type: Annotated[TimestampType | None, Field(description="Type of a fetched record; ignored.")] = None
 
     @model_validator(mode="after")
     def _has_one_of_each(self) -> Self:
@@ -129,14 +131,14 @@ class ProducedRecord(Schema):
 
 
 class RoutedRecord(ProducedRecord):
-    """A record to append to the partition it names, or that of its key, or any.
+    """A record to append to the partition that it names, else to its key's partition, else to any.
 
     Key and value are as in a record for one partition.
     """
 
-    partition: Annotated[Partition | None, Field(description="Absent and null: by the key; without one: sticky.")] = (
-        None
-    )
+    partition: Annotated[
+        Partition | None, Field(description="Absent and null: chosen by the key, or sticky without a key.")
+    ] = None
 
 
 class RecordList(Schema):
@@ -152,50 +154,52 @@ class RoutedRecordList(Schema):
 
 
 class ProduceResult(Schema):
-    """Where the records of one partition went. ``base_offset`` and ``last_offset`` are -1 when there were none, and
-    with acks=0, which does not wait to know them."""
+    """The offsets of the records appended to one partition. ``base_offset`` and ``last_offset`` are -1 if there were no
+    records, and with acks=0, which does not wait for them."""
 
     partition: Partition
     base_offset: Annotated[Long, Field(description="Offset of the first record.", examples=[0])]
     last_offset: Annotated[Long, Field(description="Offset of the last record, inclusive.", examples=[2])]
     record_count: Annotated[
-        Count, Field(description="How many records were appended; with acks=0, taken.", examples=[3])
+        Count, Field(description="Number of records appended; with acks=0, accepted.", examples=[3])
     ]
-    log_append_time: Annotated[Long, Field(description="-1 unless the topic stamps records itself.", examples=[-1])]
+    log_append_time: Annotated[
+        Long, Field(description="Timestamp the log gave the records; -1 if they keep theirs.", examples=[-1])
+    ]
     log_start_offset: Annotated[Offset, Field(description="First readable offset.", examples=[0])]
     durable_offset: Annotated[Offset, Field(description="Everything below survives a power cut.", examples=[3])]
     duplicate: Annotated[bool, Field(description="Whether these are the offsets of an earlier, equal request.")]
     throttle_time_ms: Annotated[
         Count,
         Field(
-            description="How long the client is to wait, as it broke a quota; requests before are answered 429.",
+            description="Milliseconds to wait because the client exceeded a quota; earlier requests get 429.",
             examples=[0],
         ),
     ] = 0
 
 
 class ProduceFailure(Schema):
-    """The records of one partition were not taken, or it is not known."""
+    """A failed append to one partition. Its records were not appended, or it is unknown whether they were."""
 
-    partition: Annotated[Partition | None, Field(description="null when no partition could be chosen.")]
-    error: Annotated[Problem, Field(description="Why the records were not taken, or that it is not known.")]
+    partition: Annotated[Partition | None, Field(description="null if no partition could be chosen.")]
+    error: Annotated[Problem, Field(description="The error; `applied` is unknown if the records may be appended.")]
 
 
 class PartitionProduceOutcome(RootModel[ProduceResult | ProduceFailure]):
-    """A line of the answer to lines of records: a batch's result, or the error that has ended the stream."""
+    """A line of the response to lines of records: a batch's result, or the error that ended the stream."""
 
 
 class TopicProduceResult(Schema):
-    """One result or error for each partition that was given records."""
+    """One result or error for each partition that the request has records for."""
 
     results: Annotated[
         list[ProduceResult | ProduceFailure],
-        Field(description="One result or error for each partition that was given records."),
+        Field(description="One result or error for each partition that the request has records for."),
     ]
     throttle_time_ms: Annotated[
         Count,
         Field(
-            description="How long the client is to wait, as it broke a quota; requests before are answered 429.",
+            description="Milliseconds to wait because the client exceeded a quota; earlier requests get 429.",
             examples=[0],
         ),
     ] = 0
@@ -204,15 +208,16 @@ class TopicProduceResult(Schema):
 class FetchedRecord(Schema):
     """A record as it is stored.
 
-    It has ``key`` or ``key_base64``, and ``value`` or ``value_base64``: one of each pair. With ``encoding=base64`` that
-    is the second, otherwise the first, unless the bytes are not UTF-8, or not JSON with ``encoding=json``.
+    It has ``key`` or ``key_base64``, and ``value`` or ``value_base64``: one of each pair. With ``encoding=base64`` it
+    has the second of a pair. Otherwise it has the first, unless the bytes are not UTF-8, or not JSON with
+    ``encoding=json``.
     """
 
     offset: Offset
     timestamp: Annotated[Long, Field(description="Milliseconds since the epoch; -1: none.", examples=[1714566000000])]
     timestamp_type: Annotated[
         TimestampType,
-        Field(description="Who gave the timestamp: the producer (CreateTime), or the log (LogAppendTime)."),
+        Field(description="Origin of the timestamp: the producer (CreateTime), or the log (LogAppendTime)."),
     ]
     key: Annotated[
         Any,
@@ -249,10 +254,10 @@ class FetchedRecord(Schema):
 
 
 class FetchResult(Schema):
-    """Records of one partition, and where to go on."""
+    """Records of one partition, and the offset for the next fetch."""
 
     records: Annotated[list[FetchedRecord], Field(description="The records, in the order of their offsets.")]
-    next_offset: Annotated[Offset, Field(description="Fetch here next.", examples=[3])]
+    next_offset: Annotated[Offset, Field(description="Offset for the next fetch.", examples=[3])]
     log_start_offset: Annotated[Offset, Field(description="First readable offset.", examples=[0])]
     high_watermark: Annotated[Offset, Field(description="End of what consumers may read.", examples=[3])]
     last_stable_offset: Annotated[

@@ -1,4 +1,4 @@
-"""Splits: ranges of offsets for readers that share the work."""
+"""Splits: ranges of offsets for readers that share a topic between them."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ _Place = Annotated[
 
 
 class SplitBounds(Schema):
-    """Where a range begins and ends: by offset or by time. Absent: all that can be read."""
+    """The start and the end of a range, each by offset or by time. Absent: all readable offsets."""
 
     start_offset: Annotated[
         _Place | None, Field(description="First offset, as a number or as text; or earliest, or latest.")
     ] = None
-    start_timestamp: Annotated[Timestamp | None, Field(description="From the first record at or after this time.")] = (
-        None
-    )
+    start_timestamp: Annotated[
+        Timestamp | None, Field(description="Start at the first record at or after this time.")
+    ] = None
     end_offset: Annotated[
         _Place | None,
-        Field(description="The offset after the last, as a number or as text; or earliest, or latest."),
+        Field(description="Offset after the last one, as a number or as text; or earliest, or latest."),
     ] = None
     end_timestamp: Annotated[
         Timestamp | None,
-        Field(description="Up to the first record at or after this time from the start on, or to the end."),
+        Field(description="End before the first record from the start on that is at or after this time, if any."),
     ] = None
 
     @model_validator(mode="after")
@@ -70,13 +70,13 @@ class SplitBounds(Schema):
 
 
 class PartitionBounds(SplitBounds):
-    """One partition to split. What it does not say is as the request says for all."""
+    """One partition to split. For a start or an end that it leaves out, the request's holds."""
 
     partition: Partition
 
 
 class SplitRequest(SplitBounds):
-    """How to split a topic."""
+    """A request to split a topic into ranges of offsets."""
 
     split_count: Annotated[
         int,
@@ -90,10 +90,11 @@ class SplitRequest(SplitBounds):
     ] = 1
     max_records_per_split: Annotated[
         int | None,
-        Field(ge=1, le=LONG_MAX, description="Most offsets in a split, unless a single batch has more."),
+        Field(ge=1, le=LONG_MAX, description="Greatest number of offsets in a split, unless one batch has more."),
     ] = None
     isolation: Annotated[
-        Isolation, Field(description="The end is the last stable offset (read_committed) or the high watermark.")
+        Isolation,
+        Field(description="Readable offsets end at the last stable offset (read_committed) or the high watermark."),
     ] = "read_uncommitted"
     on_truncated: Annotated[
         Literal["error", "earliest"],
@@ -101,11 +102,11 @@ class SplitRequest(SplitBounds):
     ] = "error"
     topic_id: Annotated[
         TopicId | None,
-        Field(description="The topic that the offsets belong to: 409 when the topic of this name has another id."),
+        Field(description="Id of the topic that the offsets belong to: 409 if the topic has a different id."),
     ] = None
     partitions: Annotated[
         list[PartitionBounds] | None,
-        Field(min_length=1, max_length=SPLIT_COUNT_MAX, description="Only these; absent: every partition."),
+        Field(min_length=1, max_length=SPLIT_COUNT_MAX, description="Partitions to split; absent: all of them."),
     ] = None
 
     @model_validator(mode="after")
@@ -125,12 +126,12 @@ class SplitRange(Schema):
 
     partition: Partition
     start_offset: Annotated[Offset, Field(description="First offset.", examples=[0])]
-    end_offset: Annotated[Count, Field(description="Exclusive; it does not move.", examples=[1042])]
+    end_offset: Annotated[Count, Field(description="Offset after the last; it does not move.", examples=[1042])]
     size_bytes: Annotated[Count, Field(description="Bytes of its batches as stored.", examples=[1_048_576])]
 
 
 class SplitPartition(SplitRange):
-    """All that is split of one partition, and the limits it had then."""
+    """The whole range of one partition that was split, and the partition's limits at that moment."""
 
     log_start_offset: Annotated[Offset, Field(description="First readable offset.", examples=[0])]
     high_watermark: Annotated[Offset, Field(description="End of what consumers may read.", examples=[1042])]
@@ -140,7 +141,7 @@ class SplitPartition(SplitRange):
     skipped_count: Annotated[
         Count,
         Field(
-            description="Offsets asked for that are below the log start; only with on_truncated=earliest.", examples=[0]
+            description="Requested offsets that are below the log start; only with on_truncated=earliest.", examples=[0]
         ),
     ]
     start_is_late: Annotated[
@@ -149,8 +150,8 @@ class SplitPartition(SplitRange):
 
 
 class TopicSplits(Schema):
-    """Ranges that begin and end between batches and have every offset once. Empty partitions have none."""
+    """Ranges that begin and end between batches. They cover every offset once; empty partitions have none."""
 
     splits: Annotated[list[SplitRange], Field(description="The ranges, by partition and offset.")]
-    partitions: Annotated[list[SplitPartition], Field(description="What is split of each partition.")]
+    partitions: Annotated[list[SplitPartition], Field(description="The whole range of each partition.")]
     size_bytes: Annotated[Count, Field(description="Bytes of all splits.", examples=[67_108_864])]

@@ -1,4 +1,4 @@
-"""Where a group of readers starts."""
+"""Start positions of groups of readers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from schemas.base import LONG_MAX, Schema
 from schemas.names import PARTITION_MAX, TopicId, TopicName
 
 _NUMBER = re.compile(r"(0|[1-9][0-9]{0,9})", re.ASCII)
-# From 0 to 2147483647.
+# A number from 0 to 2147483647.
 _NUMBER_PATTERN = (
     "^(0|[1-9][0-9]{0,8}|1[0-9]{9}|20[0-9]{8}|21[0-3][0-9]{7}|214[0-6][0-9]{6}|2147[0-3][0-9]{5}|21474[0-7][0-9]{4}|"
     "214748[0-2][0-9]{3}|2147483[0-5][0-9]{2}|21474836[0-3][0-9]|214748364[0-7])$"
 )
-# Names are told by a pattern, and an object takes others beside that.
+# The pattern describes the names; without this an object may have other names as well.
 _NO_OTHER_NAMES: dict[str, Any] = {"additionalProperties": False}
 _EXAMPLE = {"readings": {"0": 123, "1": 0}}
 
@@ -47,21 +47,21 @@ _Positions = Annotated[
 
 
 class StartPositions(Schema):
-    """Where a group starts, unless it was pinned before."""
+    """The start positions of a group, to pin for partitions that have none yet."""
 
     positions: _Positions
     topic_ids: Annotated[
         Annotated[dict[TopicName, TopicId], Field(json_schema_extra=_NO_OTHER_NAMES)] | None,
         Field(
-            description="Ids of the topics that the offsets belong to: 409 when a topic has another one; then nothing "
-            "is pinned. Topics that are not named are not checked.",
+            description="Ids of the topics that the offsets belong to: 409 if a topic has a different id; then nothing "
+            "is pinned. Topics without an id here are not checked.",
             examples=[{"readings": "vbX5CGHpTq2OyL3cZhW1Uw"}],
         ),
     ] = None
 
 
 class GroupPositions(Schema):
-    """Where a group starts."""
+    """The start positions of a group."""
 
     group_id: Annotated[str, Field(description="Id of the group.", examples=["readings-dashboard"])]
     positions: _Positions

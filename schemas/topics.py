@@ -23,19 +23,19 @@ def _setting_or_none(value: object) -> str | int | bool | None:
 
 
 ConfigSetting = Annotated[str | int | bool, PlainValidator(_setting), WithJsonSchema({"anyOf": _SETTING_TYPES})]
-"""A setting's value: numbers may be written as text, as Kafka's tools do."""
+"""A setting's value. A number may be written as text, as Kafka's tools write it."""
 
 ConfigChange = Annotated[
     str | int | bool | None,
     PlainValidator(_setting_or_none),
     WithJsonSchema({"anyOf": [*_SETTING_TYPES, {"type": "null"}]}),
 ]
-"""A setting's new value, or null for none of its own."""
+"""A setting's new value, or null for the service's default."""
 
 PARTITION_COUNT_MAX = 10_000
 
 PartitionCount = Annotated[
-    int, Field(ge=1, le=PARTITION_COUNT_MAX, description="How many partitions the topic has.", examples=[6])
+    int, Field(ge=1, le=PARTITION_COUNT_MAX, description="Number of partitions of the topic.", examples=[6])
 ]
 
 
@@ -57,24 +57,24 @@ class TopicChange(Schema):
 
     partitions: Annotated[
         PartitionCount | None,
-        Field(description="Number of partitions after the change, no fewer than now; absent: as many as now."),
+        Field(description="Number of partitions after the change, no fewer than now; absent: the present number."),
     ] = None
     config: Annotated[
         dict[str, ConfigChange],
         Field(
-            description="Settings to change; null takes a setting back to the service's default.",
+            description="Settings to change; null resets a setting to the service's default.",
             examples=[{"retention.ms": 3600000, "segment.ms": None}],
         ),
     ] = Field(default={})
 
 
 class ConfigValue(Schema):
-    """A setting as it is in force."""
+    """A setting's value in force, and its origin."""
 
     value: Annotated[ConfigSetting, Field(description="The value in force.", examples=[-1])]
     source: Annotated[
         Literal["topic", "service", "default"],
-        Field(description="Where it is set: in this topic, in the service's defaults, or not at all."),
+        Field(description="Origin of the value: this topic, the service's settings, or the built-in default."),
     ]
 
 
@@ -95,7 +95,7 @@ class PartitionDescription(Schema):
     replicas: Annotated[list[int], Field(description="Nodes that hold a copy.", examples=[[1]])]
     isr: Annotated[list[int], Field(description="Nodes whose copy is in sync.", examples=[[1]])]
     offline_reason: Annotated[
-        str | None, Field(description="Why the partition takes no appends; null when it does.", examples=[None])
+        str | None, Field(description="Reason that the partition takes no appends; null if it does.", examples=[None])
     ] = None
 
 
@@ -104,11 +104,11 @@ class TopicDescription(Schema):
 
     name: TopicName
     topic_id: Annotated[
-        str, Field(description="22 characters, never given twice.", examples=["vbX5CGHpTq2OyL3cZhW1Uw"])
+        str, Field(description="22 characters, never assigned twice.", examples=["vbX5CGHpTq2OyL3cZhW1Uw"])
     ]
     internal: Annotated[
         bool,
-        Field(description="Whether it is the service's own: it can be read and described, not written or changed."),
+        Field(description="Whether it belongs to the service: it can be read and described, not written or changed."),
     ] = False
     partitions: Annotated[list[PartitionDescription], Field(description="Its partitions, by number.")]
     config: Annotated[
@@ -125,7 +125,7 @@ class TopicPage(Schema):
 
     data: Annotated[list[TopicDescription], Field(description="The topics of this page.")]
     has_more: Annotated[bool, Field(description="Whether there are more: next_cursor leads to them.")]
-    next_cursor: Annotated[str | None, Field(description="Give it as start_after to go on.", examples=[None])]
+    next_cursor: Annotated[str | None, Field(description="start_after of the next page; null: none.", examples=[None])]
 
 
 class PartitionList(Schema):
@@ -134,7 +134,7 @@ class PartitionList(Schema):
     topic_id: Annotated[
         str,
         Field(
-            description="The topic's id: a topic of the same name that is made later has another one.",
+            description="The topic's id. A topic of the same name that is created later has a different id.",
             examples=["vbX5CGHpTq2OyL3cZhW1Uw"],
         ),
     ]
@@ -151,7 +151,7 @@ class SegmentDescription(Schema):
     largest_timestamp: Annotated[Long, Field(description="-1: none.", examples=[1714566000000])]
     offset_index_entries: Annotated[Count, Field(description="Entries of its offset index.", examples=[3])]
     time_index_entries: Annotated[Count, Field(description="Entries of its time index.", examples=[3])]
-    state: Annotated[str, Field(description="active, sealed, or what else the segment is.", examples=["active"])]
+    state: Annotated[str, Field(description="active or sealed; other values may be added.", examples=["active"])]
 
 
 class SegmentList(Schema):

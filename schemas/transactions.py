@@ -1,4 +1,4 @@
-"""Transactions: what they are doing, and how they are ended."""
+"""Transactions: their states, and the request that ends one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TransactionalId = Annotated[str, Field(description="Name of the producer.", exa
 
 
 class EndTransaction(Schema):
-    """Who ends the transaction: the identity that its records were sent with.
+    """The producer that ends the transaction: the identity that its records were sent with.
 
-    It comes from `POST /v1/producers`, and after that from the answer to the commit or abort before.
+    `POST /v1/producers` returns the first identity, and each commit or abort returns the next one.
     """
 
     producer_id: ProducerId
@@ -35,7 +35,7 @@ class TransactionSummary(Schema):
     state: Annotated[
         State,
         Field(
-            description="empty: there was none since the producer came. ongoing: it takes records. prepare_commit, "
+            description="empty: the producer has begun none yet. ongoing: it takes records. prepare_commit, "
             "prepare_abort: it is decided and is being ended. complete_commit, complete_abort: it has ended.",
             examples=["ongoing"],
         ),
@@ -43,7 +43,7 @@ class TransactionSummary(Schema):
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     transaction_timeout_ms: Annotated[Count, Field(description="Age at which it is aborted.", examples=[60_000])]
-    start_timestamp: Annotated[Long, Field(description="When it began; -1: there was none.", examples=[1714564800000])]
+    start_timestamp: Annotated[Long, Field(description="When it began; -1: none has begun.", examples=[1714564800000])]
     last_update_timestamp: Annotated[Long, Field(description="When its state last changed.", examples=[1714564800000])]
     partition_count: Annotated[Count, Field(description="Partitions it writes to; 0 once it has ended.", examples=[1])]
 
@@ -56,8 +56,8 @@ class TransactionPartition(Schema):
     waits_for: Annotated[
         str | None,
         Field(
-            description="Why the decided transaction has not ended here yet; null before the decision and after its "
-            "marker.",
+            description="The reason that the decided transaction has not ended in this partition yet; null before the "
+            "decision and after its marker.",
             examples=[None],
         ),
     ] = None
@@ -67,7 +67,8 @@ class TransactionDescription(TransactionSummary):
     """One transactional id, with the partitions of its open transaction."""
 
     partitions: Annotated[
-        list[TransactionPartition], Field(description="What its open transaction writes to; empty once it has ended.")
+        list[TransactionPartition],
+        Field(description="Partitions that its open transaction writes to; empty once it has ended."),
     ]
 
 
@@ -76,4 +77,4 @@ class TransactionPage(Schema):
 
     data: Annotated[list[TransactionSummary], Field(description="The transactional ids of this page.")]
     has_more: Annotated[bool, Field(description="Whether there are more: next_cursor leads to them.")]
-    next_cursor: Annotated[str | None, Field(description="Give it as start_after to go on.", examples=[None])]
+    next_cursor: Annotated[str | None, Field(description="start_after of the next page; null: none.", examples=[None])]
