@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""``plain_metrics.Distribution`` and ``RouteCount`` in C: what is counted for every request.
+"""``plain_metrics.Distribution`` and ``RouteCount`` in C: counts of every request.
 
-Thread: counted on the event loop, read in any.
+Thread: counted on the event loop, read in any thread.
 """
 
 from bisect import bisect_left
 
 
 cdef class Distribution:
-    """How many values were at most how large, and their sum."""
+    """Counts of values by their upper bounds, and the sum of the values."""
 
     cdef readonly tuple bounds
     cdef double least
@@ -25,14 +25,14 @@ cdef class Distribution:
         """Count ``value``."""
         cdef Py_ssize_t place = 0
         if value > self.least:
-            # Most are as small as can be told.
+            # Most values are in the first bucket.
             place = bisect_left(self.bounds, value)
         self.counts[place] = <object>self.counts[place] + 1
         self.sum += value
 
 
 cdef class RouteCount(Distribution):
-    """Answered requests of one method and route by status, and how long they took."""
+    """Answered requests of one method and route by status, and the distribution of their durations in seconds."""
 
     cdef readonly dict statuses
 

@@ -1,4 +1,4 @@
-"""Counters for Prometheus, in a registry of their own: two services in one process never share a number."""
+"""Counters for Prometheus, in a registry of each service: two services in one process never share a number."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNMATCHED = "unmatched"
 
 
 class Metrics:
-    """Everything the service counts. Set and read on the event loop."""
+    """All metrics of the service. Set and read on the event loop."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
@@ -62,10 +62,10 @@ class Metrics:
             "rollway_unacknowledged_failures_total", "Failed appends with acks=0.", registry=self.registry
         )
         self.authentication_failures = Counter(
-            "rollway_authentication_failures_total", "Credentials that were not believed.", registry=self.registry
+            "rollway_authentication_failures_total", "Credentials that were not accepted.", registry=self.registry
         )
         self.throttled_requests = Counter(
-            "rollway_throttled_requests_total", "Requests that broke a quota.", ("quota",), registry=self.registry
+            "rollway_throttled_requests_total", "Requests that exceeded a quota.", ("quota",), registry=self.registry
         )
         self.job_last_run = Gauge(
             "rollway_job_last_run_timestamp_seconds",
@@ -75,7 +75,7 @@ class Metrics:
         )
         self.job_seconds = Gauge(
             "rollway_job_last_run_seconds",
-            "How long a background job's last run took.",
+            "Duration of a background job's last run.",
             ("job",),
             registry=self.registry,
         )
@@ -96,28 +96,28 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def show_version(self, version: str) -> None:
-        """Say which release runs, as others do: a gauge that is always 1."""
-        Gauge("rollway_build_info", "What runs here.", ("version",), registry=self.registry).labels(version).set(1)
+        """Show the running release as other services do: as the label of a gauge that is always 1."""
+        Gauge("rollway_build_info", "The running release.", ("version",), registry=self.registry).labels(version).set(1)
 
     def watch_count(self, name: str, text: str, value: Callable[[], int]) -> None:
-        """A counter, named as one, whose value is asked for when the metrics are."""
+        """Add a counter, named as one, that calls ``value`` when the metrics are collected."""
         self.registry.register(WatchedCounter(name, text, value))
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """A gauge whose value is asked for when the metrics are."""
+        """Add a gauge that calls ``value`` when the metrics are collected."""
         Gauge(name, text, registry=self.registry).set_function(value)
 
     def count_throttled(self, quota: str) -> None:
-        """Count a request that broke a quota of this kind."""
+        """Count a request that exceeded a quota of this kind."""
         self.throttled_requests.labels(quota).inc()
 
     def render(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 class RequestMetrics:
-    """ASGI middleware that counts requests by the route they matched, never by the path they asked for."""
+    """ASGI middleware that counts requests by the route that they matched, never by their path."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -127,7 +127,7 @@ class RequestMetrics:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # A request that waited outside comes here twice: it is one, and its wait is part of it.
+        # A parked request passes here twice. It counts once, from its first arrival.
         parked: Parked | None = scope.get(CONTINUATION)
         began = time.perf_counter() if parked is None else parked.began
         status = 0
@@ -155,5 +155,5 @@ class RequestMetrics:
 
 
 def metric_names(metrics: Metrics) -> Iterable[str]:
-    """Every metric's name, for the reference page."""
+    """Return every metric's name, for the reference page."""
     return sorted(family.name for family in metrics.registry.collect())

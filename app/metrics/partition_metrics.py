@@ -1,4 +1,4 @@
-"""Metrics of single partitions, asked for when they are scraped."""
+"""Metrics of single partitions, read when Prometheus scrapes them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _GAUGES: dict[str, tuple[str, _Value]] = {
 
 
 class PartitionCollector(Collector):
-    """A gauge of each kind for each of the first ``count_max`` partitions."""
+    """Collector of a gauge of each kind for each of the first ``count_max`` partitions."""
 
     def __init__(self, partitions: Callable[[], Iterable[PartitionLog]], count_max: int) -> None:
         self._partitions = partitions
         self._count_max = count_max
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """All values of one partition are those of one moment."""
+        """Return the gauges. All values of one partition are of one moment."""
         families = {
             name: GaugeMetricFamily(name, text, labels=("topic", "partition")) for name, (text, _) in _GAUGES.items()
         }

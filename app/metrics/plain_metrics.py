@@ -1,7 +1,6 @@
-"""Counters that cost an addition: what every request counts. Prometheus' own take a lock and a look-up each time.
+"""Counters that cost one addition, for every request. Prometheus' own counters take a lock and a look-up each time.
 
-They are asked for when the metrics are, by a collector in the same registry. Thread: counted on the event loop, read
-in any.
+A collector in the same registry reads them. Thread: counted on the event loop, read in any thread.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ class PlainCounter:
         self.value += amount
 
     def collect(self) -> Iterable[Metric]:
-        """As Prometheus shows it."""
+        """Return the metric for Prometheus."""
         return [CounterMetricFamily(self.name, self.text, value=self.value)]
 
 
 class WatchedCounter(Collector):
-    """A number that grows and is counted elsewhere: it is asked for when the metrics are."""
+    """A number that grows and is counted elsewhere. It is read when the metrics are collected."""
 
     def __init__(self, name: str, text: str, value: Callable[[], int]) -> None:
         self._name = name
@@ -44,7 +43,7 @@ class WatchedCounter(Collector):
         self._value = value
 
     def collect(self) -> Iterable[Metric]:
-        """As Prometheus shows it."""
+        """Return the metric for Prometheus."""
         return [CounterMetricFamily(self._name, self._text, value=self._value())]
 
 
@@ -64,16 +63,19 @@ class PlainCounters:
         self.values[value] = self.values.get(value, 0) + amount
 
     def collect(self) -> Iterable[Metric]:
-        """As Prometheus shows it."""
+        """Return the metric for Prometheus."""
         family = CounterMetricFamily(self.name, self.text, labels=(self.label,))
-        # A copy: it is counted meanwhile.
+        # A copy: the event loop counts meanwhile.
         for value, number in list(self.values.items()):
             family.add_metric((value,), number)
         return [family]
 
 
 class Distribution:
-    """How many values were at most how large, and their sum. ``make_distribution`` makes those that are counted in."""
+    """Counts of values by their upper bounds, and the sum of the values. ``make_distribution`` makes one to count in.
+
+    Example: bounds (1, 5) and the values 1, 3 and 9 give the counts [1, 1, 1] and the sum 13.
+    """
 
     __slots__ = ("_least", "bounds", "counts", "sum")
 
@@ -85,13 +87,13 @@ class Distribution:
 
     def observe(self, value: float) -> None:
         """Count ``value``."""
-        # Most are as small as can be told.
+        # Most values are in the first bucket.
         self.counts[0 if value <= self._least else bisect_left(self.bounds, value)] += 1
         self.sum += value
 
 
 def buckets_of(distribution: Distribution) -> list[tuple[str, float]]:
-    """Upper bounds and how many values are not above, as Prometheus writes them."""
+    """Return each upper bound with the number of values up to it, as Prometheus writes them."""
     total = 0
     rows: list[tuple[str, float]] = []
     for bound, count in zip((*distribution.bounds, float("inf")), distribution.counts, strict=True):
@@ -101,7 +103,7 @@ def buckets_of(distribution: Distribution) -> list[tuple[str, float]]:
 
 
 class PlainHistogram:
-    """One distribution."""
+    """A distribution with a name and a description."""
 
     __slots__ = ("distribution", "name", "observe", "text")
 
@@ -112,13 +114,13 @@ class PlainHistogram:
         self.observe = self.distribution.observe
 
     def collect(self) -> Iterable[Metric]:
-        """As Prometheus shows it."""
+        """Return the metric for Prometheus."""
         distribution = self.distribution
         return [HistogramMetricFamily(self.name, self.text, buckets_of(distribution), distribution.sum)]
 
 
 class RouteCount(Distribution):
-    """Answered requests of one method and route by status, and how long they took."""
+    """Answered requests of one method and route by status, and the distribution of their durations in seconds."""
 
     __slots__ = ("statuses",)
 
@@ -129,7 +131,7 @@ class RouteCount(Distribution):
     def count(self, status: int, seconds: float) -> None:
         """Count a request."""
         self.statuses[status] = self.statuses.get(status, 0) + 1
-        # As ``observe``, without its call: this is for every request.
+        # As ``observe``, without the call: every request comes here.
         self.counts[0 if seconds <= self._least else bisect_left(self.bounds, seconds)] += 1
         self.sum += seconds
 
@@ -138,26 +140,26 @@ _compiled: Any = load("app.metrics._distributions")
 
 
 def make_distribution(bounds: Sequence[float]) -> Distribution:
-    """One that is empty; in C, where the service was installed with a compiler."""
+    """Make an empty distribution; in C, if the service was installed with a compiler."""
     made: Distribution = Distribution(bounds) if _compiled is None else _compiled.Distribution(bounds)
     return made
 
 
 def make_route_count(bounds: Sequence[float]) -> RouteCount:
-    """As ``make_distribution``."""
+    """Make an empty route count, as ``make_distribution``."""
     made: RouteCount = RouteCount(bounds) if _compiled is None else _compiled.RouteCount(bounds)
     return made
 
 
 class RouteCounts:
-    """Answered requests by method, route and status, and how long they took by method and route."""
+    """Answered requests by method, route and status, and their durations by method and route."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self._routes: dict[tuple[str, str], RouteCount] = {}
 
     def of(self, method: str, route: str) -> RouteCount:
-        """Where requests of a route are counted; it is shown once there are any."""
+        """Return the count of a route. Prometheus sees it after the first request."""
         found = self._routes.get((method, route))
         if found is None:
             found = self._routes[method, route] = make_route_count(self._bounds)
@@ -168,16 +170,16 @@ class RouteCounts:
         self.of(method, route).count(status, seconds)
 
     def collect(self) -> Iterable[Metric]:
-        """As Prometheus shows it."""
+        """Return the metric for Prometheus."""
         requests = CounterMetricFamily(
             "rollway_http_requests_total", "Answered requests.", labels=("method", "route", "status")
         )
         seconds = HistogramMetricFamily(
             "rollway_http_request_seconds",
-            "From the head of a request to the end of its answer.",
+            "From the head of a request to the end of its response.",
             labels=("method", "route"),
         )
-        # Copies: requests are counted meanwhile.
+        # Copies: the event loop counts meanwhile.
         for (method, route), counted in list(self._routes.items()):
             statuses = list(counted.statuses.items())
             for status, count in statuses:
@@ -188,12 +190,12 @@ class RouteCounts:
 
 
 class PlainCollector(Collector):
-    """All of them, for a registry."""
+    """Collector of all plain metrics, for a registry."""
 
     def __init__(self, *counted: PlainCounter | PlainCounters | PlainHistogram | RouteCounts) -> None:
         self._counted = counted
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics of now."""
+        """Return the metrics with their present values."""
         for each in self._counted:
             yield from each.collect()

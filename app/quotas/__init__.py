@@ -1,1 +1,1 @@
-"""Quotas: how fast a principal or a client may produce, fetch and ask (spec A3, D4)."""
+"""Quotas: the rates at which a principal or a client may produce, fetch and send requests (spec A3, D4)."""

@@ -1,4 +1,4 @@
-"""Changing quotas, one change at a time: first on the disk, then in force."""
+"""Changes of quotas, one at a time: first on the disk, then in force."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.errors import ChangeOutcomeUnknownError
 
 
 class QuotaControl:
-    """Thread: the event loop; the file is written in a thread."""
+    """Control of the quotas of a running service. Thread: the event loop; a thread of a pool writes the file."""
 
     def __init__(self, quotas: Quotas, store: QuotaStore, pools: Pools) -> None:
         self.quotas = quotas
@@ -23,12 +23,12 @@ class QuotaControl:
         self._changing = asyncio.Lock()
 
     async def set(self, entity: QuotaEntity, limits: Limits) -> None:
-        """Let ``entity`` have exactly ``limits``, durably and from now on; with none its quota is gone.
+        """Give ``entity`` exactly ``limits``, durably and from now on. Without limits its quota is removed.
 
         Raises:
             Problem: 422, there are too many quotas.
             DiskFullError, TooManyOpenFilesError, DiskFailedError: the disk refused; the quota is as before.
-            ChangeOutcomeUnknownError: it is in force, and the next start may find it or not.
+            ChangeOutcomeUnknownError: the change is in force, but the next start may not find it.
         """
         async with self._changing:
             table = self.quotas.table.with_limits(entity, limits)

@@ -1,4 +1,4 @@
-"""Which limit holds for whom: the table of quotas, in Kafka's order of precedence (spec D4)."""
+"""The table of quotas: it finds the limit of a client, in Kafka's order of precedence (spec D4)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from enum import Enum
 from typing import NamedTuple
 
 DEFAULT = "<default>"
-"""Stands for every user, or every client id, that no quota names."""
+"""Name that stands for every user, or every client id, that no quota names."""
 QUOTA_COUNT_MAX = 10_000
 
 
 class QuotaKind(Enum):
-    """What is limited, by the names of Kafka's quota configuration where it has them."""
+    """Rates that a quota limits, by their names in Kafka's quota configuration where it has them."""
 
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"
@@ -20,7 +20,10 @@ class QuotaKind(Enum):
 
 
 class QuotaEntity(NamedTuple):
-    """Whom a quota is for: a user, a client id, or a client id of a user. ``DEFAULT`` is all that are not named."""
+    """The holder of a quota: a user, a client id, or a client id of a user. ``DEFAULT`` stands for all without one.
+
+    Example: ``QuotaEntity("alice", DEFAULT)`` is each client id of alice that has no quota.
+    """
 
     user: str | None
     client_id: str | None
@@ -35,14 +38,14 @@ Limits = Mapping[QuotaKind, float]
 
 
 class Limit(NamedTuple):
-    """The limit that holds for one client, and whom it shares the limit with."""
+    """The limit of one client, and the entity whose clients share it."""
 
     per_second: float
     shared_by: QuotaEntity
 
 
 class QuotaTable:
-    """All quotas. Immutable: a change makes a new table, so a reader sees the old or the new one, whole."""
+    """All quotas. Immutable: a change makes a new table, so that a reader sees either the old or the new table."""
 
     def __init__(self, quotas: Mapping[QuotaEntity, Limits] | None = None) -> None:
         self._quotas = {entity: dict(limits) for entity, limits in (quotas or {}).items() if limits}
@@ -53,18 +56,18 @@ class QuotaTable:
         return len(self._quotas)
 
     def items(self) -> Iterable[tuple[QuotaEntity, Limits]]:
-        """Every entity with its limits, by name."""
+        """Return every entity with its limits, sorted by name."""
         return sorted(self._quotas.items(), key=lambda item: (item[0].user or "", item[0].client_id or ""))
 
     def with_limits(self, entity: QuotaEntity, limits: Limits) -> QuotaTable:
-        """The table in which ``entity`` has exactly ``limits``; with none it has no quota any more."""
+        """Return a table in which ``entity`` has exactly ``limits``. Without limits it has no quota any more."""
         return QuotaTable({**self._quotas, entity: limits})
 
     def find(self, kind: QuotaKind, user: str, client_id: str) -> Limit | None:
-        """The limit for a user's client: the most special quota that names this kind; ``None``, as much as it likes.
+        """Find the limit of a user's client: that of the most specific quota that limits this kind; ``None``: no limit.
 
-        Clients that one entry covers share its limit when it names no client id (or no user), and have one each when
-        it names both, also as ``DEFAULT``.
+        A quota that names no client id (or no user) is one limit for all clients that it covers. A quota that names
+        both, also as ``DEFAULT``, is a limit for each of them.
         """
         if not self._quotas:
             return None

@@ -1,24 +1,24 @@
-"""How fast something went on lately: Kafka's sampled rate, from which throttle times follow (spec D4)."""
+"""Kafka's sampled rate of the last seconds, from which throttle times follow (spec D4)."""
 
 from __future__ import annotations
 
 from collections import deque
 
 SAMPLE_COUNT = 11
-"""``quota.window.num``"""
+"""Kafka's ``quota.window.num``."""
 WINDOW_MS = 1_000
-"""``quota.window.size.seconds``"""
+"""Kafka's ``quota.window.size.seconds``."""
 THROTTLE_MS_MAX = 2**31 - 1
-"""The longest wait there is a number for, as in Kafka: 24 days."""
+"""The longest wait that fits into Kafka's 32 bits: 24 days."""
 
 
 class SampledRate:
     """A rate per second over the last eleven windows of one second, the newest of them still growing.
 
-    A window begins with the first event after the one before has ended. The time measured over counts as ten full
-    windows at least, so that a single event in an idle time is no burst.
+    A window begins with the first event after the end of the previous window. The measured time counts as at least ten
+    full windows, so that a single event after an idle time is no burst.
 
-    Thread: one at a time. Times are those of a clock that never goes back, in milliseconds.
+    Thread: one at a time. Times are in milliseconds, of a clock that never goes back.
     """
 
     __slots__ = ("_windows",)
@@ -27,7 +27,7 @@ class SampledRate:
         self._windows: deque[list[float]] = deque()
 
     def record(self, value: float, now_ms: int) -> None:
-        """Add ``value``, negative to take back what did not happen after all."""
+        """Add ``value``. A negative value takes back an earlier one."""
         if not self._windows or now_ms - self._windows[-1][0] >= WINDOW_MS:
             self._windows.append([now_ms, 0.0])
             if len(self._windows) > SAMPLE_COUNT:
@@ -35,14 +35,15 @@ class SampledRate:
         self._windows[-1][1] += value
 
     def measure(self, now_ms: int) -> float:
-        """The rate per second."""
+        """Return the rate per second."""
         total, elapsed_ms = self._total(now_ms)
         return total * 1000 / elapsed_ms
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """How long to stay silent until the rate is down at ``bound`` per second; 0 when it does not exceed it.
+        """Return the milliseconds without events until the rate falls to ``bound`` per second; 0 if it is not above.
 
-        Never more than ``THROTTLE_MS_MAX``, however small ``bound`` is: what is charged has happened already.
+        The result is never above ``THROTTLE_MS_MAX``, however small ``bound`` is: the charged events have happened
+        already.
         """
         total, elapsed_ms = self._total(now_ms)
         rate = total * 1000 / elapsed_ms

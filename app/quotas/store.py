@@ -1,4 +1,4 @@
-"""Where quotas are kept: one file with a checksum, written anew with every change."""
+"""The file of quotas: it has a checksum, and every change rewrites it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILE_BYTES_MAX = 16 * 1024 * 1024
 class QuotaStore:
     """The quotas on the disk.
 
-    Thread: one at a time. Durable: what ``save`` has written, when it returns.
+    Thread: one at a time. Durable: the quotas that ``save`` wrote, once it returns.
     """
 
     def __init__(self, file_system: FileSystem, own_directory: Path) -> None:
@@ -27,7 +27,7 @@ class QuotaStore:
         self.path = own_directory / FILE
 
     def load(self) -> QuotaTable:
-        """All quotas; none when there is no file.
+        """Return all quotas; none if there is no file.
 
         Raises:
             CorruptionError: the file is damaged.
@@ -48,8 +48,8 @@ class QuotaStore:
         """Write all quotas.
 
         Raises:
-            DiskFullError, TooManyOpenFilesError, DiskFailedError: the disk refused; the old quotas are there.
-            ChangeOutcomeUnknownError: the new ones are there, and the next start may find them or not.
+            DiskFullError, TooManyOpenFilesError, DiskFailedError: the disk refused; the file holds the old quotas.
+            ChangeOutcomeUnknownError: the file holds the new quotas, but the next start may not find them.
         """
         entries = [
             {

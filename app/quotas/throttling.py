@@ -1,4 +1,4 @@
-"""Charging what clients do against their quotas, and telling them how long to wait (spec A3, D4)."""
+"""Quotas charged with the requests of clients, and the times that clients have to wait (spec A3, D4)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ TRACKED_CLIENTS_MAX = 100_000
 
 
 ANONYMOUS = "ANONYMOUS"
-"""Kafka's name for a user who was not asked."""
+"""Kafka's name for a user that was not authenticated."""
 
 
 class Client(NamedTuple):
-    """Who asks: the principal's name, and what the client calls itself (header ``Client-Id``), empty for nothing."""
+    """The sender of a request: the principal's name, and the header ``Client-Id``, empty if there is none."""
 
     user: str
     client_id: str = ""
 
     @classmethod
     def of_request(cls) -> Client:
-        """Whose request this task is at."""
+        """Return the client whose request the current task handles."""
         return cls(request_context.principal.get() or ANONYMOUS, request_context.client_id.get())
 
 
@@ -42,8 +42,8 @@ class _Account:
 class Quotas:
     """The accounts of all clients that have quotas.
 
-    As in Kafka a request that breaks the quota is still served, but for a fetch, whose records are kept back; the
-    answer says for how long the client is to be silent. Requests before that time are refused with 429.
+    As in Kafka, a request that exceeds the quota is still served, except for a fetch, whose records are withheld. The
+    response says for how long the client must wait. Earlier requests are refused with 429.
 
     Thread: the event loop.
     """
@@ -51,15 +51,18 @@ class Quotas:
     def __init__(
         self, clock: Clock, table: QuotaTable | None = None, *, on_throttled: Callable[[str], None] | None = None
     ) -> None:
-        """``on_throttled`` is called with the quota's name for every request that breaks a quota or comes too early."""
+        """Begin without accounts.
+
+        ``on_throttled`` receives the quota's name for every request that exceeds a quota or arrives too early.
+        """
         self.table = table or QuotaTable()
         self._clock = clock
         self._on_throttled = on_throttled or (lambda _: None)
-        # Longest idle first.
+        # The account that is idle for the longest time comes first.
         self._accounts: OrderedDict[tuple[QuotaKind, QuotaEntity], _Account] = OrderedDict()
 
     def admit(self, kind: QuotaKind, client: Client) -> None:
-        """Refuse a client that was told to wait and does not.
+        """Refuse a client whose time to wait is not over.
 
         Raises:
             Problem: 429 throttled.
@@ -84,13 +87,13 @@ class Quotas:
             )
 
     def is_muted(self, kind: QuotaKind, client: Client) -> bool:
-        """Whether ``admit`` would refuse. Counts nothing."""
+        """Return whether ``admit`` would refuse. Counts nothing."""
         limit = self.table.find(kind, *client)
         account = None if limit is None else self._accounts.get((kind, limit.shared_by))
         return account is not None and account.muted_until_ms > self._clock.elapsed_ms()
 
     def charge(self, kind: QuotaKind, client: Client, amount: float) -> int:
-        """Count ``amount``, whether that breaks the quota or not; how many milliseconds the client is to wait."""
+        """Count ``amount``, also if it exceeds the quota. Return the milliseconds that the client must wait."""
         limit = self.table.find(kind, *client)
         if limit is None:
             return 0
@@ -100,11 +103,13 @@ class Quotas:
         return self._throttle(kind, account, limit, now_ms)
 
     def charge_fetch(self, client: Client, size_bytes: int) -> int:
-        """Count an answer of ``size_bytes``. If that breaks the quota it is not counted, and how many milliseconds to
-        wait is returned: the answer has to go out empty.
+        """Count a response of ``size_bytes``; return 0 if it may be sent.
 
-        Who got nothing lately gets the answer even so, and has to wait before the next: a batch larger than the
-        quota would never be read otherwise. (Kafka's consumers starve there.)
+        If it exceeds the quota, do not count it and return the milliseconds that the client must wait: the caller must
+        send an empty response.
+
+        A client that received nothing lately gets the response all the same, and must wait before the next one.
+        Otherwise a batch larger than the quota would never be read. (Kafka's consumers starve there.)
         """
         limit = self.table.find(QuotaKind.FETCH, *client)
         if limit is None:
@@ -121,7 +126,10 @@ class Quotas:
         return throttle_ms
 
     def fetch_bytes_max(self, client: Client, bytes_max: int) -> int:
-        """The most a fetch may bring: what the quota lets through in all its full windows, so that one can succeed."""
+        """Return the most bytes that a fetch may read: the quota's bytes of all full windows, so that it can succeed.
+
+        The result is at most ``bytes_max``.
+        """
         limit = self.table.find(QuotaKind.FETCH, *client)
         if limit is None:
             return bytes_max

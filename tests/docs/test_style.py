@@ -35,6 +35,8 @@ PHRASES = {
 _PATTERNS = {instead: re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE) for instead, phrase in PHRASES.items()}
 
 FINISHED = (
+    "app/metrics",
+    "app/quotas",
     "schemas",
     "storage",
 )

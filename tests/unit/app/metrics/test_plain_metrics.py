@@ -31,7 +31,7 @@ def test_all_kinds_look_like_those_of_the_library() -> None:
     requests = Counter(
         "rollway_http_requests_total", "Answered requests.", ("method", "route", "status"), registry=theirs
     )
-    text = "From the head of a request to the end of its answer."
+    text = "From the head of a request to the end of its response."
     seconds = Histogram("rollway_http_request_seconds", text, ("method", "route"), buckets=BOUNDS, registry=theirs)
     plain_counter, plain_histogram, routes = (
         PlainCounter("a_total", "A."),
