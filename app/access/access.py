@@ -1,4 +1,4 @@
-"""What one request may do: routes ask it, and nothing else decides."""
+"""The rights of one request. Every route decides by them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ audit = logging.getLogger("rollway.audit")
 ANONYMOUS = "User:ANONYMOUS"
 
 NAMES_SHOWN_MAX = 10
-"""Of the resources that one request may not use, in one audit line."""
+"""Greatest number of resources that one audit line names."""
 _NAME_LENGTH_MAX = 249
-"""That of names of topics, groups and transactional ids; what is longer names none of them."""
+"""Greatest length of a name of a topic, a group or a transactional id. A longer text names none of them."""
 
 _REFUSALS = {
     ResourceKind.TOPIC: ("topic_authorization_failed", 29),
@@ -35,27 +35,29 @@ _REFUSALS = {
 
 
 class Rights(Protocol):
-    """Who decides what a principal may."""
+    """The rights of a principal."""
 
     def allows(self, operation: Operation, resource: Resource) -> bool:
-        """Whether this is allowed."""
+        """Return whether the operation on this resource is allowed."""
         ...
 
     def allows_any(self, operation: Operation, kind: ResourceKind) -> bool:
-        """Whether this is allowed on some resource of the kind."""
+        """Return whether the operation is allowed on some resource of the kind."""
         ...
 
     def are_alive(self) -> bool:
-        """Whether the credential that they come from still is believed."""
+        """Return whether the credential that they come from is still valid."""
         ...
 
 
 class Access:
-    """What one request may do.
+    """The rights of one request.
 
-    Many-resource routes ask ``refusal`` for each item and put it into that item's answer; routes of one resource
-    call ``require``. Both write the audit log: what is allowed at level debug, what is refused at info, and that in one
-    line for all items of a request, however many those are: ``write_audit``, which the end of a request calls.
+    A route of one resource calls ``require``. A route of many resources calls ``refusal`` for each item, and puts the
+    problem into that item's result. Both write the audit log: allowed operations at level debug, refused ones at info.
+    ``write_audit``, which the end of a request calls, writes one line for all refused items of a kind.
+
+    Example: ``access.require(Operation.READ, topic_resource("readings"))`` returns, or raises a ``Problem``.
 
     Thread: the event loop.
     """
@@ -65,7 +67,11 @@ class Access:
     def __init__(
         self, principal: str, rights: Rights | None, *, is_authenticated: bool = True, credential: str | None = None
     ) -> None:
-        """``credential`` is the public half of the key or token, for what is made with it."""
+        """Hold the rights of ``principal``; ``None``: all rights.
+
+        ``credential`` is the public half of the key or token of the request. Tokens that are created with it end with
+        it.
+        """
         self.principal = principal
         self.is_authenticated = is_authenticated
         self.credential = credential
@@ -74,26 +80,28 @@ class Access:
 
     @property
     def is_token(self) -> bool:
-        """Whether it has only a scoped token."""
+        """True if the request has a scoped token."""
         return self.credential is not None and self.credential.startswith(TOKEN_PREFIX)
 
     def allows(self, operation: Operation, resource: Resource) -> bool:
-        """Whether it may. Writes no audit line: for lists that show only what may be seen."""
+        """Return whether the operation is allowed. Writes no audit line: lists that leave items out call this."""
         return self._rights is None or self._rights.allows(operation, resource)
 
     def allows_any(self, operation: Operation, kind: ResourceKind) -> bool:
-        """Whether it may do this to some resource of the kind."""
+        """Return whether the operation is allowed on some resource of the kind."""
         return self._rights is None or self._rights.allows_any(operation, kind)
 
     def allows_describe(self, topic: str) -> bool:
-        """Whether it may see that there is this topic."""
+        """Return whether the request may see that this topic exists."""
         return self.allows(Operation.DESCRIBE, topic_resource(topic))
 
     def refusal(self, operation: Operation, resource: Resource, asked_as: str | None = None) -> Problem | None:
-        """``None`` when it may, else the 403 with Kafka's code: 29 topic, 30 group, 31 cluster, 53 transactional id.
+        """Return ``None`` if the operation is allowed, else the 403 with Kafka's code.
 
-        The same whether the resource exists or not (spec A2, D3). ``asked_as`` is what the request calls it, where that
-        is not its name: ``the topic with the id ...``. Callers without DESCRIBE on the resource do not see its name.
+        The codes are 29 for a topic, 30 for a group, 31 for the cluster, 53 for a transactional id. The result is the
+        same whether the resource exists or not (spec A2, D3). ``asked_as`` is the request's own term for the resource,
+        if that is not its name: ``the topic with the id ...``. Callers without DESCRIBE on the resource do not see its
+        name.
         """
         if self.allows(operation, resource):
             if audit.isEnabledFor(logging.DEBUG):
@@ -110,9 +118,10 @@ class Access:
         return Problem(403, code, f"{self.principal} may not {operation} {what}", kafka_code=kafka_code)
 
     def write_audit(self) -> None:
-        """Write one audit line for each operation on a kind of resource that was refused since this was last called.
+        """Write one audit line for each operation on a kind of resource that was refused since the last call.
 
-        Example: ``denied READ on topic:a, topic:b to User:x``; of more than ten the first, and how many there are.
+        Example: ``denied READ on topic:a, topic:b to User:x``. Of more than ten resources, the line names the first ten
+        and the number of further ones.
         """
         refused, self._refused = self._refused, {}
         for (operation, kind), names in refused.items():
@@ -121,10 +130,10 @@ class Access:
             audit.info("denied %s on %s%s to %s", operation, ", ".join(listed), more, self.principal)
 
     def require(self, operation: Operation, resource: Resource, asked_as: str | None = None) -> None:
-        """Return when it may; ``asked_as`` as in ``refusal``.
+        """Return if the operation is allowed; ``asked_as`` is as in ``refusal``.
 
         Raises:
-            Problem: 403; for a topic that it may not even describe, the 404 of a topic that does not exist.
+            Problem: 403. For a topic that the request may not describe: the 404 of a topic that does not exist.
         """
         refusal = self.refusal(operation, resource, asked_as)
         if refusal is None:
@@ -139,7 +148,7 @@ class Access:
         raise refusal
 
     def require_alive(self) -> None:
-        """Return while the credential still is believed; for a request that goes on for long.
+        """Return if the credential is still valid. Long requests call this from time to time.
 
         Raises:
             Problem: 401.
@@ -148,7 +157,7 @@ class Access:
             raise Problem(401, "unauthenticated", "the credential was revoked or has expired meanwhile")
 
     def require_create(self, topic: str) -> None:
-        """Return when it may create this topic: CREATE on the topic, or on the cluster, as in Kafka.
+        """Return if the request may create this topic: it has CREATE on the topic or on the cluster, as in Kafka.
 
         Raises:
             Problem: 403.
@@ -157,7 +166,7 @@ class Access:
             self.require(Operation.CREATE, topic_resource(topic))
 
     def require_producer_id(self) -> None:
-        """Return when it may have a producer id: IDEMPOTENT_WRITE on the cluster, or WRITE on any topic.
+        """Return if the request may get a producer id: it has IDEMPOTENT_WRITE on the cluster, or WRITE on any topic.
 
         Raises:
             Problem: 403.
@@ -167,7 +176,7 @@ class Access:
 
 
 def shown_name(name: str) -> str:
-    """The name as messages show it: of one that is too long to be a name, the beginning, and how long it is."""
+    """Return the name for a message. A text that is too long for a name is cut, and its length is added."""
     if len(name) <= _NAME_LENGTH_MAX:
         return name
     return f"{name[:_NAME_LENGTH_MAX]}... ({len(name)} characters)"
@@ -178,4 +187,4 @@ def _shown(resource: Resource) -> str:
 
 
 EVERYTHING = Access(ANONYMOUS, None, is_authenticated=False)
-"""What every request may do while authentication is off."""
+"""The rights of every request while authentication is off."""

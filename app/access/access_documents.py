@@ -1,4 +1,4 @@
-"""Keys, tokens and ACLs as the interface shows them. Never a secret, nor its hash."""
+"""Keys, tokens and ACLs as documents of the interface, without secrets and hashes of secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from schemas.access import AclEntry, KeyDescription, TokenDescription, TokenGran
 
 
 def describe_key(key: Key) -> KeyDescription:
-    """The key without its secret."""
+    """Describe a key without its secret."""
     return KeyDescription(
         key_id=key.number,
         principal=key.principal,
@@ -22,7 +22,7 @@ def describe_key(key: Key) -> KeyDescription:
 
 
 def describe_token(token: Token) -> TokenDescription:
-    """The token without its secret; grants on one pattern are shown together."""
+    """Describe a token without its secret. Grants on one pattern become one entry."""
     operations: dict[Pattern, list[str]] = {}
     for grant in token.grants:
         operations.setdefault(grant.pattern, []).append(grant.operation.value)
@@ -47,7 +47,7 @@ def describe_token(token: Token) -> TokenDescription:
 
 
 def grants_of(grants: Iterable[TokenGrant]) -> list[Grant]:
-    """One grant for each operation."""
+    """Return one grant for each operation of a request's grants."""
     return [
         Grant(Operation(name), _pattern(grant.resource_type, grant.resource_name, grant.pattern_type))
         for grant in grants
@@ -56,7 +56,7 @@ def grants_of(grants: Iterable[TokenGrant]) -> list[Grant]:
 
 
 def describe_acl(acl: Acl) -> AclEntry:
-    """The entry."""
+    """Return the entry of an ACL."""
     return AclEntry.model_validate(
         {
             "principal": acl.principal,
@@ -70,7 +70,7 @@ def describe_acl(acl: Acl) -> AclEntry:
 
 
 def acl_of(entry: AclEntry) -> Acl:
-    """The entry of a request."""
+    """Return the ACL of a request's entry."""
     return Acl(
         entry.principal,
         Permission(entry.permission),
@@ -84,9 +84,9 @@ def _pattern(kind: str, name: str, pattern: str) -> Pattern:
 
 
 def acl_from(entry: dict[str, str]) -> Acl:
-    """The entry of a command line.
+    """Return the ACL of a command line's entry.
 
     Raises:
-        ValueError: it names an operation or a kind that does not exist.
+        ValueError: the entry names an operation or a kind that does not exist.
     """
     return acl_of(AclEntry.model_validate(entry))

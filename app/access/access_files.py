@@ -1,6 +1,7 @@
-"""Keys, tokens and ACLs on the disk: ``<data>/rollway/access/{keys,tokens,acls}.json``, checked, replaced in one step.
+"""Keys, tokens and ACLs on the disk: ``<data>/rollway/access/{keys,tokens,acls}.json``.
 
-Of a key or a token only the SHA-256 of its secret is there.
+Each file has a checksum and is replaced in one step. It holds the SHA-256 of a key's or a token's secret, never the
+secret.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from storage.errors import CorruptionError
 
 _VERSION = 1
 FILE_BYTES_MAX = 32 * 1024 * 1024
-"""A longer file is not read, and so never written: the service would not start again."""
+"""The longest file that a start reads. A longer file is never written: the service would not start again."""
 _KEYS, _TOKENS, _ACLS = "keys", "tokens", "acls"
 
 Entry = TypeVar("Entry")
@@ -32,7 +33,7 @@ class FullError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredAccess:
-    """Everything that was stored."""
+    """The content of the three files."""
 
     keys: tuple[Key, ...] = ()
     tokens: tuple[Token, ...] = ()
@@ -40,7 +41,7 @@ class StoredAccess:
 
 
 class AccessFiles:
-    """The three files in ``directory``, made with the first of them.
+    """The three files in ``directory``. The first ``save_*`` creates the directory.
 
     Thread: one at a time.
     """
@@ -50,10 +51,10 @@ class AccessFiles:
         self._file_system = file_system
 
     def load(self) -> StoredAccess:
-        """What was saved; nothing where nothing was.
+        """Read the files. A file that does not exist counts as empty.
 
         Raises:
-            CorruptionError: a file is damaged. Guessing who may come in is worse than letting nobody in.
+            CorruptionError: a file is damaged. A guess at its rights would be worse than no access at all.
             OSError: the disk refused.
         """
         return StoredAccess(
@@ -66,8 +67,8 @@ class AccessFiles:
         """Replace the keys. Durable: on return.
 
         Raises:
-            NotDurableError: the new ones are there, and the next start may find them or not.
-            FullError, OSError: the old ones are there.
+            NotDurableError: the file holds the new keys, but the next start may not find them.
+            FullError, OSError: the file holds the old keys.
         """
         self._write(_KEYS, [_credential_document(key) for key in keys])
 
@@ -119,7 +120,7 @@ class AccessFiles:
 
 
 def size_of_tokens(tokens: Iterable[Token]) -> int:
-    """The bytes that these tokens take in their file, about."""
+    """Return about how many bytes these tokens take in their file."""
     return len(dump_checked({_TOKENS: [_token_document(token) for token in tokens]}))
 
 

@@ -1,6 +1,6 @@
-"""Access control lists as Kafka's: who may do what to which resources, and who may not.
+"""Access control lists as in Kafka: they allow or deny principals operations on resources.
 
-A deny wins over every allow; what no ACL allows is denied; super users may do everything.
+A deny wins over every allow. An operation that no ACL allows is denied. Super users may do everything.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ _DECISIONS_MAX = 20_000
 
 
 class Permission(StrEnum):
-    """What an ACL says."""
+    """The effect of an ACL: it allows or it denies."""
 
     ALLOW = "allow"
     DENY = "deny"
 
 
 class Acl(NamedTuple):
-    """One access control list entry. ``principal`` is ``Type:name``, ``Type:*`` for all of a type, ``*`` for all."""
+    """One access control list entry. ``principal`` is ``Type:name``, ``Type:*`` for all of a type, ``*`` for all.
+
+    Example: ``Acl("User:loader", Permission.ALLOW, Operation.WRITE, Pattern(ResourceKind.TOPIC, "orders-",
+    PatternKind.PREFIXED))`` lets the loader write to all topics whose names begin with ``orders-``.
+    """
 
     principal: str
     permission: Permission
@@ -31,15 +35,15 @@ class Acl(NamedTuple):
 
 
 def names_of(principal: str) -> tuple[str, str, str]:
-    """The names under which an ACL may speak of a principal."""
+    """Return the three names by which ACLs refer to a principal: ``Type:name``, ``Type:*`` and ``*``."""
     kind = principal.partition(":")[0]
     return principal, f"{kind}:{WILDCARD}", WILDCARD
 
 
 class Acls:
-    """All ACLs, and the decisions that follow from them. Immutable; a change makes a new one.
+    """All ACLs, and the decisions that follow from them. Immutable: a change makes a new instance.
 
-    Thread: the event loop, as it remembers decisions.
+    Thread: the event loop, because it caches decisions.
     """
 
     def __init__(self, acls: Iterable[Acl] = (), super_users: Iterable[str] = ()) -> None:
@@ -51,7 +55,7 @@ class Acls:
         self._decisions: dict[tuple[str, Operation, Resource], bool] = {}
 
     def allows(self, principal: str, operation: Operation, resource: Resource) -> bool:
-        """Whether ``principal`` may."""
+        """Return whether ``principal`` may perform ``operation`` on ``resource``."""
         key = (principal, operation, resource)
         decision = self._decisions.get(key)
         if decision is None:
@@ -74,14 +78,14 @@ class Acls:
         return is_allowed
 
     def allows_any(self, principal: str, operation: Operation, kind: ResourceKind) -> bool:
-        """Whether ``principal`` may do it to some resource of this kind (Kafka's ``authorizeByResourceType``).
+        """Return whether ``principal`` may do it to some resource of this kind (Kafka's ``authorizeByResourceType``).
 
-        As in Kafka an allowed prefix counts unless a denied one covers it whole.
+        As in Kafka, an allowed prefix counts unless a denied prefix covers all of it.
         """
         return any(True for _ in self.allowed_patterns(principal, operation, kind))
 
     def allowed_patterns(self, principal: str, operation: Operation, kind: ResourceKind) -> Iterator[Pattern]:
-        """The patterns of this kind that allow it and that no deny covers whole."""
+        """Yield the patterns of this kind that allow the operation, without those that a deny covers completely."""
         if principal in self.super_users:
             yield Pattern(kind, WILDCARD)
             return
@@ -101,7 +105,10 @@ class Acls:
                 yield acl.pattern
 
     def covers(self, principal: str, operation: Operation, pattern: Pattern) -> bool:
-        """Whether ``principal`` may do it to everything of ``pattern``, single denied names inside of it apart."""
+        """Return whether ``principal`` may do it to all resources of ``pattern``.
+
+        Denied names within a wider pattern do not count.
+        """
         if pattern.pattern is PatternKind.LITERAL and pattern.name != WILDCARD:
             return self.allows(principal, operation, Resource(pattern.kind, pattern.name))
         if principal in self.super_users:

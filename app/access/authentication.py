@@ -1,4 +1,4 @@
-"""Who a request comes from: an API key, a scoped token, a JWT or a client certificate."""
+"""Authentication of requests by an API key, a scoped token, a JWT or a client certificate."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class _Disbelief(Exception):  # noqa: N818 - becomes a Problem where it is counted
-    """Why a credential is not believed, without anything of it."""
+    """The reason that a credential is not accepted. The text has no part of the credential."""
 
 
 class Authenticator:
-    """Decides who a request comes from. Keeps no secret, and nothing of a key or token between two requests.
+    """The authenticator of requests. It keeps no secret, and nothing about a key or token between two requests.
 
-    So what is revoked is refused from the next request on.
+    A revoked credential is therefore refused from the next request on.
 
     Thread: the event loop.
     """
@@ -53,11 +53,13 @@ class Authenticator:
         self._trusted_proxies = trusted_proxies
 
     def access_of(self, scope: Scope) -> Access:
-        """What the request may do, by its credential, else by its client certificate; else nobody is known.
+        """Return the rights of the request, by its credential, else by its client certificate.
+
+        A request with neither has no rights, and ``is_authenticated`` is false.
 
         Raises:
-            Problem: 401 when it has a credential that is not believed, 429 when its address has had many of those,
-                403 when a secret came over a connection that others can read.
+            Problem: 401 if it has a credential that is not accepted, 429 if its address has sent many of them, 403 if
+                a secret came over a connection without TLS that others may be able to read.
         """
         headers = [value for name, value in scope["headers"] if name == b"authorization"]
         if not headers:
@@ -77,10 +79,12 @@ class Authenticator:
             raise self._refused(scope, str(disbelief)) from None
 
     def known_access(self, authorization: bytes, scheme: str | None, client: tuple[str, int] | None) -> Access | None:
-        """As ``access_of`` for a key or token that is believed; ``None`` for all else, which is not counted.
+        """Return the rights of a valid key or token, as ``access_of``. Return ``None`` for any other credential.
+
+        A failure is not counted here.
 
         Raises:
-            Problem: 403 when a secret came over a connection that others can read.
+            Problem: 403 if a secret came over a connection without TLS that others may be able to read.
         """
         self._require_privacy({"scheme": scheme, "client": client})
         kind, _, text = authorization.decode("latin-1").partition(" ")
@@ -131,7 +135,10 @@ class Authenticator:
         return Access(principal, PrincipalRights(self.registry, principal))
 
     def _require_privacy(self, scope: Scope) -> None:
-        """A secret may come over TLS, from this machine, or from a proxy that is trusted to have had TLS."""
+        """Require TLS of a request with a secret, unless it comes from this machine or from a trusted proxy.
+
+        A trusted proxy is responsible for TLS on its own connections.
+        """
         if scope.get("scheme") == "https":
             return
         peer = _address(scope)
@@ -158,7 +165,7 @@ class Authenticator:
         return unauthenticated(reason, challenge=_REFUSED_CHALLENGE)
 
     def _client_of(self, scope: Scope) -> str:
-        """The address failures are counted for: the peer's, or what a trusted proxy says of the client behind it."""
+        """Return the address that failures count for: the peer's, or the client's address that a trusted proxy sent."""
         peer = _address(scope)
         if peer is None:
             return ""
@@ -175,7 +182,7 @@ class Authenticator:
 
 
 class _Nothing:
-    """The rights of nobody."""
+    """The rights of a request without an identity: none."""
 
     def allows(self, *_: object) -> bool:
         return False
@@ -198,15 +205,15 @@ def _address(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
 
 
 def unauthenticated(reason: str, *, challenge: str = CHALLENGE) -> Problem:
-    """The 401."""
+    """Return the 401 with this reason."""
     return Problem(401, "unauthenticated", reason, headers={"WWW-Authenticate": challenge})
 
 
 class Authentication:
-    """ASGI middleware: finds out who asks, and lets nobody unknown through but to the open paths.
+    """ASGI middleware that authenticates requests. Requests without an identity reach only the open paths.
 
-    Outside of the routes, so that an unknown caller learns nothing of them. A request that is run again after it
-    waited is asked again: one whose key was revoked meanwhile is refused.
+    It stands outside of the routes, so that an unauthenticated caller learns nothing about them. A parked request is
+    authenticated again when it continues: it is refused if its key was revoked in the meantime.
     """
 
     def __init__(
@@ -215,7 +222,7 @@ class Authentication:
         authenticator: Callable[[], Authenticator],
         open_paths: Collection[str],
     ) -> None:
-        """``authenticator`` raises a Problem while there is none yet."""
+        """Protect ``app``. ``authenticator`` raises a Problem while the service has none yet."""
         self._app = app
         self._authenticator = authenticator
         self._open_paths = frozenset(open_paths)

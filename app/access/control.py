@@ -1,4 +1,4 @@
-"""Access while the service runs: changes one at a time, off the event loop, with errors that HTTP can answer."""
+"""Access while the service runs: changes run one at a time, off the event loop, and raise errors for HTTP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 def jwt_verifier(settings: Settings, clock: Clock) -> JwtVerifier | None:
-    """The verifier of the settings; ``None`` when no JWT is taken.
+    """Return the verifier of JWTs that the settings describe; ``None`` if the service accepts no JWTs.
 
     Raises:
         KeyFileError: the file of keys cannot be used.
@@ -43,7 +43,7 @@ def jwt_verifier(settings: Settings, clock: Clock) -> JwtVerifier | None:
 
 
 class AccessControl:
-    """The registry and who asks it. Thread: the event loop."""
+    """The registry of keys, tokens and ACLs, and the authenticator that uses it. Thread: the event loop."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class AccessControl:
         self._lock = asyncio.Lock()
 
     async def change(self, call: Callable[[], Result]) -> Result:
-        """Run one of the registry's changes; what it changed is durable and in force when this returns.
+        """Run one of the registry's changes. The change is durable and in force on return.
 
         Raises:
-            Problem: 422, the change makes no sense; nothing was changed.
+            Problem: 422, the change is not valid; nothing was changed.
             DiskFullError, TooManyOpenFilesError, DiskFailedError: nothing was changed.
-            ChangeOutcomeUnknownError: it is in force, and the next start may find it or not.
+            ChangeOutcomeUnknownError: the change is in force, but the next start may not find it.
         """
         async with self._lock:
             try:
@@ -85,5 +85,5 @@ class AccessControl:
                 raise refused_by_system("the change could not be written down", error) from error
 
     def note(self, who: str, what: str) -> None:
-        """An audit line about a change."""
+        """Write an audit line about a change: the principal, and the change in words."""
         audit.info("%s by %s", what, who)

@@ -1,6 +1,6 @@
-"""API keys and scoped tokens: what is given out once, and what is kept of it.
+"""API keys and scoped tokens: the secret that their owner gets once, and the hash that the service keeps.
 
-A secret has 256 random bits, so a plain SHA-256 of it tells nothing and costs a microsecond; slow hashes are for
+A secret has 256 random bits. A plain SHA-256 of it reveals nothing and costs a microsecond; slow hashes are for
 passwords that people choose.
 """
 
@@ -23,7 +23,7 @@ _NOTHING = bytes(32)
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token may be used for: one operation on the resources of a pattern."""
+    """One right of a token: an operation on the resources of a pattern."""
 
     operation: Operation
     pattern: Pattern
@@ -31,7 +31,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What the service keeps of a key or a token: everything but its secret. Times are wall time in ms."""
+    """A key or a token as the service keeps it: with the hash of its secret. Times are wall time in milliseconds."""
 
     number: str
     principal: str
@@ -41,7 +41,7 @@ class Credential:
     description: str
 
     def matches(self, secret: str) -> bool:
-        """Whether this is its secret. Takes as long for a wrong one as for the right one."""
+        """Return whether this is its secret. A wrong secret takes as long as the right one."""
         return hmac.compare_digest(self.secret_sha256, hash_secret(secret))
 
     def is_expired(self, now_ms: int) -> bool:
@@ -50,14 +50,14 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class Key(Credential):
-    """An API key: whoever has it is ``principal``."""
+    """An API key. Its owner acts as ``principal``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token(Credential):
-    """A scoped token: some of what its issuer ``principal`` may do, and never more than that.
+    """A scoped token: some of the rights of its issuer ``principal``, and never more than these.
 
-    ``issuer_key`` is the API key it was made with, if it was one: the token ends with it.
+    ``issuer_key`` is the API key that created it, or ``None`` if another credential did. The token ends with that key.
     """
 
     issuer_key: str | None
@@ -65,31 +65,31 @@ class Token(Credential):
 
 
 def new_number() -> str:
-    """The public half of a new key or token."""
+    """Return the public half of a new key or token."""
     return secrets.token_hex(8)
 
 
 def new_secret() -> str:
-    """The secret half: 256 random bits in 43 characters."""
+    """Return the secret half: 256 random bits in 43 characters."""
     return secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def hash_secret(secret: str) -> bytes:
-    """What is stored of a secret."""
+    """Return the hash of a secret, which is stored in its place."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 def compare_with_nothing(secret: str) -> None:
-    """What a comparison costs: a number that does not exist takes as long as one that does."""
+    """Compare with nothing, so that a number that does not exist takes as long as one that does."""
     hmac.compare_digest(_NOTHING, hash_secret(secret))
 
 
 def written(prefix: str, number: str, secret: str) -> str:
-    """The whole credential, as it is given to its owner."""
+    """Return the whole credential, which its owner gets: ``rwk_`` or ``rwt_``, number, ``_``, secret."""
     return f"{prefix}{number}_{secret}"
 
 
 def read(text: str) -> tuple[str, str, str] | None:
-    """Prefix, number and secret of a credential; ``None`` when it has not the form of one."""
+    """Return prefix, number and secret of a credential; ``None`` if the text is not in the form of one."""
     found = _FORM.fullmatch(text)
     return None if found is None else (found[1], found[2], found[3])

@@ -1,4 +1,4 @@
-"""How often an address was wrong about who it is."""
+"""The count of failed authentications by address."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _V6_NETWORK_BITS = 64
 
 
 class FailureLimit:
-    """A bucket of failures for each address, filled again over a minute. Holds 10,000 addresses, the latest ones.
+    """A bucket of allowed failures for each address, which fills up again within a minute.
 
-    Only failures are counted and only failures are refused: a valid secret from a busy address still works. Nobody
-    guesses 256 bits; what is bounded is the noise in the logs.
+    It holds the 10,000 addresses with the latest failures. Only failures are counted, and only failures are refused: a
+    valid secret from a busy address still works. A guess of 256 bits is hopeless; the limit bounds the noise in the
+    logs.
 
     Thread: the event loop.
     """
@@ -23,11 +24,11 @@ class FailureLimit:
     def __init__(self, per_minute: int, elapsed_ms: Callable[[], int]) -> None:
         self._per_minute = per_minute
         self._elapsed_ms = elapsed_ms
-        # Address: failures left, and when that was so.
+        # By address: the failures left, and the time of that number.
         self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def note(self, address: str) -> int | None:
-        """Count a failure; ``None`` while there are few, else the time in ms until the next one is counted again."""
+        """Count a failure. Return ``None`` while there are few, else the milliseconds until the next one is allowed."""
         network = _network_of(address)
         now_ms = self._elapsed_ms()
         left, since_ms = self._left.pop(network, (float(self._per_minute), now_ms))
@@ -43,7 +44,7 @@ class FailureLimit:
 
 
 def _network_of(address: str) -> str:
-    """The address; of IPv6 the network that one customer gets."""
+    """Return the address, or for IPv6 the network that one customer gets."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

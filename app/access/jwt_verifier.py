@@ -1,7 +1,7 @@
-"""JWTs of somebody else's making: which are believed, and who they say it is.
+"""Verification of JWTs that another issuer signed, and the principals that they name.
 
-Keys come from a file, a JWK set or a PEM public key; nothing is fetched. The algorithm is one of the settings' and
-fits the key: what a token says about itself chooses nothing.
+Keys come from a file with a JWK set or a PEM public key. The service fetches nothing. The algorithm must be one of
+the settings' and must fit the key: the token's header cannot choose another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRINCIPAL_TYPE = "Jwt"
 LEEWAY_SECONDS = 30
 _TOKEN_LENGTH_MAX = 8_192
 _SUBJECT_LENGTH_MAX = 200
-# The end of the year 9999.
+# End of the year 9999.
 _EXPIRES_MS_MAX = 253_402_300_800_000
 _VERIFIED_MAX = 10_000
 _FILE_BYTES_MAX = 1024 * 1024
@@ -28,7 +28,7 @@ _FILE_CHECK_INTERVAL_MS = 1_000
 
 
 class JwtError(Exception):
-    """The token is not believed; the message says why, without anything of the token."""
+    """The token is not accepted. The message gives the reason, without any part of the token."""
 
 
 class KeyFileError(ValueError):
@@ -47,12 +47,12 @@ class _Verified(NamedTuple):
 
 
 class JwtVerifier:
-    """Verifies tokens and remembers the 10,000 latest, until they expire or the file of keys changes.
+    """The verifier of tokens. It caches the 10,000 latest, until they expire or the file of keys changes.
 
-    The file is looked at again once a second at most, when a token comes: a key that is taken out of it is not
-    believed any more after that second. A new file that cannot be used changes nothing.
+    When a token arrives, the verifier checks the file again, at most once a second: tokens of a key that was removed
+    from the file are refused after that second. A new file that cannot be used changes nothing.
 
-    Thread: the event loop. Verifying takes about a tenth of a millisecond.
+    Thread: the event loop. One verification takes about a tenth of a millisecond.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class JwtVerifier:
         """Read the keys.
 
         Raises:
-            KeyFileError: there are none, or one of them is a secret.
+            KeyFileError: the file has no keys, or one of them is a secret or private key.
         """
         self._path = path
         self._algorithms = list(algorithms)
@@ -81,10 +81,10 @@ class JwtVerifier:
         self._checked_ms = elapsed_ms()
 
     def principal_of(self, token: str) -> str:
-        """Who the token says it is from.
+        """Return the principal that the token names.
 
         Raises:
-            JwtError: it is not believed.
+            JwtError: the token is not accepted.
         """
         if len(token) > _TOKEN_LENGTH_MAX:
             raise JwtError("it is too long")
@@ -139,7 +139,7 @@ class JwtVerifier:
                     options={"require": ["exp", "sub", "iss", "aud"]},
                 )
             except (jwt.InvalidSignatureError, jwt.InvalidKeyError, TypeError) as failure:
-                # Of another key, or of another kind of key.
+                # Another key signed the token, or another kind of key.
                 error = failure
             else:
                 return claims

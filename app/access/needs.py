@@ -1,18 +1,18 @@
-"""What each route needs, declared once: the declaration is enforced, and shown in the OpenAPI document.
+"""The rights that each route needs, declared once. The service enforces the declaration, and OpenAPI shows it.
 
-A route says one of::
+A route declares one of::
 
     @router.get(TOPIC, ...)
-    @needs(Operation.DESCRIBE, ResourceKind.TOPIC)        # of the {topic} of its path; checked before the route runs
+    @needs(Operation.DESCRIBE, ResourceKind.TOPIC)        # on the {topic} of its path; checked before the route runs
 
     @router.post(PRODUCE, ...)
-    @asks(Operation.WRITE, ResourceKind.TOPIC)            # of names in its body: the route asks AccessOf, item by item
+    @asks(Operation.WRITE, ResourceKind.TOPIC)            # on names in its body: the route checks AccessOf item by item
 
-    @needs_authentication                                 # of whoever is known
-    @open_to_all                                          # of everybody: health
+    @needs_authentication                                 # any authenticated principal
+    @open_to_all                                          # also unauthenticated callers: health
 
-Several ``needs`` and ``asks`` add up. A route without a declaration is refused to everybody once authentication is
-on, and a test finds it.
+Several ``needs`` and ``asks`` add up. A route without a declaration refuses every request once authentication is on,
+and a test finds it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Route = TypeVar("Route", bound=Callable[..., Any])
 
 @dataclass(slots=True)
 class Declaration:
-    """What one route needs: ``checked`` before it runs, ``asked`` by the route itself."""
+    """The rights that one route needs: ``checked`` before it runs, ``asked`` by the route itself."""
 
     checked: list[tuple[Operation, ResourceKind]] = field(default_factory=list)
     asked: list[tuple[Operation, ResourceKind]] = field(default_factory=list)
@@ -52,12 +52,15 @@ _DECLARED: dict[Callable[..., Any], Declaration] = {}
 
 
 def declaration_of(endpoint: Callable[..., Any]) -> Declaration | None:
-    """What the route has declared; ``None`` when it forgot to."""
+    """Return the declaration of a route; ``None`` if it has none."""
     return _DECLARED.get(endpoint)
 
 
 def needs(operation: Operation, kind: ResourceKind) -> Callable[[Route], Route]:
-    """The route needs this on the resource of its path, or on the cluster. Checked before its body is read."""
+    """Declare that the route needs this on the resource of its path, or on the cluster.
+
+    The right is checked before the body is read.
+    """
 
     def declare(endpoint: Route) -> Route:
         _DECLARED.setdefault(endpoint, Declaration()).checked.insert(0, (operation, kind))
@@ -67,7 +70,7 @@ def needs(operation: Operation, kind: ResourceKind) -> Callable[[Route], Route]:
 
 
 def asks(operation: Operation, kind: ResourceKind) -> Callable[[Route], Route]:
-    """The route may need this on resources that it finds itself, and asks for each of them."""
+    """Declare that the route may need this on resources that it finds itself. It checks each of them."""
 
     def declare(endpoint: Route) -> Route:
         _DECLARED.setdefault(endpoint, Declaration()).asked.insert(0, (operation, kind))
@@ -77,19 +80,19 @@ def asks(operation: Operation, kind: ResourceKind) -> Callable[[Route], Route]:
 
 
 def needs_authentication(endpoint: Route) -> Route:
-    """The route answers whoever is known."""
+    """Declare that the route serves every authenticated caller."""
     _DECLARED.setdefault(endpoint, Declaration())
     return endpoint
 
 
 def open_to_all(endpoint: Route) -> Route:
-    """The route answers everybody, also who is not known. Its path has no parameters."""
+    """Declare that the route serves every caller, authenticated or not. Its path has no parameters."""
     _DECLARED.setdefault(endpoint, Declaration()).is_open = True
     return endpoint
 
 
 def open_paths(routes: Iterable[object]) -> frozenset[str]:
-    """The paths that answer everybody."""
+    """Return the paths that serve every caller."""
     return frozenset(
         route.path
         for route in routes
@@ -98,7 +101,7 @@ def open_paths(routes: Iterable[object]) -> frozenset[str]:
 
 
 async def access_of(request: Request) -> Access:
-    """What the request may do; see ``Access``."""
+    """Return the rights of the request; see ``Access``."""
     access: Access = request.scope.get(SCOPE_KEY, EVERYTHING)
     return access
 
@@ -107,10 +110,10 @@ AccessOf = Annotated[Access, Depends(access_of)]
 
 
 async def check_needs(request: Request) -> None:
-    """Refuse a request that lacks what its route declares. A dependency of every route.
+    """Refuse a request without the rights that its route declares. A dependency of every route.
 
     Raises:
-        Problem: 403, or 404 for a topic it may not see.
+        Problem: 403, or 404 for a topic that the caller may not see.
     """
     access: Access = request.scope.get(SCOPE_KEY, EVERYTHING)
     if access is EVERYTHING:

@@ -1,4 +1,4 @@
-"""What may be done, and to what: Kafka's operations and kinds of resources."""
+"""Kafka's operations and kinds of resources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.engine.attempt_names import application_of
 
 
 class Operation(StrEnum):
-    """Kafka's ACL operations. ``ALL`` stands for every one of them in ACLs and tokens, and is never asked for."""
+    """Kafka's ACL operations. In ACLs and tokens ``ALL`` stands for every operation. No route needs ``ALL``."""
 
     ALL = "ALL"
     READ = "READ"
@@ -25,7 +25,7 @@ class Operation(StrEnum):
 
 
 class ResourceKind(StrEnum):
-    """Kafka's kinds of resources, as far as the service has them."""
+    """Kafka's kinds of resources that the service has."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -34,7 +34,7 @@ class ResourceKind(StrEnum):
 
 
 class PatternKind(StrEnum):
-    """How a pattern's name is compared: all of it, or as the beginning. The literal name ``*`` means any."""
+    """The comparison of a pattern's name: with the whole name, or as its beginning. The literal ``*`` is any name."""
 
     LITERAL = "literal"
     PREFIXED = "prefixed"
@@ -45,7 +45,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class Resource(NamedTuple):
-    """One thing that is asked for."""
+    """One resource of a kind: a topic, a group, a transactional id, or the cluster."""
 
     kind: ResourceKind
     name: str
@@ -58,24 +58,30 @@ CLUSTER = Resource(ResourceKind.CLUSTER, CLUSTER_NAME)
 
 
 def topic_resource(name: str) -> Resource:
-    """The topic of this name, whether it exists or not."""
+    """Return the resource of this topic, whether the topic exists or not."""
     return Resource(ResourceKind.TOPIC, name)
 
 
 def transactional_id_resource(name: str) -> Resource:
-    """The transactional id of this name, in use or not; that of the application for an attempt of a load job."""
+    """Return the resource of this transactional id, whether it is in use or not.
+
+    The id of an attempt of a load job stands for the application of the job.
+    """
     return Resource(ResourceKind.TRANSACTIONAL_ID, application_of(name))
 
 
 class Pattern(NamedTuple):
-    """The resources an ACL or a token speaks of."""
+    """The resources of an ACL or a token.
+
+    Example: ``Pattern(ResourceKind.TOPIC, "orders-", PatternKind.PREFIXED)`` matches the topic ``orders-eu``.
+    """
 
     kind: ResourceKind
     name: str
     pattern: PatternKind = PatternKind.LITERAL
 
     def matches(self, resource: Resource) -> bool:
-        """Whether it speaks of ``resource``."""
+        """Return whether the pattern includes ``resource``."""
         if self.kind is not resource.kind:
             return False
         if self.pattern is PatternKind.PREFIXED:
@@ -83,7 +89,7 @@ class Pattern(NamedTuple):
         return self.name in (resource.name, WILDCARD)
 
     def covers(self, other: Pattern) -> bool:
-        """Whether it speaks of everything that ``other`` speaks of."""
+        """Return whether the pattern includes every resource of ``other``."""
         if self.kind is not other.kind:
             return False
         if self.pattern is PatternKind.LITERAL and self.name == WILDCARD:
@@ -102,7 +108,7 @@ _IMPLY_DESCRIBE_CONFIGS = frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER
 
 
 def implied_by(operation: Operation) -> frozenset[Operation]:
-    """The operations whose permission permits ``operation`` too. Only an allow implies, never a deny, as in Kafka."""
+    """Return the operations whose permission also permits ``operation``. As in Kafka, a deny implies nothing."""
     match operation:
         case Operation.DESCRIBE:
             own = _IMPLY_DESCRIBE
@@ -142,4 +148,4 @@ OFFERED: dict[ResourceKind, frozenset[Operation]] = {
     ),
     ResourceKind.TRANSACTIONAL_ID: frozenset({Operation.WRITE, Operation.DESCRIBE, Operation.ALL}),
 }
-"""Which operations mean something on which kind of resource, as in Kafka."""
+"""The operations that exist on each kind of resource, as in Kafka."""

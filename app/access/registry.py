@@ -1,4 +1,4 @@
-"""Who may come in and what they may do: keys, tokens and ACLs, in memory and on the disk."""
+"""The registry of keys, tokens and ACLs, in memory and on the disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOKENS_MAX = 10_000
 ACLS_MAX = 10_000
 TOKENS_OF_ONE_MAX = 1_000
 TOKENS_OF_ONE_BYTES_MAX = 4 * 1024 * 1024
-"""The most bytes that the tokens of one principal take in their file, so that there is room for those of others."""
+"""Greatest size of one principal's tokens in the file, so that other principals have room for theirs."""
 GRANTS_MAX = 100
 TOKEN_LIFETIME_MS_MAX = 366 * 86_400_000
 DESCRIPTION_LENGTH_MAX = 200
@@ -50,9 +50,10 @@ _RESOURCE_NAME_LENGTH_MAX = 249
 
 
 class AccessChangeError(ValueError):
-    """A change that makes no sense or does not fit; the message is for people. Nothing was changed.
+    """A change that is not valid, or that exceeds a limit. Nothing was changed. The message is for people.
 
-    ``place`` leads to what of the change is at fault, in the names of ``schemas.access``; empty: all of it.
+    ``place`` is the path to the member at fault, in the names of ``schemas.access``; empty: the whole change.
+    Example: ``("acls", 2, "principal")``.
     """
 
     def __init__(self, message: str, *place: str | int) -> None:
@@ -63,14 +64,16 @@ class AccessChangeError(ValueError):
 class AccessRegistry:
     """The keys, tokens and ACLs of one data directory.
 
-    Thread: reading: any. Changing: one at a time; each change is durable first and then visible, in one assignment.
+    Thread: any thread reads; one at a time changes. Each change is first made durable and then visible, by one
+    assignment.
     """
 
     def __init__(self, files: AccessFiles, now_ms: Callable[[], int], super_users: Iterable[str] = ()) -> None:
-        """Read what is stored.
+        """Read the files.
 
         Raises:
-            CorruptionError, OSError
+            CorruptionError: a file is damaged.
+            OSError: the disk refused.
         """
         stored = files.load()
         self._files = files
@@ -83,16 +86,16 @@ class AccessRegistry:
     def open(
         cls, own_directory: Path, file_system: FileSystem, now_ms: Callable[[], int], super_users: Iterable[str] = ()
     ) -> AccessRegistry:
-        """The registry in ``<data>/rollway``. Raises as the constructor."""
+        """Open the registry in ``<data>/rollway``. Raises as the constructor."""
         return cls(AccessFiles(file_system, own_directory / ACCESS_DIRECTORY), now_ms, super_users)
 
     # Keys
 
     def create_key(self, principal: str, description: str = "", expires_ms: int | None = None) -> tuple[Key, str]:
-        """Make a key for ``principal``; the second value is the whole key, which nobody can ask for again.
+        """Make a key for ``principal``. The second value is the whole key, which cannot be retrieved again.
 
         Raises:
-            AccessChangeError: the principal cannot have keys, it expires in the past, or there are too many.
+            AccessChangeError: the principal cannot have keys, the key would be expired, or there are too many keys.
             OSError: the disk refused.
         """
         if KEY_PRINCIPAL.fullmatch(principal) is None or principal == ANONYMOUS:
@@ -108,10 +111,10 @@ class AccessRegistry:
         return key, written(KEY_PREFIX, key.number, secret)
 
     def revoke_key(self, number: str) -> Key | None:
-        """Forget a key, and with it the tokens that were made with it; ``None`` when there is none.
+        """Revoke a key, and the tokens that it created. Return it, or ``None`` if there is no such key.
 
         Raises:
-            OSError: the disk refused; the key is still good.
+            OSError: the disk refused; the key is still valid.
         """
         key = self.keys.get(number)
         if key is not None:
@@ -119,12 +122,12 @@ class AccessRegistry:
         return key
 
     def is_key_good(self, number: str | None) -> bool:
-        """Whether there is this key, and it has not expired."""
+        """Return whether this key exists and has not expired."""
         key = None if number is None else self.keys.get(number)
         return key is not None and not key.is_expired(self.now_ms())
 
     def is_token_good(self, number: str) -> bool:
-        """Whether there is this token, it has not expired, and the key it was made with is good."""
+        """Return whether this token exists and has not expired, and the key that created it is valid."""
         token = self.tokens.get(number)
         if token is None or token.is_expired(self.now_ms()):
             return False
@@ -148,11 +151,11 @@ class AccessRegistry:
         expires_ms: int,
         description: str = "",
     ) -> tuple[Token, str]:
-        """Make a token for some of what ``principal`` may do; the second value is the whole token.
+        """Make a token with some of the rights of ``principal``. The second value is the whole token.
 
         Raises:
-            AccessChangeError: it would be wider than its issuer, live too long, or there are too many: of this
-                principal, or of all.
+            AccessChangeError: the token would have rights that its issuer has not, or would live too long; or this
+                principal or all principals together have too many tokens.
             OSError: the disk refused.
         """
         self._check_times(description, expires_ms)
@@ -194,10 +197,10 @@ class AccessRegistry:
             )
 
     def revoke_token(self, number: str) -> Token | None:
-        """Forget a token; ``None`` when there is none.
+        """Revoke a token. Return it, or ``None`` if there is no such token.
 
         Raises:
-            OSError: the disk refused; the token is still good.
+            OSError: the disk refused; the token is still valid.
         """
         token = self.tokens.get(number)
         if token is not None:
@@ -214,10 +217,10 @@ class AccessRegistry:
     # ACLs
 
     def add_acls(self, acls: Iterable[Acl]) -> list[Acl]:
-        """Add these; those that were not there yet.
+        """Add these ACLs. Return the ones that did not exist yet.
 
         Raises:
-            AccessChangeError: one makes no sense, or there are too many; none was added.
+            AccessChangeError: one is not valid, or there are too many; none was added.
             OSError: the disk refused; none was added.
         """
         acls = list(acls)
@@ -235,7 +238,7 @@ class AccessRegistry:
         return added
 
     def remove_acls(self, is_wanted: Callable[[Acl], bool]) -> list[Acl]:
-        """Remove those that are wanted away; which they were.
+        """Remove the ACLs for which ``is_wanted`` is true. Return them.
 
         Raises:
             OSError: the disk refused; none was removed.
@@ -263,11 +266,13 @@ class AccessRegistry:
 
 @contextmanager
 def _written(what: str, put: Callable[[], None]) -> Iterator[None]:
-    """Put in force what is written meanwhile, as soon as its file has it; also if that may not be durable.
+    """Call ``put``, which brings the change into force, once the body of the ``with`` has written the file.
+
+    ``put`` is also called if the written file may not be durable.
 
     Raises:
         AccessChangeError: a file would be too long.
-        NotDurableError: the change is in force, and the next start may find it or not.
+        NotDurableError: the change is in force, but the next start may not find it.
         OSError: the disk refused; nothing was changed.
     """
     try:
@@ -283,10 +288,10 @@ def _written(what: str, put: Callable[[], None]) -> Iterator[None]:
 
 
 def check_acl(acl: Acl) -> None:
-    """Return when the ACL makes sense.
+    """Return if the ACL is valid.
 
     Raises:
-        AccessChangeError: it does not.
+        AccessChangeError: it is not.
     """
     if _ACL_PRINCIPAL.fullmatch(acl.principal) is None or not acl.principal.isprintable():
         raise AccessChangeError(
@@ -298,10 +303,10 @@ def check_acl(acl: Acl) -> None:
 
 
 def check_pattern(operation: Operation, pattern: Pattern) -> None:
-    """Return when such an operation exists on such a resource.
+    """Return if the operation exists on resources of this pattern, and the pattern is valid.
 
     Raises:
-        AccessChangeError: it does not.
+        AccessChangeError: it does not, or the pattern is not valid.
     """
     if operation not in OFFERED[pattern.kind]:
         offered = ", ".join(sorted(OFFERED[pattern.kind]))
@@ -321,12 +326,12 @@ def check_pattern(operation: Operation, pattern: Pattern) -> None:
 
 
 class PrincipalRights:
-    """What a principal may do at the moment it is asked."""
+    """The rights of a principal at the moment of each call."""
 
     __slots__ = ("_key", "_principal", "_registry")
 
     def __init__(self, registry: AccessRegistry, principal: str, key: Key | None = None) -> None:
-        """``key`` is what the principal came with, if it was one."""
+        """Hold the rights of ``principal``. ``key`` is the API key of the request, or ``None`` if it has none."""
         self._registry = registry
         self._principal = principal
         self._key = key
@@ -342,7 +347,7 @@ class PrincipalRights:
 
 
 class TokenRights:
-    """What a token may do at the moment it is asked: what it was made for, as far as its issuer may still do that."""
+    """The rights of a token at the moment of each call: its grants, as far as its issuer still has these rights."""
 
     __slots__ = ("_registry", "_token")
 

@@ -35,6 +35,7 @@ PHRASES = {
 _PATTERNS = {instead: re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE) for instead, phrase in PHRASES.items()}
 
 FINISHED = (
+    "app/access",
     "app/metrics",
     "app/quotas",
     "schemas",
