@@ -38,6 +38,8 @@ FINISHED = (
     "app/access",
     "app/metrics",
     "app/quotas",
+    "client/src/pyspark_rollway",
+    "client/src/rollway/client",
     "schemas",
     "storage",
 )

@@ -1,4 +1,7 @@
-"""Spark looks for packages named ``pyspark_*`` and registers their ``DefaultSource``: ``format("rollway")``."""
+"""The package by whose name Spark registers ``format("rollway")``.
+
+Spark imports packages named ``pyspark_*`` and registers the ``DefaultSource`` of each.
+"""
 
 from rollway.spark.source import RollwayDataSource as DefaultSource
 

@@ -1,7 +1,15 @@
-"""The service over HTTP, for programs that wait for its answers: tasks, drivers, scripts.
+"""A blocking client of the service over HTTP, for tasks, drivers and scripts.
 
-``RollwayClient(ClientSettings(url))`` has a method for each thing to ask. Requests that get no answer are sent again,
-which is safe; what goes wrong for good is a ``RollwayError`` with one sentence.
+``RollwayClient(ClientSettings(url))`` has a method for each call of the service. Requests without a response are sent
+again, which is safe. A lasting failure is a ``RollwayError`` with one sentence.
+
+whole_answers   connections that detect truncated responses
+transport       reused connections; which requests are sent again, when, and how often
+answers         the responses of the service as dataclasses
+settings        the address, the credential, and the timeouts
+errors          one error for each way in which a caller can react
+silence         lines in the log while the service does not respond
+client          one typed method for each call
 """
 
 from rollway.client.answers import (

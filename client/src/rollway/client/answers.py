@@ -1,4 +1,4 @@
-"""What the service answers. Names are those of its JSON; what a newer service adds is left out."""
+"""Responses of the service. Names are those of its JSON; members that a newer service adds are ignored."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ JobMode = Literal["transactional", "idempotent"]
 
 
 def invalid_answer(error: Exception) -> InvalidAnswerError:
-    """What to say when reading an answer has failed like this."""
+    """Return the error for a response that could not be read because of ``error``."""
     what = f"lacks {error}" if isinstance(error, KeyError) else f"cannot be read ({error})"
     return InvalidAnswerError(f"an answer of the service {what}; is it Rollway, and not older?")
 
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Within, an answer is taken apart, and nothing else is done.
+    """Read the members of a response in the block, and do nothing else there.
 
     Raises:
-        InvalidAnswerError: something of it is missing, or is not what it should be.
+        InvalidAnswerError: a member is missing, or has another type.
     """
     try:
         yield
@@ -34,13 +34,13 @@ def reading() -> Iterator[None]:
 
 
 class _Document:
-    """Something that is made of a JSON object."""
+    """The base of classes that are made of a JSON object."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """The answer in ``document``.
+        """Make an instance of ``document``.
 
         Raises:
             InvalidAnswerError: a member is missing.
@@ -53,8 +53,8 @@ class _Document:
 
 @dataclass(frozen=True, slots=True)
 class Topic(_Document):
-    """A topic. ``config`` has the settings in force, ``own_config`` those of them that were given for this topic; both
-    are empty for who may not see them."""
+    """A topic. ``config`` has the settings in force, ``own_config`` the ones that were set for this topic. Both are
+    empty if the caller may not see them."""
 
     name: str
     topic_id: str
@@ -74,7 +74,7 @@ class Topic(_Document):
 class PartitionOffsets(_Document):
     """The limits of a partition. Ends are exclusive.
 
-    Offsets belong to the topic with this ``topic_id``: one of the same name that is made later has another id.
+    Offsets belong to the topic with this ``topic_id``. A topic of the same name that is created later has another id.
     """
 
     topic_id: str
@@ -86,7 +86,10 @@ class PartitionOffsets(_Document):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAsk:
-    """A question: the first record at or after a time in milliseconds, or one of the special places."""
+    """A query for the first record at or after a time in milliseconds, or for one of the special places.
+
+    Example: ``OffsetAsk("readings", 0, 1714564800000)``.
+    """
 
     topic: str
     partition: int
@@ -95,7 +98,7 @@ class OffsetAsk:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswer(_Document):
-    """The place asked for; ``offset`` is ``None`` when no visible record is that late."""
+    """The answer to an ``OffsetAsk``. ``offset`` is ``None`` if no visible record is that late."""
 
     topic: str
     partition: int
@@ -115,7 +118,7 @@ class SplitRange(_Document):
 
 @dataclass(frozen=True, slots=True)
 class SplitPartition(_Document):
-    """All that is split of one partition, and the limits it had then."""
+    """The whole range of one partition that was split, and the partition's limits at that moment."""
 
     partition: int
     start_offset: int
@@ -130,7 +133,7 @@ class SplitPartition(_Document):
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Ranges of a topic that have every offset once."""
+    """Ranges of a topic that cover every offset once."""
 
     splits: list[SplitRange]
     partitions: list[SplitPartition]
@@ -139,10 +142,10 @@ class Splits:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Whole record batches of one partition; the first may begin below the offset asked for.
+    """Whole record batches of one partition. The first batch may begin below the requested offset.
 
-    ``aborted`` names producer id and first offset of each aborted transaction whose records may be among them. Go on
-    at ``next_offset``, also when there are no batches.
+    ``aborted`` has producer id and first offset of each aborted transaction whose records may be in the batches. The
+    next fetch begins at ``next_offset``, also if there are no batches.
     """
 
     batches: bytes
@@ -155,7 +158,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Appended(_Document):
-    """Where batches went. ``last_offset`` is inclusive; ``duplicate``: they had been there already."""
+    """The offsets of appended batches. ``last_offset`` is inclusive; ``duplicate``: they were appended before."""
 
     partition: int
     base_offset: int
@@ -169,7 +172,7 @@ class Appended(_Document):
 
 @dataclass(frozen=True, slots=True)
 class JobPartition(_Document):
-    """What a load job has written to one partition."""
+    """The records that a load job has written to one partition."""
 
     topic: str
     partition: int
@@ -199,9 +202,9 @@ class Job(_Document):
     rows_per_second: int
     bytes_per_second: int
     topics: list[str]
-    """Where it writes, if whoever began it said so; empty in lists of jobs, and from services that do not tell."""
+    """Topics that the job writes to, if its driver named them. Empty in lists of jobs, and from older services."""
     partitions: list[JobPartition]
-    """Empty in lists of jobs."""
+    """Records written so far, by partition. Empty in lists of jobs."""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:

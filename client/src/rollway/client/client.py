@@ -1,4 +1,4 @@
-"""Typed calls of the service, each of which may be made again."""
+"""Typed calls of the service. Each of them may be repeated."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from rollway.records import decode_multi_frame
 RECORD_BATCHES = "application/vnd.kafka.record-batch.v2"
 FRAMES = "application/vnd.rollway.multi-fetch"
 END_TIMEOUT_MS = 30_000
-"""How long the service may take to begin or end a job before it answers that it goes on."""
+"""Longest time for the service to begin or end a job, before it responds that the work continues."""
 PAGE_SIZE = 1_000
 OFFSET_ASKS_MAX = 10_000
-"""Questions in one request; more are asked in several."""
+"""Queries in one request. More queries take several requests."""
 FETCH_PARTITIONS_MAX = 10_000
-"""Partitions in one request; more are waited for in turns."""
+"""Partitions in one request. Of more partitions, each call waits for another part."""
 MEMBERS_BYTES_MAX = 1_000_000
-"""Bytes of the questions or partitions in one request. The service takes 1 MiB, with what stands around them."""
+"""Bytes of the queries or partitions in one request. The service accepts 1 MiB, with the JSON around them."""
 
-# An upper bound for the JSON of a question or a partition, but for the name of its topic and the quotes around that.
+# An upper bound for the JSON of a query or a partition, without the name of its topic and the quotes around that.
 _MEMBER_BYTES = 152
 
 _Member = TypeVar("_Member")
@@ -51,13 +51,19 @@ _NO_TOPIC_IDS: Mapping[str, str] = MappingProxyType({})
 
 
 class RollwayClient:
-    """The service at one address.
+    """A client of the service at one address.
 
-    Thread-safe, with one connection for each thread that asks at the same time; connections are kept. Blocks. Not
+    Its calls block. It is thread-safe: each thread in a call has a connection, and connections are reused. It is not
     picklable: make one in each task from its ``ClientSettings``.
 
-    Every call raises ``ServiceUnavailableError`` when the service cannot be reached, ``ProblemError``, or the kind of
-    it that says what is wrong, when it refuses, and ``InvalidAnswerError`` when what answers is not Rollway.
+    Every call raises ``ServiceUnavailableError`` if the service cannot be reached, ``ProblemError`` or one of its
+    subclasses if the service refuses the request, and ``InvalidAnswerError`` if the response is not Rollway's.
+
+    Example::
+
+        with RollwayClient(ClientSettings("http://127.0.0.1:8080")) as client:
+            client.create_topic("readings", partitions=6)
+            ends = [each.high_watermark for each in client.watermarks("readings")]  # [0, 0, 0, 0, 0, 0]
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -82,29 +88,29 @@ class RollwayClient:
 
     @property
     def retry_count(self) -> int:
-        """How many requests were sent again so far."""
+        """Number of requests that were sent again so far."""
         return self._transport.retry_count
 
     # Topics
 
     def list_topics(self) -> list[str]:
-        """Names of all topics that may be described, in order; not the service's own."""
+        """Return the names of all topics that the caller may describe, in order, without internal topics."""
         topics = list(self._pages("/v1/topics", {}))
         with reading():
             return [topic["name"] for topic in topics if not topic["internal"]]
 
     def describe_topic(self, topic: str) -> Topic:
-        """The topic as it is.
+        """Return the topic.
 
         Raises:
-            TopicNotFoundError: there is none.
+            TopicNotFoundError: there is no such topic.
         """
         return Topic.of(self._get(_topic(topic)))
 
     def create_topic(
         self, topic: str, partitions: int | None = None, config: Mapping[str, object] = _NO_CONFIG
     ) -> Topic:
-        """Make sure that there is such a topic. Partitions that are not said are one.
+        """Create the topic, unless there is such a topic already. Without ``partitions`` it has one.
 
         Raises:
             TopicExistsError: it exists with other partitions or settings.
@@ -115,12 +121,14 @@ class RollwayClient:
         return Topic.of(self._json("PUT", _topic(topic), specification))
 
     def split(self, topic: str, request: Mapping[str, object]) -> Splits:
-        """Ranges of about equal bytes; ``request`` is the body of the splits route.
+        """Return ranges of about equal bytes. ``request`` is the body of the splits route.
+
+        Example: ``split("readings", {"split_count": 8})``.
 
         Raises:
-            TopicNotFoundError: there is none.
-            TopicReplacedError: the request names a ``topic_id``, and the topic has another one.
-            OffsetOutOfRangeError: a start offset is below the log start, unless the request allows that.
+            TopicNotFoundError: there is no such topic.
+            TopicReplacedError: the request has a ``topic_id``, and the topic has another id.
+            OffsetOutOfRangeError: a start offset is below the log start, and the request does not allow that.
         """
         document = self._json("POST", f"{_topic(topic)}/splits", request)
         with reading():
@@ -133,10 +141,10 @@ class RollwayClient:
     # Offsets
 
     def watermarks(self, topic: str) -> list[PartitionOffsets]:
-        """The limits of all partitions, in their order.
+        """Return the limits of all partitions, in their order.
 
         Raises:
-            TopicNotFoundError: there is none.
+            TopicNotFoundError: there is no such topic.
         """
         document = self._get(f"{_topic(topic)}/partitions")
         with reading():
@@ -146,10 +154,12 @@ class RollwayClient:
     def offsets_for_times(
         self, asked: Sequence[OffsetAsk], *, isolation: Isolation = "read_uncommitted"
     ) -> list[OffsetAnswer]:
-        """An answer for each question, in their order.
+        """Return an answer for each query, in their order.
+
+        Example: ``offsets_for_times([OffsetAsk("readings", 0, "latest")])[0].offset`` is the end of partition 0.
 
         Raises:
-            ProblemError: the first of the questions that have no answer.
+            ProblemError: the error of the first query that has no answer.
         """
         answers: list[OffsetAnswer] = []
         for part in _parts([(ask.topic, ask) for ask in asked], OFFSET_ASKS_MAX):
@@ -175,13 +185,13 @@ class RollwayClient:
         *,
         topic_ids: Mapping[str, str] = _NO_TOPIC_IDS,
     ) -> dict[str, dict[int, int]]:
-        """Where the group begins to read: ``positions``, but where it has a position already, that one.
+        """Pin ``positions`` for a group, except where it has one already. Return its positions of these partitions.
 
-        Offsets by topic and partition; ``topic_ids`` says which topics they belong to, as far as that is known.
-        Durable when it returns.
+        Positions are offsets by topic and partition. ``topic_ids`` names the topics that they belong to, if the caller
+        knows their ids. Durable on return.
 
         Raises:
-            TopicNotFoundError: a topic or a partition is not there.
+            TopicNotFoundError: a topic or a partition does not exist.
             TopicReplacedError: a topic has another id; nothing is pinned.
         """
         body = {topic: {str(number): offset for number, offset in each.items()} for topic, each in positions.items()}
@@ -191,11 +201,11 @@ class RollwayClient:
         return _positions(self._json("POST", _pins(group), asked))
 
     def pinned_positions(self, group: str) -> dict[str, dict[int, int]]:
-        """All that is pinned for the group: offsets by topic and partition; nothing when it is not known."""
+        """Return all pinned positions of a group: offsets by topic and partition. An unknown group has none."""
         return _positions(self._get(_pins(group)))
 
     def forget_positions(self, group: str) -> None:
-        """Forget what is pinned for the group. Durable when it returns; no error when there is nothing."""
+        """Forget the pinned positions of a group. Durable on return. It is no error if there are none."""
         self._transport.request("DELETE", _pins(group))
 
     # Records
@@ -212,11 +222,11 @@ class RollwayClient:
         isolation: Isolation,
         wait_ms: int = 0,
     ) -> Fetched:
-        """Whole record batches from the one with ``offset`` on.
+        """Return whole record batches, from the batch with ``offset`` on.
 
-        They end before ``end_offset`` and have at most ``max_bytes``, but the first batch comes whole in any case.
-        With nothing there the service waits for ``wait_ms``, and then there are no batches. ``topic_id`` says which
-        topic the offsets belong to; without it they are those of whatever topic has the name now.
+        They end before ``end_offset`` and have at most ``max_bytes``; the first batch is whole in any case. If there
+        are none, the service waits up to ``wait_ms`` for some, and then returns none. ``topic_id`` is the id of the
+        topic that the offsets belong to. Without it they are taken as offsets of the topic that has the name now.
 
         Raises:
             TopicNotFoundError: there is no such partition.
@@ -251,12 +261,12 @@ class RollwayClient:
         isolation: Isolation,
         wait_ms: int,
     ) -> bool:
-        """Wait until there is a record at or after one of the positions, in one request.
+        """Wait in one request until there is a record at or after one of the positions.
 
-        Positions are offsets by topic and partition; ``topic_ids`` says which topics they belong to, for all or none.
-        Those that are too many for one request are waited for in turns: each call waits for another part of them.
-        Returns whether there is something to look at: a record, or that a partition cannot be read from there, such as
-        one of a topic with another id; otherwise the time was up.
+        Positions are offsets by topic and partition. ``topic_ids`` has the ids of all their topics, or is empty. If the
+        positions are too many for one request, each call waits for another part of them. Return true if there is a
+        record, or if a partition cannot be read from its position: its topic may have another id. Return false after
+        ``wait_ms``.
         """
         places = [
             (topic, (topic, partition, offset))
@@ -291,10 +301,10 @@ class RollwayClient:
     def produce_batches(
         self, topic: str, partition: int, pieces: Sequence[bytes | memoryview], *, acks: str = "all"
     ) -> Appended:
-        """Append record batches: all of them, or none. The pieces lie behind each other and are sent as they are.
+        """Append record batches: all of them, or none. ``pieces`` are sent one after the other, without a copy.
 
-        Batches of a producer are there once, however often they are sent; batches without one may be there twice
-        when an answer was lost. Durable as ``acks`` says, "1" or "all".
+        Batches with a producer id are appended once, however often they are sent. Batches without one may be appended
+        twice if a response was lost. Durability follows ``acks``, "1" or "all".
 
         Raises:
             TopicNotFoundError: there is no such partition.
@@ -320,15 +330,15 @@ class RollwayClient:
         driver_id: str | None = None,
         once: bool = False,
     ) -> Job:
-        """A new job, or the job that has loaded this version: its state is committed, and there is nothing to do.
+        """Begin a job, or return the job that has loaded this version: its state is committed, nothing is left to do.
 
-        Every other open job of the application is aborted, unless ``join`` finds the one of this version. Whoever
-        decides the job finds it by ``driver_id``, a new one for each run: without one a request that is overtaken by
-        its own repetition aborts the job of that. ``once``: the application is made up for this load, and nobody will
-        use its name again. Durable.
+        The service aborts every other open job of the application, unless ``join`` finds the open job of this version.
+        ``driver_id`` is a new id for each run, by which the driver finds the job. Without one, a late request could
+        abort the job that its own repetition began. ``once`` promises that the application's id is used for this load
+        only. Durable on return.
 
         Raises:
-            JobConflictError: it is no longer known whether this version was loaded, or it goes to other topics.
+            JobConflictError: the service no longer knows whether this version was loaded, or it has other topics.
         """
         specification = {
             "application_id": application_id,
@@ -343,27 +353,27 @@ class RollwayClient:
         return Job.of(self._json("POST", "/v1/jobs", specification, wait_ms=END_TIMEOUT_MS))
 
     def enlist(self, job_id: str, task: int, attempt: int) -> JobAttempt:
-        """A producer id that nobody had before; in an idempotent job, that of the task.
+        """Return a producer id that was never used before; in an idempotent job, return the task's producer id.
 
         Raises:
             JobNotFoundError: there is no such job.
-            JobConflictError: it is over, or about to be; ``state`` says how.
+            JobConflictError: the job has ended or is ending; its state is in ``state``.
         """
         return JobAttempt.of(self._json("POST", f"{_job(job_id)}/attempts", {"task": task, "attempt": attempt}))
 
     def commit_job(self, job_id: str, winners: Sequence[tuple[int, int | None]]) -> Job:
-        """Decide that the records of these producers count and no others: (producer id, rows or ``None``) each.
+        """Decide that only the records of these winners count. Each is a producer id, and its rows or ``None``.
 
-        Durable, and visible to readers of committed records, when it returns.
+        The decision is durable, and visible to readers of committed records, on return.
 
         Raises:
-            JobConflictError: the job has ended another way, or the log does not have so many rows of a winner.
+            JobConflictError: the job has ended in another way, or the log has another number of rows of a winner.
         """
         decision = {"winners": [{"producer_id": producer_id, "rows": rows} for producer_id, rows in winners]}
         return Job.of(self._json("POST", f"{_job(job_id)}/commit", decision, wait_ms=END_TIMEOUT_MS))
 
     def abort_job(self, job_id: str) -> Job:
-        """Decide that no record of the job counts. A job that is committed stays so, which ``state`` says.
+        """Decide that no record of the job counts. A committed job stays committed, as the returned ``state`` shows.
 
         Raises:
             JobNotFoundError: there is no such job.
@@ -371,22 +381,25 @@ class RollwayClient:
         return Job.of(self._transport.request("POST", f"{_job(job_id)}/abort", wait_ms=END_TIMEOUT_MS).json())
 
     def find_job(self, job_id: str) -> Job:
-        """The job with its progress.
+        """Return the job with its progress.
 
         Raises:
-            JobNotFoundError: there is no such job, or it was forgotten.
+            JobNotFoundError: there is no such job, or the service has forgotten it.
         """
         return Job.of(self._get(_job(job_id)))
 
     def list_jobs(
         self, application_id: str | None = None, *, driver_id: str | None = None, state: str = "all"
     ) -> list[Job]:
-        """Jobs that may be described, the newest first; of one application, one driver, in one state, if asked so."""
+        """Return the jobs that the caller may describe, the newest first.
+
+        The parameters restrict them to one application, one driver, or one state.
+        """
         wanted = {"state": state, "application_id": application_id, "driver_id": driver_id}
         parameters = {name: value for name, value in wanted.items() if value is not None}
         return [Job.of(each) for each in self._pages("/v1/jobs", parameters)]
 
-    # How they are asked
+    # Requests
 
     def _get(self, path: str) -> Any:
         return self._transport.request("GET", path).json()
@@ -396,7 +409,7 @@ class RollwayClient:
         return self._transport.request(method, path, body, headers={"Content-Type": JSON}, wait_ms=wait_ms).json()
 
     def _pages(self, path: str, parameters: Mapping[str, str]) -> Iterator[Any]:
-        """The members of a list of any length, page after page."""
+        """Yield the members of a list of any length, page after page."""
         asked = {**parameters, "limit": str(PAGE_SIZE)}
         cursors: set[object] = set()
         while True:
@@ -416,11 +429,11 @@ class RollwayClient:
 
 
 def _parts(members: Sequence[tuple[str, _Member]], count_max: int) -> Iterator[list[_Member]]:
-    """Members of as few requests as will do, in order; each comes with the name of its topic, which is most of it."""
+    """Divide members among as few requests as possible, in order. The topic's name is most of a member's size."""
     part: list[_Member] = []
     left_bytes = MEMBERS_BYTES_MAX
     for topic, member in members:
-        # Names are ASCII; of any other a character takes up to twelve bytes.
+        # Topics have ASCII names. In any other name a character takes up to twelve bytes.
         size_bytes = _MEMBER_BYTES + (len(topic) if topic.isascii() else 12 * len(topic))
         if part and (len(part) == count_max or size_bytes > left_bytes):
             yield part
@@ -454,7 +467,7 @@ def _job(job_id: str) -> str:
 
 
 def _aborted(answer: Answer) -> list[tuple[int, int]]:
-    """Producer id and first offset of each aborted transaction that the answer names."""
+    """Return producer id and first offset of each aborted transaction that the response names."""
     pairs = (each.partition("/") for each in answer.headers.get("Aborted-Transactions", "").split(", ") if each)
     with reading():
         return [(int(producer_id), int(first_offset)) for producer_id, _, first_offset in pairs]

@@ -1,17 +1,17 @@
-"""What can go wrong with a request. Each message is one sentence that a user can act on; every error is picklable.
+"""Errors of requests. Each message is one sentence that a user can act on. Every error is picklable.
 
 RollwayError
-├── ServiceUnavailableError        no answer, or only refusals that said to come again, however often it was tried
-├── InvalidAnswerError             what answered is not Rollway, or a newer one
-│   └── AnswerTooLargeError        the answer has more bytes than this client takes
-└── ProblemError                   the service's answer was an error (RFC 9457)
+├── ServiceUnavailableError        every try had no response, or a refusal that allows a retry
+├── InvalidAnswerError             the response is not one of Rollway, or one of a newer Rollway
+│   └── AnswerTooLargeError        the response has more bytes than this client accepts
+└── ProblemError                   the response is an error of the service (RFC 9457)
     ├── AuthenticationError        401
     ├── AuthorizationError         403
     ├── TopicNotFoundError         404, no such topic or partition
     ├── TopicReplacedError         409, the topic of this name has another id
     ├── TopicExistsError           409, with other partitions or settings
     ├── JobNotFoundError           404, no such load job
-    ├── JobConflictError           409, the load job ended another way
+    ├── JobConflictError           409, the load job ended in another way
     ├── ProducerFencedError        409, the producer may not write any more
     └── OffsetOutOfRangeError      410 and 416
 """
@@ -23,11 +23,23 @@ from typing import Any
 
 
 class RollwayError(Exception):
-    """Something that a caller of the service has to know."""
+    """The base of all errors of this library's calls.
+
+    Example::
+
+        try:
+            topic = client.describe_topic("readings")
+        except RollwayError as error:
+            sys.exit(str(error))  # one sentence, such as: cannot reach Rollway at http://127.0.0.1:8080: tried ...
+    """
 
 
 class ServiceUnavailableError(RollwayError):
-    """The service could not be reached, or was not ready, in all the tries there were."""
+    """The service could not be reached, or was not ready, in every try.
+
+    Example: with ``retries=2`` and no service at the address, ``attempt_count`` is 3, and ``last_error`` is the third
+    try's error.
+    """
 
     def __init__(self, url: str, attempt_count: int, elapsed_ms: int, last_error: str) -> None:
         self.url = url
@@ -43,17 +55,26 @@ class ServiceUnavailableError(RollwayError):
 
 
 class InvalidAnswerError(RollwayError):
-    """The answer is not one of this interface."""
+    """The response is not one of this interface.
+
+    Example: the address is that of another web server, which responds to ``list_topics()`` with HTML and 200.
+    """
 
 
 class AnswerTooLargeError(InvalidAnswerError):
-    """The answer has more bytes than this client takes: ``answer_bytes_max``, or what was asked for if that is more."""
+    """The response has more bytes than this client accepts: ``answer_bytes_max``, or the call's ``max_bytes`` and 1 MiB
+    if that is more.
+
+    Example: with ``answer_bytes_max=2_000_000``, a page of topics that has 3,000,000 bytes.
+    """
 
 
 class ProblemError(RollwayError):
-    """The service answered with an error.
+    """The service responded with an error.
 
-    ``problem`` is the whole document: ``retryable``, ``applied`` and what this error alone has.
+    ``problem`` is the whole document: ``retryable``, ``applied``, and the members that only this kind of error has.
+
+    Example: ``create_topic("readings", partitions=0)`` raises one with ``status`` 422 and ``code`` "invalid_request".
     """
 
     def __init__(self, url: str, status: int, problem: Mapping[str, Any]) -> None:
@@ -66,12 +87,12 @@ class ProblemError(RollwayError):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request can succeed later."""
+        """True if the same request can succeed later."""
         return self.problem.get("retryable") is True
 
     @property
     def may_be_applied(self) -> bool:
-        """Whether the request may have changed something all the same."""
+        """True if the request may have changed something in spite of the error."""
         return self.problem.get("applied") != "no"
 
     def __reduce__(self) -> Any:
@@ -79,54 +100,81 @@ class ProblemError(RollwayError):
 
 
 class AuthenticationError(ProblemError):
-    """The service does not believe who asks, or was not told."""
+    """The request carries no credential, or one that was not accepted.
+
+    Example: any call with the token of a key that was revoked.
+    """
 
 
 class AuthorizationError(ProblemError):
-    """Who asks may not do this."""
+    """The principal has no right to do this.
+
+    Example: ``create_topic("readings")`` with a key that may only read.
+    """
 
 
 class TopicNotFoundError(ProblemError):
-    """There is no such topic, or no such partition of it."""
+    """There is no such topic, or no such partition of it.
+
+    Example: ``describe_topic("readnigs")``.
+    """
 
 
 class TopicReplacedError(ProblemError):
-    """The topic of this name is not the one that was asked for: that one was deleted, and another one was made."""
+    """The topic of this name has another id: the requested topic was deleted, and a new one was created.
+
+    Example: a fetch with the ``topic_id`` from before the deletion.
+    """
 
 
 class TopicExistsError(ProblemError):
-    """There is a topic of this name with other partitions or settings."""
+    """There is a topic of this name with other partitions or settings.
+
+    Example: ``create_topic("readings", partitions=3)`` if it has six.
+    """
 
 
 class JobNotFoundError(ProblemError):
-    """There is no such load job, or it was forgotten."""
+    """There is no such load job, or the service has forgotten it.
+
+    Example: ``find_job("0000000000000000")``.
+    """
 
 
 class JobConflictError(ProblemError):
-    """The load job has ended another way, its commit is refused, or this version of its data is another load's."""
+    """The load job has ended in another way, its commit is refused, or another load has this version of its data.
+
+    Example: ``commit_job`` of a job that was aborted; ``state`` is "aborted".
+    """
 
     @property
     def state(self) -> str | None:
-        """The job's state, where the service says it."""
+        """The job's state; ``None`` if the response has none."""
         state = self.problem.get("state")
         return None if state is None else str(state)
 
 
 class ProducerFencedError(ProblemError):
-    """The producer's transaction is over: another instance took its place, or its job was decided."""
+    """The producer's transaction is over: another instance replaced it, or its job was decided.
+
+    Example: ``produce_batches`` with batches of an attempt whose job was committed.
+    """
 
 
 class OffsetOutOfRangeError(ProblemError):
-    """The offset is below the log start or above the log end."""
+    """The offset is below the log start or above the log end.
+
+    Example: a fetch at 10 from a partition whose log starts at 100; ``log_start_offset`` is 100.
+    """
 
     @property
     def log_start_offset(self) -> int:
-        """The first readable offset; -1 where the service does not say it."""
+        """The first readable offset; -1 if the response has none."""
         return self._offset("log_start_offset")
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record gets; -1 where the service does not say it."""
+        """The offset that the next record gets; -1 if the response has none."""
         return self._offset("log_end_offset")
 
     def _offset(self, name: str) -> int:
@@ -153,13 +201,13 @@ _BY_STATUS: dict[int, type[ProblemError]] = {401: AuthenticationError, 403: Auth
 
 
 def problem_error(url: str, status: int, problem: Mapping[str, Any]) -> ProblemError:
-    """The most specific error for an answer of the service."""
+    """Return the most specific error for a response of the service."""
     kind = _BY_CODE.get(str(problem.get("code"))) or _BY_STATUS.get(status) or ProblemError
     return kind(url, status, problem)
 
 
 def _detail(problem: Mapping[str, Any], status: int) -> str:
-    """What went wrong, in one line, with the first faults of the request if it names some."""
+    """Return the problem's detail in one line, with the first faults of the request if the document has some."""
     detail = str(problem.get("detail") or problem.get("title") or f"the answer has status {status}")
     errors = problem.get("errors")
     faults = [

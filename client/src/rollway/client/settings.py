@@ -1,4 +1,4 @@
-"""Where the service is and how it is asked."""
+"""The address of a service, the credential, and the timeouts of requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CONNECT_TIMEOUT_MS_DEFAULT = 10_000
 READ_TIMEOUT_MS_DEFAULT = 60_000
 REQUEST_TIMEOUT_MS_DEFAULT = 300_000
 ANSWER_BYTES_MAX_DEFAULT = 257 * 1024 * 1024
-"""A fetch answers with a whole batch, whatever was asked for, and a log may have one of 256 MiB."""
+"""A fetch returns at least one whole batch, even above its ``max_bytes``, and a log may have one of 256 MiB."""
 RETRIES_DEFAULT = 10
 BACKOFF_MS_DEFAULT = 100
 BACKOFF_MS_MAX_DEFAULT = 10_000
@@ -17,17 +17,21 @@ BACKOFF_MS_MAX_DEFAULT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """All that a ``RollwayClient`` needs to know. Picklable; the token is not in its ``repr``.
+    """The settings of a ``RollwayClient``. Picklable. Their ``repr`` shows no token and no password.
 
-    ``token`` is an API key, a token or a JWT. A request that may be sent again is, up to ``retries`` times, after
-    pauses that begin with ``backoff_ms`` and double up to ``backoff_ms_max``, or as long as the service asks for.
+    ``token`` is an API key, a token or a JWT. A failed request is sent again up to ``retries`` times. The pauses begin
+    with ``backoff_ms`` and double up to ``backoff_ms_max``, or are as long as the service asks for.
 
-    An answer may be silent for ``read_timeout_ms``, and must be whole ``request_timeout_ms`` after it was waited for,
-    on each try; both are longer by the wait that a call asks for. It has at most ``answer_bytes_max`` bytes, or what
-    a call asks for if that is more; otherwise the call raises ``AnswerTooLargeError``.
+    On each try, at most ``read_timeout_ms`` may pass without a byte of the response, and it must be complete after
+    ``request_timeout_ms``. The wait that a call asks for is added to both. A response has at most ``answer_bytes_max``
+    bytes, or the bytes that a call asks for and 1 MiB if that is more; otherwise the call raises
+    ``AnswerTooLargeError``.
+
+    Example: ``ClientSettings("https://rollway.example:8080", token="rwk_...", retries=3)`` tries each request at most
+    four times.
 
     Raises:
-        ValueError: a setting cannot be; the message is one sentence and shows no secret.
+        ValueError: a setting has no valid value. The message is one sentence and shows no secret.
     """
 
     url: str
@@ -68,7 +72,7 @@ class ClientSettings:
 
 
 def _checked_url(url: str) -> str:
-    """``url`` without a slash at its end.
+    """Return ``url`` without a slash at its end.
 
     Raises:
         ValueError: it is not the address of a service.

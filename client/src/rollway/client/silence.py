@@ -1,6 +1,6 @@
-"""Lines in the log while a service does not answer: the error comes only after all tries, which may take a minute.
+"""Lines in the log while a service does not respond. The error follows only after all tries, which may take a minute.
 
-The first line comes within two seconds, so that a typo in the address is seen at once.
+The first line appears within two seconds, so that a typo in the address is noticed at once.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 FIRST_LINE_SECONDS = 1.5
-"""How long the first request may take before its silence is told."""
+"""Time of the first request without a response, after which a line is logged."""
 NEXT_LINE_SECONDS = 10.0
-"""Failed tries are told this rarely."""
+"""Least time between two lines."""
 
 _log = logging.getLogger("rollway.client")
 
 
 class Silence:
-    """What one client tells about tries without an answer. Thread-safe."""
+    """The log lines of one client about tries without a response. Thread-safe."""
 
     def __init__(self, url: str, clock: Callable[[], float]) -> None:
         self._url = url
@@ -30,9 +30,9 @@ class Silence:
 
     @contextmanager
     def broken(self, wait_ms: int) -> Iterator[None]:
-        """Tell it if what is done within takes long, unless the service has answered this client before.
+        """Log a line if the request in the block takes long, unless the service has responded to this client before.
 
-        ``wait_ms`` is how much longer than usual the service may take.
+        ``wait_ms`` is added to the time that the service may take.
         """
         if self._has_answered:
             yield
@@ -47,7 +47,7 @@ class Silence:
             timer.cancel()
 
     def tell(self, last_error: str, tries_left: int) -> None:
-        """Tell that a try has failed and others follow."""
+        """Log that a try has failed and that more tries follow."""
         if self._is_time():
             plural = "try" if tries_left == 1 else "tries"
             _log.warning("Rollway at %s: %s; up to %d more %s", self._url, last_error, tries_left, plural)

@@ -1,8 +1,8 @@
-"""Requests over connections that are kept, and sent again where that can help.
+"""Requests over reused connections, with retries where they can help.
 
-Every request of this library may be sent again: reading changes nothing, record batches carry the sequences of their
-producer, and the routes for topics and load jobs make nothing twice. What a repetition means for batches without a
-producer is said where they are sent.
+Every request of this library may be sent again. Reading changes nothing, record batches carry the sequences of their
+producer, and the routes for topics and load jobs create nothing twice. ``RollwayClient.produce_batches`` says what a
+repetition does to batches without a producer.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ from rollway.client.whole_answers import WholeAnswers, check_head, whole_within
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 USER_AGENT = "rollway/0.1.0"
-"""This library and its version; a service refuses one that is too old for it, with 400 ``client_too_old``."""
+"""This library and its version. A service refuses a library that is too old for it with 400 ``client_too_old``."""
 IDLE_CONNECTIONS_MAX = 8
-"""Connections that are kept while no thread uses them."""
+"""Connections that are kept open while no thread uses them."""
 WAIT_MS_MAX = 60_000
-"""The longest pause before the next try, whatever the service asks for."""
+"""The longest pause before the next try, even if the service names a longer one."""
 _DIGITS_MAX = 15
 _PIECE_BYTES = 16 * 1024
-"""Bytes of an answer without a length, or of a compressed one, that are read at a time: a thousand times as many may
-come out of it."""
+"""Bytes that are read at a time of a compressed response, or of one without a length. Decompression may yield a
+thousand times as many."""
 _OVERHEAD_BYTES = 1024 * 1024
-"""What an answer may have beside the records that were asked for."""
+"""Bytes that a response may have beside the requested records."""
 _GATEWAY_STATUSES = frozenset({429, 502, 503, 504})
-"""What a proxy in between answers, without a document, while the service is away."""
+"""Statuses of a proxy while the service is away. Its response has no problem document."""
 
 Body = bytes | Sequence[bytes | memoryview]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A successful answer."""
+    """A successful response."""
 
     status: int
     headers: Mapping[str, str]
     content: bytes
 
     def json(self) -> Any:
-        """The document.
+        """Return the JSON document of the response.
 
         Raises:
-            InvalidAnswerError: it is none.
+            InvalidAnswerError: the content is not JSON.
         """
         try:
             return json.loads(self.content)
@@ -81,10 +81,10 @@ class Answer:
             raise InvalidAnswerError(f"the answer is not JSON: {error}; is this the address of Rollway?") from None
 
     def number(self, header: str) -> int:
-        """The number in a header that every such answer has.
+        """Return the number in a header that every response of this route has.
 
         Raises:
-            InvalidAnswerError: it is not there.
+            InvalidAnswerError: the header is missing, or is no number.
         """
         try:
             return int(self.headers[header])
@@ -93,7 +93,7 @@ class Answer:
 
 
 class Transport:
-    """See the module. Thread-safe; not for use in a forked process that did not make it."""
+    """Requests to one service, with retries; see the module. Thread-safe. A forked process must not use it."""
 
     def __init__(
         self,
@@ -119,11 +119,11 @@ class Transport:
 
     @property
     def retry_count(self) -> int:
-        """How often a request was sent again so far."""
+        """Number of requests that were sent again so far."""
         return self._retry_count
 
     def close(self) -> None:
-        """Close what is not in use; requests in flight end first."""
+        """Close the idle connections. A connection in use is closed when its request ends."""
         self._pool.clear()
 
     def request(
@@ -136,18 +136,18 @@ class Transport:
         wait_ms: int = 0,
         asked_bytes: int = 0,
     ) -> Answer:
-        """Send a request until it is answered, or until it was tried often enough.
+        """Send a request until the service responds, at most ``retries`` times more than once.
 
-        ``path`` is quoted. ``wait_ms`` is how much longer than usual the service may take, ``asked_bytes`` how much
-        content was asked for. A list of pieces is sent as it is, without joining.
+        ``path`` is already quoted. ``wait_ms`` is added to the time that the service may take. ``asked_bytes`` is the
+        size of the requested content. A list of pieces is sent piece by piece, without joining.
 
-        While there is no answer, lines in the log say so, the first one within two seconds.
+        While there is no response, a logger reports it, for the first time within two seconds.
 
         Raises:
-            ProblemError: the service refuses the request for good.
-            ServiceUnavailableError: it did not answer, or only to come again.
-            InvalidAnswerError: an answer makes no sense.
-            AnswerTooLargeError: it has more bytes than the settings and ``asked_bytes`` allow.
+            ProblemError: the service refuses the request, and a retry cannot help.
+            ServiceUnavailableError: every try had no response, or a refusal that allows a retry.
+            InvalidAnswerError: a response is not one of this interface.
+            AnswerTooLargeError: a response has more bytes than the settings and ``asked_bytes`` allow.
         """
         bytes_max = max(self._settings.answer_bytes_max, asked_bytes + _OVERHEAD_BYTES)
         began = self._clock()
@@ -178,8 +178,9 @@ class Transport:
             self._pause(self._pause_ms(try_count, retry_after_ms) / 1_000)
 
     def _pause_ms(self, try_count: int, retry_after_ms: int | None) -> float:
-        """How long to wait after so many tries: twice as long each time, less a random part so that tasks that failed
-        together do not come again together.
+        """Return the pause after this many tries, in milliseconds.
+
+        It doubles with each try, less a random part: tasks that failed together must not try again together.
         """
         settings = self._settings
         backoff_ms = min(settings.backoff_ms << min(try_count - 1, 30), settings.backoff_ms_max)
@@ -189,7 +190,7 @@ class Transport:
         return pause_ms
 
     def _wait_until_unmuted(self) -> None:
-        """A client that broke a quota is told how long to be silent; what it sends before is refused."""
+        """Wait as long as the service said after the client exceeded a quota. It refuses earlier requests."""
         left = self._muted_until - self._clock()
         if left > 0:
             self._pause(left)
@@ -206,7 +207,7 @@ class Transport:
         settings = self._settings
         sent = {**self._pool.headers, **(headers or {})}
         if body is not None and not isinstance(body, bytes):
-            # With a length an iterable is sent piece by piece as it is, without one in chunks.
+            # With a length an iterable is sent piece by piece; without a length it would be sent in chunks.
             sent["Content-Length"] = str(sum(memoryview(piece).nbytes for piece in body))
         response = self._pool.request(
             method,
@@ -228,7 +229,7 @@ class Transport:
         return Answer(response.status, response.headers, content)
 
     def _refusal(self, response: urllib3.BaseHTTPResponse, content: bytes) -> RollwayError:
-        """What an answer that is no success means."""
+        """Return the error for a response that is no success."""
         url, status = self._settings.url, response.status
         if response.headers.get("Content-Type", "").startswith(PROBLEM):
             with contextlib.suppress(ValueError, RecursionError):
@@ -246,11 +247,11 @@ class Transport:
 
 
 def _content_of(response: urllib3.BaseHTTPResponse, bytes_max: int) -> bytes:
-    """All of an answer's content; its connection is kept, or closed when there is no knowing what else comes.
+    """Return the whole content of a response. Keep its connection, or close it if unread bytes may follow.
 
     Raises:
-        HTTPError: it is cut, or cannot be had.
-        AnswerTooLargeError: it has more than ``bytes_max``, decompressed; no more is read.
+        HTTPError: the content is truncated or cannot be read.
+        AnswerTooLargeError: it has more than ``bytes_max``, decompressed. The rest is not read.
     """
     try:
         check_head(response)
@@ -266,7 +267,7 @@ def _content_of(response: urllib3.BaseHTTPResponse, bytes_max: int) -> bytes:
                 raise _too_large(bytes_max)
         return bytes(content)
     except (ValueError, OverflowError) as error:
-        # A chunk of a length that none can have. Errors of the connection and of codings are no such errors.
+        # A chunk has an impossible length. Errors of the connection and of codings are of other types.
         response.close()
         raise ProtocolError(f"the answer cannot be read: {error}") from None
     except BaseException:
@@ -283,12 +284,12 @@ def _too_large(bytes_max: int) -> AnswerTooLargeError:
 
 
 def _number(text: str | None) -> int | None:
-    """The number in a header; none for anything else, and for one that no such header has."""
+    """Return the number in a header; ``None`` for any other text, and for one with too many digits."""
     return int(text) if text is not None and text.isdecimal() and len(text) <= _DIGITS_MAX else None
 
 
 def _milliseconds(value: object) -> int | None:
-    """A time to wait in a problem document; none for anything that is no such time."""
+    """Return the time to wait of a problem document; ``None`` for any other value."""
     return value if type(value) is int and value >= 0 else None
 
 
@@ -300,10 +301,10 @@ def _headers(settings: ClientSettings) -> dict[str, str]:
 
 
 def _ssl_context(settings: ClientSettings) -> ssl.SSLContext | None:
-    """What is trusted and shown over TLS; ``None`` without TLS.
+    """Return the trusted authorities and the client's certificate for TLS; ``None`` without TLS.
 
     Raises:
-        RollwayError: a file cannot be read or is not what it should be.
+        RollwayError: a file cannot be read, or has no certificate or key.
     """
     if not settings.url.startswith("https:"):
         return None
@@ -312,7 +313,7 @@ def _ssl_context(settings: ClientSettings) -> ssl.SSLContext | None:
         context = ssl.create_default_context(cafile=settings.ca_file)
         if settings.client_certificate is not None:
             named = settings.client_certificate
-            # A password that is None would be asked for at the terminal of a task.
+            # Without a password OpenSSL would prompt for one at the terminal of a task.
             password = settings.client_key_password or ""
             context.load_cert_chain(settings.client_certificate, settings.client_key, password)
     except (OSError, ValueError) as error:
@@ -321,14 +322,14 @@ def _ssl_context(settings: ClientSettings) -> ssl.SSLContext | None:
 
 
 def _is_for_good(error: HTTPError) -> bool:
-    """Whether asking again cannot help: a certificate that is not believed stays so, and a host that cannot be."""
+    """Return whether a retry cannot help: a certificate is not trusted, or the address is not valid."""
     if isinstance(error, LocationValueError):
         return True
     return isinstance(error, SSLError) and any(isinstance(cause, ssl.SSLCertVerificationError) for cause in error.args)
 
 
 def _one_line(error: BaseException) -> str:
-    """What an error says, without the object's address and other noise of the layers above the socket."""
+    """Return an error's message in one line, without object addresses and other noise of the upper layers."""
     match error:
         case ConnectTimeoutError() if not isinstance(error, NewConnectionError):
             return "the connection was not made in time"

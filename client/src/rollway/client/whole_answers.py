@@ -1,7 +1,7 @@
-"""Connections that tell an answer that is cut from one that is whole.
+"""Connections that detect a truncated response.
 
-Python's HTTP client takes the end of a connection for the end of the headers. A cut answer could then be a success
-with a shorter number in a header, or without records; here it is an error like any other broken connection.
+Python's HTTP client takes the end of a connection for the end of the headers. A truncated response could then count as
+a success with a shorter number in a header, or without records. Here it is an error like any other broken connection.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ProtocolError
 
 HEAD_LINES_MAX = 1_000
-"""Lines of an answer's head and of the interim ones before it; Python's client takes 100 headers in each."""
+"""Lines of a response's head and of the interim responses before it. Python's client takes 100 headers in each."""
 _WITHOUT_CONTENT = frozenset({204, 304})
 _LENGTH = re.compile(r"[0-9]{1,19}", re.ASCII)
 LENGTH_MAX = 2**32 - 1
-"""A longer answer than any of the service is none of it. Memory for it is asked for at once."""
+"""The longest response that is read. No response of the service is longer, and memory for one is allocated at once."""
 
 
 def check_head(response: urllib3.BaseHTTPResponse) -> None:
-    """Refuse an answer that only the end of the connection ends, since it may be cut, and one with an unknown coding.
+    """Refuse a response that has neither chunks nor a length, because it may be truncated, or that has another coding.
 
     Call it before the content is read.
 
     Raises:
-        ProtocolError: it comes neither in chunks nor with one length, or its coding was not asked for.
+        ProtocolError: the response is neither chunked nor has exactly one length, or it has a coding that the request
+            did not allow.
     """
     headers = response.headers
     transfer_coding = headers.get("Transfer-Encoding")
     if transfer_coding is not None:
-        # Any other than this alone, also before it, leaves the chunks in the content, or ends with the connection.
+        # With any other coding, also one before chunked, chunks stay in the content, or the connection ends it.
         if transfer_coding.strip().lower() != "chunked":
             raise ProtocolError(f"the answer has the transfer coding {_shown(transfer_coding)}")
     elif response.status not in _WITHOUT_CONTENT:
@@ -60,7 +61,7 @@ def _shown(text: str) -> str:
 
 
 class _WholeLines:
-    """The lines of an answer's head."""
+    """The lines of a response's head."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -69,7 +70,7 @@ class _WholeLines:
     def readline(self, limit: int = -1) -> bytes:
         self._left -= 1
         if self._left < 0:
-            # Python's client takes as many 100 Continue as come.
+            # Python's client accepts any number of interim responses (100 Continue).
             raise http.client.HTTPException("the answer's head does not end")
         line: bytes = self._file.readline(limit)
         if not line.endswith(b"\n") and len(line) != limit:
@@ -88,8 +89,8 @@ _ends_at: ContextVar[float | None] = ContextVar("ends_at", default=None)
 
 @contextlib.contextmanager
 def whole_within(seconds: float) -> Iterator[None]:
-    """Let every answer that this thread waits for in the block be whole after that time: a read that lasts longer
-    raises ``TimeoutError``. A server that sends a byte now and then would hold up its client for ever otherwise."""
+    """Limit the time of every response that this thread waits for in the block. A read after that time raises
+    ``TimeoutError``. Without the limit, a server that sends a byte now and then would block its client for ever."""
     token = _ends_at.set(time.monotonic() + seconds)
     try:
         yield
@@ -98,7 +99,7 @@ def whole_within(seconds: float) -> Iterator[None]:
 
 
 class _TimedReads(socket.SocketIO):
-    """The bytes of one answer, until its time is up."""
+    """The bytes of one response, until its time is over."""
 
     def __init__(self, sock: socket.socket, ends_at: float) -> None:
         super().__init__(sock, "r")
@@ -125,7 +126,7 @@ class _Response(http.client.HTTPResponse):
         super().__init__(sock, *arguments, **named)
         ends_at = _ends_at.get()
         if ends_at is not None:
-            # As ``socket.makefile`` makes it, which counts those who still need the socket.
+            # As ``socket.makefile`` does it, which counts the files that still need the socket.
             sock._io_refs += 1  # noqa: SLF001
             self.fp.close()
             self.fp = io.BufferedReader(_TimedReads(sock, ends_at))
@@ -158,7 +159,7 @@ class _TlsPool(HTTPSConnectionPool):
 
 
 class WholeAnswers(urllib3.PoolManager):
-    """A pool manager whose connections are of the kind above."""
+    """A pool manager whose connections detect truncated responses."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
