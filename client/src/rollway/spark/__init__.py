@@ -1,4 +1,13 @@
 """Topics as DataFrames, in batches and streams: ``spark.read.format("rollway")``, ``df.write.format("rollway")``.
 
-Spark finds the format by itself, through the package ``pyspark_rollway``.
+Spark finds the format without configuration, through the package ``pyspark_rollway``.
+
+source          the data source: checks options and schemas, makes readers and writers
+bulk_load       a load as one call, with a report
+load_udf        a UDF that sends rows, with its risks
+read/           batches and streams: planned on the driver, fetched in the tasks
+write/          one load job for each write, whose tasks send in parallel; rejected rows; the report
+options/        Kafka's options and ours, and the nearest names of unknown ones
+jobs/           load, export, copy, compare, replay; the command ``rollway-spark``
+schemas  java  threads  errors  actionable
 """

@@ -1,6 +1,6 @@
-"""Errors as a user of Spark sees them: one sentence, and not the way it took through this library.
+"""Errors for users of Spark: one sentence, without the traceback through this library.
 
-Spark shows the whole traceback of what is raised in Python, and puts its own around it.
+Spark shows the whole traceback of an exception in Python, and adds its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def actionable(kind: _Class) -> _Class:
-    """For classes that Spark calls: what they raise for users comes without its traceback, which is logged (debug)."""
+    """Decorate a class that Spark calls: remove tracebacks from its errors for users, and log them at level debug."""
     for name in _CALLED_BY_SPARK:
         method = kind.__dict__.get(name)
         if method is not None:

@@ -1,4 +1,4 @@
-"""A load as one call, with a report: for notebooks and scripts that want to know what happened."""
+"""A load as one call that returns a report, for notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -34,23 +34,32 @@ logger = logging.getLogger("rollway.spark")
 
 _SCHEMA = "message binary"
 
-# The last line of a task's traceback, when it is one of ours.
+# The last line of a task's traceback, if the error is one of this library.
 _OWN_ERROR = re.compile(r"^rollway\.[\w.]+Error: (.+)$", re.MULTILINE)
 
 
 class LoadFailedError(RollwayError):
-    """A load failed and was aborted: no reader of committed records sees any of it."""
+    """A load failed and was aborted. No reader of committed records sees any of its rows.
+
+    Example: a row names partition 9 of a topic that has six, with ``onReject=fail``. The message says so.
+    """
 
 
 def bulk_load(df: DataFrame, url: str, topic: str | None = None, **options: object) -> LoadReport:
-    """Load the rows of ``df``, exactly once unless ``deliveryMode`` says otherwise, and tell how it went.
+    """Load the rows of ``df``, exactly once unless ``deliveryMode`` weakens this, and return a report.
 
-    ``options`` are those of ``format("rollway")``, such as ``txnAppId="nightly", txnVersion=20130704``. Returns when
-    readers of committed records see all rows.
+    ``options`` are the options of ``format("rollway")``. On return, readers of committed records see all rows.
+
+    Example::
+
+        report = bulk_load(df, "http://127.0.0.1:8080", "readings", txnAppId="nightly", txnVersion=20130704)
+        print(report)
+
+    A second call with the same ``txnAppId`` and ``txnVersion`` loads nothing; ``report.is_loaded`` is true then.
 
     Raises:
-        OptionError: an option is not known, or not as it must be.
-        LoadFailedError: a task failed as often as Spark tries it; no row counts.
+        OptionError: an option is unknown, or its value is not valid.
+        LoadFailedError: a task failed in every try that Spark makes; no row counts.
         JobTakenError: another write has committed the job that ``jobId`` names; no row counts.
         RollwayError: the service cannot be reached, or refuses the load.
     """
@@ -81,7 +90,7 @@ def bulk_load(df: DataFrame, url: str, topic: str | None = None, **options: obje
 
 
 def _run(client: RollwayClient, df: DataFrame, plan: LoadPlan) -> tuple[list[TaskMessage], str | None]:
-    """Let the tasks write, and decide: what they say, and the job that holds it."""
+    """Let the tasks write, and decide the job. Return the tasks' messages, and the id of the job."""
     messages: list[TaskMessage] = []
     try:
         rows = df.mapInArrow(_task_of(plan), _SCHEMA).collect()
@@ -101,15 +110,15 @@ def _run(client: RollwayClient, df: DataFrame, plan: LoadPlan) -> tuple[list[Tas
 
 
 def _is_committed_all_the_same(client: RollwayClient, plan: LoadPlan, messages: list[TaskMessage]) -> bool:
-    """Abort what failed; whether it was too late for that, as only the answer to the commit had been lost."""
+    """Abort a failed load. Return true if its job is committed: only the response to the commit was lost."""
     try:
         committed = [job for job in abort(client, plan, messages) if job.state in COMMITTED_STATES]
         if committed and plan.options.job_id is not None:
-            # Perhaps by another write that names the job: the same winners again are no error, others are.
+            # Another write that names the job may have committed it. To commit the same winners again is no error.
             commit(client, plan.options, plan.options.job_id, messages)
         return bool(committed)
     except RollwayError as error:
-        # What failed first says more.
+        # The first error says more than this one.
         logger.warning("what failed could not be aborted: %s", error)
         return False
 

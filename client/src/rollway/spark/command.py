@@ -1,15 +1,15 @@
-"""The console script ``rollway-spark``, which every installation of the library has, and only some have Spark."""
+"""The console script ``rollway-spark``. Every installation of the library has it, also one without Spark."""
 
 from __future__ import annotations
 
 import sys
 
 _PARTS_OF_SPARK = frozenset({"pandas", "py4j", "pyspark", "rich", "typer"})
-"""What the extra ``rollway[spark]`` installs."""
+"""Modules that the extra ``rollway[spark]`` installs."""
 
 
 def main() -> None:
-    """Run the command, or say in one sentence how to install what it needs (exit status 1)."""
+    """Run the command. Without Spark, print one sentence on how to install it, and exit with status 1."""
     try:
         from rollway.spark.jobs.command.cli import main as run_command
     except ModuleNotFoundError as error:

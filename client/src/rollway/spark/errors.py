@@ -1,4 +1,4 @@
-"""What can go wrong between Spark and Rollway beside the client's own errors. One sentence each, with what to do."""
+"""Errors between Spark and Rollway, beside the client's own. Each message is one sentence with a remedy."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ _log = logging.getLogger("rollway.spark")
 
 
 class OptionError(ValueError):
-    """An option that is unknown, contradictory or does not fit what is there."""
+    """An option is unknown, contradicts another, or does not fit the data.
+
+    Example: ``subscribee="readings"``; the message suggests ``subscribe``.
+    """
 
 
 def append_only(*, streaming: bool) -> OptionError:
-    """A write would put something in the place of what is there."""
+    """Return the error for a write that would replace records: a topic is only appended to."""
     hint = ".outputMode('append'), or with foreachBatch" if streaming else ".mode('append')"
     return OptionError(f"a topic is a log, which is only appended to: write with {hint}")
 
 
 def with_credential_named(error: Exception) -> Exception:
-    """The same error, but where the service has no credential or does not accept it, with where Spark's is from."""
+    """Return ``error``. To an ``AuthenticationError``, add where Spark takes the credential from."""
     if not isinstance(error, AuthenticationError):
         return error
     hint = "in Spark it is the option token, or ROLLWAY_API_KEY in the driver's environment"
@@ -28,7 +31,10 @@ def with_credential_named(error: Exception) -> Exception:
 
 
 class DataLossError(RollwayError):
-    """Records that a query was to read are gone, and ``failOnDataLoss`` is true."""
+    """Records that a query had to read are gone, and ``failOnDataLoss`` is true.
+
+    Example: retention deleted offsets 0 to 99 after the checkpoint of a stream was written at 50.
+    """
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -39,10 +45,10 @@ class DataLossError(RollwayError):
 
 
 def report_loss(what: str, *, fail: bool) -> None:
-    """Say that records are gone, which is a warning where the query need not ``fail``.
+    """Report that records are gone: raise if the query must ``fail``, else log a warning.
 
     Raises:
-        DataLossError: it must.
+        DataLossError: the query must ``fail``.
     """
     if fail:
         raise DataLossError(what)
@@ -50,7 +56,7 @@ def report_loss(what: str, *, fail: bool) -> None:
 
 
 def report_made_again(topic: str, topic_id: str, *, fail: bool) -> None:
-    """Say that the topic which a query knows by this id was deleted, and that another one has its name.
+    """Report that the topic with this id was deleted, and that a new topic has its name.
 
     Raises:
         DataLossError: the query must ``fail``.
@@ -59,7 +65,11 @@ def report_made_again(topic: str, topic_id: str, *, fail: bool) -> None:
 
 
 class NotCommittedError(RollwayError):
-    """Records that a query is to read now are not committed yet. They are not gone: ``failOnDataLoss`` has no part."""
+    """Records that a query has to read now are not committed yet.
+
+    They are not gone, so ``failOnDataLoss`` does not matter. Example: a read with ``endingOffsets`` of 500, while an
+    open transaction holds the last stable offset at 400.
+    """
 
     def __init__(self, topic: str, partition: int, end_offset: int, last_stable_offset: int) -> None:
         super().__init__(topic, partition, end_offset, last_stable_offset)
@@ -74,7 +84,10 @@ class NotCommittedError(RollwayError):
 
 
 class AttemptNotRecognisedError(RollwayError):
-    """A task of an idempotent load is tried again, and had written more than the service recognises when sent again."""
+    """A retried task of an idempotent load had written more than the service recognises as repeated.
+
+    Example: the first attempt wrote six batches to one partition. The service recognises the last five.
+    """
 
     def __init__(self, topic: str, partition: int) -> None:
         super().__init__(topic, partition)
@@ -89,7 +102,10 @@ class AttemptNotRecognisedError(RollwayError):
 
 
 class JobTakenError(RollwayError):
-    """Two writes named the same job, and the other one committed it first."""
+    """Two writes named the same job, and the other write committed it first.
+
+    Example: two threads write with the same ``jobId``.
+    """
 
     def __init__(self, job_id: str) -> None:
         super().__init__(job_id)
@@ -102,7 +118,10 @@ class JobTakenError(RollwayError):
 
 
 class JobTimedOutError(RollwayError):
-    """The load job of a write was aborted since nobody gave a sign of life for its timeout."""
+    """The load job of a write was aborted because nothing was written in it for its timeout.
+
+    Example: with ``transactionTimeout=1m`` the driver was suspended for two minutes before the commit.
+    """
 
     def __init__(self, job_id: str, application_id: str, timeout_ms: int) -> None:
         super().__init__(job_id, application_id, timeout_ms)
@@ -116,7 +135,10 @@ class JobTimedOutError(RollwayError):
 
 
 class StartNotFoundError(RollwayError):
-    """No record of a partition is as late as the time a read is to start at, and that is to be an error."""
+    """No record of a partition is as late as the start time of a read, and the strategy makes this an error.
+
+    Example: ``startingTimestamp`` is tomorrow, with ``startingOffsetsByTimestampStrategy=error``.
+    """
 
     def __init__(self, topic: str, partition: int, timestamp: int) -> None:
         super().__init__(topic, partition, timestamp)

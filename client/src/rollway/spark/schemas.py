@@ -1,4 +1,4 @@
-"""The columns of a read, as Kafka's source has them, and those that a write takes."""
+"""The columns of a read, as in Kafka's source, and the columns that a write accepts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rollway.spark.errors import OptionError
 
 _HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
 _BYTE_HEADERS = ArrayType(StructType().add("key", BinaryType()).add("value", BinaryType()))
-"""Names that are not UTF-8 stay what they are."""
+"""Headers whose names may have any bytes, also such as are not UTF-8."""
 
 _PLAIN = (
     StructType()
@@ -45,17 +45,17 @@ _WRITTEN: dict[str, tuple[type[DataType], ...]] = {
 
 
 def read_schema(*, include_headers: bool) -> StructType:
-    """All columns of a read."""
+    """Return all columns of a read."""
     return StructType((_WITH_HEADERS if include_headers else _PLAIN).fields)
 
 
 def byte_headers_schema() -> StructType:
-    """All columns of a read, with the names of headers as bytes."""
+    """Return all columns of a read, with the names of headers as bytes."""
     return StructType([*_PLAIN.fields, *StructType().add("headers", _BYTE_HEADERS).fields])
 
 
 def check_read_schema(schema: StructType) -> None:
-    """Refuse a schema that is given for a read and is not made of columns of the read schema, in any order.
+    """Refuse a user's schema for a read, unless it consists of columns of the read schema, in any order.
 
     Raises:
         OptionError: a column is unknown, or has another type.
@@ -77,10 +77,11 @@ def check_read_schema(schema: StructType) -> None:
 
 
 def check_write_schema(schema: StructType, *, topic: str | None) -> None:
-    """Refuse a DataFrame whose columns cannot be written. Columns that a record does not have are left out.
+    """Refuse a DataFrame whose columns cannot be written. Columns that a record does not have are ignored.
 
     Raises:
-        OptionError: there is no value, nothing says the topic, or a column has a type that no record has.
+        OptionError: there is no column value, neither an option nor a column gives the topic, or a column has a wrong
+            type.
     """
     types = {field.name.lower(): field.dataType for field in schema.fields}
     if len(types) < len(schema.fields):
@@ -112,5 +113,5 @@ def _has_byte_names(given: DataType) -> bool:
 
 
 def _is_same(given: DataType, wanted: DataType) -> bool:
-    """Whether these are one type, whatever may be null."""
+    """Return whether the types are equal, apart from their nullability."""
     return given.simpleString() == wanted.simpleString()

@@ -1,10 +1,11 @@
-"""``format("rollway")``: Spark's door to topics, for batches and streams, to read and to write.
+"""``format("rollway")``: the data source through which Spark reads and writes topics, in batches and streams.
 
-Options and schemas are judged here, on the driver, before anything is asked of the service. No filter is pushed down:
-Spark caches what a source says to a filter together with the DataFrame, and gives a second query the answer to the
-first one's.
+The driver checks options and schemas here, before any request to the service. No filter is pushed down: Spark caches a
+source's response to a filter together with the DataFrame, and a second query would get the response to the filter of
+the first.
 
-Spark plans each query in new Python processes, which import this first: readers and writers are imported when wanted.
+Spark plans each query in new Python processes, which import this module first. It imports readers and writers only
+when they are needed.
 """
 
 from __future__ import annotations
@@ -36,43 +37,49 @@ _log = logging.getLogger("rollway.spark")
 
 @actionable
 class RollwayDataSource(DataSource):
-    """Topics as tables.
+    """The data source of topics as tables.
+
+    Example::
+
+        df = spark.read.format("rollway").options(url="http://127.0.0.1:8080", subscribe="readings").load()
+        rows = df.select("key", "value")
+        rows.write.format("rollway").options(url="http://127.0.0.1:8080", topic="copy").mode("append").save()
 
     Raises:
-        OptionError: from each method, when the options or the schema cannot be.
+        OptionError: from each method, if the options or the schema are not valid.
     """
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` is given."""
+        """Return the name of the format, ``rollway``."""
         return NAME
 
     def schema(self) -> StructType:
-        """The columns of a read. Spark asks when the user says ``load``: the options are judged as early as that."""
+        """Return the columns of a read. Spark calls this in ``load``, so that wrong options fail as early as that."""
         from rollway.spark.options.options import ReadOptions
 
         return read_schema(include_headers=ReadOptions.parse(self.options, streaming=None).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read, of all columns or of those that the user's schema names."""
+        """Return the reader of a batch, of all columns or of the columns of the user's schema."""
         from rollway.spark.read.batch_reader import RollwayReader
 
         return RollwayReader(self._read_options(schema, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A stream, of all columns or of those that the user's schema names."""
+        """Return the reader of a stream, of all columns or of the columns of the user's schema."""
         from rollway.spark.read.stream_reader import RollwayStreamReader
 
         return RollwayStreamReader(self._read_options(schema, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write."""
+        """Return the writer of a batch."""
         from rollway.spark.write.batch_writer import RollwayBatchWriter
 
         return RollwayBatchWriter(self._write_options(schema, overwrite, streaming=False), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """The sink of a stream."""
+        """Return the writer of a stream."""
         from rollway.spark.write.stream_writer import RollwayStreamWriter
 
         return RollwayStreamWriter(self._write_options(schema, overwrite, streaming=True), schema, overwrite)

@@ -1,8 +1,8 @@
-"""Writing ``format("rollway")`` in threads that did not make the session.
+"""Writes with ``format("rollway")`` in threads that did not create the session.
 
-Spark looks a format that is written in Python up in the *active* session, and Spark has one only in the thread that
-made the session. In any other thread ``df.write.format("rollway").save()`` and ``writeStream.start()`` fail with
-``DATA_SOURCE_NOT_FOUND``, though reads work there.
+Spark looks up a format that is written in Python in the *active* session, and only the thread that created the session
+has an active one. In any other thread ``df.write.format("rollway").save()`` and ``writeStream.start()`` fail with
+``DATA_SOURCE_NOT_FOUND``, although reads work there.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 
 @contextmanager
 def active_session(spark: SparkSession) -> Iterator[None]:
-    """Make ``spark`` the active session of this thread within the block; afterwards the thread has the one it had.
+    """Make ``spark`` the active session of this thread within the block. Afterwards restore the previous one.
 
     As a decorator it does so for each call: ``pool.map(active_session(spark)(save), parts)``. A session of Spark
-    Connect is active in all threads, and nothing is done.
+    Connect is active in all threads; for it nothing is done.
 
-    Thread: the one that writes. Its other blocks may be about other sessions.
+    Thread: the one that writes. Nested blocks may use other sessions.
     """
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None:
@@ -34,7 +34,7 @@ def active_session(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        # A JVM that has ended has no threads either, and what ended it says more.
+        # A JVM that has ended has no threads, and its own error says more.
         with suppress(Py4JError):
             if before.isDefined():
                 sessions.setActiveSession(before.get())

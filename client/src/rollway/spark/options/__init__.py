@@ -1,1 +1,1 @@
-"""The options of ``format("rollway")``: their names, their values, and errors that name the nearest one."""
+"""The options of ``format("rollway")``: their names, their values, and errors that suggest the nearest name."""

@@ -1,6 +1,6 @@
-"""Which options there are, how each is written, and what is said about those that are not.
+"""The names of all options, and the errors for unknown ones.
 
-Spark hands over names in any case; here they are compared in lower case.
+Spark passes names in any case. They are compared in lower case.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ WRITE = (
     "maxRejected",
 )
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
-"""What Spark itself reads and hands on all the same."""
+"""Options that Spark itself reads, and also passes to the source."""
 WITHOUT_MEANING = frozenset(
     {
         "groupidprefix",
@@ -72,11 +72,11 @@ WITHOUT_MEANING = frozenset(
         "fetchoffset.retryintervalms",
     }
 )
-"""Options of Kafka's source that do no harm where they mean nothing, which a warning says."""
+"""Options of Kafka's source that do nothing here. A warning names them."""
 
 GROUP_ID = "kafka.group.id"
 STREAMS_OWN = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", GROUP_ID)
-"""Options that a batch read does without, with a warning, as Kafka's source does. (Ends of a stream are refused.)"""
+"""Options that a batch read ignores with a warning, as Kafka's source does. (Ends of a stream are refused.)"""
 
 KAFKA = "kafka."
 KAFKA_MAPPED = {
@@ -94,7 +94,7 @@ KAFKA_MAPPED = {
     "kafka.compression.type": "compression",
     "kafka.transaction.timeout.ms": "transactionTimeout",
 }
-"""Options of Kafka's clients that mean something here, and ours that each stands for; ours win."""
+"""Options of Kafka's clients, and our option for each. If both are given, ours wins."""
 KAFKA_REFUSED = {
     "kafka.auto.offset.reset": "set startingOffsets to earliest or latest instead",
     "kafka.key.deserializer": "keys are bytes; cast the column instead",
@@ -104,7 +104,7 @@ KAFKA_REFUSED = {
     "kafka.enable.auto.commit": "offsets are kept in the query's checkpoint",
     "kafka.interceptor.classes": "no code runs between Spark and the topic",
 }
-"""What Kafka's own source refuses, and what to do instead."""
+"""Options that Kafka's own source refuses, each with a remedy."""
 
 _HINTS = {
     "apikey": "give the API key, token or JWT as token",
@@ -121,7 +121,7 @@ _HINTS = {
 }
 
 _OF_A_TABLE = "option."
-"""How the names of options of CREATE TABLE begin when Spark asks for the columns of the table."""
+"""Prefix of the options of CREATE TABLE when Spark calls ``schema`` for the table."""
 _TABLE_HINTS = {
     "a read": "CREATE TEMPORARY VIEW name USING rollway OPTIONS (url '...', subscribe '...'), or name them in the "
     "query, FROM name WITH (url '...', subscribe '...')",
@@ -135,14 +135,14 @@ _CANONICAL = {name.lower(): name for name in (*CONNECTION, *READ, *WRITE)}
 
 
 def canonical(name: str) -> str:
-    """The option as the documentation writes it."""
+    """Return the name as the documentation writes it: ``startingoffsets`` is ``startingOffsets``."""
     return _CANONICAL.get(name.lower(), name)
 
 
 def divided(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Options that were given for a read and a write together, as those of the read and those of the write.
+    """Divide the options of a read and a write into the options of the read and the options of the write.
 
-    What is only for one of them is not the other's; an option that neither knows is left to both, to be refused.
+    An option of one of them is left out of the other's. An unknown option stays in both, which refuse it.
     """
     return _without(given, WRITE), _without(given, READ)
 
@@ -153,7 +153,7 @@ def _without(given: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]
 
 
 def ignored_names(given: Mapping[str, str], known: tuple[str, ...]) -> tuple[str, ...]:
-    """Of options in lower case, those that do nothing in a read (``READ``) or a write (``WRITE``), in order."""
+    """Return the options, in lower case and in order, that do nothing in a read (``READ``) or a write (``WRITE``)."""
     used = {name.lower() for name in (*CONNECTION, *known)} - {"groupidprefix"}
     if known is READ:
         used.add(GROUP_ID)
@@ -168,12 +168,12 @@ def ignored_names(given: Mapping[str, str], known: tuple[str, ...]) -> tuple[str
 
 
 def names_of_streams(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Of options in lower case, those that only a stream has a use for."""
+    """Return the options, given in lower case, that only a stream uses."""
     return tuple(name for name in STREAMS_OWN if name.lower() in given)
 
 
 def tell_ignored(names: Sequence[str]) -> None:
-    """Say in the driver's log which options do nothing."""
+    """Log the options that do nothing, in the driver's log."""
     if names:
         _log.warning("Options that do nothing here and are ignored: %s", ", ".join(names))
 
@@ -182,8 +182,8 @@ def check_names(given: Mapping[str, str], known: tuple[str, ...], what: str) -> 
     """Refuse options, in lower case, that ``what`` (a read, a write) does not have.
 
     Raises:
-        OptionError: one is unknown, belongs to the other side, or is one that Kafka's source refuses, too; or they are
-            those of a table, which Spark hands to no source in Python when the table is read or written.
+        OptionError: an option is unknown, belongs to the other side, or is refused by Kafka's source as well. Or the
+            options are those of CREATE TABLE, which Spark does not pass to a Python source in reads and writes.
     """
     if not given:
         raise OptionError(
@@ -213,7 +213,7 @@ def _told_of_tables(what: str) -> str:
 
 
 def _suggestion(name: str, known: tuple[str, ...], what: str) -> str:
-    """What may have been meant."""
+    """Return a suggestion for a misspelt name."""
     if name in _HINTS:
         return _HINTS[name]
     names = [*known, GROUP_ID, "kafka.bootstrap.servers"]

@@ -1,4 +1,4 @@
-"""Options are text; this is what the text means. Every refusal names the option and shows what was given."""
+"""The values of options, parsed from text. Every refusal names the option and shows its text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONG_MAX = 2**63 - 1
 EARLIEST = -2
 LATEST = -1
 TOPIC_ID = "topic_id"
-"""Stands among the partitions of a topic, in positions: the offsets are those of the topic with this id."""
+"""Member among the partitions of a topic in positions: the id of the topic that the offsets belong to."""
 
 StartOrEnd = Literal["earliest", "latest"] | dict[str, dict[int, int]]
 
@@ -27,18 +27,21 @@ _SIZE_BYTES = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20,
 
 
 class OptionValues:
-    """The options of one read or write, names in lower case."""
+    """The options of one read or write, by their names in lower case.
+
+    Example: ``OptionValues({"maxTriggerDelay": "90s"}).duration_ms("maxTriggerDelay", 0)`` is 90000.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in options.items()}
 
     @property
     def given(self) -> Mapping[str, str]:
-        """All of them as they were given."""
+        """All options with their texts."""
         return self._given
 
     def text(self, *names: str) -> str | None:
-        """The first of the named options that is there, without spaces around it; ``None`` if none is.
+        """Return the first of the named options that is given, without surrounding spaces; ``None`` if none is.
 
         Raises:
             OptionError: it is empty.
@@ -52,10 +55,10 @@ class OptionValues:
         return None
 
     def number(self, name: str, default: int | None = None, *, least: int = 1, most: int = LONG_MAX) -> int | None:
-        """A whole number.
+        """Return a whole number.
 
         Raises:
-            OptionError: it is none, or outside its limits.
+            OptionError: the text is no whole number, or outside its limits.
         """
         text = self.text(name)
         if text is None:
@@ -66,10 +69,10 @@ class OptionValues:
         return int(text)
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """true or false.
+        """Return a truth value, ``true`` or ``false``.
 
         Raises:
-            OptionError: it is neither.
+            OptionError: the text is neither.
         """
         text = self.text(name)
         if text is None:
@@ -79,10 +82,10 @@ class OptionValues:
         return text.lower() == "true"
 
     def choice(self, name: str, choices: Sequence[str], default: str, *others: str) -> str:
-        """One of the choices, of this option or of the first of ``others`` that is there.
+        """Return one of the choices, from this option or from the first of ``others`` that is given.
 
         Raises:
-            OptionError: it is none of them.
+            OptionError: the text is none of the choices.
         """
         for each in (name, *others):
             text = self.text(each)
@@ -93,10 +96,10 @@ class OptionValues:
         return default
 
     def duration_ms(self, name: str, default: int, *others: str) -> int:
-        """A duration as Spark writes it: 90s, 15m, 1h; a number alone is milliseconds.
+        """Return the milliseconds of a duration as Spark writes it: 90s, 15m, 1h. A bare number is milliseconds.
 
         Raises:
-            OptionError: it is none, or nothing.
+            OptionError: the text is no duration, or zero.
         """
         for each in (name, *others):
             text = self.text(each)
@@ -105,10 +108,10 @@ class OptionValues:
         return default
 
     def size_bytes(self, name: str, default: int, *, most: int = LONG_MAX) -> int:
-        """A size as Spark writes it: 512k, 4m; a number alone is bytes.
+        """Return the bytes of a size as Spark writes it: 512k, 4m. A bare number is bytes.
 
         Raises:
-            OptionError: it is none, nothing, or too large.
+            OptionError: the text is no size, zero, or above ``most``.
         """
         text = self.text(name)
         if text is None:
@@ -119,10 +122,10 @@ class OptionValues:
         return size
 
     def topics(self, name: str) -> tuple[str, ...] | None:
-        """Names separated by commas, each once.
+        """Return names that are separated by commas, each once.
 
         Raises:
-            OptionError: there is none.
+            OptionError: the text has no name.
         """
         text = self.text(name)
         if text is None:
@@ -133,10 +136,10 @@ class OptionValues:
         return names
 
     def pattern(self, name: str) -> str | None:
-        """A regular expression.
+        """Return a regular expression.
 
         Raises:
-            OptionError: it is none.
+            OptionError: the text is not a valid one.
         """
         text = self.text(name)
         if text is not None:
@@ -147,10 +150,10 @@ class OptionValues:
         return text
 
     def assignment(self, name: str) -> dict[str, tuple[int, ...]] | None:
-        """``{"topic": [0, 1]}``.
+        """Return partitions by topic, from ``{"topic": [0, 1]}``.
 
         Raises:
-            OptionError: it is not that.
+            OptionError: the text has another form.
         """
         text = self.text(name)
         if text is None:
@@ -162,10 +165,10 @@ class OptionValues:
         return {topic: tuple(sorted(set(partitions))) for topic, partitions in document.items()}
 
     def positions(self, name: str) -> StartOrEnd | None:
-        """earliest, latest, or ``{"topic": {"0": 23, "1": -2}}``: -2 is earliest, -1 is latest.
+        """Return earliest, latest, or offsets, from ``{"topic": {"0": 23, "1": -2}}``: -2 is earliest, -1 is latest.
 
         Raises:
-            OptionError: it is none of that.
+            OptionError: the text has another form.
         """
         text = self.text(name)
         if text is None:
@@ -179,10 +182,10 @@ class OptionValues:
                 return self._by_partition(name, text, _POSITIONS, EARLIEST)
 
     def topic_ids(self, *names: str) -> dict[str, str]:
-        """The ids that stand among these positions, by topic.
+        """Return the topic ids in these positions, by topic.
 
         Raises:
-            OptionError: one is no id, or two differ.
+            OptionError: one is no id, or two of one topic differ.
         """
         found: dict[str, str] = {}
         for name in names:
@@ -200,10 +203,10 @@ class OptionValues:
         return found
 
     def times(self, name: str) -> dict[str, dict[int, int]] | None:
-        """``{"topic": {"0": 1372910400000}}``: milliseconds.
+        """Return times in milliseconds by topic and partition, from ``{"topic": {"0": 1372910400000}}``.
 
         Raises:
-            OptionError: it is not that.
+            OptionError: the text has another form.
         """
         text = self.text(name)
         return None if text is None else self._by_partition(name, text, '{"topic": {"0": 1372910400000}}', 0)
@@ -234,7 +237,7 @@ def _scaled(name: str, text: str, form: re.Pattern[str], units: Mapping[str, int
 
 
 def _object(name: str, text: str, example: str) -> dict[str, Any]:
-    """A JSON object that has something in it."""
+    """Parse a JSON object that is not empty."""
     try:
         document = json.loads(text)
     except ValueError:

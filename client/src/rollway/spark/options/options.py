@@ -1,7 +1,7 @@
-"""The options of ``format("rollway")``: those of ``format("kafka")``, and a few of our own.
+"""The options of ``format("rollway")``: the options of ``format("kafka")``, and a few of our own.
 
-What is not known is refused, with the nearest name. Options of Kafka's clients (``kafka.*``) that mean nothing here are
-ignored, and named in ``ignored``.
+Unknown options are refused, and the error suggests the nearest name. Options of Kafka's clients (``kafka.*``) that have
+no counterpart are ignored, and named in ``ignored``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DeliveryMode = Literal["transactional", "idempotent", "atleastonce"]
 OnReject = Literal["fail", "skip", "topic"]
 
 TOKEN_VARIABLE = "ROLLWAY_API_KEY"  # noqa: S105 - the name of a variable
-"""Where the driver's environment may have the token, so that it stands in no program."""
+"""Variable of the driver's environment that may hold the token, so that no program contains it."""
 MAX_TRIGGER_DELAY_MS_DEFAULT = 15 * 60_000
 TRANSACTION_TIMEOUT_MS_DEFAULT = 600_000
 FETCH_MAX_BYTES_DEFAULT = 4 << 20
@@ -31,16 +31,17 @@ BATCH_BYTES_MAX = 1 << 30
 MAX_IN_FLIGHT_DEFAULT = 2
 MAX_IN_FLIGHT_MAX = 64
 RANGES_MAX = 10_000
-"""Into how many the service cuts a topic at most."""
+"""Greatest number of ranges into which the service splits a topic."""
 _MS_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read, from where to where, and how. Exactly one of the first three is there. Picklable.
+    """The options of a read. It has exactly one of ``subscribe``, ``subscribe_pattern`` and ``assign``. Picklable.
 
-    Offsets are by topic and partition; -2 is the earliest, -1 the latest. Times are milliseconds since 1970. Which of
-    several starts counts: ``starting_timestamp``, then those by timestamp, then offsets; ends likewise.
+    Offsets are by topic and partition; -2 is the earliest, -1 the latest. Times are milliseconds since 1970. Of several
+    starts, ``starting_timestamp`` wins over the offsets by timestamp, and these win over the offsets. The same holds
+    for ends.
     """
 
     client: ClientSettings
@@ -50,7 +51,7 @@ class ReadOptions:
     starting_offsets: StartOrEnd = "earliest"
     ending_offsets: StartOrEnd = "latest"
     topic_ids: dict[str, str] = field(default_factory=dict)
-    """By topic: the offsets are those of the topic with this id."""
+    """The ids of the topics that the offsets belong to, by topic."""
     starting_timestamp: int | None = None
     ending_timestamp: int | None = None
     starting_offsets_by_timestamp: dict[str, dict[int, int]] | None = None
@@ -68,14 +69,14 @@ class ReadOptions:
     fetch_max_bytes: int = FETCH_MAX_BYTES_DEFAULT
     ignored: tuple[str, ...] = field(default=(), compare=False)
     of_streams: tuple[str, ...] = field(default=(), compare=False)
-    """Of a batch, options that only streams have a use for."""
+    """Given options of a batch that only streams use."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None) -> Self:
-        """The options of a read as Spark hands them over; ``None`` when it is not known yet if it is a stream.
+        """Parse the options of a read as Spark passes them. ``streaming`` is ``None`` if Spark has not said it yet.
 
         Raises:
-            OptionError: one is unknown or cannot be, or they contradict each other.
+            OptionError: an option is unknown or not valid, or options contradict each other.
         """
         values = OptionValues(options)
         check_names(values.given, READ, "a read")
@@ -123,10 +124,10 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where to write, and how. Picklable.
+    """The options of a write. Picklable.
 
-    ``topic`` of ``None``: each row names its topic. ``job_id`` is an open load job to write in and to commit.
-    ``max_rejected`` of ``None`` is no limit.
+    If ``topic`` is ``None``, each row names its topic. ``job_id`` is an open load job to write in and to commit. If
+    ``max_rejected`` is ``None``, there is no limit.
     """
 
     client: ClientSettings
@@ -143,15 +144,15 @@ class WriteOptions:
     reject_topic: str | None = None
     max_rejected: int | None = None
     query: str | None = field(default=None, compare=False)
-    """Of a stream, what Spark knows it by: its checkpoint and its name, as far as they are given."""
+    """Identity of a stream in Spark: its checkpoint and its name, as far as they are given."""
     ignored: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """The options of a write as Spark hands them over.
+        """Parse the options of a write as Spark passes them.
 
         Raises:
-            OptionError: one is unknown or cannot be, or they contradict each other.
+            OptionError: an option is unknown or not valid, or options contradict each other.
         """
         values = OptionValues(options)
         check_names(values.given, WRITE, "a write")
@@ -206,7 +207,7 @@ def _check_stream(values: OptionValues) -> None:
 
 
 def _check_batch(options: ReadOptions) -> None:
-    """A batch begins before it ends. What is overruled by a time is not looked at, as in Kafka's source."""
+    """Require that a batch begins before it ends. As in Kafka's source, offsets that a time overrules do not count."""
     if options.starting_timestamp is None and options.starting_offsets_by_timestamp is None:
         _refuse_place("startingOffsets", options.starting_offsets, "latest", LATEST)
     if options.ending_timestamp is None and options.ending_offsets_by_timestamp is None:
@@ -239,7 +240,7 @@ def _check_write(options: WriteOptions) -> None:
 
 
 def _without_effect(options: WriteOptions, values: OptionValues) -> list[str]:
-    """Options that others make do nothing, and which."""
+    """Return the options without effect, each with the option that takes the effect away."""
     names = []
     if options.delivery_mode == "atleastonce" and values.text("transactionTimeout", "kafka.transaction.timeout.ms"):
         names.append("transactionTimeout (deliveryMode is atleastonce)")
@@ -252,10 +253,10 @@ def _without_effect(options: WriteOptions, values: OptionValues) -> list[str]:
 
 
 def _client(values: OptionValues) -> ClientSettings:
-    """Where the service is.
+    """Return the settings of the client.
 
     Raises:
-        OptionError: nothing says it, or a setting cannot be.
+        OptionError: no option gives the address, or a setting is not valid.
     """
     numbers = {
         setting: values.number(name, least=0 if name == "retries" else 1, most=_MS_MAX)
@@ -302,7 +303,7 @@ def _url(values: OptionValues) -> str:
 
 
 def _jaas_password(values: OptionValues) -> str | None:
-    """What a Kafka client shows with SASL/PLAIN: the API key."""
+    """Return the password of SASL/PLAIN in Kafka's option, which is the API key here."""
     config = values.text("kafka.sasl.jaas.config")
     if config is None:
         return None

@@ -1,6 +1,6 @@
-"""How much one micro-batch takes: ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger``, ``maxTriggerDelay``.
+"""The size of a micro-batch: ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger``, ``maxTriggerDelay``.
 
-Offsets are counted, not records: markers have offsets, too.
+It is counted in offsets, not in records: markers also have offsets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rollway.spark.read.positions import Positions
 
 
 def new_offsets(begin: Positions, ends: Positions) -> dict[tuple[str, int], int]:
-    """How many offsets each partition has beyond ``begin``, of those that have any."""
+    """Return the number of offsets beyond ``begin`` of each partition that has any."""
     counts = {
         (topic, partition): end - begin[topic][partition]
         for topic, partitions in ends.items()
@@ -23,10 +23,12 @@ def new_offsets(begin: Positions, ends: Positions) -> dict[tuple[str, int], int]
 
 
 def limited(begin: Positions, ends: Positions, offsets_max: int) -> Positions:
-    """Ends that are about ``offsets_max`` beyond ``begin`` in all, each partition in proportion to what it has.
+    """Return ends that are about ``offsets_max`` beyond ``begin`` in all, in proportion to each partition's offsets.
 
-    At least one of each that has any, as in Kafka's source, so that a small partition is never starved; that may make
-    it a few more than asked for.
+    As in Kafka's source, each partition with new offsets gets at least one, so that a small partition never starves.
+    The sum may therefore be a few above ``offsets_max``.
+
+    Example: with 900 and 100 new offsets and ``offsets_max`` 100, the partitions get 90 and 10.
     """
     counts = new_offsets(begin, ends)
     total = sum(counts.values())
@@ -41,7 +43,7 @@ def limited(begin: Positions, ends: Positions, offsets_max: int) -> Positions:
 
 
 class DelayedTrigger:
-    """Waits with a micro-batch until there is enough for it, or the last one is long ago.
+    """The delay of a micro-batch until it has enough offsets, or the previous one is ``delay_ms_max`` ago.
 
     The first one never waits. ``now_ms`` is a clock that only goes forward.
     """
@@ -53,7 +55,7 @@ class DelayedTrigger:
         self._triggered_at_ms = -math.inf
 
     def must_wait(self, offset_count: int) -> bool:
-        """Whether a micro-batch of so many offsets has to wait; if not, it counts as made now."""
+        """Return whether a micro-batch of this many offsets must wait. If not, it counts as made now."""
         now_ms = self._now_ms()
         if offset_count < self._offsets_min and now_ms - self._triggered_at_ms <= self._delay_ms_max:
             return True

@@ -1,7 +1,7 @@
-"""Record columns to Arrow batches of exactly the schema that Spark expects.
+"""Record columns as Arrow batches of exactly the schema that Spark expects.
 
-Spark compares the schema of the first batch field by field: 32-bit ``binary``, ``timestamp[us, tz=UTC]``, and whether a
-field may be null. Nothing but offsets, timestamps and flags is computed anew: keys and values stay where they are.
+Spark compares the schema of the first batch field by field: 32-bit ``binary``, ``timestamp[us, tz=UTC]``, and the
+nullability of each field. Only offsets, timestamps and flags are computed. Keys and values are not copied.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns, TimestampType
 
 ROWS_MAX = 65_536
-"""Rows of one Arrow batch at most."""
+"""Greatest number of rows of one Arrow batch."""
 
 BYTES_MAX = 8 * 1024 * 1024
-"""Bytes of keys, values and headers in one Arrow batch, but always one row."""
+"""Greatest size of keys, values and headers in one Arrow batch, which has at least one row."""
 
-# Milliseconds whose microseconds fit into 64 bits; what lies beyond is shown as the last that does.
+# The greatest milliseconds whose microseconds fit into 64 bits. Times beyond are shown as this one.
 _MS_MAX = (2**63 - 1) // 1000
 
 _PLAIN_TYPES: dict[str, pa.DataType] = {
@@ -38,7 +38,7 @@ _NAME_TYPES = {StringType: pa.string(), BinaryType: pa.binary()}
 
 
 class ArrowRecords:
-    """Turns the records of one partition of a topic into Arrow batches with the columns of ``schema``.
+    """The conversion of one partition's records into Arrow batches with the columns of ``schema``.
 
     ``schema`` has columns of the read schema, in any order. Constant columns are made once. Thread: one at a time.
     """
@@ -51,7 +51,7 @@ class ArrowRecords:
         self._makers = [self._maker(field.name) for field in self.schema]
 
     def batches(self, columns: RecordColumns, timestamp_type: TimestampType) -> Iterator[pa.RecordBatch]:
-        """The same records, in order, in batches of bounded size; none of no records."""
+        """Yield the records, in order, in batches of bounded size. Without records there is no batch."""
         count = len(columns)
         if count == 0:
             return
@@ -69,7 +69,7 @@ class ArrowRecords:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _maker(self, name: str) -> Callable[[RecordColumns, TimestampType], pa.Array]:
-        """What makes the column of this name."""
+        """Return the function that makes the column of this name."""
         if name == "headers":
             headers_type = self.schema.field("headers").type
             return lambda columns, _: _headers_array(columns.headers, len(columns), headers_type)
@@ -85,7 +85,7 @@ class ArrowRecords:
         return makers[name]
 
     def _constant(self, name: str, number: int, count: int) -> pa.Array:
-        """``count`` times the topic, or the number; a slice of what was made before where that is long enough."""
+        """Return a column of ``count`` times the topic, or the number: a slice of an earlier column if one suffices."""
         known = self._constants.get((name, number))
         if known is None or len(known) < count:
             if name == "topic":
@@ -99,7 +99,7 @@ class ArrowRecords:
 
 
 def _arrow_field(field: StructField) -> pa.Field:
-    """What Spark makes of a field of the read schema."""
+    """Return the Arrow field that Spark expects for a field of the read schema."""
     if field.name != "headers":
         return pa.field(field.name, _PLAIN_TYPES[field.name], nullable=field.nullable)
     array = field.dataType
@@ -121,7 +121,7 @@ def _validity(nulls: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
 
 
 def _binary_array(column: BinaryColumn, kind: pa.DataType | None = None) -> pa.Array:
-    """The byte strings with offsets of 32 bits, over the same data."""
+    """Return the byte strings with offsets of 32 bits, over the same data."""
     first, end = int(column.offsets[0]), int(column.offsets[-1])
     places = (column.offsets - first).astype(np.int32)
     buffers = [_validity(column.nulls), pa.py_buffer(places), pa.py_buffer(column.data[first:end])]
@@ -129,7 +129,7 @@ def _binary_array(column: BinaryColumn, kind: pa.DataType | None = None) -> pa.A
 
 
 def _text_array(column: BinaryColumn) -> pa.Array:
-    """The byte strings as text; what is not UTF-8 is replaced by U+FFFD, as Java does for Kafka's source."""
+    """Return the byte strings as text. As Java does for Kafka's source, bytes that are not UTF-8 become U+FFFD."""
     array = _binary_array(column, pa.string())
     try:
         array.validate(full=True)
@@ -149,7 +149,7 @@ def _microseconds(timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _headers_array(headers: HeaderColumns | None, count: int, kind: pa.DataType) -> pa.Array:
-    """The headers of each record; null for a record without any, as Kafka's source has it."""
+    """Return the headers of each record; null for a record without headers, as in Kafka's source."""
     if headers is None:
         return pa.nulls(count, kind)
     places = np.zeros(count + 1, dtype=np.int32)

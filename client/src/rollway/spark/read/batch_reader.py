@@ -1,4 +1,4 @@
-"""The batch read: offsets resolved once, on the driver, and ranges of about equal bytes for the tasks."""
+"""The batch read: the driver resolves offsets once, and the tasks get ranges of about equal bytes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PLACES = {EARLIEST: "earliest", LATEST: "latest"}
 
 @actionable
 class RollwayReader(DataSourceReader):
-    """Reads a fixed range of offsets of every subscribed partition.
+    """The reader of a fixed range of offsets of every subscribed partition.
 
-    Spark plans a source once for each DataFrame: its offsets are those of its first action, for self-joins, unions and
-    views of it, too. No filter is pushed down: Spark keeps a pushed filter for all uses of a DataFrame.
+    Spark plans a source once for each DataFrame. Its offsets are those of its first action, also in self-joins, unions
+    and views of it. No filter is pushed down: Spark keeps a pushed filter for all uses of a DataFrame.
 
     Thread: one at a time. Picklable: tasks get a copy.
     """
@@ -35,14 +35,14 @@ class RollwayReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One range for each partition of a topic that has records, more with ``minPartitions`` and
+        """Return one range for each partition of a topic that has records, or more with ``minPartitions`` and
         ``maxRecordsPerPartition``.
 
         Raises:
             TopicNotFoundError: a topic does not exist.
-            OptionError: positions do not fit the partitions there are.
-            StartNotFoundError: no record is as late as asked for.
-            DataLossError: records that are asked for are gone, and ``failOnDataLoss`` is true.
+            OptionError: positions do not fit the existing partitions.
+            StartNotFoundError: no record is as late as the start time.
+            DataLossError: requested records are gone, and ``failOnDataLoss`` is true.
         """
         with RollwayClient(self._options.client) as client:
             limits = subscribed(client, self._options)
@@ -55,7 +55,7 @@ class RollwayReader(DataSourceReader):
         return [InputPartition(wanted) for wanted in ranges] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one range. Raises: as ``read_range``."""
+        """Yield the records of one range. Raises: as ``read_range``."""
         wanted = partition.value
         if wanted is None:
             return iter(())
@@ -64,9 +64,9 @@ class RollwayReader(DataSourceReader):
 
 
 def batch_bounds(options: ReadOptions, limits: Limits) -> Bounds:
-    """Where the range of each partition begins and ends, in the words of the splits route.
+    """Return the start and the end of each partition's range, as members of the splits route.
 
-    A time wins over times by partition, and those over offsets.
+    A time wins over times by partition, and these win over offsets.
 
     Raises:
         OptionError: positions are given, but not for every partition.
@@ -90,7 +90,7 @@ def _side(
     timestamps: Mapping[str, Mapping[int, int]] | None,
     offsets: str | Mapping[str, Mapping[int, int]],
 ) -> Bounds:
-    """One end of the range of each partition."""
+    """Return one end of the range of each partition."""
     word = "start" if side == "starting" else "end"
     if timestamp is not None:
         return _for_all(limits, f"{word}_timestamp", timestamp)

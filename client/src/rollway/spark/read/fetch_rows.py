@@ -1,6 +1,6 @@
-"""One task of a read: fetch a range of offsets, keep what a reader may see, hand it on in Arrow batches.
+"""One task of a read: it fetches a range of offsets, and yields the visible records in Arrow batches.
 
-The answer after the one being decoded is fetched meanwhile, in a thread of its own: never more than two are held.
+While one response is decoded, a second thread fetches the next. Never more than two are held.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from rollway.spark.errors import NotCommittedError, report_loss, report_made_aga
 from rollway.spark.options.options import ReadOptions
 from rollway.spark.read.arrow_records import ArrowRecords
 
-# Smaller batches are joined until they are as many or as large: each Arrow batch costs Spark some work by itself.
+# Smaller batches are joined up to these limits: each Arrow batch costs Spark a fixed amount of work.
 _JOINED_ROWS = 8_192
 _JOINED_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets ``[start_offset, end_offset)`` of one partition: what one task reads.
+    """The offsets ``[start_offset, end_offset)`` of one partition, which one task reads.
 
-    ``topic_id`` says in which topic of the name; ``None`` where the topic was gone when the range was made.
+    ``topic_id`` is the id of the topic; ``None`` if the topic was gone when the range was made.
     """
 
     topic: str
@@ -48,16 +48,16 @@ class OffsetRange:
 
 
 def read_range(options: ReadOptions, schema: StructType, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """All records of the range that a reader may see, in order, with the columns of ``schema``.
+    """Yield all visible records of the range, in order, with the columns of ``schema``.
 
-    Neither markers nor, with read_committed, records of aborted transactions; their offsets are simply missing, which
-    is no loss. Lost records are an error, or with ``failOnDataLoss=false`` a warning.
+    Markers, and with read_committed records of aborted transactions, are left out. Their offsets are missing, which is
+    no loss. Lost records are an error, or with ``failOnDataLoss=false`` a warning.
 
     Raises:
         DataLossError: records of the range are gone.
-        NotCommittedError: some of the range is not committed yet.
+        NotCommittedError: a part of the range is not committed yet.
         RollwayError: the service cannot be reached, or refuses.
-        RecordFormatError: a batch is broken.
+        RecordFormatError: a batch is damaged.
     """
     arrow = ArrowRecords(schema, wanted.topic, wanted.partition)
     is_committed = options.isolation == "read_committed"
@@ -73,8 +73,11 @@ def read_range(options: ReadOptions, schema: StructType, wanted: OffsetRange) ->
 
 
 def _answers(client: RollwayClient, options: ReadOptions, wanted: OffsetRange) -> Iterator[tuple[Fetched, int]]:
-    """The answers that together hold the range, one fetched ahead, each with the first offset that is read of it: its
-    first batch may begin below that, with records that another answer had, or that were deleted."""
+    """Yield the responses that together hold the range, each with the first offset to read of it. One is fetched ahead.
+
+    The first batch of a response may begin below that offset, with records that another response had, or that were
+    deleted.
+    """
     with ThreadPoolExecutor(1, thread_name_prefix="fetch ahead") as ahead:
 
         def ask(offset: int) -> Future[tuple[Fetched, int, int] | None]:
@@ -93,12 +96,13 @@ def _answers(client: RollwayClient, options: ReadOptions, wanted: OffsetRange) -
 def _fetch(
     client: RollwayClient, options: ReadOptions, wanted: OffsetRange, offset: int
 ) -> tuple[Fetched, int, int] | None:
-    """The records from ``offset`` on, the first of their offsets that is there, and where to go on; ``None`` when the
-    rest of the range is gone, and may be.
+    """Fetch the records from ``offset`` on. Return them, their first existing offset, and the offset of the next fetch.
+
+    Return ``None`` if the rest of the range is gone, and the options tolerate it.
 
     Raises:
-        DataLossError: some of it is gone, and may not be.
-        NotCommittedError: there is nothing that may be read yet.
+        DataLossError: records are gone, and the options do not tolerate it.
+        NotCommittedError: no record at ``offset`` is committed yet.
     """
     fail = options.fail_on_data_loss
     while True:
@@ -147,7 +151,7 @@ def _fetch(
 def _decoded(
     batches: Iterable[RecordBatch], first_offset: int, end_offset: int
 ) -> Iterator[tuple[RecordColumns, TimestampType]]:
-    """The records of these batches with offsets in ``[first_offset, end_offset)``."""
+    """Yield the records of these batches with offsets in ``[first_offset, end_offset)``."""
     for batch in batches:
         batch.check_crc()
         columns = decode_batch(batch)
@@ -162,7 +166,7 @@ def _decoded(
 def _joined(
     decoded: Iterable[tuple[RecordColumns, TimestampType]],
 ) -> Iterator[tuple[RecordColumns, TimestampType]]:
-    """The same records, small batches of one timestamp type joined."""
+    """Yield the same records, with small batches of one timestamp type joined."""
     held: list[RecordColumns] = []
     held_type = TimestampType.CREATE_TIME
     rows = size_bytes = 0

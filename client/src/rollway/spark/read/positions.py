@@ -1,8 +1,8 @@
-"""Positions: what is subscribed, where a read begins and ends, and offsets as Kafka's source writes them.
+"""Positions: the subscribed partitions, the start and the end of a read, and offsets in the JSON of Kafka's source.
 
 A position is the offset of the next record. Documents are Kafka's: ``{"flights": {"0": 123, "1": -2}}``, with -2 for
 the earliest and -1 for the latest offset. Beside the partitions of a topic stands its id, ``"topic_id": "vbX5..."``:
-offsets mean nothing in a topic of the same name that was made later. Documents of earlier versions have no ids.
+offsets mean nothing in a topic of the same name that was created later. Documents of earlier versions have no ids.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ EARLIEST = -2
 LATEST = -1
 
 Positions = dict[str, dict[int, int]]
-"""By topic and partition."""
+"""Offsets by topic and partition."""
 
 TopicIds = dict[str, str]
-"""By topic."""
+"""Ids by topic."""
 
 Limits = dict[str, dict[int, PartitionOffsets]]
-"""What every subscribed partition has, by topic and partition."""
+"""The limits of every subscribed partition, by topic and partition."""
 
 _NO_IDS: Mapping[str, str] = MappingProxyType({})
 _NOTHING: Mapping[str, Mapping[int, int]] = MappingProxyType({})
@@ -40,8 +40,8 @@ _log = logging.getLogger(__name__)
 def to_document(
     positions: Mapping[str, Mapping[int, int]], topic_ids: Mapping[str, str] = _NO_IDS
 ) -> dict[str, dict[str, int | str]]:
-    """The document of these positions, in the topics with these ids. Equal positions in the same topics give equal
-    text, which is how Spark compares them."""
+    """Return the document of these positions, in the topics with these ids. Equal positions in the same topics give
+    equal text, by which Spark compares them."""
     return {
         topic: {
             **({TOPIC_ID: topic_ids[topic]} if topic in topic_ids else {}),
@@ -52,7 +52,7 @@ def to_document(
 
 
 def from_document(document: Mapping[str, Mapping[str, Any]]) -> Positions:
-    """The positions of a document."""
+    """Return the positions of a document."""
     return {
         topic: {int(name): offset for name, offset in members.items() if name != TOPIC_ID}
         for topic, members in document.items()
@@ -60,31 +60,31 @@ def from_document(document: Mapping[str, Mapping[str, Any]]) -> Positions:
 
 
 def ids_in(document: Mapping[str, Mapping[str, Any]]) -> TopicIds:
-    """The ids of the topics that a document has positions of, as far as it has them."""
+    """Return the ids of topics in a document, by topic. Documents of earlier versions have none."""
     return {topic: str(members[TOPIC_ID]) for topic, members in document.items() if TOPIC_ID in members}
 
 
 def ids_of(limits: Limits) -> TopicIds:
-    """The ids of the topics that there are."""
+    """Return the ids of the topics with these limits."""
     return {topic: one.topic_id for topic, partitions in limits.items() for one in partitions.values()}
 
 
 def made_again(known: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """The topics that have another id now than is known."""
+    """Return the known topics that have another id now."""
     return [topic for topic in sorted(known) if there.get(topic, known[topic]) != known[topic]]
 
 
 def without_topics(positions: Positions, topics: Sequence[str]) -> Positions:
-    """The positions in all other topics."""
+    """Return the positions in all topics but these."""
     return {topic: partitions for topic, partitions in positions.items() if topic not in topics}
 
 
 def subscribed(client: RollwayClient, options: ReadOptions, *, may_miss: bool = False) -> Limits:
-    """The partitions that are subscribed now, with the offsets they have; with ``may_miss``, of the topics there are.
+    """Return the limits of all subscribed partitions. With ``may_miss``, leave out topics that do not exist.
 
     Raises:
-        TopicNotFoundError: a topic that is named does not exist.
-        OptionError: a partition that is assigned does not exist.
+        TopicNotFoundError: a subscribed topic does not exist.
+        OptionError: an assigned partition does not exist.
     """
     if options.subscribe_pattern is not None:
         wanted = re.compile(options.subscribe_pattern)
@@ -102,7 +102,7 @@ def subscribed(client: RollwayClient, options: ReadOptions, *, may_miss: bool = 
 
 
 def limits_of(client: RollwayClient, topics: Iterable[str], *, may_miss: bool) -> Limits:
-    """What the partitions of these topics have now; with ``may_miss``, of the topics there are.
+    """Return the limits of all partitions of these topics. With ``may_miss``, leave out topics that do not exist.
 
     Raises:
         TopicNotFoundError: a topic does not exist.
@@ -118,12 +118,12 @@ def limits_of(client: RollwayClient, topics: Iterable[str], *, may_miss: bool) -
 
 
 def end_of(limit: PartitionOffsets, options: ReadOptions) -> int:
-    """Where a reader of this isolation comes to the end of a partition for now."""
+    """Return the present end of a partition for a reader of this isolation."""
     return limit.last_stable_offset if options.isolation == "read_committed" else limit.high_watermark
 
 
 def ends_of(limits: Limits, options: ReadOptions) -> Positions:
-    """The same of all partitions."""
+    """Return the present ends of all partitions for a reader of this isolation."""
     return {
         topic: {partition: end_of(limit, options) for partition, limit in partitions.items()}
         for topic, partitions in limits.items()
@@ -131,9 +131,10 @@ def ends_of(limits: Limits, options: ReadOptions) -> Positions:
 
 
 def ends_from(begin: Positions, limits: Limits, options: ReadOptions) -> Positions:
-    """The same for a reader at ``begin``: nobody goes back, so where that is not committed yet, it is the end, too.
+    """Return the present ends of all partitions for a reader at ``begin``.
 
-    A log that ends before ``begin`` is another one: its end counts.
+    A reader never goes back: if the last stable offset is below its position, the position is the end. A log that ends
+    before ``begin`` is a different one, and its end counts.
     """
     ends = ends_of(limits, options)
     for topic, partitions in limits.items():
@@ -145,7 +146,7 @@ def ends_from(begin: Positions, limits: Limits, options: ReadOptions) -> Positio
 
 
 def beyond(start: Positions, limits: Limits) -> Positions:
-    """Those positions of a start that are behind the end of their log: somebody gave offsets that never were there."""
+    """Return the positions of a start that are behind the end of their log: offsets of the user that never existed."""
     found: Positions = {}
     for topic, partitions in start.items():
         for partition, offset in partitions.items():
@@ -156,8 +157,10 @@ def beyond(start: Positions, limits: Limits) -> Positions:
 
 
 def lost_before(begin: Positions, limits: Limits, never_there: Mapping[str, Mapping[int, int]] = _NOTHING) -> list[str]:
-    """What a reader at ``begin`` has lost: partitions, and records of those that end before it. Nothing is lost that
-    only is not committed yet. Of positions that were ``never_there`` nothing was read before."""
+    """Describe the losses of a reader at ``begin``: missing partitions, and partitions that end before its position.
+
+    Records that are not committed yet are not lost. Nothing was read up to positions that were ``never_there``.
+    """
     lost = []
     for topic, partitions in begin.items():
         for partition, offset in partitions.items():
@@ -175,10 +178,10 @@ def lost_before(begin: Positions, limits: Limits, never_there: Mapping[str, Mapp
 
 
 def check_all_named(option: str, named: Mapping[str, Mapping[int, int]], limits: Limits) -> None:
-    """An option that gives positions gives them for exactly the partitions that are read, as in Kafka's source.
+    """Require that an option has positions for exactly the partitions that are read, as in Kafka's source.
 
     Raises:
-        OptionError: it names others, or not all.
+        OptionError: it names other partitions, or not all.
     """
     wanted = {(topic, partition) for topic, partitions in limits.items() for partition in partitions}
     given = {(topic, partition) for topic, partitions in named.items() for partition in partitions}
@@ -202,15 +205,15 @@ def _first_of(names: Sequence[str]) -> str:
 
 
 def stream_start(client: RollwayClient, options: ReadOptions, limits: Limits) -> Positions:
-    """Where a new stream begins; ``LATEST`` where that is the end, whatever it is then.
+    """Return the start of a new stream. ``LATEST`` stands for the end that a partition has when the stream begins.
 
-    A time wins over times by partition, and those over offsets. Offsets that were given for a topic with another id
-    are those of a topic that is gone: the one there is begins at its first record.
+    A time wins over times by partition, and these win over offsets. Offsets of a topic with another id belong to a
+    topic that is gone. The present topic of the name is then read from its first record.
 
     Raises:
         OptionError: positions are given, but not for every partition.
-        DataLossError: offsets were given for another topic, and ``failOnDataLoss`` is true.
-        StartNotFoundError: no record is as late as a time that is asked for, and the strategy is ``error``.
+        DataLossError: offsets are those of a deleted topic, and ``failOnDataLoss`` is true.
+        StartNotFoundError: no record is as late as a start time, and the strategy is ``error``.
     """
     if options.starting_timestamp is not None:
         times = {topic: dict.fromkeys(partitions, options.starting_timestamp) for topic, partitions in limits.items()}
@@ -253,13 +256,14 @@ def _at_times(client: RollwayClient, options: ReadOptions, times: Mapping[str, M
 def pinned_start(
     client: RollwayClient, group: str, start: Positions, ends: Positions, topic_ids: Mapping[str, str]
 ) -> Positions:
-    """The same, fixed in the service where it would move: every ``LATEST`` is where the first query of the group found
-    the end, or else at the end there is now. What is given as an offset stays. The topics are those with these ids.
+    """Return ``start`` with every ``LATEST`` replaced by a position that the service has pinned for the group.
 
-    A pin that another query left, and a group that fixes nothing, are logged as warnings.
+    The first query of the group pins the present ends; later queries get its positions. Positions that are offsets stay
+    the same. ``topic_ids`` are the ids of the topics. A pin that another query left, and a group that pins nothing,
+    are logged as warnings.
 
     Raises:
-        TopicReplacedError: a topic was deleted and made again since its end was looked up.
+        TopicReplacedError: a topic was deleted and created again after its end was looked up.
         RollwayError: the service cannot be reached, or refuses.
     """
     moving = {

@@ -1,4 +1,4 @@
-"""Ranges for tasks: what is asked for, checked against what is there, and cut by the service between batches."""
+"""Ranges for tasks: requested offsets, checked against the limits of the logs, and split by the service."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from rollway.spark.read.fetch_rows import OffsetRange
 from rollway.spark.read.positions import Limits, end_of, ids_of
 
 Bounds = dict[str, dict[int, dict[str, int | str]]]
-"""By topic and partition: the members of the splits route that say where the range begins and ends."""
+"""The start and the end of each range, as members of the splits route, by topic and partition."""
 
 
 def split_ranges(client: RollwayClient, options: ReadOptions, bounds: Bounds, limits: Limits) -> list[OffsetRange]:
-    """Ranges that have every offset within ``bounds`` once, by topic and partition and in order.
+    """Return ranges that cover every offset within ``bounds`` once, by topic and partition and in order.
 
-    One for each partition that has records there, more with ``minPartitions`` and ``maxRecordsPerPartition``. Offsets
-    outside of ``limits`` are lost records.
+    There is one for each partition that has records there, or more with ``minPartitions`` and
+    ``maxRecordsPerPartition``. Offsets outside of ``limits`` are lost records.
 
     Raises:
         DataLossError: records are gone, and ``failOnDataLoss`` is true.
-        NotCommittedError: a range is to end behind what is committed.
-        OptionError: ``maxRecordsPerPartition`` would make too many.
-        StartNotFoundError: no record is as late as asked for, and the strategy is ``error``.
-        TopicReplacedError: a topic was deleted and made again since its limits were asked for.
+        NotCommittedError: a range ends behind the last stable offset.
+        OptionError: ``maxRecordsPerPartition`` would make too many ranges.
+        StartNotFoundError: no record is as late as the start time, and the strategy is ``error``.
+        TopicReplacedError: a topic was deleted and created again after its limits were looked up.
     """
     topic_ids = ids_of(limits)
 
@@ -59,14 +59,14 @@ def _within(
     bounds: Mapping[int, Mapping[str, int | str]],
     limits: Mapping[int, PartitionOffsets],
 ) -> dict[int, dict[str, int | str]]:
-    """The same bounds, with offsets the log does not have any more at the end of it that is nearer.
+    """Return the bounds with every offset moved into the log: to its start or to its end, whichever is nearer.
 
-    A range without offsets has lost none, wherever it is. What is not committed yet is not lost: a range that begins
-    there has nothing to read.
+    An empty range has lost nothing, wherever it is. Records that are not committed yet are not lost: a range that
+    begins there is empty.
 
     Raises:
         DataLossError: records of a range are gone, and ``failOnDataLoss`` is true.
-        NotCommittedError: a range is to end behind what is committed.
+        NotCommittedError: a range ends behind the last stable offset.
     """
     found: dict[int, dict[str, int | str]] = {}
     for partition, asked in bounds.items():
@@ -88,7 +88,7 @@ def _within(
                 _report_outside(options, f"{name} was to be read up to offset {end}", limit)
             elif end > last:
                 raise NotCommittedError(topic, partition, end, last)
-            # Below the log start all of it is gone, which is said of the start.
+            # Below the log start the whole range is gone, which the start has reported.
             there["end_offset"] = max(first, min(end, last))
         found[partition] = there
     return found
@@ -119,7 +119,7 @@ def _split(
     try:
         answer = client.split(topic, request)
     except OffsetOutOfRangeError as error:
-        # Deleted since the limits were asked for; were that no error, the request would have said so.
+        # The records were deleted after the limits were looked up. With failOnDataLoss=false this is no error.
         report_loss(f"records of {topic} that were to be read ({error})", fail=options.fail_on_data_loss)
         raise
     except ProblemError as error:
@@ -138,20 +138,20 @@ def _split(
 
 
 def _frozen(splits: Splits) -> dict[int, dict[str, int | str]]:
-    """The bounds that an answer has resolved."""
+    """Return the bounds that the service has resolved."""
     return {
         one.partition: {"start_offset": one.start_offset, "end_offset": one.end_offset} for one in splits.partitions
     }
 
 
 def _shares(sizes: Mapping[str, int], count: int) -> dict[str, int]:
-    """About ``count`` in proportion to ``sizes``, one at least for each."""
+    """Divide about ``count`` in proportion to ``sizes``, at least one for each."""
     total = max(1, sum(sizes.values()))
     return {name: max(1, -(-count * size // total)) for name, size in sizes.items()}
 
 
 def _cut(wanted: OffsetRange, records_max: int | None) -> Sequence[OffsetRange]:
-    """Equal parts of a range that is longer than ``records_max``: a single batch may be."""
+    """Cut a range that is longer than ``records_max`` into equal parts: a single batch may be that long."""
     count = wanted.end_offset - wanted.start_offset
     if records_max is None or count <= records_max:
         return [wanted]

@@ -1,4 +1,4 @@
-"""The streaming read: where a micro-batch begins and ends, asked for by one long poll when there is nothing new."""
+"""The streaming read: the start and the end of each micro-batch, found by one long poll while nothing is new."""
 
 from __future__ import annotations
 
@@ -46,25 +46,27 @@ from rollway.spark.read.positions import (
 from rollway.spark.read.splitting import Bounds, split_ranges
 
 IDLE_WAIT_MS = 600
-"""How long a query without news waits for some in one request; also how long stopping it may take."""
+"""Longest wait for new records in one request. A stop of the query may take as long."""
 
-# While nothing comes, topics and partitions that are new are looked for this rarely; it takes a request for each topic.
+# Least time between two searches for new topics and partitions while no record arrives. One takes a request per topic.
 _LOOK_SECONDS = 10.0
 _LOOK_SECONDS_PER_TOPIC = 5.0
 
 
 @actionable
 class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One streaming query's reader; its offsets are Kafka's documents, with the ids of the topics.
+    """The reader of one streaming query. Its offsets are Kafka's documents, with the ids of the topics.
 
-    **Topics.** A topic of the same name that is made later is another one. What a query keeps of a topic is never used
-    for another one: that is loss of data, and without ``failOnDataLoss`` the new topic is read from its first record.
-    Checkpoints of earlier versions have no ids. The first micro-batch after them keeps the ids there are.
+    **Topics.** A topic of the same name that is created later is a different topic. Positions in a topic are never used
+    for a different one. Its deletion counts as loss of data, and without ``failOnDataLoss`` the new topic is read from
+    its first record. Checkpoints of earlier versions have no ids. The first micro-batch after them stores the present
+    ids.
 
-    **The first position.** Spark keeps the end of a micro-batch before it runs, but never where the first one began:
-    asked again after a restart, ``latest`` would be later, and records between lost. So without a group, a start at
-    ``latest`` stays -1, and the first micro-batch is empty and ends at what was the end then: that Spark keeps. With
-    ``kafka.group.id`` it is pinned in the service instead, for every query of the group; other starts do not move.
+    **The first position.** Spark stores the end of a micro-batch before it runs, but never the start of the first one.
+    After a restart ``latest`` would be later, and the records between would be lost. Therefore, without a group, a
+    start at ``latest`` stays -1, and the first micro-batch is empty. It ends at the end of that moment, which Spark
+    stores. With ``kafka.group.id`` the service pins the position instead, for every query of the group. Other starts do
+    not move.
 
     Thread: one at a time. Picklable until it is asked for offsets: tasks get such a copy.
     """
@@ -84,7 +86,7 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._delayed = DelayedTrigger(options.min_offsets_per_trigger, options.max_trigger_delay_ms, _now_ms)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where the query begins; the same again however often it is asked.
+        """Return the start of the query. Every call returns the same.
 
         Raises:
             TopicNotFoundError, OptionError, StartNotFoundError: as ``subscribed`` and ``stream_start``.
@@ -101,7 +103,7 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_document(*self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What Spark hands to ``latestOffset``, unless its trigger wants everything."""
+        """Return the limit that Spark passes to ``latestOffset``, unless its trigger reads everything."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -109,16 +111,16 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix where the query ends: what is there now, in the partitions there are now."""
+        """Fix the end of the query: the present ends of the present partitions."""
         self._target = self._look()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next micro-batch ends; ``start`` itself when there is to be none.
+        """Return the end of the next micro-batch; ``start`` itself if there is none to run.
 
-        Waits up to ``IDLE_WAIT_MS`` when the last answer was that there is nothing new.
+        If the last call found nothing new, wait up to ``IDLE_WAIT_MS``.
 
         Raises:
-            DataLossError: a partition is gone, its log has become shorter or its topic is another one, and
+            DataLossError: a partition is gone, its log has become shorter, or its topic was replaced, and
                 ``failOnDataLoss`` is true.
             RollwayError: the service cannot be reached, or refuses.
         """
@@ -145,15 +147,15 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return document
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends that were seen last, for the progress of the query; asks nobody."""
+        """Return the ends that were seen last, for the progress of the query. Sends no request."""
         return None if self._seen is None else to_document(ends_of(self._seen, self._options), ids_of(self._seen))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The ranges of a micro-batch, one for each partition of a topic that has records, or as ``minPartitions`` and
-        ``maxRecordsPerPartition`` say. May be asked anew after a restart.
+        """Return the ranges of a micro-batch: one for each partition of a topic that has records, or more with
+        ``minPartitions`` and ``maxRecordsPerPartition``. Spark may call this again after a restart.
 
         Raises:
-            DataLossError: records between are gone, and ``failOnDataLoss`` is true.
+            DataLossError: records of the micro-batch are gone, and ``failOnDataLoss`` is true.
         """
         ends, topic_ids = from_document(end), ids_in(end)
         if missing := ends.keys() - topic_ids.keys():
@@ -171,7 +173,7 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(wanted) for wanted in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one range. Raises: as ``read_range``."""
+        """Yield the records of one range. Raises: as ``read_range``."""
         wanted = partition.value
         assert isinstance(wanted, OffsetRange)
         return read_range(self._options, self._schema, wanted)
@@ -191,11 +193,11 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _start(self) -> tuple[Limits, Positions]:
-        """Where the query begins, in the topics with these limits."""
+        """Return the limits of the topics, and the start of the query in them."""
         while True:
             limits = subscribed(self._connected(), self._options)
             start = stream_start(self._connected(), self._options, limits)
-            # Offsets were looked up by time, and by name: they may be those of a topic that was made in between.
+            # Offsets were looked up by time and by the topic's name: the topic may have been replaced in between.
             if not self._begins_at_times() or not made_again(ids_of(limits), ids_of(self._look())):
                 return limits, start
 
@@ -204,23 +206,22 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return options.starting_timestamp is not None or options.starting_offsets_by_timestamp is not None
 
     def _look(self) -> Limits:
-        """The partitions there are now, and what they have."""
+        """Return the present partitions and their limits."""
         self._seen = subscribed(self._connected(), self._options, may_miss=not self._options.fail_on_data_loss)
         self._looked_at = time.monotonic()
         return self._seen
 
     def _limits_for(self, begin: Positions, known: TopicIds) -> Limits:
-        """What there is for a micro-batch that starts at ``begin``: now, or when the end of the query was fixed."""
+        """Return the limits for a micro-batch that starts at ``begin``: the present ones, or the fixed ones."""
         if self._target is None:
             return self._news()
         if lost_before(begin, self._target) or made_again(known, ids_of(self._target)):
-            # The query may have begun later than its end was fixed: what came between is not lost.
+            # The query may begin after its end was fixed: records that were appended in between are not lost.
             self._target = self._look()
         return self._target
 
     def _news(self) -> Limits:
-        """The partitions there are now, but waiting for a change first if the last answer was that there is nothing
-        to do."""
+        """Return the present partitions and their limits. If the last call found nothing new, wait for a change."""
         if self._is_waiting and self._seen is not None:
             seen = ends_of(self._seen, self._options)
             has_come = self._connected().wait_for(
@@ -232,8 +233,10 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._look()
 
     def _complete(self, begin: Positions, ends: Positions, topic_ids: TopicIds) -> Positions:
-        """Where each partition of ``ends`` begins, none behind its end: one that is new, or was made anew, at its first
-        record. ``topic_ids`` are those of ``ends``; ``begin`` has positions in the same topics.
+        """Return the start of each partition of ``ends``, never behind its end.
+
+        A new partition, or one of a replaced topic, starts at its first record. ``topic_ids`` are the ids of the topics
+        of ``ends``. ``begin`` has positions in the same topics.
 
         Raises:
             DataLossError: a new partition has lost records already, and ``failOnDataLoss`` is true.
@@ -250,7 +253,7 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 limits = self._limits_of_topic(topic, topic_ids)
                 for partition in partitions.keys() - own.keys():
                     at_end = partition in known and self._is_of_this_log(topic, partition, known[partition], limits)
-                    # The task of a partition that is gone says so.
+                    # If the partition is gone, its task reports that.
                     first = limits[partition].log_start_offset if partition in limits else 0
                     own[partition] = partitions[partition] if at_end else first
                     if own[partition] > 0 and partition not in known:
@@ -261,7 +264,7 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return complete
 
     def _limits_of_topic(self, topic: str, topic_ids: TopicIds) -> dict[int, PartitionOffsets]:
-        """What the partitions of the topic with its id have now: nothing if that topic is gone."""
+        """Return the limits of the topic's partitions; nothing if the topic with its id is gone."""
         limits = limits_of(self._connected(), [topic], may_miss=True)
         return {} if made_again(topic_ids, ids_of(limits)) else limits.get(topic, {})
 
@@ -269,17 +272,17 @@ class RollwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         report_loss(what, fail=self._options.fail_on_data_loss)
 
     def _is_of_this_log(self, topic: str, partition: int, offset: int, limits: dict[int, PartitionOffsets]) -> bool:
-        """Whether a position behind the end of a batch is one of the log there is, and not of one before it.
+        """Return whether a position behind the end of a batch belongs to the present log, and not to an earlier one.
 
-        A start by time that is looked up again after a failure may have moved behind the end that Spark kept; one that
-        the user gave may never have been there. Neither makes the log another one, so nothing before the end is new.
+        A start by time that is looked up again after a failure may have moved behind the end that Spark stored. A start
+        that the user gave may never have existed. In both cases the log is the same, and nothing before the end is new.
         """
         if partition not in limits:
             return False
         return offset <= limits[partition].high_watermark or self._beyond.get(topic, {}).get(partition) == offset
 
     def _split(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """The ranges cut as the options say. What went away stays whole: its tasks say so, or go on without it."""
+        """Split the ranges by the options. A range whose topic is gone stays whole; its task reports the loss."""
         try:
             limits = limits_of(self._connected(), {wanted.topic for wanted in ranges}, may_miss=False)
             topic_ids = ids_of(limits)

@@ -1,4 +1,4 @@
-"""Rows of a DataFrame, as Arrow brings them, to the columns of records."""
+"""Rows of a DataFrame in Arrow batches, converted to the columns of records."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Int64Array = npt.NDArray[np.int64]
 
 _US_PER_MS = 1_000
 
-# Attributes, the varints of length, deltas, key, value and header count: at most so many bytes in all but odd records.
+# Attributes, and the varints of length, deltas, key, value and header count: at most this many bytes in usual records.
 _OVERHEAD_BYTES = 20
 _HEADER_OVERHEAD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows in Arrow columns of equal length; what the DataFrame has not is ``None``, but for the value.
+    """Rows in Arrow columns of equal length. Every column but ``values`` is ``None`` if the DataFrame does not have it.
 
     ``partitions`` are int32, ``timestamps`` int64 milliseconds since 1970, both with nulls where the rows have none.
     """
@@ -40,16 +40,16 @@ class Rows:
 
     @property
     def has_keys(self) -> bool:
-        """Whether any row has a key."""
+        """True if any row has a key."""
         return self.keys is not None and self.keys.null_count < len(self.keys)
 
     def take(self, places: Int64Array) -> Rows:
-        """The rows at these places, in this order."""
+        """Return the rows at these indices, in this order."""
         wanted = _numbers(places)
         return self._each(lambda column: column.take(wanted))
 
     def slice(self, start: int, end: int) -> Rows:
-        """The rows ``[start, end)``, over the same memory."""
+        """Return the rows ``[start, end)``, over the same memory."""
         if start == 0 and end == len(self):
             return self
         return self._each(lambda column: column.slice(start, end - start))
@@ -59,7 +59,7 @@ class Rows:
         return Rows(*(None if column is None else change(column) for column in columns))
 
     def records(self, now_ms: int) -> RecordColumns:
-        """The records; those without a timestamp are of ``now_ms``."""
+        """Return the records. A row without a timestamp gets ``now_ms``."""
         count = len(self)
         return RecordColumns(
             np.empty(count, dtype=np.int64),
@@ -71,9 +71,9 @@ class Rows:
 
 
 def rows_of(batches: Sequence[pa.RecordBatch]) -> Rows:
-    """The rows of one or more batches with the columns of a write, in any order and any case of their names.
+    """Return the rows of one or more batches with the columns of a write, in any order and any case of their names.
 
-    A column of nothing but nulls may be of Arrow's type for that.
+    A column that has only nulls may have Arrow's null type.
 
     Raises:
         ValueError: there is no column ``value``.
@@ -100,7 +100,7 @@ def rows_of(batches: Sequence[pa.RecordBatch]) -> Rows:
 
 
 def estimated_bytes(rows: Rows) -> Int64Array:
-    """About what each row takes in a batch: hardly ever less than it does, and little more."""
+    """Estimate the size of each row in a batch: hardly ever less than its real size, and little more."""
     sizes = np.full(len(rows), _OVERHEAD_BYTES, dtype=np.int64)
     for column in (rows.keys, rows.values):
         if column is not None:
@@ -114,7 +114,7 @@ def estimated_bytes(rows: Rows) -> Int64Array:
 
 
 def rows_without_header_names(headers: pa.Array | None) -> Int64Array:
-    """The rows that have a header without a name."""
+    """Return the indices of the rows that have a header without a name."""
     if headers is None or len(pairs := headers.flatten()) == 0:
         return np.empty(0, dtype=np.int64)
     names = pairs.flatten()[0]
@@ -128,14 +128,14 @@ def _milliseconds(timestamps: pa.Array) -> pa.Array:
     if not pa.types.is_timestamp(timestamps.type):
         return timestamps.cast(pa.int64())
     us = timestamps.cast(pa.timestamp("us", timestamps.type.tz)).view(pa.int64())
-    # Towards the past, as Spark counts milliseconds: before 1970 as after it.
+    # Rounded towards the past, as Spark rounds milliseconds, also before 1970.
     numbers = np.floor_divide(us.fill_null(0).to_numpy(zero_copy_only=False), _US_PER_MS)
     milliseconds = _numbers(numbers)
     return pc.if_else(us.is_valid(), milliseconds, None) if us.null_count else milliseconds
 
 
 def _numbers(numbers: Int64Array) -> pa.Array:
-    """The same numbers. ``pa.array`` would do, but it loads pandas, which takes half a second of every new process."""
+    """Return the numbers as an Arrow array. ``pa.array`` would load pandas, which takes half a second per process."""
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
@@ -153,7 +153,7 @@ def _header_counts(headers: pa.Array) -> Int64Array:
 
 
 def _headers(headers: pa.Array) -> HeaderColumns | None:
-    """Columns of headers; ``None`` when no row has any. A null list is an empty one."""
+    """Return the columns of headers; ``None`` if no row has headers. A null list counts as empty."""
     pairs = headers.flatten()
     if len(pairs) == 0:
         return None

@@ -26,7 +26,7 @@ def run_task(plan: LoadPlan, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
     """Write the rows of the Spark task that this process runs.
 
     Raises:
-        RollwayError: they cannot be loaded.
+        RollwayError: the rows cannot be loaded.
     """
     context = TaskContext.get()
     task, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
@@ -36,12 +36,13 @@ def run_task(plan: LoadPlan, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
 
 @actionable
 class RollwayBatchWriter(DataSourceArrowWriter):
-    """Begins the job when it is made; that, ``commit`` and ``abort`` are on the driver, ``write`` is in the tasks.
+    """The writer of a batch. The constructor begins the job.
 
-    Picklable: nothing is connected between the calls.
+    The driver calls the constructor, ``commit`` and ``abort``; the tasks call ``write``. Picklable: there is no
+    connection between the calls.
 
     Raises:
-        OptionError: another mode than append.
+        OptionError: the mode is not append.
         TopicNotFoundError: there is no such topic.
         RollwayError: the service cannot be reached, or refuses the job.
     """
@@ -58,7 +59,7 @@ class RollwayBatchWriter(DataSourceArrowWriter):
         return run_task(self._plan, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Let the rows count; the driver's log says how many there are."""
+        """Commit the rows, and log their number in the driver's log."""
         done = [message for message in messages if isinstance(message, TaskMessage)]
         plan = self._plan
         job = plan.job
@@ -71,7 +72,7 @@ class RollwayBatchWriter(DataSourceArrowWriter):
         logger.log(level, "%s", line)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Let no row count, unless the job is committed already: that stays so."""
+        """Abort the job. If it is committed already, it stays committed."""
         job = self._plan.job
         if job is None or job.is_loaded:
             return

@@ -1,7 +1,7 @@
-"""A load job that does not time out while a task of it runs and has nothing to send: its input may be slow in coming.
+"""Signs of life for a load job, so that it does not time out while a task waits for slow input.
 
-The task's own thread waits for that input, so another one gives the service a sign of life. Enlisting is one. It costs
-one of the job's attempts, so it is done only when nobody else has given any: four times in a timeout at the most.
+The task's own thread waits for the input, so another thread gives the signs. A sign is to enlist an attempt, which uses
+up one of the job's attempts. So a task enlists only if no other task has given a sign, at most four times in a timeout.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from typing import Self
 from rollway.client import ClientSettings, JobConflictError, JobNotFoundError, RollwayClient, RollwayError
 from rollway.spark.write.load_jobs import JobInUse
 
-# Silence of two turns is answered at the third: a job is never silent for more than three quarters of its timeout.
+# After two silent turns the third enlists: a job is never silent for more than three quarters of its timeout.
 _TURNS_PER_TIMEOUT = 4
 _TURN_SECONDS_MIN = 0.05
 
-# A turn that is missed is better than one that is late, and whoever ends a task waits for the turn it is in.
+# A missed turn is better than a late one, and the end of a task waits for its current turn.
 _RETRIES_MAX = 2
 
 
 class SignsOfLife:
-    """Those of one task for one job, as seldom as will do: one turn is to be taken every quarter of the timeout.
+    """The signs of life of one task for one job, as few as suffice.
 
-    Thread: one takes turns; ``note`` may be called by any.
+    ``turn`` must be called every quarter of the timeout.
+
+    Thread: one thread calls ``turn``; any thread may call ``note``.
     """
 
     def __init__(self, job: JobInUse, task: int, attempt: int) -> None:
@@ -36,11 +38,11 @@ class SignsOfLife:
         self._looked: tuple[int, int] | None = None
 
     def note(self) -> None:
-        """The task has enlisted, or records of it were appended: that is a sign of life."""
+        """Note a sign of life: the task has enlisted, or records of it were appended."""
         self._has_given = True
 
     def turn(self, client: RollwayClient) -> bool:
-        """Enlist if nobody has given a sign of life since the turn before; whether the job is still open.
+        """Enlist if no task has given a sign of life since the previous turn. Return whether the job is still open.
 
         Raises:
             RollwayError: the service cannot be reached, or refuses.
@@ -55,7 +57,7 @@ class SignsOfLife:
                 return False
             looked = (job.attempt_count, job.rows)
             if looked == self._looked:
-                # Nothing is ever written by this attempt, and the commit drops it.
+                # This attempt never writes anything, and the commit drops it.
                 client.enlist(self._job_id, self._task, self._attempt)
             self._looked = looked
         except (JobConflictError, JobNotFoundError):
@@ -64,9 +66,9 @@ class SignsOfLife:
 
 
 class KeptOpen:
-    """Keeps the job of a task open as long as the task is in this context, and this process lives.
+    """A context that keeps the job of a task open until the task leaves it, or the process ends.
 
-    Thread: the task's, but for ``note``; it has one of its own, with a connection of its own.
+    Thread: the task's, except for ``note``. It starts a thread, which has a separate connection.
     """
 
     def __init__(self, settings: ClientSettings, task: int, attempt: int) -> None:
@@ -78,7 +80,7 @@ class KeptOpen:
         self._ended = threading.Event()
 
     def watch(self, job: JobInUse) -> None:
-        """Keep this job open from now on, and no other."""
+        """Keep this job open from now on, instead of an earlier one."""
         self._stop()
         self._signs = SignsOfLife(job, self._task, self._attempt)
         self._ended = threading.Event()
@@ -87,12 +89,12 @@ class KeptOpen:
         self._thread.start()
 
     def note(self) -> None:
-        """See ``SignsOfLife``. Thread: any."""
+        """Note a sign of life; see ``SignsOfLife``. Thread: any."""
         if self._signs is not None:
             self._signs.note()
 
     def _run(self, signs: SignsOfLife, seconds: float, ended: threading.Event) -> None:
-        # Most tasks end before their first turn, and need no connection.
+        # Most tasks end before their first turn and need no connection.
         if ended.wait(seconds):
             return
         with RollwayClient(self._settings) as client:
@@ -118,11 +120,12 @@ def _is_open(signs: SignsOfLife, client: RollwayClient) -> bool:
     try:
         return signs.turn(client)
     except RollwayError:
-        # It may be back in time, and what the task finds says more.
+        # The service may be back in time, and the task's own error says more.
         return True
 
 
 def _turn_seconds(timeout_ms: int, task: int) -> float:
-    """Tasks that begin together take their turns a little apart, so that one sees what another has done."""
+    """Return the time between two turns. Tasks that begin together get slightly different times, so that one sees the
+    sign of another."""
     spread = 1 - (task % 64) / 1_000
     return max(timeout_ms / 1_000 / _TURNS_PER_TIMEOUT * spread, _TURN_SECONDS_MIN)

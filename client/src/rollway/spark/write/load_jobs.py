@@ -1,4 +1,4 @@
-"""The driver's side of a write: one load job, begun before the tasks and decided after them."""
+"""The driver's side of a write: one load job, which begins before the tasks and is decided after them."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from rollway.spark.write.routing import TargetTopic, is_topic_name
 
 COMMITTED_STATES = ("committing", "committed")
 TIMED_OUT = "timed_out"
-"""The reason why a job is aborted that nobody gave a sign of life."""
+"""The reason of an abort because of missing signs of life."""
 
-# What Kafka's topics take unless they are told otherwise.
+# Kafka's default of max.message.bytes.
 _BATCH_BYTES_MAX_DEFAULT = 1_048_588
 
 
 @dataclass(frozen=True, slots=True)
 class JobInUse:
-    """The job of a write, as its tasks know it."""
+    """The job of a write, as far as its tasks need it."""
 
     job_id: str
     application_id: str
     version: int
     is_loaded: bool
-    """It was committed before: there is nothing to do."""
+    """True if it was committed before: there is nothing to do."""
     timeout_ms: int
-    """Without a sign of life for so long it is aborted."""
+    """Milliseconds without a sign of life after which the service aborts it."""
     once: bool = False
-    """Its application was made up for this write."""
+    """True if its application's id is used for this write only."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """All that a task must know. Picklable.
+    """The plan of a write, for its tasks. Picklable.
 
-    ``job`` is ``None`` without one: at least once, and in streams, whose tasks find it from their batch.
+    ``job`` is ``None`` for delivery at least once, and in streams, whose tasks find the job by their batch.
     """
 
     options: WriteOptions
     job: JobInUse | None = None
     topics: dict[str, TargetTopic] = field(default_factory=dict)
-    """Topics that the driver has looked at."""
+    """Topics that the driver has looked up."""
     driver_id: str | None = None
-    """By which the driver finds jobs that its tasks began, when no task could tell it of them."""
+    """Id by which the driver finds jobs that its tasks began, if no task could report them."""
 
 
 def find_topic(client: RollwayClient, name: str) -> TargetTopic | None:
-    """What a writer must know of a topic; ``None`` when there is none, or can be none of that name."""
+    """Look up a topic for a writer; return ``None`` if it does not exist, or if no topic can have that name."""
     if not is_topic_name(name):
         return None
     try:
@@ -63,10 +63,10 @@ def find_topic(client: RollwayClient, name: str) -> TargetTopic | None:
 
 
 def target_topic(client: RollwayClient, name: str) -> TargetTopic:
-    """What a writer must know of a topic.
+    """Look up a topic for a writer.
 
     Raises:
-        TopicNotFoundError: there is none.
+        TopicNotFoundError: there is no such topic.
     """
     topic = client.describe_topic(name)
     batch_bytes_max = int(str(topic.config.get("max.message.bytes", _BATCH_BYTES_MAX_DEFAULT)))
@@ -74,7 +74,7 @@ def target_topic(client: RollwayClient, name: str) -> TargetTopic:
 
 
 def plan_load(client: RollwayClient, options: WriteOptions) -> LoadPlan:
-    """Look at the topics and begin the job, so that what is wrong is said before a task starts.
+    """Look up the topics and begin the job, so that errors appear before a task starts.
 
     Raises:
         TopicNotFoundError: there is no such topic.
@@ -85,7 +85,7 @@ def plan_load(client: RollwayClient, options: WriteOptions) -> LoadPlan:
 
 
 def plan_stream(client: RollwayClient, options: WriteOptions, driver_id: str | None) -> LoadPlan:
-    """The same for a stream, whose tasks begin the job of their batch.
+    """Look up the topics of a stream. Its tasks begin the job of their batch.
 
     Raises:
         TopicNotFoundError: there is no such topic.
@@ -96,7 +96,7 @@ def plan_stream(client: RollwayClient, options: WriteOptions, driver_id: str | N
 
 
 def begin(client: RollwayClient, plan: LoadPlan) -> JobInUse:
-    """The job that the options ask for: a new one, or the one with the id they name."""
+    """Return the job of the options: a new one, or the one that ``jobId`` names."""
     options = plan.options
     if options.job_id is not None:
         job = client.find_job(options.job_id)
@@ -119,9 +119,9 @@ def begin_version(
     join: bool = False,
     once: bool = False,
 ) -> JobInUse:
-    """Begin a job, or get the one of this version that was committed; with ``join`` also the one that is open.
+    """Begin a job, or return the committed one of this version. With ``join`` also return the open one.
 
-    ``once``: the application was made up for this write, and no other one ever has its name.
+    ``once`` promises that the application's id is used for this write only.
     """
     options = plan.options
     mode: JobMode = "idempotent" if options.delivery_mode == "idempotent" else "transactional"
@@ -140,12 +140,12 @@ def begin_version(
 
 
 def in_use(job: Job) -> JobInUse:
-    """A job as tasks know it."""
+    """Return the part of a job that its tasks need."""
     return JobInUse(job.job_id, job.application_id, job.version, job.state in COMMITTED_STATES, job.timeout_ms)
 
 
 def why_refused(client: RollwayClient, job: JobInUse, error: RollwayError) -> RollwayError:
-    """What to tell whoever was refused something in a job: ``error``, or that the job has timed out."""
+    """Return the error for a refusal in a job: a ``JobTimedOutError`` if the job has timed out, else ``error``."""
     try:
         now = client.find_job(job.job_id)
     except RollwayError:
@@ -154,10 +154,10 @@ def why_refused(client: RollwayClient, job: JobInUse, error: RollwayError) -> Ro
 
 
 def job_of(messages: Iterable[TaskMessage]) -> str | None:
-    """The job that the tasks wrote in; ``None`` when none of them wrote in one.
+    """Return the job that the tasks wrote in; ``None`` if none of them wrote in a job.
 
     Raises:
-        RollwayError: they wrote in different ones.
+        RollwayError: the tasks wrote in different jobs.
     """
     ids = {message.job_id for message in messages if message.job_id is not None and not message.is_loaded}
     if len(ids) > 1:
@@ -169,14 +169,14 @@ def job_of(messages: Iterable[TaskMessage]) -> str | None:
 
 
 def commit(client: RollwayClient, options: WriteOptions, job_id: str, messages: Sequence[TaskMessage]) -> Job:
-    """Let what these attempts wrote count. Repeating it changes nothing.
+    """Commit the rows of these attempts. A repetition changes nothing.
 
     Raises:
         RejectedRowsError: all tasks together rejected more than ``maxRejected``.
         JobTakenError: the options name the job, and another write has committed it.
-        JobTimedOutError: nothing was written for the job's timeout before it was to be committed.
+        JobTimedOutError: nothing was written for the job's timeout before the commit.
         JobConflictError: the job was aborted, or rows are missing.
-        RollwayError: the service cannot be reached: it is not known whether they count.
+        RollwayError: the service cannot be reached: it is unknown whether the rows count.
     """
     check_rejects(options, messages)
     is_checked = options.delivery_mode == "transactional"
@@ -189,18 +189,18 @@ def commit(client: RollwayClient, options: WriteOptions, job_id: str, messages: 
             raise JobTimedOutError(job.job_id, job.application_id, job.timeout_ms) from error
         if job.state not in COMMITTED_STATES:
             raise
-        # Another driver of the same version may have been first: its winners are the whole load, too. Of a job that
-        # was named nobody knows that.
+        # Another driver of the same version may have been first. Its winners are also the whole load. That is not sure
+        # of a job that the options name.
         if options.job_id is not None and winners:
             raise JobTakenError(job_id) from error
         return job
 
 
 def decide(client: RollwayClient, plan: LoadPlan, messages: Sequence[TaskMessage]) -> Job:
-    """``commit`` for the job of a batch write, wherever its tasks wrote. Returns the job that holds its version now.
+    """Commit the job of a batch write, in whichever job its tasks wrote. Return the job that has the version now.
 
-    Tasks without rows never find out that their job has timed out. When all were such there is nothing to lose: the
-    version is recorded by another job, unless the options name the one to be used.
+    Tasks without rows never notice that their job has timed out. If no task had rows, there is nothing to lose: another
+    job records the version, unless the options name the job.
 
     Raises:
         RejectedRowsError, JobTakenError, JobTimedOutError, JobConflictError, RollwayError: as ``commit``.
@@ -220,11 +220,13 @@ def decide(client: RollwayClient, plan: LoadPlan, messages: Sequence[TaskMessage
 def abort(
     client: RollwayClient, plan: LoadPlan, messages: Iterable[TaskMessage | None], version: int | None = None
 ) -> list[Job]:
-    """Let nothing count that tasks of this write wrote: the plan's job, those of messages, those of tasks that did not
-    live to tell. A job that is committed stays so, which its ``state`` says.
+    """Abort all jobs that tasks of this write wrote in, and return them.
+
+    These are the plan's job, the jobs of messages, and the jobs of tasks that died before they could report. A
+    committed job stays committed, as its ``state`` shows.
 
     Args:
-        version: of a stream, the batch.
+        version: the batch of a stream.
 
     Raises:
         RollwayError: the service cannot be reached.
@@ -239,7 +241,7 @@ def abort(
 
 
 def check_rejects(options: WriteOptions, messages: Sequence[TaskMessage]) -> None:
-    """Return unless the tasks together rejected more than they may.
+    """Return unless the tasks together rejected more rows than ``maxRejected``.
 
     Raises:
         RejectedRowsError: they did.

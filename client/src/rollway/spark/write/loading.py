@@ -1,4 +1,4 @@
-"""One attempt of a task: Arrow batches in, record batches out, and a message that says what was written."""
+"""One attempt of a task: it turns Arrow batches into record batches, sends them, and reports what it wrote."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from rollway.spark.write.rejects import Rejects
 from rollway.spark.write.routing import NOWHERE, RoutedRows, Router, TargetTopic, even_batches, rows_by_topic
 from rollway.spark.write.sending import Batch, Producer, Sender
 
-# Rows are routed and encoded in windows, so that each partition gets batches of a fair size; memory is a few of them.
+# Rows are routed and encoded in windows, so that each partition gets batches of a fair size. A task holds a few windows
+# in memory.
 _WINDOW_BYTES_MIN = 4 * 1024 * 1024
 _WINDOW_BYTES_MAX = 16 * 1024 * 1024
 
-# Each has at most 64 KiB of a value and of a key.
+# Each rejected row has at most 64 KiB of a value and of a key.
 _REJECTS_PER_BATCH = 7
 
 FindJob = Callable[[RollwayClient], JobInUse | None]
@@ -34,8 +35,8 @@ FindJob = Callable[[RollwayClient], JobInUse | None]
 class TaskLoad:
     """One attempt of one task.
 
-    ``find_job`` gives the job of a stream's batch when the first row comes; otherwise the plan's job is written in.
-    Thread: one; it sends with threads of its own.
+    ``find_job`` returns the job of a stream's batch, and is called for the first row. Without it the plan's job is
+    used. Thread: one; it starts further threads to send.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class TaskLoad:
         self._kept_open = KeptOpen(client.settings, task, attempt)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Write all rows; nothing is written when there are none. However slowly they come, the job stays open.
+        """Write all rows. The job stays open, however slow the input is.
 
         Raises:
-            RejectedRowsError: rows cannot be loaded, and may not be left out.
-            JobTimedOutError: the job was aborted, since nobody gave a sign of life for its timeout.
+            RejectedRowsError: rows cannot be loaded, and the options do not let them be left out.
+            JobTimedOutError: the job was aborted, because there was no sign of life for its timeout.
             RollwayError: the service cannot be reached, or refuses the job.
         """
         if self._job is not None and self._job.is_loaded:
@@ -90,7 +91,7 @@ class TaskLoad:
         with self._sender(producer) as sender:
             self._send_windows(sender, first, filled)
             sender.finish()
-            # What the service refused is known only now.
+            # Only now is it known which rows the service refused.
             self._send_rejects(sender)
         written = sender.written()
         return TaskMessage(
@@ -134,7 +135,7 @@ class TaskLoad:
         return Producer(attempt.producer_id, attempt.transactional)
 
     def _job_instead(self, job: JobInUse, error: JobConflictError) -> JobInUse:
-        """Another job of the same version, when this one was aborted because the first rows were long in coming."""
+        """Return another job of the same version, if this one timed out because the first rows were slow."""
         timed_out = error.problem.get("reason") == TIMED_OUT and self._options.job_id is None
         if not timed_out:
             raise error
@@ -187,7 +188,7 @@ class TaskLoad:
         return rows.take(np.flatnonzero(keep))
 
     def _send_rows(self, sender: Sender, routed: RoutedRows, now_ms: int) -> None:
-        """Cut into batches of about the same size, encode each, hand it over."""
+        """Divide rows into batches of about the same size, encode each, and pass it to the sender."""
         topic = self._find_topic(routed.topic)
         assert topic is not None
         limit = min(self._options.batch_bytes, topic.batch_bytes_max)

@@ -1,4 +1,4 @@
-"""What tasks tell the driver about what they wrote: small, picklable, and all that a commit needs."""
+"""Messages from the tasks to the driver about their rows: small, picklable, and sufficient for a commit."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 
 class PartitionWritten(NamedTuple):
-    """What one attempt wrote to one partition: ``rows`` of the offsets ``[start_offset, end_offset)``.
+    """The rows that one attempt wrote to one partition, at offsets within ``[start_offset, end_offset)``.
 
-    Others may have written between them, so the difference of the offsets is not the number of rows.
+    Other producers may have written between them: ``rows`` is at most the difference of the offsets.
     """
 
     topic: str
@@ -24,7 +24,7 @@ class PartitionWritten(NamedTuple):
 
 
 class LoadVersion(NamedTuple):
-    """Whose load it is, and which."""
+    """The identity of a load: its application and its version."""
 
     application_id: str
     version: int
@@ -34,22 +34,22 @@ class LoadVersion(NamedTuple):
 
 
 class Timings(NamedTuple):
-    """Where the time of an attempt went, in seconds; sending runs beside the others."""
+    """The times of an attempt in seconds. Sending runs in parallel to the rest."""
 
     total: float = 0.0
     encoding: float = 0.0
     sending: float = 0.0
-    """In requests, of all connections together."""
+    """Time in requests, of all connections together."""
     waiting: float = 0.0
-    """For a connection to be free."""
+    """Time of waiting for a free connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMessage(WriterCommitMessage):
-    """One attempt of a task, as it ended.
+    """The result of one attempt of a task.
 
-    ``producer_id`` is -1 when it wrote nothing, or without a producer. ``loaded_before`` is the version of a
-    job that was committed before: nothing was written, and nothing is to be committed.
+    ``producer_id`` is -1 if it wrote nothing, or wrote without a producer. ``loaded_before`` is the version of a job
+    that was committed before: nothing was written, and there is nothing to commit.
     """
 
     task: int
@@ -57,33 +57,33 @@ class TaskMessage(WriterCommitMessage):
     job_id: str | None = None
     producer_id: int = -1
     rows: int = 0
-    """Records in the log, those among the rejects that were written to their topic included."""
+    """Records in the log, with the rejected rows that were written to their topic."""
     size_bytes: int = 0
-    """Of their batches."""
+    """Bytes of their batches."""
     retries: int = 0
-    """Requests that were sent again."""
+    """Number of requests that were sent again."""
     loaded_before: LoadVersion | None = None
     written: tuple[PartitionWritten, ...] = ()
     rejects: Mapping[str, int] = field(default_factory=dict)
-    """Rows that were not loaded, by reason."""
+    """Number of rows that were not loaded, by reason."""
     timings: Timings = field(default_factory=Timings)
     host: str = ""
     peak_bytes: int = 0
-    """The most memory that the task's Python process has held so far, also in tasks before."""
+    """Peak memory of the task's Python process so far, with its earlier tasks."""
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the job was committed before."""
+        """True if the job was committed before."""
         return self.loaded_before is not None
 
     @property
     def rejected(self) -> int:
-        """Rows that were not loaded."""
+        """Number of rows that were not loaded."""
         return sum(self.rejects.values())
 
 
 def sum_of_rejects(messages: Iterable[TaskMessage]) -> dict[str, int]:
-    """The rejects of all tasks, by reason, the most frequent first."""
+    """Return the number of rejected rows of all tasks, by reason, the most frequent first."""
     counts: dict[str, int] = {}
     for message in messages:
         for reason, count in message.rejects.items():
@@ -92,7 +92,7 @@ def sum_of_rejects(messages: Iterable[TaskMessage]) -> dict[str, int]:
 
 
 def sum_of_written(messages: Iterable[TaskMessage]) -> list[PartitionWritten]:
-    """What all tasks wrote, by partition, sorted."""
+    """Return the rows that all tasks wrote, by partition, sorted."""
     merged: dict[tuple[str, int], PartitionWritten] = {}
     for message in messages:
         for one in message.written:

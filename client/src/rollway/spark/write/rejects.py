@@ -1,4 +1,4 @@
-"""Rows that cannot be loaded: counted, refused, or kept for a topic of their own."""
+"""Rows that cannot be loaded: they are counted, refused, or kept for the topic of rejected rows."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ _TOPIC_LENGTH_MAX = 249
 
 
 class RejectedRowsError(RollwayError):
-    """Rows cannot be loaded, and the load is not allowed to go on without them."""
+    """Rows cannot be loaded, and the options do not let the load go on without them.
+
+    Example: three rows name partition 9 of a topic with six, with ``onReject=skip`` and ``maxRejected=2``.
+    """
 
 
 class Rejects:
     """The rows of one attempt that were not loaded.
 
-    With ``fail`` the first is an error, otherwise the first beyond ``limit``. With ``topic`` they are kept until
-    ``take`` gives them as records. Thread: any.
+    With ``fail`` the first one is an error, otherwise the first one above ``limit``. With ``topic`` they are kept until
+    ``take`` returns them as records. Thread: any.
     """
 
     def __init__(self, on_reject: OnReject, limit: int | None) -> None:
@@ -40,10 +43,10 @@ class Rejects:
         self._kept: list[Record] = []
 
     def add(self, reason: str, example: str, rows: RecordColumns, topic: str) -> None:
-        """Count ``rows``, which were for ``topic``; ``reason`` is one of few, ``example`` says what is wrong with one.
+        """Count ``rows``, which were for ``topic``. ``reason`` names their fault, ``example`` describes it for one row.
 
         Raises:
-            RejectedRowsError: they are too many.
+            RejectedRowsError: there are too many rejected rows.
         """
         if self._on_reject == "fail":
             hint = "onReject=skip or onReject=topic loads the others"
@@ -59,26 +62,28 @@ class Rejects:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many, by reason."""
+        """Number of rejected rows, by reason."""
         with self._lock:
             return dict(self._counts)
 
     def take(self) -> RecordColumns | None:
-        """The records for the topic of rejects, which are no longer kept; ``None`` if there are none."""
+        """Return the records for the topic of rejected rows, and keep them no longer; ``None`` if there are none."""
         with self._lock:
             kept, self._kept = self._kept, []
         return columns_from_records(kept) if kept else None
 
 
 def too_many(total: int, limit: int, counts: Mapping[str, int], example: str = "") -> RejectedRowsError:
-    """More rows were rejected than ``maxRejected`` allows."""
+    """Return the error for more rejected rows than ``maxRejected`` allows."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
     return RejectedRowsError(f"{total} rows cannot be loaded, and maxRejected is {limit}: {example or reasons}")
 
 
 def _as_reject(rows: RecordColumns, place: int, reason: str, topic: str, now_ms: int) -> Record:
-    """The row as a record of its own time, which any topic takes: a key or value above 64 KiB is cut, and so is a name
-    that is longer than those of topics."""
+    """Return the row as a record that any topic accepts, with ``now_ms`` as its timestamp.
+
+    A key or value above 64 KiB is cut, and so is a topic's name that is too long.
+    """
     key, value = rows.keys[place], rows.values[place]
     headers: list[tuple[str, bytes | None]] = [
         (REASON_HEADER, reason.encode()),

@@ -1,4 +1,4 @@
-"""What a load did, for people and for programs."""
+"""The report of a load, for people and for programs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """One load: what was written, what was not, and how each task fared.
+    """The result of one load: written rows, rejected rows, and the times of each task.
 
-    ``rows`` are those in the log, and ``size_bytes`` those of their batches. ``is_loaded`` says that this version was
-    committed before, so that nothing was written. ``str()`` is a table.
+    ``is_loaded`` is true if this version was committed before, so that nothing was written. ``str()`` is a table.
+
+    Example::
+
+        report = bulk_load(df, "http://127.0.0.1:8080", "readings")
+        print(f"{report.rows} rows in {report.seconds:.1f} s, {report.rejected} rejected")
+        for part in report.partitions:
+            print(part.topic, part.partition, part.rows)
     """
 
     topic: str | None
@@ -33,37 +39,37 @@ class LoadReport:
 
     @property
     def rows(self) -> int:
-        """Records that were written, those among the rejects that went to their topic included."""
+        """Number of records that were written, with the rejected rows that went to their topic."""
         return sum(task.rows for task in self.tasks)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of their batches."""
+        """Bytes of the written record batches."""
         return sum(task.size_bytes for task in self.tasks)
 
     @property
     def rejects(self) -> Mapping[str, int]:
-        """Rows that were not loaded, by reason."""
+        """Number of rows that were not loaded, by reason."""
         return sum_of_rejects(self.tasks)
 
     @property
     def rejected(self) -> int:
-        """Rows that were not loaded."""
+        """Number of rows that were not loaded."""
         return sum(self.rejects.values())
 
     @property
     def retries(self) -> int:
-        """Requests that were sent again."""
+        """Number of requests that were sent again."""
         return sum(task.retries for task in self.tasks)
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that the Python process of a task has held."""
+        """Peak memory in bytes of a task's Python process."""
         return max((task.peak_bytes for task in self.tasks), default=0)
 
     @property
     def partitions(self) -> list[PartitionWritten]:
-        """What was written to each partition."""
+        """Rows that were written, by partition."""
         return sum_of_written(self.tasks)
 
     def __str__(self) -> str:
@@ -111,7 +117,7 @@ def _and_more(count: int, what: str) -> list[str]:
 
 
 def outcome(messages: Sequence[TaskMessage], job: JobInUse | None) -> tuple[int, str]:
-    """A line about a write for the driver's log, and its level: a warning when rows were not written."""
+    """Return a line about a write for the driver's log, and its level: a warning if rows were not written."""
     before = next((message.loaded_before for message in messages if message.loaded_before is not None), None)
     if job is not None and job.is_loaded:
         before = LoadVersion(job.application_id, job.version)

@@ -1,7 +1,8 @@
-"""Where each row goes: its own partition, that of its key, or, without a key, the one that is next.
+"""The partition of each row: the one that it names, the one of its key, or, without a key, the next in turn.
 
-As Kafka's default partitioner: keys by murmur2; rows without a key fill one partition for a batch, then the next. The
-next is not drawn but counted, from the number of the task on, so that an attempt does again what another did.
+This is Kafka's default partitioner: murmur2 of the key; rows without a key fill one partition for a batch, then the
+next. The next one is not drawn at random but counted, from the number of the task on, so that every attempt of a task
+makes the same choices.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ NOWHERE = -1
 _NAME_LENGTH_MAX = 249
 _NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{_NAME_LENGTH_MAX}}}")
 
-# Of a name that is too long.
+# Characters that a message shows of a name that is too long.
 _SHOWN_LENGTH_MAX = 50
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether a topic can have this name. Kafka's rule; in an address, others lead elsewhere."""
+    """Return whether a topic can have this name, by Kafka's rule. In a URL another name would lead to another path."""
     return _NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 class TargetTopic(NamedTuple):
-    """What a writer must know of a topic."""
+    """The properties of a topic that a writer needs."""
 
     name: str
     partition_count: int
     batch_bytes_max: int
-    """The largest batch it takes."""
+    """Size of the largest batch that it accepts."""
 
 
 class RoutedRows(NamedTuple):
-    """Rows that go to one partition of one topic, or ``NOWHERE``; then why, and what is wrong with the first."""
+    """Rows for one partition of one topic, or for ``NOWHERE`` with the reason and the fault of the first row."""
 
     topic: str
     partition: int
@@ -51,13 +52,13 @@ class RoutedRows(NamedTuple):
     reason: str = ""
     example: str = ""
     is_batch: bool = False
-    """They are one batch, as large as one is to be."""
+    """True if the rows are one batch of the wanted size."""
 
 
 class Router:
-    """Sends rows where they belong; keeps which partition is next for those without a key.
+    """The choice of a partition for each row. It keeps the next partition for rows without a key.
 
-    ``find`` describes a topic, or returns ``None`` when there is none. Thread: one.
+    ``find`` describes a topic, or returns ``None`` if there is none. Thread: one.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Router:
         self._turns: dict[str, int] = {}
 
     def route(self, rows: Rows) -> Iterator[RoutedRows]:
-        """The rows, in order within each partition."""
+        """Yield the rows by partition, in order within each partition."""
         for name, part in rows_by_topic(self._topic, rows):
             if name is not None:
                 yield from self._route_topic(name, part)
@@ -96,7 +97,7 @@ class Router:
             yield from _sorted_rows(topic, rows, self._partitions(topic, rows))
 
     def _partitions(self, topic: TargetTopic, rows: Rows) -> Partitions:
-        """The partition of each row, ``NOWHERE`` for those that name one that is not there."""
+        """Return the partition of each row; ``NOWHERE`` for a row that names a partition which does not exist."""
         count = len(rows)
         is_open = np.ones(count, dtype=np.bool_)
         partitions = np.full(count, NOWHERE, dtype=np.int32)
@@ -116,7 +117,7 @@ class Router:
         return partitions
 
     def _take_turns(self, topic: TargetTopic, rows: Rows) -> Iterator[tuple[int, int, int]]:
-        """Partitions in turn, each with the rows ``[start, end)`` of about a batch."""
+        """Yield partitions in turn, each with the rows ``[start, end)`` of about a batch."""
         turn = self._turns.get(topic.name, self._task)
         batches = even_batches(rows, min(self._batch_bytes, topic.batch_bytes_max))
         self._turns[topic.name] = turn + len(batches)
@@ -125,7 +126,10 @@ class Router:
 
 
 def rows_by_topic(topic: str | None, rows: Rows) -> Iterator[tuple[str | None, Rows]]:
-    """The rows of each topic, in order: the one that is given, or else those that they name, ``None`` last."""
+    """Yield the rows of each topic, in order: all rows for ``topic`` if it is given, else by their own topics.
+
+    Rows without a topic come last, with ``None``.
+    """
     if topic is not None or rows.topics is None:
         yield topic, rows
         return
@@ -141,7 +145,7 @@ def rows_by_topic(topic: str | None, rows: Rows) -> Iterator[tuple[str | None, R
 
 
 def _why_not(name: str) -> tuple[str, str]:
-    """The reason why there is no topic of this name, and the sentence."""
+    """Return the reason why there is no topic of this name, and a sentence about it."""
     if is_topic_name(name):
         return "unknown topic", f"there is no topic {name!r}"
     shown = repr(name) if len(name) <= _SHOWN_LENGTH_MAX else f"{name[:_SHOWN_LENGTH_MAX]!r}..."
@@ -150,23 +154,23 @@ def _why_not(name: str) -> tuple[str, str]:
 
 
 def even_batches(rows: Rows, batch_bytes: int) -> list[tuple[int, int]]:
-    """Rows ``[start, end)`` of each batch: as many as it takes, and about as large as each other."""
+    """Return the rows ``[start, end)`` of each batch: as few batches as suffice, of about the same size."""
     sizes = estimated_bytes(rows)
     ends = np.cumsum(sizes)
     total = int(ends[-1])
     count = -(-total // batch_bytes)
     if count == 1:
         return [(0, len(rows))]
-    # By the middle of each row, so that the last batch is no smaller than the others.
+    # Rows are assigned by their middle, so that the last batch is as large as the rest.
     bounds = -(-2 * total * np.arange(1, count) // count)
     starts = np.searchsorted(2 * ends - sizes, bounds)
-    # A row larger than a batch leaves some without any.
+    # A row larger than a batch leaves empty batches.
     return list(pairwise(sorted({0, *starts.tolist(), len(rows)})))
 
 
 def _sorted_rows(topic: TargetTopic, rows: Rows, partitions: Partitions) -> Iterator[RoutedRows]:
-    """One sort, one take, and a slice for each partition."""
-    # Narrow, so that numpy sorts by counting; stable, so that rows stay in order.
+    """Yield the rows by partition: one sort, one take, and a slice for each partition."""
+    # Narrow integers let numpy sort by counting. A stable sort keeps rows in order.
     narrow = partitions.astype(np.int16) if topic.partition_count < 1 << 15 else partitions
     counts = np.bincount(narrow + 1, minlength=topic.partition_count + 1)
     ends = np.cumsum(counts)

@@ -1,8 +1,8 @@
-"""Batches on their way to the service: a few connections, and one request at a time for each partition.
+"""The sender of batches: a few connections, and one request at a time for each partition.
 
-The next batch is encoded while others are sent. A producer's sequences must arrive in order, so every partition
-belongs to one connection; a batch gets its sequence when its turn has come, as rows of those before it may have been
-refused meanwhile.
+The next batch is encoded while earlier ones are sent. A producer's sequences must arrive in order, so every partition
+belongs to one connection. A batch gets its sequence just before it is sent, because the service may have refused rows
+of earlier batches.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ _OUT_OF_ORDER = "out_of_order_sequence"
 
 
 class Producer(NamedTuple):
-    """Who produces: epoch 0, or nobody (-1)."""
+    """The producer of a task's batches, with epoch 0; -1: batches without a producer."""
 
     producer_id: int = -1
     transactional: bool = False
 
 
 class Batch(NamedTuple):
-    """Records for one partition, encoded; the columns are kept to be encoded again without those that are refused."""
+    """Encoded records for one partition, and their columns, to encode them again without refused records."""
 
     topic: str
     partition: int
     section: RecordSection
     columns: RecordColumns
     is_rejected: bool = False
-    """They go to the topic of rejects: what that refuses is an error."""
+    """True for rows for the topic of rejected rows. A refusal of these is an error."""
 
 
 @dataclass(slots=True)
 class _Target:
-    """One partition, and what was written to it."""
+    """One partition, and the rows written to it."""
 
     next_sequence: int = 0
     start_offset: int = -1
@@ -63,7 +63,7 @@ class _Target:
 
 @dataclass(slots=True)
 class _Lane:
-    """One connection, its thread, and the batches that wait for it."""
+    """One connection, its thread, and the batch that waits for it."""
 
     waiting: queue.Queue[Batch | None] = field(default_factory=lambda: queue.Queue(maxsize=1))
     thread: threading.Thread | None = None
@@ -72,10 +72,10 @@ class _Lane:
 
 
 class Sender:
-    """Sends batches in order within each partition, over up to ``lane_count`` connections.
+    """A sender of batches, in order within each partition, over up to ``lane_count`` connections.
 
-    A context manager: leaving it without an error returns when everything is acknowledged. Thread: one calls it; it has
-    threads of its own, which call ``on_append`` after each batch that is acknowledged.
+    It is a context manager: the exit without an error returns once every batch is acknowledged. Thread: one calls it.
+    It starts further threads, which call ``on_append`` after each acknowledged batch.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class Sender:
         self.waiting_seconds = 0.0
 
     def send(self, batch: Batch) -> None:
-        """Hand a batch over; waits while the connection of its partition has one to send and another to follow.
+        """Queue a batch. Wait while the connection of its partition sends a batch and has a second one waiting.
 
         Raises:
-            RollwayError: a batch before it was not taken.
+            RollwayError: an earlier batch was not accepted.
         """
         self._check()
         lane = self._lanes[(hash(batch.topic) + batch.partition) % len(self._lanes)]
@@ -112,10 +112,10 @@ class Sender:
         self.waiting_seconds += time.perf_counter() - started
 
     def finish(self) -> None:
-        """Return when everything is acknowledged.
+        """Return once every batch is acknowledged.
 
         Raises:
-            RollwayError: something was not taken.
+            RollwayError: a batch was not accepted.
         """
         started = time.perf_counter()
         self._stop()
@@ -132,7 +132,7 @@ class Sender:
             lane.thread = None
 
     def written(self) -> tuple[PartitionWritten, ...]:
-        """What is acknowledged, by partition, sorted; to be asked after ``finish``."""
+        """Return the acknowledged rows, by partition, sorted. Call it after ``finish``."""
         return tuple(
             sorted(
                 PartitionWritten(
@@ -146,7 +146,7 @@ class Sender:
 
     @property
     def sending_seconds(self) -> float:
-        """Spent in requests, of all connections together."""
+        """Time in requests, of all connections together."""
         return sum(lane.sending_seconds for lane in self._lanes)
 
     def _check(self) -> None:
@@ -155,7 +155,7 @@ class Sender:
 
     def _run(self, lane: _Lane) -> None:
         while (batch := lane.waiting.get()) is not None:
-            # After a failure batches are taken and dropped, so that nobody waits for a thread that is gone.
+            # After a failure batches are taken and dropped, so that ``send`` never waits for a thread that has ended.
             if self._failure is not None:
                 continue
             started = time.perf_counter()
@@ -166,7 +166,7 @@ class Sender:
             lane.sending_seconds += time.perf_counter() - started
 
     def _deliver(self, lane: _Lane, batch: Batch) -> None:
-        """Send one batch; without the records that the service refuses, if they may be left out."""
+        """Send one batch. Leave out the records that the service refuses, if the options let them be left out."""
         target = lane.targets.setdefault((batch.topic, batch.partition), _Target())
         section: RecordSection | None = batch.section
         columns = batch.columns
@@ -193,7 +193,7 @@ class Sender:
         try:
             answer = self._client.produce_batches(topic, partition, [head, memoryview(section.data)])
         except ProblemError as error:
-            # Batches of this attempt arrive in order: only one before it can have been there.
+            # Batches of this attempt arrive in order. So an earlier attempt wrote to this partition.
             if error.code == _OUT_OF_ORDER and has_identity and not producer.transactional:
                 raise AttemptNotRecognisedError(topic, partition) from error
             raise
@@ -230,7 +230,7 @@ class Sender:
 
 
 def refused_places(error: ProblemError, record_count: int) -> dict[int, str]:
-    """The records of a batch that the service names as the ones at fault, and what is wrong with each."""
+    """Return the fault of each record of a batch that the service names, by the record's index."""
     places: dict[int, str] = {}
     if error.status not in (400, 413, 422):
         return places

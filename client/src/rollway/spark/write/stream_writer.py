@@ -28,13 +28,13 @@ logger = logging.getLogger("rollway.spark")
 
 @actionable
 class RollwayStreamWriter(DataSourceStreamArrowWriter):
-    """The job of a batch is version ``batch id`` of the application ``txnAppId``, or else of the query's id.
+    """The writer of a stream. The job of a batch is version ``batch id`` of ``txnAppId``, or else of the query's id.
 
-    No driver begins it, since only tasks know their batch: each joins it before its first row. A batch that is run
-    again after it was committed is recognised there, and nothing is written.
+    The driver does not begin it, because only tasks know their batch: each task joins it before its first row. A batch
+    that runs again after its commit is recognised there, and nothing is written.
 
     Raises:
-        OptionError: the options ask for what a stream cannot have.
+        OptionError: an option is not for streams.
         TopicNotFoundError: there is no such topic.
     """
 
@@ -69,7 +69,7 @@ class RollwayStreamWriter(DataSourceStreamArrowWriter):
         return begin_version(client, self._plan, options.txn_app_id or query, int(batch), join=True)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Let the rows of the batch count."""
+        """Commit the rows of the batch."""
         done = [message for message in messages if isinstance(message, TaskMessage)]
         job_id = job_of(done)
         if job_id is None:
@@ -86,7 +86,7 @@ class RollwayStreamWriter(DataSourceStreamArrowWriter):
         logger.log(level, "batch %d: %s", batch_id, line)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Let no row of the batch count, unless it is committed already: that stays so."""
+        """Abort the job of the batch. If it is committed already, it stays committed."""
         done = [message for message in messages if isinstance(message, TaskMessage)]
         with RollwayClient(self._plan.options.client) as client:
             for job in abort(client, self._plan, done, batch_id):
@@ -94,10 +94,10 @@ class RollwayStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _driver_id(options: WriteOptions) -> str | None:
-    """What tells this query from every other one; ``None`` when nothing does.
+    """Return an id that no other query has; ``None`` if none can be derived.
 
-    Spark makes a writer for the tasks and another one for the decision, and tells neither which query it is for. Both
-    know the directory of the driver's files, which no other driver has, and the query's place among that driver's.
+    Spark makes one writer for the tasks and another for the decision, and gives neither the id of the query. Both have
+    the directory of the driver's files, which is unique to the driver, and options that distinguish its queries.
     """
     if options.delivery_mode == "atleastonce":
         return None
