@@ -40,6 +40,7 @@ FINISHED = (
     "app/quotas",
     "client/src/pyspark_rollway",
     "client/src/rollway/client",
+    "client/src/rollway/spark",
     "schemas",
     "storage",
 )

@@ -1,9 +1,15 @@
-"""Jobs that a team runs on Monday, as functions and as ``rollway-spark JOB``.
+"""Jobs for everyday work with topics, as functions and as ``rollway-spark JOB``.
 
 ``load`` (files into a topic), ``export`` (a topic into Parquet, incrementally), ``copy`` (topic to topic, also from
 and to Kafka), ``compare`` (topic against topic or files), ``replay`` (a range of time again, at its speed). Each
-takes a session and a request and returns a ``JobReport``; what cannot be done is a ``JobError``, a ``RollwayError``
-or Spark's own.
+function takes a session and a request, and returns a ``JobReport``. A failure is a ``JobError``, a ``RollwayError`` or
+an error of Spark.
+
+Example::
+
+    readings = TopicAddress(topic="readings", url="http://127.0.0.1:8080")
+    report = export(spark, ExportRequest(source=readings, destination="/data/readings"))
+    print(report.text())
 """
 
 from rollway.spark.jobs.comparing.compare_job import CompareRequest, compare

@@ -1,4 +1,4 @@
-"""Columns by name: quoted as SQL quotes names, hidden where they are not the file's, and the ``*`` of an expression."""
+"""Columns by name: names quoted for SQL, columns that are not the file's, and the ``*`` of an expression."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Collection
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 LINE = "__rollway_line"
-"""The column with the line that a row was read from, as it stands in the file, for formats that keep it."""
+"""The column with the unchanged line of the file that a row was read from, for formats that keep it."""
 LINE_REASON = "__rollway_line_reason"
-"""The column that says why a line cannot be taken, null where it can."""
+"""The column with the reason why a line cannot be loaded; null if it can."""
 
-# Strings, quoted names and comments may hold an asterisk that is none. A star has no operand behind it, or EXCEPT.
+# An asterisk in a string, a quoted name or a comment is no star. A star has no operand behind it, or EXCEPT.
 _STARS = re.compile(
     r"'(?:[^'\\]|\\.)*'"
     r'|"(?:[^"\\]|\\.)*"'
@@ -27,17 +27,17 @@ _STARS = re.compile(
 
 
 def quoted(name: str) -> str:
-    """``name`` as an identifier of SQL: ``a`b`` is written ```` `a``b` ````."""
+    """Return ``name`` as an identifier of SQL: ``a`b`` is written ```` `a``b` ````."""
     return f"`{name.replace('`', '``')}`"
 
 
 def column(name: str) -> Column:
-    """The column of this name, whatever characters the name has."""
+    """Return the column of this name. The name may have any characters."""
     return F.col(quoted(name))
 
 
 def star_without(expression: str, hidden: Collection[str]) -> str:
-    """``expression``, of which each ``*`` leaves out the columns ``hidden``."""
+    """Return ``expression`` with each ``*`` changed to leave out the columns ``hidden``."""
     if not hidden or "*" not in expression:
         return expression
     names = ", ".join(quoted(name) for name in hidden)

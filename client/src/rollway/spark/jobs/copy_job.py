@@ -34,15 +34,23 @@ from rollway.spark.jobs.writing import LoadIdentity, Written, write_kafka, write
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRequest:
-    """A range of a topic, and the topic it goes to.
+    """A range of a topic, and the topic to copy it to.
 
-    Keys, values, headers and timestamps are kept. Records keep their partition if ``keep_partitions``, which needs as
-    many partitions in the target; else the key decides, as Kafka's partitioner has it. A target of Rollway that does
-    not exist is made, with the source's partitions and settings, over which ``topic_config`` wins, unless the source is
+    Keys, values, headers and timestamps are kept. With ``keep_partitions``, records keep their partition, for which the
+    target needs as many partitions. Otherwise the key decides, as in Kafka's partitioner. A missing target of Rollway
+    is created with the source's partitions and settings, over which ``topic_config`` wins, unless the source is
     Kafka's.
 
-    Records so old that the target's retention deletes them when the service looks next, and the source's does not, are
-    refused, all of the copy with them, unless ``allow_expired``, or if the target is made.
+    The copy is refused if the target's retention would soon delete some of its records by their age, and the source's
+    would not. ``allow_expired`` permits that; a target that is created permits it as well.
+
+    Example::
+
+        CopyRequest(
+            source=TopicAddress(topic="readings", url="http://127.0.0.1:8080"),
+            target=TopicAddress(topic="readings-copy", url="http://127.0.0.1:8080"),
+            start=parse_place("2013-07-04"),
+        )
     """
 
     source: TopicAddress
@@ -68,10 +76,12 @@ class CopyRequest:
 def copy(
     spark: SparkSession, request: CopyRequest, *, progress: Progress | None = None, dry_run: bool = False
 ) -> JobReport:
-    """Copy what is committed now. To Rollway all of it is visible at once or none; to Kafka at least once.
+    """Copy the records that are committed now.
+
+    In a topic of Rollway either all of them become visible at once, or none. To Kafka they are written at least once.
 
     Raises:
-        JobError: the partitions do not fit, records are lost, or older than the target keeps, or this Spark has no
+        JobError: the partitions do not fit; records are lost, or older than the target keeps; or this Spark has no
             package for Kafka.
         PySparkException: Spark failed.
         RollwayError: a service refused or cannot be reached.
@@ -86,7 +96,7 @@ def copy(
         with open_client(request.source) as client:
             topic = client.describe_topic(request.source.topic)
             wanted = resolve_range(client, request.source, request.start, request.end, request.on_data_loss)
-        # Kafka's sink takes text alone.
+        # Kafka's sink accepts only text for the names of headers.
         rows = read_range(spark, wanted, headers=True, has_byte_names=request.target.format != "kafka")
     columns = ["key", "value", "headers", "timestamp", *(["partition"] if request.keep_partitions else [])]
     chosen = rows.select(*columns)

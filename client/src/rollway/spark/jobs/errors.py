@@ -1,4 +1,4 @@
-"""Why a job did not do what was asked: one sentence for people, and an exit status for programs."""
+"""Errors of jobs: one sentence for people, and an exit status for programs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ EXIT_TERMINATED = 143
 
 
 class JobError(Exception):
-    """The job failed; the message is a sentence that names what to change."""
+    """The job failed. The message is a sentence that names a remedy.
+
+    Example: ``copy`` from a topic with six partitions to one with three, with ``keep_partitions``.
+    """
 
     exit_status = EXIT_FAILED
 
 
 class JobUsageError(JobError):
-    """What was asked for makes no sense, whatever the data are; nothing was read or written."""
+    """The request is wrong, for any data. Nothing was read or written.
+
+    Example: a ``CopyRequest`` whose source and target are the same topic.
+    """
 
     exit_status = EXIT_USAGE
 
 
 class RejectedRowsError(JobError):
-    """Rows cannot become records, and more of them than the job may leave out. Nothing it wrote is visible."""
+    """More rows cannot become records than the job may leave out. None of its records is visible.
+
+    Example: ``load`` of a file in which one line of JSON is broken, without ``Rejects``.
+    """

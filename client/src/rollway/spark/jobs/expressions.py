@@ -1,4 +1,4 @@
-"""Rows of any shape to rows that can be written: key, value, headers, timestamp and partition by SQL expression."""
+"""Rows of any shape as records: key, value, headers, timestamp and partition by SQL expressions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -32,12 +32,12 @@ from rollway.spark.jobs.errors import JobUsageError
 REASON = "__reason"
 SOURCE = "__source"
 SHOWN_CHARACTERS_MAX = 1000
-"""How much of a row is kept where the row itself cannot be."""
+"""Characters of a rejected row that are kept."""
 
 RECORD_OVERHEAD_BYTES = 128
-"""More than a record needs beside its key, value and headers, with the head of a batch it has for itself."""
+"""Upper bound of a record's bytes beside its key, value and headers, with the header of a batch that has only it."""
 HEADER_OVERHEAD_BYTES = 10
-"""More than a header needs beside its name and value: two lengths."""
+"""Upper bound of a header's bytes beside its name and value: two lengths."""
 
 # Spark counts microseconds in 64 bits.
 _TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
@@ -46,16 +46,16 @@ JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
-"""Of values that are written as JSON. Spark's own leave out what is below a millisecond."""
+"""Formats of times in values that are written as JSON. Spark's default formats cut times to milliseconds."""
 
 UNDATED = r"^[\x00-\x20]*T?\d{1,2}:"
-"""Strings that Spark takes as a time of today."""
+"""Pattern of strings that Spark takes as a time of today."""
 
-# A day without hyphens, and milliseconds: Spark takes neither.
+# A date without hyphens, or milliseconds. Spark parses neither.
 _LONG_NUMBER = r"^\d{8,}$"
 NUMBER_AS_TEXT = "the timestamp is a number as text: cast(... AS BIGINT) makes milliseconds of it"
 
-# The exceptions of a Java stack trace, as py4j prints it: the outermost behind a colon.
+# The exceptions in a Java stack trace as py4j prints it. The outermost follows a colon.
 _JAVA_CAUSE = re.compile(r"^(?:Caused by)?: ((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?:: (.*))?$", re.MULTILINE)
 _UNREADABLE_FILE = re.compile(
     r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (\S+?)\.? ", re.MULTILINE
@@ -72,11 +72,12 @@ OTHER_HEADER = (
 class RecordExpressions:
     """SQL expressions over the columns of the source, as in ``selectExpr``.
 
-    ``value`` unless given: the column ``value`` of a text file, a line of JSON as it stands in the file, otherwise the
-    whole row as JSON (nulls left out). A
-    key or value that is neither string nor binary is written as text, a struct, map or array as JSON. ``timestamp``
-    may be a timestamp, a date, a string that is one, or milliseconds since the epoch. A string that is a time without a
-    date is none, though Spark takes it as one of today.
+    Without ``value``, it is the column ``value`` of a text file, the unchanged line of a JSON file, and otherwise the
+    whole row as JSON (without nulls). A key or value that is neither string nor binary is written as text; a struct,
+    map or array is written as JSON. ``timestamp`` may be a timestamp, a date, a string with one of them, or
+    milliseconds since the epoch. A string with a time but no date is rejected, although Spark takes it as today.
+
+    Example: ``RecordExpressions(key="sensor", timestamp="at", headers="map('unit', unit)")``.
     """
 
     key: str | None = None
@@ -87,14 +88,14 @@ class RecordExpressions:
 
     @property
     def need_columns(self) -> bool:
-        """Whether there is one at all: a row as it stands in the file needs none."""
+        """True if there is any expression. Unchanged lines of a file need no columns."""
         return any(each is not None for each in (self.key, self.value, self.headers, self.timestamp, self.partition))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordLimits:
-    """What a topic takes: partitions ``[0, partition_count)``, batches up to a size, timestamps from ``oldest_ms`` to
-    ``newest_ms``, both included, and whether only records with a key."""
+    """The limits of a topic's records: partitions ``[0, partition_count)``, the size of a batch, timestamps from
+    ``oldest_ms`` to ``newest_ms``, both included, and whether a key is required."""
 
     partition_count: int | None = None
     record_bytes_max: int | None = None
@@ -111,16 +112,16 @@ def record_rows(
     limits: RecordLimits = RecordLimits(),
     has_guessed_numbers: bool = False,
 ) -> DataFrame:
-    """``source`` as records: key, value, headers, timestamp, partition (those asked for), ``REASON`` and ``SOURCE``.
+    """Return ``source`` as records: value, and key, headers, timestamp and partition if there are expressions for them.
 
-    ``REASON`` is null for rows that can be written, else why not; ``SOURCE`` is then the row as text. ``corrupt``
-    names the column in which Spark put lines it could not read. A source without columns is one without rows.
+    Two more columns are ``REASON`` and ``SOURCE``. ``REASON`` is null for rows that can be written. Otherwise it is the
+    fault, and ``SOURCE`` is the row as text. ``corrupt`` is the column for lines that Spark could not read. A source
+    without columns has no rows.
 
-    ``has_guessed_numbers``: floating-point columns are so because Spark found it, and print otherwise than they stand
-    in the file.
+    With ``has_guessed_numbers``, Spark has inferred floating-point columns, which print differently from the file.
 
     Raises:
-        JobUsageError: an expression is wrong, or has a type that cannot become what it is for.
+        JobUsageError: an expression is wrong, or has a type that does not fit its purpose.
     """
     if not source.columns:
         return _no_records(source, expressions)
@@ -166,7 +167,7 @@ def record_rows(
 
 
 def _whole(source: DataFrame, names: Sequence[str]) -> Column:
-    """The row as it is written where no expression says otherwise."""
+    """Return the value of a row without an expression for the value."""
     if LINE in source.columns:
         return column(LINE)
     if list(names) == ["value"] and isinstance(source.schema["value"].dataType, StringType | BinaryType):
@@ -175,7 +176,7 @@ def _whole(source: DataFrame, names: Sequence[str]) -> Column:
 
 
 def _no_records(source: DataFrame, expressions: RecordExpressions) -> DataFrame:
-    """What no expression can be tried on."""
+    """Return no records, of a source without columns, on which no expression can be tried."""
     types = {
         "key": "binary",
         "value": "binary",
@@ -189,7 +190,7 @@ def _no_records(source: DataFrame, expressions: RecordExpressions) -> DataFrame:
 
 
 def _reasons(expressions: RecordExpressions, limits: RecordLimits) -> list[Column]:
-    """Few whatever the rows are: rejects are counted by reason, and which row it is stands beside it."""
+    """Return the checks of a row. Their sentences are few, because rejects are counted by reason."""
     reasons = []
     if expressions.timestamp is not None:
         reasons += _timestamp_reasons(F.col("timestamp"), limits)
@@ -244,7 +245,7 @@ def _at(milliseconds: int) -> Column:
 
 
 class _Expressions:
-    """Expressions over one source, with errors that name the option and the columns there are."""
+    """Expressions over one source, with errors that name the option and the columns of the source."""
 
     def __init__(
         self, source: DataFrame, plain: Sequence[str], hidden: Sequence[str], *, has_guessed_numbers: bool
@@ -265,7 +266,7 @@ class _Expressions:
         return _as_bytes(chosen, kind)
 
     def timestamp_of(self, expression: str) -> tuple[Column, Column]:
-        """The timestamp, and why it is none, though there is a text for it."""
+        """Return the timestamp, and the reason why a text is none."""
         chosen, kind = self._resolve("timestamp", expression)
         nothing = F.lit(None).cast("string")
         match kind:
@@ -284,7 +285,7 @@ class _Expressions:
         )
 
     def partition_of(self, expression: str) -> Column:
-        """In 64 bits: what does not fit into 32 is to be told from what does."""
+        """Return the partition in 64 bits, so that numbers which do not fit into 32 bits can be rejected."""
         chosen, kind = self._resolve("partition-by", expression)
         if not isinstance(kind, IntegralType):
             hint = ", and cast(... AS BIGINT) makes one of text" if isinstance(kind, StringType) else ""
@@ -319,18 +320,22 @@ class _Expressions:
             ) from None
         if len(fields) != 1:
             raise JobUsageError(f"--{option} {expression!r} is {len(fields)} columns: one is needed.")
-        # A star is no column, though it may be the name of one.
+        # A star is no column, although a column may have this name.
         return (column(fields[0].name) if expression.strip() == "*" else chosen), fields[0].dataType
 
 
 def _of_milliseconds(number: Column) -> Column:
-    """What lies outside Spark's timestamps is the last that does not, or the last before 1970: both have a reason."""
+    """Return the timestamp of a number of milliseconds.
+
+    A number above Spark's timestamps becomes the greatest one, and a negative number the last before 1970. Rows with
+    either of these are rejected.
+    """
     largest = F.lit(_TIMESTAMP_MS_MAX)
     return F.timestamp_millis(F.when(number > largest, largest).when(number < 0, F.lit(-1)).otherwise(number))
 
 
 def _as_bytes(column: Column, kind: DataType) -> Column:
-    """Bytes as they are, text in UTF-8, what has parts as JSON, and all else as Spark prints it."""
+    """Return bytes unchanged, text in UTF-8, composite values as JSON, and other values as Spark prints them."""
     match kind:
         case BinaryType():
             return column
@@ -343,7 +348,7 @@ def _as_bytes(column: Column, kind: DataType) -> Column:
 
 
 def _headers(pairs: Column, names: tuple[str, str], value_type: DataType) -> Column:
-    """Headers of an array of structs with these two fields."""
+    """Return headers of an array of structs with these two fields."""
     return F.transform(
         pairs,
         lambda pair: F.struct(
@@ -353,14 +358,14 @@ def _headers(pairs: Column, names: tuple[str, str], value_type: DataType) -> Col
 
 
 def told_reasons(rejected: Mapping[str, int]) -> str:
-    """How many rows have which ``REASON``, for people."""
+    """Return the number of rows by ``REASON``, for people."""
     return "; ".join(f'{count:,} x "{reason}"' for reason, count in rejected.items())
 
 
 def first_sentence(error: BaseException) -> str:
-    """The first line of what Spark says, without its class of errors and its SQLSTATE.
+    """Return the first line of Spark's message, without the error class and the SQLSTATE.
 
-    Of a Java exception that is the innermost cause, behind the name of the file if a file could not be read.
+    Of a Java exception it is the innermost cause, after the name of the file if a file could not be read.
     """
     line = _java_sentence(str(error)) if isinstance(error, Py4JJavaError) else ""
     line = line or next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -369,7 +374,7 @@ def first_sentence(error: BaseException) -> str:
 
 
 def explained_name(error: BaseException) -> str:
-    """``first_sentence``, and what helps if a name is that of two columns."""
+    """Return the ``first_sentence``, with a remedy if two columns have one name."""
     sentence = first_sentence(error)
     if "AMBIGUOUS_REFERENCE" in str(error):
         return f"{sentence} --conf spark.sql.caseSensitive=true, before the job, tells names apart that differ by case."
@@ -377,12 +382,12 @@ def explained_name(error: BaseException) -> str:
 
 
 def _java_sentence(trace: str) -> str:
-    """Empty if no exception in the trace says anything."""
+    """Return the sentence of the innermost exception of a trace; empty if none has a message."""
     causes = [(name.rpartition(".")[2], _plain(message or "")) for name, message in _JAVA_CAUSE.findall(trace)]
     if not causes:
         return ""
     name, message = causes[-1]
-    # Some say only what is wrong with it: InvalidTopicException: a/b.
+    # The message of some exceptions is only the wrong value: InvalidTopicException: a/b.
     sentence = message if " " in message else ": ".join(filter(None, (name, message)))
     if _OTHER_HEADER.match(message):
         sentence = OTHER_HEADER

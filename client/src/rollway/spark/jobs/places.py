@@ -1,4 +1,4 @@
-"""Where a range of a topic begins and ends, as people write it: ``earliest``, ``latest``, a time, or offsets."""
+"""The ends of a range of a topic, as people write them: ``earliest``, ``latest``, a time, or offsets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _RFC_3339 = re.compile(r"\d{4}-\d{2}-\d{2}([Tt ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?([Zz
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One end of a range. ``timestamp_ms`` means the first record at or after it; ``offsets`` are by partition."""
+    """One end of a range. ``timestamp_ms`` means the first record at or after it; ``offsets`` are by partition.
+
+    Example: ``Place("offsets", offsets={0: 1200, 1: 0})``, or from text with ``parse_place``.
+    """
 
     kind: Literal["earliest", "latest", "time", "offsets"]
     timestamp_ms: int = 0
@@ -41,10 +44,11 @@ LATEST = Place("latest")
 
 
 def parse_place(text: str) -> Place:
-    """``earliest``, ``latest``, a time (``parse_time``), or JSON ``{"0": 1200, "1": 0}`` of partitions and offsets.
+    """Parse ``earliest``, ``latest``, a time (``parse_time``), or JSON of offsets by partition, ``{"0": 1200, "1":
+    0}``.
 
     Raises:
-        JobUsageError: it is none of these.
+        JobUsageError: the text is none of these.
     """
     plain = text.strip()
     if plain == "earliest":
@@ -71,10 +75,12 @@ def _parse_offsets(text: str) -> dict[int, int]:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since the epoch: the number itself, or a date or RFC 3339 time, in UTC unless it says otherwise.
+    """Return milliseconds since the epoch, from that number, or from a date or RFC 3339 time, in UTC by default.
+
+    Example: ``parse_time("2013-07-04T00:00:00-04:00")`` is 1372910400000.
 
     Raises:
-        JobUsageError: it is neither.
+        JobUsageError: the text is neither.
     """
     if _MILLISECONDS.fullmatch(text):
         return int(text)
@@ -91,7 +97,7 @@ def parse_time(text: str) -> int:
 
 
 def format_time(milliseconds: int) -> str:
-    """RFC 3339 in UTC to the millisecond."""
+    """Return a time in RFC 3339, in UTC, to the millisecond."""
     try:
         moment = EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:

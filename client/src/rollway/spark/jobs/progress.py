@@ -1,4 +1,4 @@
-"""Telling people how far a job is while Spark works."""
+"""Progress of a job for people, while Spark works."""
 
 from __future__ import annotations
 
@@ -17,30 +17,33 @@ LINES_SECONDS = 10.0
 
 
 class Progress(Protocol):
-    """Where a job says what it is doing. Its methods are called on the job's thread."""
+    """The receiver of a job's progress. Its methods are called on the job's thread."""
 
     def say(self, sentence: str) -> None:
-        """A step was finished, or a thing is worth knowing."""
+        """Report a finished step, or a fact for the user."""
 
     def during(self, step: str, look: Callable[[], str]) -> Any:
-        """A context manager around a long step; ``look`` says how far it is, is called on another thread, and is
-        quick."""
+        """Return a context manager for a long step. ``look`` returns how far the step is; it is called on another
+        thread, and must be quick."""
 
 
 class SilentProgress:
-    """For programs: nothing is told."""
+    """Progress for programs: it reports nothing."""
 
     def say(self, sentence: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     @contextmanager
-    def during(self, step: str, look: Callable[[], str]) -> Iterator[None]:  # noqa: ARG002 - nobody wants to know
-        """Nothing."""
+    def during(self, step: str, look: Callable[[], str]) -> Iterator[None]:  # noqa: ARG002 - part of the protocol
+        """Do nothing."""
         yield
 
 
 class ConsoleProgress:
-    """For people: lines on a stream; on a terminal one line that is written anew twice a second."""
+    """Progress for people: lines on a stream. On a terminal it is one line that is rewritten twice a second.
+
+    Example: ``load(spark, request, progress=ConsoleProgress())``.
+    """
 
     def __init__(self, stream: TextIO | None = None, interval_seconds: float | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -48,13 +51,13 @@ class ConsoleProgress:
         self._interval_seconds = interval_seconds or (TERMINAL_SECONDS if self._is_terminal else LINES_SECONDS)
 
     def say(self, sentence: str) -> None:
-        """One line, with unprintable characters escaped."""
+        """Write one line, with unprintable characters escaped."""
         self._stream.write(f"{escape_unprintable(sentence)}\n")
         self._stream.flush()
 
     @contextmanager
     def during(self, step: str, look: Callable[[], str]) -> Iterator[None]:
-        """``step: how far`` every interval until the block ends."""
+        """Write ``step: how far`` every interval until the block ends."""
         ended = threading.Event()
         shower = threading.Thread(target=self._show, args=(step, look, ended), name="progress", daemon=True)
         shower.start()
@@ -71,7 +74,7 @@ class ConsoleProgress:
         while not ended.wait(self._interval_seconds):
             try:
                 text = look()
-            except Exception as error:  # noqa: BLE001 - how far it is must not end the job
+            except Exception as error:  # noqa: BLE001 - an error of the display must not end the job
                 text = f"how far it is cannot be told ({type(error).__name__})"
             line = escape_unprintable(f"{step}: {text}" if text else step)
             self._stream.write(f"\r{line}\x1b[K" if self._is_terminal else f"{line}\n")
@@ -79,10 +82,11 @@ class ConsoleProgress:
 
 
 def tasks_done(spark: SparkSession) -> str:
-    """``34 of 64 tasks`` of what Spark works on now; empty where it does not say (Spark Connect, between stages)."""
+    """Return ``34 of 64 tasks`` of Spark's active stages; empty if it does not report them (Connect, between
+    stages)."""
     try:
         tracker = spark.sparkContext.statusTracker()
-    except Exception:  # noqa: BLE001 - a Connect session has no context, and says so in several ways
+    except Exception:  # noqa: BLE001 - a Connect session has no context, and raises several kinds of errors
         return ""
     stages = [info for each in tracker.getActiveStageIds() if (info := tracker.getStageInfo(each)) is not None]
     if not stages:

@@ -1,4 +1,4 @@
-"""What a job did: a few lines for people, one JSON document for programs."""
+"""The report of a job: a few lines for people, one JSON document for programs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ Outcome = Literal["done", "already_done", "nothing_to_do", "equal", "different",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """The end of a job that did not fail.
+    """The report of a job that did not fail.
 
-    ``rows`` and ``size_bytes`` are of what was written, or compared; in a dry run of what would be. ``details`` are the
-    job's own facts, ``lines`` the same for people.
+    ``rows`` and ``size_bytes`` count the written or compared records, in a dry run the records that would be written.
+    ``details`` are facts of this kind of job for programs, ``lines`` the same for people.
+
+    Example::
+
+        report = load(spark, request)
+        print(report.text())
+        sys.exit(report.exit_status)
     """
 
     job: str
@@ -31,11 +37,11 @@ class JobReport:
 
     @property
     def exit_status(self) -> int:
-        """0, or 3 when a comparison found a difference."""
+        """0, or 3 if a comparison found a difference."""
         return EXIT_DIFFERENT if self.outcome == "different" else EXIT_DONE
 
     def document(self) -> dict[str, object]:
-        """All of it but ``lines``, as JSON has it."""
+        """Return the report as a JSON document, without ``lines``."""
         return {
             "job": self.job,
             "outcome": self.outcome,
@@ -47,12 +53,12 @@ class JobReport:
         }
 
     def text(self) -> str:
-        """For people: the summary, then what belongs to it. Each is one line, with unprintable characters escaped."""
+        """Return the report for people: the summary, then ``lines``, with unprintable characters escaped."""
         return "\n".join(escape_unprintable(line) for line in (self.summary, *(f"  {line}" for line in self.lines)))
 
 
 def format_bytes(count: float) -> str:
-    """A size in the unit people would choose: ``31.1 MB``."""
+    """Return a size in a suitable unit: ``31.1 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -61,10 +67,10 @@ def format_bytes(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 record``, ``2,500 records``."""
+    """Return a number with its noun: ``1 record``, ``2,500 records``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def rate(rows: int, seconds: float) -> str:
-    """``in 1.2 s, 280,000 rows/s``."""
+    """Return a duration and a rate: ``in 1.2 s, 280,000 rows/s``."""
     return f"in {seconds:.1f} s, {rows / max(seconds, 0.001):,.0f} rows/s"

@@ -1,4 +1,4 @@
-"""The topic that a job writes another one to: whether it fits, and how it is made."""
+"""The topic that a job writes to: checked against the source, or created."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _OF_TIMES = "message.timestamp."
 
 
 def write_options(target: TopicAddress) -> WriteOptions:
-    """What is asked for of a write to the topic: compression, timeout, connection.
+    """Parse the options of a write to the topic: compression, timeout, connection.
 
     Raises:
         JobUsageError: the topic is Kafka's, or an option is one that jobs decide.
-        OptionError: an option is unknown or cannot be.
+        OptionError: an option is unknown or not valid.
     """
     if target.format != "rollway":
         raise JobUsageError(f"{target} is not a topic of a Rollway service.")
@@ -38,7 +38,7 @@ def write_options(target: TopicAddress) -> WriteOptions:
 
 
 def open_target(target: TopicAddress) -> RollwayClient:
-    """A client of the service that has a topic that is written to; the caller closes it.
+    """Return a client of the target's service. The caller closes it.
 
     Raises: as ``write_options``.
     """
@@ -48,13 +48,13 @@ def open_target(target: TopicAddress) -> RollwayClient:
 def find_target(
     client: RollwayClient, target: TopicAddress, source: TopicAddress, partitions: int | None
 ) -> Topic | None:
-    """The topic, if there is one.
+    """Find the target; return ``None`` if there is no such topic.
 
     Args:
-        partitions: how many the source has, where records keep theirs.
+        partitions: number of partitions of the source, if records keep their partition.
 
     Raises:
-        JobError: it has fewer partitions.
+        JobError: the target has fewer partitions.
     """
     try:
         topic = client.describe_topic(target.topic)
@@ -69,11 +69,11 @@ def find_target(
 
 
 def check_settings(target: TopicAddress, topic: Topic, asked: Mapping[str, object]) -> None:
-    """Return if a topic that exists has the settings that are asked for it, as far as they may be seen.
+    """Return if an existing topic has the requested settings, or if the caller may not see its settings.
 
     Raises:
         JobUsageError: there is no such setting.
-        JobError: it has another value.
+        JobError: a setting has another value.
     """
     if not topic.config:
         return
@@ -93,17 +93,17 @@ def check_settings(target: TopicAddress, topic: Topic, asked: Mapping[str, objec
 
 
 def make_target(client: RollwayClient, target: TopicAddress, source: Topic, config: Mapping[str, object]) -> Topic:
-    """Make the topic, with as many partitions as ``source`` and the settings that are its own; ``config`` wins.
+    """Create the topic with the partitions and the own settings of ``source``, over which ``config`` wins.
 
     Raises:
-        JobError: the source's settings may not be seen, and ``config`` has none.
-        RollwayError: the service refuses, as for a setting that it does not know.
+        JobError: the caller may not see the source's settings, and ``config`` has none.
+        RollwayError: the service refuses, for example an unknown setting.
     """
     if not source.config and not config:
         raise JobError(
             f"{target} does not exist, and the settings of {source.name}, which it would take over, may not be seen: "
             "give them with --config, or make the topic first."
         )
-    # Times are kept as they are, which those settings would change, or refuse as too old.
+    # The timestamps of records are kept. These settings would change them, or refuse them as too old.
     taken = {name: value for name, value in source.own_config.items() if not name.startswith(_OF_TIMES)}
     return client.create_topic(target.topic, source.partition_count, {**taken, **config})

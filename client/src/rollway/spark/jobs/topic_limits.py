@@ -1,4 +1,4 @@
-"""What a topic takes, and how long it keeps it, of its settings."""
+"""The limits of a topic's records, and the time that it keeps them, from its settings."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ DEFAULTS: Mapping[str, object] = {
     "message.timestamp.type": "CreateTime",
     "retention.ms": 604_800_000,
 }
-"""What a topic has that says nothing else, unless the service has defaults of its own."""
+"""Settings of a topic that sets nothing else, unless the service's settings have other defaults."""
 
 _DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """Limits of single records, and how long all of them are kept.
+    """Limits of single records, and the time that a topic keeps them.
 
-    Records before ``kept_from_ms`` are so old that the service deletes them when it looks next; where age deletes none,
-    it is ``None``.
+    The next run of retention deletes records before ``kept_from_ms``. It is ``None`` if age deletes none.
     """
 
     records: RecordLimits
@@ -35,12 +34,13 @@ class TopicLimits:
 
     @property
     def retention(self) -> str:
-        """For people: ``7 days, retention.ms=604800000``."""
+        """The retention for people: ``7 days, retention.ms=604800000``."""
         days = self.retention_ms / _DAY_MS
         return f"{days:g} day{'' if days == 1 else 's'}, retention.ms={self.retention_ms}"
 
     def too_old(self, topic: str, done: str, *, exists: bool = True) -> str:
-        """How a sentence about records ends that are older than ``topic`` keeps; nothing was ``done`` with any."""
+        """Return the end of a sentence about records that are older than ``topic`` keeps. ``done`` is a participle,
+        such as ``loaded``."""
         remedy = "--config retention.ms=-1"
         if exists:
             remedy = f"`rollway topics alter {topic} {remedy}`"
@@ -51,9 +51,11 @@ class TopicLimits:
 
 
 def shorter_limits(goal: Topic, source: Topic | None, now_ms: int) -> TopicLimits | None:
-    """Those of a topic that deletes records by age which another one still keeps, or may keep; ``None`` of others.
+    """Return the limits of ``goal`` if it deletes records by age that ``source`` still keeps, or may keep; else
+    ``None``.
 
-    What the source has kept beyond its own time is not missed. ``source`` is ``None`` where its settings are unknown.
+    Records that the source keeps longer than its own retention asks do not count. ``source`` is ``None`` if its
+    settings are unknown.
     """
     limits = topic_limits(None, goal.config, now_ms)
     if limits.kept_from_ms is None:
@@ -66,10 +68,10 @@ def shorter_limits(goal: Topic, source: Topic | None, now_ms: int) -> TopicLimit
 
 
 def topic_limits(partition_count: int | None, config: Mapping[str, object], now_ms: int) -> TopicLimits:
-    """The limits of records that are written ``now_ms``. A setting that ``config`` does not have limits nothing.
+    """Return the limits of records that are written at ``now_ms``. A setting that ``config`` lacks limits nothing.
 
     Raises:
-        JobUsageError: a setting is no number that should be one.
+        JobUsageError: a setting that must be a number is none.
     """
     record_bytes_max = _number(config, "max.message.bytes")
     needs_key = "compact" in str(config.get("cleanup.policy", ""))

@@ -1,4 +1,4 @@
-"""Topics as jobs see them: where they are, which range of them is meant, and that range as rows."""
+"""Topics of jobs: their addresses, ranges of them, and these ranges as rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from rollway.client import OffsetOutOfRangeError, RollwayClient, Topic
 from rollway.spark.jobs.errors import JobError, JobUsageError
@@ -28,7 +28,7 @@ KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 _KAFKA_MARKS = ("org.apache.kafka.", "org.apache.spark.sql.kafka010.")
 _PORTS = {"http": 80, "https": 443}
 
-# What a job says of its own accord: another value would be overruled, or overrule it.
+# Options that a job sets itself. A user's value would be overruled, or would overrule the job.
 _DECIDED_IN_READS = (
     "subscribe",
     "subscribePattern",
@@ -43,7 +43,7 @@ _DECIDED_IN_READS = (
     "includeHeaders",
 )
 SPLITTING = ("minPartitions", "maxRecordsPerPartition")
-"""What has several tasks read a partition, so that jobs which write records in their order cannot have it."""
+"""Options by which several tasks read one partition. Jobs that write records in order refuse them."""
 
 TopicFormat = Literal["rollway", "kafka"]
 OnDataLoss = Literal["fail", "skip"]
@@ -54,7 +54,9 @@ class TopicAddress:
     """A topic, and the service or the Kafka cluster that has it.
 
     ``url`` is the service's address, or Kafka's bootstrap servers. ``options`` are more options of ``format(...)``:
-    credentials, CA, ``fetchMaxBytes``, ``kafka.security.protocol``. They are not shown.
+    credentials, CA, ``fetchMaxBytes``, ``kafka.security.protocol``. The ``repr`` does not show them.
+
+    Example: ``TopicAddress(topic="readings", url="http://127.0.0.1:8080", options={"token": key})``.
     """
 
     topic: str
@@ -73,29 +75,29 @@ class TopicAddress:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Equal for two ways of writing one address. Names are not looked up: one service may have several."""
+        """The normalised address: equal for two spellings of one address. Host names are not resolved."""
         if self.format == "kafka":
             servers = sorted(each.strip().lower() for each in self.url.split(","))
             return self.format, ",".join(servers), self.topic
         try:
             parts = urlsplit(self.url)
             port = parts.port or _PORTS.get(parts.scheme)
-        except ValueError:  # Whoever makes a client of it says what is wrong.
+        except ValueError:  # The client reports the error.
             return self.format, self.url, self.topic
         return self.format, f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}", self.topic
 
     def all_options(self) -> dict[str, str]:
-        """The address and the options together, as ``format(...)`` takes them."""
+        """Return the address and the options together, for ``format(...)``."""
         address = "url" if self.format == "rollway" else "kafka.bootstrap.servers"
         return {address: self.url, **self.options}
 
 
 def open_client(address: TopicAddress) -> RollwayClient:
-    """A client of the service that has a topic that is read; the caller closes it.
+    """Return a client of the source's service. The caller closes it.
 
     Raises:
         JobUsageError: the topic is Kafka's, or an option is one that jobs decide.
-        OptionError: an option is unknown or cannot be.
+        OptionError: an option is unknown or not valid.
     """
     if address.format != "rollway":
         raise JobUsageError(f"{address} is not a topic of a Rollway service.")
@@ -108,7 +110,7 @@ def refuse_options(address: TopicAddress, names: Collection[str]) -> None:
     """Return unless one of these options is given.
 
     Raises:
-        JobUsageError: it is.
+        JobUsageError: one is given.
     """
     lowered = {name.lower() for name in names}
     for name in address.options:
@@ -117,10 +119,10 @@ def refuse_options(address: TopicAddress, names: Collection[str]) -> None:
 
 
 def refuse_itself(source: TopicAddress, topic: Topic, target: TopicAddress, goal: Topic) -> None:
-    """Return unless the topic that is to be written is the one that is read, whatever the two addresses are.
+    """Return unless the target is the source itself, under any two addresses.
 
     Raises:
-        JobUsageError: it is, or one of them is the other's backup, which cannot be told.
+        JobUsageError: it is, or one service was restored from a backup of the other, which looks the same.
     """
     if topic.topic_id == goal.topic_id:
         raise JobUsageError(
@@ -140,42 +142,42 @@ class TopicRange:
     ends: Mapping[int, int]
     size_bytes: int = 0
     lost_count: int = 0
-    """Offsets below the log start that were asked for and are left out."""
+    """Number of requested offsets below the log start, which are left out."""
     from_ms: int | None = None
-    """Only records at or after this time."""
+    """Only records at or after this time count."""
     until_ms: int | None = None
-    """Only records before this time."""
+    """Only records before this time count."""
     on_data_loss: OnDataLoss = "fail"
-    """About records that go before they are read."""
+    """Reaction to records that are deleted before they are read."""
 
     @property
     def offset_count(self) -> int:
-        """At least as many as there are records: commit markers have offsets too."""
+        """Number of offsets. It is at least the number of records: commit markers also have offsets."""
         return sum(end - self.starts[number] for number, end in self.ends.items())
 
     @property
     def partition_count(self) -> int:
-        """All of the topic, those without records too."""
+        """Number of all partitions of the topic, with empty ones."""
         return len(self.starts)
 
     def as_json(self) -> dict[str, list[int]]:
-        """``{"0": [start, end]}``."""
+        """Return the range as ``{"0": [start, end]}``."""
         return {str(number): [self.starts[number], self.ends[number]] for number in sorted(self.starts)}
 
 
 def resolve_range(
     client: RollwayClient, address: TopicAddress, start: Place, end: Place, on_data_loss: OnDataLoss = "fail"
 ) -> TopicRange:
-    """Which committed records lie between two places, as of now.
+    """Return the range of records between two places that are committed now.
 
-    A time means the records' own timestamps, wherever they stand. The end is not looked up by time: commit markers
-    carry the time of the commit, and a lookup would stop at one, however old the records behind it are.
+    A time refers to the records' timestamps, in any order. The end is not looked up by time: commit markers carry the
+    time of the commit, and a lookup would stop at one, even if the records behind it are older.
 
     Raises:
         JobError: the range begins below the log start, and ``on_data_loss`` is not ``skip``; or a place is above the
             log end.
         JobUsageError: a place names a partition that does not exist, or the end lies before the start.
-        RollwayError: the service cannot be asked, or has no such topic.
+        RollwayError: the service cannot be reached, or has no such topic.
     """
     topic = client.describe_topic(address.topic)
     for place in (start, end):
@@ -224,7 +226,10 @@ def resolve_range(
 
 
 def _start(place: Place) -> dict[str, object]:
-    """Where partitions begin that are not named. Before a time's first offset there is no record as late."""
+    """Return the start of partitions that the place does not name.
+
+    For a time that is a lookup: all records before its offset are earlier.
+    """
     match place.kind:
         case "time":
             return {"start_timestamp": place.timestamp_ms}
@@ -243,11 +248,11 @@ def _bound_of(side: Literal["start", "end"], place: Place, number: int) -> dict[
 def read_range(
     spark: SparkSession, wanted: TopicRange, *, headers: bool = False, has_byte_names: bool = False
 ) -> DataFrame:
-    """The records of the range: one Spark partition of each topic partition that has some, in the order of offsets.
+    """Return the records of the range: one Spark partition for each topic partition with records, ordered by offset.
 
-    With ``has_byte_names`` the names of headers are bytes: as text, what is not UTF-8 in them would be replaced.
+    With ``has_byte_names`` the names of headers are bytes. As text, bytes that are not UTF-8 would be replaced.
 
-    Partitions without offsets in the range are not looked at, unless none has any.
+    Partitions without offsets in the range are not read, unless no partition has any.
     """
     topic = wanted.address.topic
     numbers = sorted(each for each, end in wanted.ends.items() if wanted.starts[each] < end) or sorted(wanted.starts)
@@ -270,7 +275,8 @@ def read_range(
 
 
 def _offsets(wanted: TopicRange, offsets: Mapping[int, int], numbers: Sequence[int]) -> str:
-    """Positions of these partitions in the topic of the range, and in no later one of its name."""
+    """Return positions of these partitions, with the id of the topic: they are not valid in a later topic of its
+    name."""
     own = {wanted.address.topic: {each: offsets[each] for each in numbers}}
     return json.dumps(to_document(own, {wanted.address.topic: wanted.topic_id}))
 
@@ -284,12 +290,12 @@ def read_kafka(
     *,
     headers: bool,
 ) -> DataFrame:
-    """The records of a topic of Kafka, between two places. A time means the records' own timestamps.
+    """Return the records of a topic of Kafka between two places. A time refers to the records' timestamps.
 
-    Kafka is asked when the rows are: see ``kafka_explained``. Offsets must be given for every partition.
+    Spark connects to Kafka only when the rows are read: see ``kafka_explained``. Offsets must name every partition.
 
     Raises:
-        JobError: this Spark has no source for Kafka, or it does not take the options.
+        JobError: this Spark has no source for Kafka, or the source refuses the options.
     """
     reader = (
         spark.read.format("kafka")
@@ -299,7 +305,7 @@ def read_kafka(
         .option("subscribe", address.topic)
         .option("includeHeaders", str(headers).lower())
     )
-    # The end is not looked up by time: records behind the first one that is as late may be earlier.
+    # The end is not looked up by time: records behind the first one at that time may be earlier.
     if start.kind == "time":
         reader = reader.option("startingTimestamp", str(start.timestamp_ms))
         reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
@@ -321,7 +327,7 @@ def _kafka_offsets(address: TopicAddress, place: Place) -> str:
 
 @contextmanager
 def kafka_explained(address: TopicAddress) -> Iterator[None]:
-    """What Spark's source or sink of Kafka raises while its rows are read or written, as ``kafka_error``.
+    """Convert errors of Spark's source or sink of Kafka, while its rows are read or written, with ``kafka_error``.
 
     Raises:
         JobError: Kafka cannot be reached, has no such topic, or refuses.
@@ -335,7 +341,7 @@ def kafka_explained(address: TopicAddress) -> Iterator[None]:
 
 
 def kafka_error(address: TopicAddress, error: Exception) -> JobError:
-    """What is wrong with Kafka, with the package to add where Spark does not have it."""
+    """Return the error for a failure of Kafka. If Spark lacks the package for Kafka, the message names it."""
     text = str(error)
     if "Failed to find the data source: kafka" in text or "Failed to find data source: kafka" in text:
         return JobError(
@@ -349,7 +355,7 @@ def kafka_error(address: TopicAddress, error: Exception) -> JobError:
 
 
 def utc_date_and_hour(rows: DataFrame) -> DataFrame:
-    """``rows`` with ``date`` and ``hour`` of their ``timestamp`` in UTC, whatever the session's time zone."""
+    """Return ``rows`` with ``date`` and ``hour`` of their ``timestamp`` in UTC, in any session time zone."""
     days = F.floor(F.unix_millis("timestamp") / F.lit(86_400_000)).cast("int")
     hours = F.pmod(F.floor(F.unix_millis("timestamp") / F.lit(3_600_000)), F.lit(24)).cast("int")
     return rows.withColumn("date", F.date_from_unix_date(days)).withColumn("hour", hours)

@@ -1,4 +1,4 @@
-"""Writing rows to a topic as one load job of the service, watched while it runs: all is visible at once, or nothing."""
+"""Writes of rows to a topic as one load job of the service. All rows become visible at once, or none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import quote
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from rollway.client import Job, JobConflictError, JobNotFoundError, RollwayClient, RollwayError
 from rollway.spark.jobs.errors import JobError, JobUsageError
@@ -29,13 +29,18 @@ _OLDER_INTERFACE = "spark.sql.sources.useV1SourceList"
 COMMITTED_STATES = ("committing", "committed")
 RENEWALS_MAX = 1_000
 
-# A name in a directory has at most 255 bytes.
+# The name of a file has at most 255 bytes.
 _NAME_CHARACTERS_MAX = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadIdentity:
-    """Whose load it is and which of them: the same two again load nothing. Without an application it has no name."""
+    """The identity of a load: its application and its version. A second load with the same two loads nothing.
+
+    Without an application the load has no identity.
+
+    Example: ``LoadIdentity(application_id="nightly", version=20130704)``.
+    """
 
     application_id: str | None = None
     version: int | None = None
@@ -47,7 +52,7 @@ class LoadIdentity:
             raise JobUsageError(f"--version {self.version} is below 0.")
 
     def file_name(self, otherwise: str) -> str:
-        """It as part of a path: no two loads have the same. ``otherwise`` without an application."""
+        """Return the identity as a file name, which no two loads share; ``otherwise`` without an application."""
         if self.application_id is None:
             return otherwise
         name = quote(self.application_id, safe="")
@@ -58,7 +63,8 @@ class LoadIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a write to a topic came to. ``is_repeated``: this version was loaded before, and nothing was written now."""
+    """The result of a write to a topic. ``is_repeated``: this version was loaded before, and nothing was written
+    now."""
 
     rows: int
     seconds: float
@@ -70,14 +76,16 @@ class Written:
 
 
 def check_loaded_into(client: RollwayClient, job: Job, topic: str, beside: str | None) -> None:
-    """Return if a job that is committed has loaded into this topic, as far as it is known. ``beside`` may be that of
-    several loads, and may be all that a load without good rows has written to.
+    """Return if a committed job has loaded into this topic, or if its topics are unknown.
+
+    ``beside`` is the topic of rejected rows. Several loads may share it, and a load without good rows writes only to
+    it.
 
     Raises:
-        JobError: it has loaded into others.
+        JobError: the job has loaded into other topics.
     """
     with suppress(JobNotFoundError):
-        # A list of jobs has nothing of where they wrote.
+        # Jobs of a list do not have their topics.
         job = client.find_job(job.job_id)
     known = {*job.topics, *(each.topic for each in job.partitions)} - {beside}
     if known and topic not in known:
@@ -98,14 +106,14 @@ def write_records(
 ) -> Written:
     """Append ``rows`` to a topic of Rollway, exactly once.
 
-    With ``beside``, another topic of the service, each row names in a column ``topic`` to which of the two it goes; all
-    of both is visible at once, and what is returned is of ``target`` alone.
+    With ``beside``, another topic of the service, the column ``topic`` names one of the two for each row. The rows of
+    both become visible at once. The result counts only the rows of ``target``.
 
     Thread: any.
 
     Raises:
         JobError: this version was loaded into another topic.
-        PySparkException: Spark failed; nothing is visible.
+        PySparkException: Spark failed; no row is visible.
         RollwayError: the service refused or cannot be reached.
     """
     started = time.monotonic()
@@ -121,7 +129,7 @@ def write_records(
         driver_id=uuid.uuid4().hex,
         once=identity.application_id is None,
     )
-    # Outermost: a job that is interrupted is aborted before anything is asked of the JVM again.
+    # Outermost: an interrupted job is aborted before the next call into the JVM.
     with active_session(rows.sparkSession), aborted_unless_done(client, begin) as job:
         if job.state in COMMITTED_STATES:
             check_loaded_into(client, job, target.topic, beside)
@@ -154,8 +162,8 @@ def write_records(
 def aborted_unless_done(client: RollwayClient, begin: Callable[[], Job]) -> Iterator[Job]:
     """Begin a job, and abort it if the block ends with an error: readers wait for a job that is left open.
 
-    An interrupt may come while the answer to ``begin`` is on its way. Asked again, for the same driver, the service
-    gives the job that it has begun.
+    An interrupt may arrive before the response to ``begin``. A second ``begin`` of the same driver then returns the job
+    that the service has begun.
     """
     job: Job | None = None
     try:
@@ -172,9 +180,9 @@ def aborted_unless_done(client: RollwayClient, begin: Callable[[], Job]) -> Iter
 
 @contextmanager
 def _kept_open(client: RollwayClient, job: Job) -> Iterator[None]:
-    """Keep the job from timing out while no task has written anything: executors may be long in coming.
+    """Keep the job from timing out in the block, until a task writes: executors may start slowly.
 
-    Until then no reader waits for it. Ends with the block, and with this process.
+    Until then no reader waits for the job. It also ends with this process.
     """
     ended = threading.Event()
     keeper = threading.Thread(target=_keep_open, args=(client, job, ended), name="keeping a load job open", daemon=True)
@@ -193,18 +201,17 @@ def _keep_open(client: RollwayClient, job: Job, ended: threading.Event) -> None:
         try:
             if client.find_job(job.job_id).rows:
                 return
-            # Nothing is ever written by this attempt; that it has enlisted is what the service goes by.
+            # This attempt never writes. The service counts its enlistment as a sign of life.
             client.enlist(job.job_id, 0, attempt)
         except (JobConflictError, JobNotFoundError):
             return
         except RollwayError:
-            # It may be back in time, and what the tasks find says more.
+            # The service may be back in time, and the tasks' own errors say more.
             continue
 
 
 def write_kafka(rows: DataFrame, target: TopicAddress, progress: Progress) -> Written:
-    """Append ``rows`` to a topic of Kafka with Spark's own sink, at least once: a task that is tried again writes
-    again.
+    """Append ``rows`` to a topic of Kafka with Spark's own sink, at least once: a retried task writes its rows again.
 
     Raises:
         JobError: this Spark has no sink for Kafka, or it refuses.
@@ -226,7 +233,7 @@ def write_kafka(rows: DataFrame, target: TopicAddress, progress: Progress) -> Wr
 
 @contextmanager
 def _observed_sink(spark: SparkSession) -> Iterator[None]:
-    """Have Spark write to Kafka by its newer interface: the older one, its default, never reports what was observed."""
+    """Let Spark write to Kafka by its newer interface: the older one, its default, never reports observed metrics."""
     before = spark.conf.get(_OLDER_INTERFACE)
     names = [name for name in str(before).split(",") if name.strip().lower() != "kafka"]
     spark.conf.set(_OLDER_INTERFACE, ",".join(names))

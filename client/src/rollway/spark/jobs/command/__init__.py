@@ -1,1 +1,1 @@
-"""The command ``rollway-spark``: its arguments, and how spark-submit is started with them."""
+"""The command ``rollway-spark``: its arguments, and the start of spark-submit with them."""

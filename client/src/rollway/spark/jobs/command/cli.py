@@ -1,7 +1,7 @@
-"""The command ``rollway-spark``: what is asked for is checked, then spark-submit starts Spark, and the job is done.
+"""The command ``rollway-spark``: it checks its arguments, then spark-submit starts Spark, and the job runs.
 
 Exit status: 0 done or equal, 1 failed (one sentence says why), 2 a wrong command line, 3 a comparison that found a
-difference, 130 Ctrl-C, 143 SIGTERM. The report goes to stdout; progress goes to stderr, and an error as its last line.
+difference, 130 Ctrl-C, 143 SIGTERM. The report goes to stdout. Progress goes to stderr, and an error is its last line.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ application = typer.Typer(
 
 @dataclass(slots=True)
 class _Run:
-    """Where a command line runs: beside a driver that is there, or one that is still to be started."""
+    """The place where a command line runs: beside an existing driver, or before one is started."""
 
     arguments: Sequence[str]
     is_beside_driver: bool
@@ -77,7 +77,7 @@ def _root(
         str, typer.Option("--master", envvar="ROLLWAY_SPARK_MASTER", metavar="URL", help="Spark's master.")
     ] = DEFAULT_MASTER,
     deploy_mode: Annotated[
-        str | None, typer.Option("--deploy-mode", metavar="MODE", help="client or cluster, as spark-submit has it.")
+        str | None, typer.Option("--deploy-mode", metavar="MODE", help="client or cluster, as for spark-submit.")
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
@@ -85,11 +85,9 @@ def _root(
     packages: Annotated[
         str | None, typer.Option("--packages", metavar="LIST", help="Maven packages, for Avro or Kafka.")
     ] = None,
-    jars: Annotated[
-        str | None, typer.Option("--jars", metavar="LIST", help="Jars, as spark-submit takes them.")
-    ] = None,
+    jars: Annotated[str | None, typer.Option("--jars", metavar="LIST", help="Jars, as for spark-submit.")] = None,
     properties_file: Annotated[
-        str | None, typer.Option("--properties-file", metavar="FILE", help="Settings of Spark in a file.")
+        str | None, typer.Option("--properties-file", metavar="FILE", help="File with settings of Spark.")
     ] = None,
     log_level: Annotated[
         str, typer.Option("--log-level", metavar="LEVEL", help="Spark's own log: off, error, warn, info, debug.")
@@ -100,15 +98,15 @@ def _root(
 ) -> None:
     """Load, export, copy, compare and replay topics with Spark.
 
-    Options of Spark stand before the job, those of the job after it. Every job takes --dry-run, which writes nothing,
-    and --json, which prints its report for programs. Reports go to stdout; progress goes to stderr, and an error as its
-    last line.
+    Options of Spark precede the name of the job, options of the job follow it. Every job has --dry-run, which writes
+    nothing, and --json, which prints the report for programs. Reports go to stdout. Progress goes to stderr, and an
+    error is its last line.
 
     The API key, token or JWT is taken from ROLLWAY_API_KEY in the driver's environment. With --deploy-mode cluster the
-    driver has another environment than this command, and nothing hands the key on, as others can read command lines.
-    On YARN it comes to the driver as spark.yarn.appMasterEnv.ROLLWAY_API_KEY in a --properties-file, on Kubernetes from
-    a secret with --conf spark.kubernetes.driver.secretKeyRef.ROLLWAY_API_KEY=SECRET:KEY. --url and ROLLWAY_SERVER are
-    handed on.
+    driver has a different environment, and this command does not pass the key on: other users can read command lines.
+    On YARN, set spark.yarn.appMasterEnv.ROLLWAY_API_KEY in a --properties-file. On Kubernetes, take it from a secret
+    with --conf spark.kubernetes.driver.secretKeyRef.ROLLWAY_API_KEY=SECRET:KEY. --url and ROLLWAY_SERVER are passed
+    on.
 
     \b
     Examples:
@@ -132,18 +130,18 @@ def _root(
 def _carry_out(
     context: typer.Context, job: Callable[..., JobReport], request: Any, *, dry_run: bool, as_json: bool
 ) -> None:
-    """Do the job and print its report, here or where it is submitted to."""
+    """Run the job and print its report, here, or in the driver that it is submitted to."""
     run: _Run = context.obj
     if not run.is_beside_driver:
         name = str(context.info_name)
-        # As it was found here, perhaps in the environment, which a driver in a cluster does not have. One that stands
-        # on the line comes behind it, and wins.
+        # The address may come from the environment, which a driver in a cluster does not have. An address on the
+        # command line follows it, and wins.
         address = ["--url", str(context.params["url"])]
         submit(run.submission, [name, *address, *arguments_of_job(run.arguments, name)])
     leave_errors_to_us()
     escape_warnings()
     spark = SparkSession.builder.appName(f"rollway-spark {context.info_name}").getOrCreate()
-    # A session of Spark Connect has no context, and says so in several ways.
+    # A session of Spark Connect has no context, and raises several kinds of errors.
     with suppress(PySparkException, AttributeError):
         cancel_when_interrupted(spark.sparkContext)
     report = job(spark, request, progress=ConsoleProgress(), dry_run=dry_run)
@@ -152,7 +150,7 @@ def _carry_out(
 
 
 def arguments_of_job(arguments: Sequence[str], name: str) -> list[str]:
-    """What stands behind the job's name. Its first occurrence that is not the value of one of Spark's options."""
+    """Return the arguments behind the job's name: its first occurrence that is not the value of a Spark option."""
     rest = iter(arguments)
     for argument in rest:
         if argument == name:
@@ -165,10 +163,8 @@ def arguments_of_job(arguments: Sequence[str], name: str) -> list[str]:
 @application.command("load")
 def _load(
     context: typer.Context,
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Files, folders or globs, wherever Spark reads.")
-    ],
-    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Where the rows go.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files, folders or globs that Spark can read.")],
+    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Topic to load the rows into.")],
     url: options.Url = options.DEFAULT_URL,
     kind: options.Format = "",
     schema: options.FileSchema = None,
@@ -182,12 +178,12 @@ def _load(
     ] = None,
     headers: options.Headers = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, metavar="N", help="Make the topic, with this many partitions.")
+        int | None, typer.Option("--partitions", min=1, metavar="N", help="Create the topic with this many partitions.")
     ] = None,
     config: Annotated[
         list[str] | None,
         typer.Option(
-            "--config", metavar="KEY=VALUE", help="Setting of the topic that is made; one that exists must have it."
+            "--config", metavar="KEY=VALUE", help="Setting of a created topic; an existing one must have it already."
         ),
     ] = None,
     skip_rejects: options.SkipRejects = False,
@@ -203,11 +199,11 @@ def _load(
 ) -> None:
     """Load files into a topic, every row once.
 
-    FILE may be CSV (RFC 4180, with a header line), JSON lines, Parquet, ORC, text, or Avro where Spark has its package.
-    EXPR are SQL expressions over its columns. Without --value a line of JSON or text is written as it stands in the
-    file, and any other row as JSON. Fields of CSV are text, unless --schema or --read-option inferSchema=true asks for
-    types. The first row that cannot be a record ends the load, unless --skip-rejects or --rejects-... is given. What
-    ends early leaves nothing visible. A topic keeps records for 7 days: older rows are refused.
+    FILE may be CSV (RFC 4180, with a header line), JSON lines, Parquet, ORC, text, or Avro if Spark has its package.
+    EXPR are SQL expressions over its columns. Without --value a line of JSON or text is written unchanged, and any
+    other row as JSON. Fields of CSV are text, unless --schema or --read-option inferSchema=true gives types. The first
+    row that cannot be a record ends the load, unless --skip-rejects or --rejects-... is given. A load that ends early
+    leaves no row visible. By default a topic keeps records for 7 days: older rows are refused.
 
     \b
     Examples:
@@ -239,7 +235,7 @@ def _load(
 def _export(
     context: typer.Context,
     topic: options.TopicArgument,
-    destination: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Where the files go.")],
+    destination: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Folder for the files.")],
     url: options.Url = options.DEFAULT_URL,
     start: options.Start = "earliest",
     end: options.End = "latest",
@@ -250,24 +246,24 @@ def _export(
     file_size: options.FileSize = "128m",
     on_data_loss: options.OnLoss = "fail",
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="The run that has the folder is dead: go on from what it left.")
+        bool, typer.Option("--take-over", help="Continue after a dead run that still has the folder's lock.")
     ] = False,
     format_options: options.FormatOptions = None,
     dry_run: options.DryRun = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Export a topic to Parquet files by date and hour, from where the last run ended.
+    """Export a topic to Parquet files by date and hour, from the end of the last run.
 
-    Files go to FOLDER/date=.../hour=..., by the records' timestamps in UTC. How far it is stands in FOLDER/_rollway,
-    which readers leave out. A run that is killed leaves nothing twice: the next one finishes or repeats it. --from is
-    for the first run. EXPR are SQL over key, value, headers, topic, partition, offset, timestamp.
+    Files go to FOLDER/date=.../hour=..., by the records' timestamps in UTC. FOLDER/_rollway, which readers ignore, has
+    the progress of the export. A killed run leaves no record twice: the next run finishes or repeats it. --from is for
+    the first run. EXPR are SQL over key, value, headers, topic, partition, offset, timestamp.
 
-    The records of an hour are one file, or several of about --file-size, by their size in the log. For that they are
-    sorted by hour, partition and offset, which takes about as much disk as they have. With --file-size 0 they are
-    not: that is a file for each partition and hour.
+    The records of an hour become one file, or several of about --file-size, by their size in the log. For that they are
+    sorted by hour, partition and offset, which takes about their size on disk. With --file-size 0 they are not sorted,
+    and each partition and hour has a file.
 
-    One run of a topic and a folder at a time: it has a lock there. After a run that was killed on another host, the
-    next one must be told with --take-over that it is dead.
+    A lock in the folder allows one run at a time for a topic and a folder. After a run was killed on another host, the
+    next run needs --take-over.
 
     \b
     Examples:
@@ -292,8 +288,8 @@ def _export(
 @application.command("copy")
 def _copy(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="FROM", help="The topic that is read.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="The topic that is written.")],
+    source: Annotated[str, typer.Argument(metavar="FROM", help="Topic to read.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Topic to write.")],
     url: options.Url = options.DEFAULT_URL,
     to_url: options.ToUrl = None,
     from_kafka: Annotated[
@@ -317,9 +313,9 @@ def _copy(
 ) -> None:
     """Copy a topic to another, in order within each partition.
 
-    TO is made if it does not exist, with as many partitions as FROM and the settings that were given for FROM, unless
-    FROM is Kafka's. All of it is visible at once, or none; to Kafka Spark writes at least once, and with new
-    timestamps. Kafka needs --packages before the job.
+    If TO does not exist, it is created with the partitions and the own settings of FROM, unless FROM is Kafka's. All
+    records become visible at once, or none. To Kafka, Spark writes at least once, and with new timestamps. Kafka needs
+    --packages before the job.
 
     \b
     Examples:
@@ -349,7 +345,7 @@ def _compare(
     topic: options.TopicArgument,
     other: Annotated[str | None, typer.Argument(metavar="[OTHER]", help="The other topic, unless --files.")] = None,
     files: Annotated[
-        list[str] | None, typer.Option("--files", metavar="FILE", help="Files instead; may be repeated.")
+        list[str] | None, typer.Option("--files", metavar="FILE", help="Files to compare with; may be repeated.")
     ] = None,
     url: options.Url = options.DEFAULT_URL,
     to_url: options.ToUrl = None,
@@ -379,8 +375,8 @@ def _compare(
 
     Two topics must have the same records in the same order in each partition; offsets may differ. Files must have the
     same records in any order; rows that cannot be records are also a difference, unless they are skipped. CSV, JSON
-    lines and text are read by other means than load has, so what a load changed is found. Other files are read as load
-    reads them, which the report says.
+    lines and text are read by a different reader than in load, which finds changes made by a load. Other files are read
+    as in load, which the report says.
 
     \b
     Examples:
@@ -416,20 +412,20 @@ def _compare(
 @application.command("replay")
 def _replay(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="FROM", help="The topic that is read.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="The topic in which it happens again.")],
+    source: Annotated[str, typer.Argument(metavar="FROM", help="Topic to read.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Topic to replay into.")],
     url: options.Url = options.DEFAULT_URL,
     to_url: options.ToUrl = None,
     start: options.Start = "earliest",
     end: options.End = "latest",
     speed: Annotated[
-        float, typer.Option("--speed", metavar="X", help="1: as it was; 10: ten times; 0: at once.")
+        float, typer.Option("--speed", metavar="X", help="1: original speed; 10: ten times; 0: at once.")
     ] = 1.0,
     interval: Annotated[
         float, typer.Option("--interval", metavar="SECONDS", help="Make records visible in steps of this many seconds.")
     ] = 2.0,
     timestamps: Annotated[
-        str, typer.Option("--timestamps", metavar="WHICH", help="keep, or now: those of the replay.")
+        str, typer.Option("--timestamps", metavar="WHICH", help="keep, or now: the times of the replay.")
     ] = "keep",
     by_key: options.ByKey = False,
     config: options.TargetConfig = None,
@@ -444,12 +440,12 @@ def _replay(
 ) -> None:
     """Replay a range of a topic into another, at its original speed or a multiple of it.
 
-    Each step of --interval is one transaction. A step that cannot be written in time comes late; none is left out. TO
-    is made if it does not exist, with as many partitions as FROM and the settings that were given for FROM.
+    Each step of --interval is one transaction. A step that cannot be written in time is late; none is left out. If TO
+    does not exist, it is created with the partitions and the own settings of FROM.
 
-    With --app-id and --version a replay that was interrupted goes on after its last step when it runs again, and with
-    what has come to the range since. --speed and --interval may be others then; with another range, --timestamps or
-    --by-key it is refused.
+    With --app-id and --version an interrupted replay continues after its last step when it runs again, with records
+    that have come to the range since. --speed and --interval may differ then. A different range, --timestamps or
+    --by-key is refused.
 
     \b
     Examples:
@@ -477,12 +473,12 @@ def _replay(
 
 
 def run(arguments: Sequence[str], *, is_beside_driver: bool) -> int:
-    """Run one command line and return its exit status. No exception that people cause leaves here."""
+    """Run one command line and return its exit status. Errors that a user can cause are printed, not raised."""
     as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
     where = _Run(arguments, is_beside_driver)
     odd = next((argument for argument in arguments if not _is_utf8(argument)), None)
     if odd is not None:
-        # The system hands over such bytes as lone surrogates, and Java would make question marks of them.
+        # Python shows such bytes as lone surrogates, and Java would turn them into question marks.
         return _fail(f"the argument {odd!r} is not UTF-8", EXIT_USAGE, as_json=as_json)
     try:
         status = application(list(arguments) or ["--help"], prog_name="rollway-spark", standalone_mode=False, obj=where)
@@ -525,7 +521,7 @@ def run_here(arguments: Sequence[str]) -> int:
 
 
 def _run_heeding_sigterm(arguments: Sequence[str], *, is_beside_driver: bool) -> int:
-    """As ``run``; after SIGTERM, which ends a job as Ctrl-C does, ``EXIT_TERMINATED``."""
+    """Run as ``run``. After SIGTERM, which ends a job as Ctrl-C does, return ``EXIT_TERMINATED``."""
     status = EXIT_TERMINATED
     with Termination() as termination:
         status = run(arguments, is_beside_driver=is_beside_driver)
@@ -533,5 +529,5 @@ def _run_heeding_sigterm(arguments: Sequence[str], *, is_beside_driver: bool) ->
 
 
 def main() -> None:
-    """The console script ``rollway-spark``."""
+    """Run the console script ``rollway-spark``."""
     sys.exit(_run_heeding_sigterm(sys.argv[1:], is_beside_driver=False))

@@ -1,4 +1,4 @@
-"""One sentence out of what Spark raises, however many lines of Java are around it."""
+"""One sentence from an error of Spark, without the lines of Java around it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def leave_errors_to_us() -> None:
 
 
 class _PrintableFormatter(logging.Formatter):
-    """A message is one line of printable text; a traceback keeps its lines."""
+    """A formatter that makes a message one line of printable text. A traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return escape_unprintable(super().formatMessage(record))
@@ -33,13 +33,13 @@ class _PrintableFormatter(logging.Formatter):
 
 
 def escape_warnings() -> None:
-    """Show the library's warnings escaped where no handler of logging was set up: they name topics and options."""
+    """Escape the library's warnings if logging has no handler: they contain names of topics and options."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_PrintableFormatter())
 
 
 def explain(error: Exception) -> str:
-    """What went wrong, in the words of whoever found it: this library, else Python code in a worker, else Spark."""
+    """Return the message of the innermost error: of this library, else of Python code in a worker, else of Spark."""
     text = str(error)
     ours = _OURS.findall(text)
     if ours:

@@ -1,4 +1,4 @@
-"""What spark-submit runs in a cluster: the job's part of the command line once more, now beside a driver."""
+"""The program that spark-submit runs in a cluster: it runs the job's part of the command line beside the driver."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""From a command line to spark-submit: which one, with which Java and Python, and what it is told."""
+"""The start of spark-submit: its place, its Java and Python, and its arguments."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from rollway.spark.java import JavaNotFoundError, java_home
 from rollway.spark.jobs.errors import JobError
 
 DEFAULT_MASTER = "local[*,4]"
-"""All cores, and four attempts of each task, as a cluster has them."""
+"""All cores, and four attempts of each task, as in a cluster."""
 
 SCRIPT = Path(__file__).with_name("submitted.py")
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
-# A value that cannot be made of a row is null, and rejected with its reason, and does not end the job with a Java
-# exception.
+# Without ANSI mode a failed cast is null. The row is then rejected with a reason, instead of a Java exception that ends
+# the job.
 DEFAULT_SETTINGS = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
 }
-# What may stand behind a name in a file of java.util.Properties.
+# Characters that may follow a name in a file of java.util.Properties.
 _NAME = re.compile(r"[\s=:]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What spark-submit is told beside the job: its own options, in its own words."""
+    """The options of spark-submit beside the job, in its own form."""
 
     master: str = DEFAULT_MASTER
     deploy_mode: str | None = None
@@ -45,12 +45,12 @@ class Submission:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether the driver runs in the cluster, and not in this process."""
+        """True if the driver runs in the cluster, and not in this process."""
         return self.deploy_mode == "cluster"
 
     def options(self, name: str, defaults_file: Path | None = None) -> list[str]:
-        """As they stand on the command line, before the program. ``defaults_file`` is Spark's ``spark-defaults.conf``,
-        which it reads unless it is given another."""
+        """Return the options for the command line, before the program. ``defaults_file`` is Spark's
+        ``spark-defaults.conf``, which Spark reads unless there is a properties file."""
         line = ["--master", self.master, "--name", name]
         for option, value in (
             ("--deploy-mode", self.deploy_mode),
@@ -75,7 +75,8 @@ class Submission:
 
 
 def _names_in(properties: Path | None) -> set[str]:
-    """The settings in a file as Spark reads it; none where there is no such file, which Spark says itself."""
+    """Return the names of the settings in a file of Spark; none if there is no such file, which Spark itself
+    reports."""
     try:
         lines = [] if properties is None else properties.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -84,7 +85,7 @@ def _names_in(properties: Path | None) -> set[str]:
 
 
 def find_spark_submit(environment: Mapping[str, str]) -> str:
-    """The one of ``SPARK_HOME``, else the one in the package pyspark of this interpreter.
+    """Return the spark-submit in ``SPARK_HOME``, else the one in the package pyspark of this interpreter.
 
     Raises:
         JobError: there is none.
@@ -102,10 +103,10 @@ def find_spark_submit(environment: Mapping[str, str]) -> str:
 
 
 def submit(submission: Submission, arguments: Sequence[str]) -> None:
-    """Make this process a driver; the first session made in it has the JVM that spark-submit starts.
+    """Make this process a driver. Its first session gets the JVM that spark-submit starts.
 
-    With deploy mode cluster this process becomes spark-submit instead, which runs the line ``arguments`` there, and
-    ends with its exit status. Otherwise spark-submit does not run the program: it would write its stderr to stdout.
+    With deploy mode cluster this process becomes spark-submit instead, which runs ``arguments`` in the cluster; the
+    exit status is spark-submit's. Otherwise spark-submit does not run the program: it would write its stderr to stdout.
 
     Raises:
         JobError: there is no Spark or no Java for it.
@@ -115,9 +116,9 @@ def submit(submission: Submission, arguments: Sequence[str]) -> None:
         os.environ["JAVA_HOME"] = str(java_home())
     except JavaNotFoundError as error:
         raise JobError(f"{error}.") from None
-    # Workers must run what the driver runs: with another interpreter they have other packages, or none.
+    # Workers must run the driver's interpreter: another one has other packages, or none.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # As spark-submit finds it.
+    # The folder where spark-submit looks.
     settings = Path(os.environ.get("SPARK_CONF_DIR") or Path(spark_submit).parents[1] / "conf")
     options = submission.options(f"rollway-spark {arguments[0]}", settings / "spark-defaults.conf")
     if not submission.is_cluster:

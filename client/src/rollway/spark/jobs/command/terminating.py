@@ -1,4 +1,4 @@
-"""Ctrl-C, and SIGTERM, by which ``docker stop``, Kubernetes and schedulers end a process, heeded alike."""
+"""Equal handling of Ctrl-C and of SIGTERM, with which ``docker stop``, Kubernetes and schedulers end a process."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 CANCEL_SECONDS = 10.0
-"""How long an interrupted job waits for a JVM that does not answer."""
+"""Longest time that an interrupted job waits for a JVM that does not respond."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
+    """The process received SIGTERM."""
 
 
 class Termination:
-    """While entered, the first SIGTERM raises ``Terminated`` in the main thread and every later one is ignored: they
-    would end the aborting of what is under way. Leaves all signals alone in another thread.
+    """A context in which the first SIGTERM raises ``Terminated`` in the main thread. Later ones are ignored, because
+    they would interrupt the abort of the job. In another thread it leaves all signals alone.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Termination:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        """Take every error that comes after the signal for its consequence: who was interrupted may raise another."""
+        """Suppress every error after the signal as its consequence: interrupted code may raise another error."""
         if self._before is not None:
             signal.signal(signal.SIGTERM, self._before)
         if self.was_asked:
@@ -46,10 +46,10 @@ class Termination:
         if self.was_asked:
             return
         self.was_asked = True
-        # py4j logs the traceback of what ends a call, and of each call after its JVM has ended.
+        # py4j logs the traceback of an interrupted call, and of each call after the end of its JVM.
         logging.disable(logging.CRITICAL)
         interrupt = signal.getsignal(signal.SIGINT)
-        # That of cancel_when_interrupted has Spark's tasks end.
+        # The handler of cancel_when_interrupted ends Spark's tasks.
         with suppress(KeyboardInterrupt):
             if callable(interrupt):
                 interrupt(number, frame)
@@ -57,21 +57,22 @@ class Termination:
 
 
 def cancel_when_interrupted(context: SparkContext) -> None:
-    """Have Ctrl-C cancel what Spark does for ``context``, and raise ``KeyboardInterrupt`` in the main thread.
+    """Let Ctrl-C cancel the Spark jobs of ``context``, and raise ``KeyboardInterrupt`` in the main thread.
 
-    Spark's own handler asks the JVM over the connection of the thread that it interrupts. Where that thread has sent a
-    command and not begun to read the answer, the handler waits until the command ends, for hours perhaps. Here another
-    thread asks. The interrupted thread gets a new connection, since an answer is still to come on the old one.
+    Spark's own handler calls the JVM over the connection of the thread that it interrupts. If that thread has sent a
+    command and not begun to read the response, the handler waits until the command ends, perhaps for hours. Here
+    another thread makes the call. The interrupted thread gets a new connection, because a response is still to come on
+    the old one.
 
-    Thread: the main one; another leaves signals alone.
+    Thread: the main one. In another thread it leaves signals alone.
     """
 
     def cancel() -> None:
-        # A JVM that has ended has no jobs either.
+        # A JVM that has ended has no jobs.
         with suppress(Py4JError, OSError):
             context.cancelAllJobs()
 
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - how signals are handed over
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signature of handlers
         asking = threading.Thread(target=cancel, name="cancelling Spark's jobs", daemon=True)
         asking.start()
         asking.join(CANCEL_SECONDS)

@@ -1,4 +1,4 @@
-"""``compare``: two topics, or a topic and files: counts, digests, and the first difference."""
+"""``compare``: two topics, or a topic and files, by counts and digests, with the first difference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, Row, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from rollway.spark.jobs.comparing.digests import NOTHING, digests_by, row_hash, whole_digest
 from rollway.spark.jobs.errors import JobUsageError
@@ -21,23 +21,30 @@ from rollway.spark.jobs.topics import TopicAddress, TopicRange, open_client, rea
 
 PARTS = ("key", "value", "headers", "timestamp")
 
-# Names as bytes: as text, two that are not UTF-8 would be equal.
+# Names are compared as bytes: as text, two names that are not UTF-8 would be equal.
 _HEADERS = "array<struct<key:binary,value:binary>>"
 SHOWN_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareRequest:
-    """A topic, and what it should be equal to: another topic, or the records that files should become.
+    """A topic, and the other side: another topic, or the records that files should become.
 
-    CSV, lines of JSON and text are read by other means than ``load`` reads them, so that what a load has changed is a
-    difference. Other formats, and read options that only Spark's readers know, are read as ``load`` reads them, which
-    the report says.
+    CSV, lines of JSON and text are read by another reader than in ``load``, so that changes made by a load are found.
+    Other formats, and read options of Spark's readers, are read as in ``load``, which the report says.
 
-    Two topics are compared record by record in each partition, files and a topic as bags: how often each record is
-    there. ``any_order`` compares topics as bags too, whatever their partitions. ``ignored`` are parts of records that
-    may differ. Offsets may always differ. Rows of files that cannot become records are a difference, unless
-    ``skip_rejects``.
+    Two topics are compared record by record in each partition. Files and a topic are compared as bags: by the number of
+    times that each record occurs. ``any_order`` also compares topics as bags, across partitions. ``ignored`` are parts
+    of records that may differ. Offsets may always differ. Rows of files that cannot become records are a difference,
+    unless ``skip_rejects``.
+
+    Example::
+
+        CompareRequest(
+            left=TopicAddress(topic="readings", url="http://127.0.0.1:8080"),
+            right=TopicAddress(topic="readings-copy", url="http://127.0.0.1:8080"),
+            ignored=("timestamp",),
+        )
     """
 
     left: TopicAddress
@@ -62,7 +69,7 @@ class CompareRequest:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The parts of records that must be equal. Files have those that an expression makes."""
+        """The parts of records that must be equal. Files have the parts with an expression, and the value."""
         there = set(PARTS)
         if isinstance(self.right, FileSource):
             made = self.expressions
@@ -71,19 +78,19 @@ class CompareRequest:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether order and partition count."""
+        """True if order and partition count."""
         return not self.any_order and not isinstance(self.right, FileSource)
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side: what it is called, its range if it is a topic, its rows; those of files with their ``REASON``."""
+    """One side: its name, its rows, and its range if it is a topic. Rows of files have a ``REASON``."""
 
     name: str
     rows: DataFrame
     range: TopicRange | None = None
     note: str | None = None
-    """What the comparison cannot see."""
+    """A sentence on differences that the comparison cannot find."""
 
     @property
     def records(self) -> DataFrame:
@@ -94,12 +101,12 @@ class _Side:
 def compare(
     spark: SparkSession, request: CompareRequest, *, progress: Progress | None = None, dry_run: bool = False
 ) -> JobReport:
-    """Compare what is committed now; the report's outcome is ``equal`` or ``different``.
+    """Compare the records that are committed now. The report's outcome is ``equal`` or ``different``.
 
-    Only counts and digests leave the executors, unless there is a difference to be found.
+    Only counts and digests leave the executors, unless there is a difference.
 
     Raises:
-        JobError: the files or an expression.
+        JobError: the files or an expression are wrong.
         PySparkException: Spark failed.
         RollwayError: a service refused or cannot be reached.
     """
@@ -150,7 +157,7 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """The first one: how the summary goes on, the same for programs, and the records for people."""
+    """The first difference: the end of the summary, the same as facts for programs, and the records for people."""
 
     sentence: str
     facts: Mapping[str, object]
@@ -181,7 +188,7 @@ def _file_side(spark: SparkSession, source: FileSource, request: CompareRequest)
 
 
 def _comparable(rows: DataFrame, request: CompareRequest, kept: tuple[str, ...]) -> DataFrame:
-    """The compared parts, times in milliseconds, and the columns ``kept`` as they are."""
+    """Return the compared parts, with times in milliseconds, and the columns ``kept`` unchanged."""
     parts = [
         F.unix_millis("timestamp").alias("timestamp")
         if name == "timestamp"
@@ -194,7 +201,7 @@ def _comparable(rows: DataFrame, request: CompareRequest, kept: tuple[str, ...])
 
 
 _Found = tuple[int, dict[str, object], _Difference | None, dict[str, int]]
-"""Records of the left side, details, the difference if there is one, and rows that cannot be records by reason."""
+"""Number of records of the left side, details, the difference if there is one, and rejected rows by reason."""
 
 
 def _compare_in_order(left: _Side, right: _Side, request: CompareRequest) -> _Found:
@@ -223,13 +230,13 @@ def _compare_in_order(left: _Side, right: _Side, request: CompareRequest) -> _Fo
 
 
 def _with_positions(rows: DataFrame) -> DataFrame:
-    """``position``: the how-manieth record of its partition it is, from 0. Offsets have gaps where markers are."""
+    """Return the rows with ``position``, the record's number in its partition from 0. Offsets have gaps for markers."""
     in_order = Window.partitionBy("partition").orderBy("offset")
     return rows.withColumn("position", F.row_number().over(in_order) - 1)
 
 
 def _first_in_order(left: DataFrame, right: DataFrame, number: int, columns: list[str]) -> Row:
-    """The first position of partition ``number`` where the two differ. There is one."""
+    """Return the first position of partition ``number`` where the two sides differ. There must be one."""
     sides = []
     for name, rows in (("left", left), ("right", right)):
         shown = F.struct(*[each for each in rows.columns if each not in ("partition", "position")])
@@ -269,7 +276,7 @@ def _compare_as_bags(left: _Side, right: _Side, request: CompareRequest) -> _Fou
 
 
 def _digest_of_records(side: _Side, columns: list[str]) -> tuple[tuple[int, str], dict[str, int]]:
-    """Count and digest of the side's records, and how many rows are none by reason, in one reading."""
+    """Return count and digest of the side's records, and the rejected rows by reason, with one read."""
     if REASON not in side.rows.columns:
         return whole_digest(side.rows, columns), {}
     found = digests_by(REASON, side.rows, columns)
@@ -278,7 +285,10 @@ def _digest_of_records(side: _Side, columns: list[str]) -> tuple[tuple[int, str]
 
 
 def _first_of_bags(left: _Side, right: _Side, columns: list[str]) -> tuple[Row, int, int]:
-    """A record that one side has more of, the first by partition and offset if the left has it; and how many more."""
+    """Return a record that one side has more often, and the total surplus of the left and of the right side.
+
+    It is the first such record by partition and offset, if the left side has one.
+    """
     ours = left.rows.select("partition", "offset", *columns, F.lit(1).alias("more"))
     nowhere = [F.lit(None).cast("int").alias("partition"), F.lit(None).cast("bigint").alias("offset")]
     theirs = right.records.select(*nowhere, *columns, F.lit(-1).alias("more"))
@@ -297,7 +307,7 @@ def _first_of_bags(left: _Side, right: _Side, columns: list[str]) -> tuple[Row, 
 
 
 def _shown(row: Row | None) -> dict[str, object] | None:
-    """A record as JSON can have it; ``None`` where there is none."""
+    """Return a record as JSON values; ``None`` if there is none."""
     if row is None:
         return None
     return {name: _shown_value(value) for name, value in row.asDict().items() if name != "more"}

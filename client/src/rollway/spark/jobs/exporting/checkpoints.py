@@ -1,12 +1,12 @@
-"""How far an export is, in files beside what it exports, so that every record is exported once.
+"""The progress of an export, in files beside the exported ones, so that every record is exported once.
 
-``checkpoint.json`` says up to where the finished runs have come; ``run.json`` is there while a run is under way and
-says what it is about to do. A run writes to a folder of its own in ``staging``, then moves its files to their folders
-by names that say which run they are of, then replaces the checkpoint, then removes ``run.json``. Whoever comes after a
-run that was killed finds ``run.json``: with ``"staged": true`` the moving goes on (a file that is moved already stays),
-else it begins anew.
+``checkpoint.json`` has the offsets up to which finished runs have exported. ``run.json`` exists while a run is under
+way, and has the offsets that the run exports. A run writes to a separate folder in ``staging``, then moves its files to
+their folders under names with the number of the run, then replaces the checkpoint, then removes ``run.json``. The run
+after one that was killed finds ``run.json``. With ``"staged": true`` it finishes the moves (a moved file stays), else
+it exports the range again.
 
-``lock.json`` is there while a run is at work: see ``export_lock``.
+``lock.json`` exists while a run is under way: see ``export_lock``.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ from rollway.spark.jobs.exporting.export_lock import ExportLock
 from rollway.spark.jobs.files.hadoop_files import HadoopFiles
 
 FOLDER = "_rollway"
-"""Readers of Spark and others leave out what begins with an underscore."""
+"""Name of the folder. Spark and other readers ignore names that begin with an underscore."""
 _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportCheckpoint:
-    """Up to where a topic is exported: offsets are the next to be exported, ``run`` numbers from 1, and is 0
-    before there were records."""
+    """The state of an export: the next offsets to export. ``run`` counts from 1, and is 0 before the first records."""
 
     topic: str
     topic_id: str
     run: int
     offsets: Mapping[int, int]
     rows: int
-    """Of all runs together."""
+    """Number of records of all runs together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIntent:
-    """What a run is about to export: ``[starts, ends)`` of each partition."""
+    """The range that a run is about to export: ``[starts, ends)`` of each partition."""
 
     run: int
     topic_id: str
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     run_id: str
-    """Where its files are in staging."""
+    """Name of its folder in staging."""
     staged: bool = False
     rows: int = 0
     files: tuple[str, ...] = ()
-    """All that it has staged, relative to its folder there."""
+    """All files that it has staged, relative to its folder there."""
     is_topic_first: bool = False
-    """Its files are named as older versions named them, by whom it was begun."""
+    """True if an older version began the run, which named its files differently."""
 
     def prefix_of(self, topic: str) -> str:
-        """How its files' names begin. Not with the topic's: readers leave out what begins with ``_`` or ``.``."""
+        """Return the prefix of its files' names. The topic is not first: readers ignore names with ``_`` or ``.`` in
+        front."""
         return f"{topic}-run-{self.run:06}" if self.is_topic_first else f"run-{self.run:06}-{topic}"
 
 
 class CheckpointFolder:
-    """The files and the staging folder of one topic's export to one place, as one run sees them."""
+    """The files and the staging folder of one topic's export to one destination, for one run."""
 
     def __init__(self, files: HadoopFiles, destination: str, topic: str) -> None:
         self._files = files
@@ -72,16 +72,16 @@ class CheckpointFolder:
         self.lock = ExportLock(files, f"{self._folder}/lock.json", topic, self.run_id)
 
     def staging_of(self, run_id: str) -> str:
-        """Where a run puts its files."""
+        """Return the staging folder of a run."""
         return f"{self._folder}/staging/{run_id}"
 
     @property
     def staging(self) -> str:
-        """Where this run puts its files."""
+        """The staging folder of this run."""
         return self.staging_of(self.run_id)
 
     def read(self) -> ExportCheckpoint | None:
-        """The checkpoint, or ``None`` before the first run ended.
+        """Read the checkpoint; return ``None`` before the end of the first run.
 
         Raises:
             JobError: the file is not a checkpoint.
@@ -101,10 +101,10 @@ class CheckpointFolder:
             raise self._broken("checkpoint.json") from None
 
     def read_intent(self) -> RunIntent | None:
-        """The run that is under way or was killed.
+        """Read the intent of the run that is under way or was killed; return ``None`` if there is none.
 
         Raises:
-            JobError: the file says nothing that makes sense.
+            JobError: the file is not valid.
         """
         document = self._document("run.json")
         if document is None:
@@ -125,18 +125,18 @@ class CheckpointFolder:
             raise self._broken("run.json") from None
 
     def begin(self, intent: RunIntent) -> None:
-        """Say what is about to happen; what an earlier run left in staging is deleted first."""
+        """Write the intent of a run. First delete the staged files of earlier runs."""
         self._files.delete(f"{self._folder}/staging")
         self._write_intent(intent)
 
     def staged(self, intent: RunIntent, rows: int, files: Sequence[str]) -> RunIntent:
-        """Say that staging is complete, with these files: from here on the run will be finished, by whoever comes."""
+        """Record that staging is complete, with these files. From now on any later run finishes this one."""
         complete = replace(intent, staged=True, rows=rows, files=tuple(files))
         self._write_intent(complete)
         return complete
 
     def finish(self, checkpoint: ExportCheckpoint) -> None:
-        """Replace the checkpoint, and forget the run."""
+        """Replace the checkpoint, and remove the intent."""
         document = {
             "version": _VERSION,
             "topic": checkpoint.topic,
@@ -149,7 +149,7 @@ class CheckpointFolder:
         self.clear()
 
     def clear(self) -> None:
-        """Forget the run that is under way."""
+        """Remove the intent and the staged files of the run that is under way."""
         self._files.delete(f"{self._folder}/run.json")
         self._files.delete(f"{self._folder}/staging")
 

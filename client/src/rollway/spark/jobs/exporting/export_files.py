@@ -1,8 +1,8 @@
-"""How an export is divided into files: by date and hour, and within those by size.
+"""The division of an export into files: by date and hour, and within an hour by size.
 
-A task that reads has records of any hour, so that as many tasks times hours would be as many files. So the rows are
-brought together by date and hour first. Spark divides hours that are large among tasks, and gives one task several that
-are small (``REBALANCE``); a task begins another file after so many records as have the size of a file in the log.
+A task reads records of any hour, so that the number of files would be tasks times hours. Therefore the rows are first
+grouped by date and hour. Spark divides large hours among tasks, and gives several small ones to one task
+(``REBALANCE``). A task begins another file after the number of records that take the size of a file in the log.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from rollway.spark.jobs.topics import TopicRange
 
@@ -23,7 +23,7 @@ _ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 
 
 def brought_together(rows: DataFrame, file_bytes: int) -> DataFrame:
-    """The rows by date and hour, in their partitions' order; with ``file_bytes`` of 0 as they are."""
+    """Return the rows grouped by date and hour, in their partitions' order; with ``file_bytes`` of 0 unchanged."""
     if file_bytes == 0:
         return rows
     keys: list[Column] = [F.col(name) for name in PARTITIONED_BY]
@@ -31,7 +31,7 @@ def brought_together(rows: DataFrame, file_bytes: int) -> DataFrame:
 
 
 def records_per_file(wanted: TopicRange, file_bytes: int) -> int:
-    """How many records have the size of a file in the log, on an average of the range; 0 is any number."""
+    """Return the number of records that take the size of a file in the log, by the range's average; 0: no limit."""
     if file_bytes == 0 or wanted.offset_count == 0 or wanted.size_bytes == 0:
         return 0
     return max(1, file_bytes * wanted.offset_count // wanted.size_bytes)
@@ -39,9 +39,10 @@ def records_per_file(wanted: TopicRange, file_bytes: int) -> int:
 
 @contextmanager
 def sized_tasks(spark: SparkSession, file_bytes: int) -> Iterator[None]:
-    """Within, tasks that write get about the rows of a file each. Other queries of the session are divided likewise.
+    """Give each writing task about the rows of one file, in the block. Other queries of the session are affected as
+    well.
 
-    Thread: the session's settings are changed for the time of it.
+    Thread: the session's settings change within the block.
     """
     wanted = {_ADAPTIVE: "true", _ADVISORY: f"{file_bytes}b"} if file_bytes else {}
     before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in wanted}

@@ -1,5 +1,5 @@
-"""``export``: a topic into Parquet files by date and hour, each run from where the last one ended, every record
-once."""
+"""``export``: a topic into Parquet files by date and hour, every record once. Each run starts at the end of the
+last."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from rollway.spark.jobs.errors import JobError, JobUsageError
 from rollway.spark.jobs.exporting.checkpoints import CheckpointFolder, ExportCheckpoint, RunIntent
@@ -42,14 +42,22 @@ DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """A topic, and the folder its records go to, as ``date=2013-07-04/hour=13/*.parquet`` by timestamp in UTC.
+    """A topic, and the folder for its records: ``date=2013-07-04/hour=13/*.parquet`` by timestamp in UTC.
 
-    The first run begins at ``start``, every later one where the last ended. ``end`` is as of the beginning of the run.
-    ``columns`` are SQL expressions over key, value, headers, topic, partition, offset, timestamp, timestampType.
-    ``codec`` is Parquet's. A run exports what is committed.
+    The first run begins at ``start``, every later one at the end of the last. ``end`` is resolved at the beginning of
+    the run. ``columns`` are SQL expressions over key, value, headers, topic, partition, offset, timestamp,
+    timestampType. ``codec`` is Parquet's. A run exports committed records.
 
-    The records of an hour are one file, or several of about ``file_bytes``, as the records have them in the log. 0
-    leaves rows in the tasks that read them: a file for each partition of the topic and hour, without a shuffle.
+    The records of an hour become one file, or several of about ``file_bytes``, measured by their size in the log. With
+    0, rows stay in the tasks that read them: a file for each partition of the topic and hour, without a shuffle.
+
+    Example::
+
+        ExportRequest(
+            source=TopicAddress(topic="readings", url="http://127.0.0.1:8080"),
+            destination="/data/readings",
+            columns=("CAST(key AS STRING) AS sensor", "CAST(value AS STRING) AS reading", "timestamp"),
+        )
     """
 
     source: TopicAddress
@@ -61,7 +69,7 @@ class ExportRequest:
     file_bytes: int = FILE_BYTES_DEFAULT
     on_data_loss: OnDataLoss = "fail"
     take_over: bool = False
-    """The run that has the folder's lock is dead."""
+    """True if the run that holds the folder's lock is known to be dead."""
 
     def __post_init__(self) -> None:
         if not self.destination:
@@ -77,26 +85,26 @@ class ExportRequest:
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The columns without date and hour."""
+        """The exported columns without date and hour."""
         return self.columns or DEFAULT_COLUMNS
 
     @property
     def wants_headers(self) -> bool:
-        """Whether an expression speaks of headers."""
+        """True if an expression uses headers."""
         return any("headers" in each.lower() for each in self.columns)
 
 
 def export(
     spark: SparkSession, request: ExportRequest, *, progress: Progress | None = None, dry_run: bool = False
 ) -> JobReport:
-    """Export what has come since the last run. The first one fixes where the export begins, also where it finds no
-    records there. One run at a time for a topic and a folder, which a lock there sees to.
+    """Export the records since the last run. The first run fixes the start of the export, even if it finds no records.
 
-    A run that was killed leaves nothing that readers see twice: the next one finishes or repeats it first.
+    A lock in the folder allows one run at a time for a topic and a folder. Readers see no record twice after a run was
+    killed: the next run first finishes or repeats it.
 
     Raises:
-        JobError: the folder, its checkpoint or an expression; another run is under way; the topic is another one than
-            before; records are lost; what executors wrote is not in the folder.
+        JobError: the folder, its checkpoint or an expression is wrong; another run is under way; the topic was
+            replaced; records are lost; or the executors' files are not in the folder.
         PySparkException: Spark failed.
         RollwayError: the service refused or cannot be reached.
     """
@@ -106,11 +114,11 @@ def export(
     if dry_run:
         return _export(spark, request, files, folder, progress, dry_run=True)
     try:
-        # In here: an interrupt may come when the lock is there already. That of another run is left alone.
+        # Within the block: an interrupt may arrive after the lock was made. The lock of another run is left alone.
         folder.lock.acquire(take_over=request.take_over)
         return _export(spark, request, files, folder, progress, dry_run=False)
     finally:
-        # A folder that cannot be reached any more, or a JVM that was ended first, has been said before.
+        # An unreachable folder, or a JVM that has ended, has been reported before.
         with suppress(JobError, Py4JError):
             folder.lock.release()
 
@@ -130,13 +138,13 @@ def _export(
     if not dry_run:
         checkpoint, finished = _finish(files, folder, request, checkpoint, progress)
     with open_client(request.source) as client:
-        # Before its offsets are judged: those of another topic make no sense there.
+        # The topic is checked before its offsets: offsets of another topic have no meaning in it.
         _check_topic(request, checkpoint, client.describe_topic(request.source.topic).topic_id)
         wanted = resolve_range(
             client, request.source, _start_of(request, checkpoint), request.end, request.on_data_loss
         )
     _check_topic(request, checkpoint, wanted.topic_id)
-    # Where it begins is by offset: what comes later in the log belongs to the export, whatever its time.
+    # The export begins at an offset: every later record belongs to it, whatever its timestamp.
     wanted = replace(wanted, from_ms=None)
     rows = _selected(read_range(spark, wanted, headers=request.wants_headers), request)
     if dry_run:
@@ -176,7 +184,7 @@ def _finish(
     checkpoint: ExportCheckpoint | None,
     progress: Progress,
 ) -> tuple[ExportCheckpoint | None, RunIntent | None]:
-    """Publish what a run had staged that was killed then: the checkpoint after it, and the run if there was one."""
+    """Publish the staged files of a killed run. Return the checkpoint afterwards, and the run if there was one."""
     intent = folder.read_intent()
     if intent is None or not intent.staged:
         return checkpoint, None
@@ -188,7 +196,7 @@ def _finish(
 
 
 def _begin(folder: CheckpointFolder, request: ExportRequest, wanted: TopicRange) -> ExportCheckpoint:
-    """Say where the export begins though there is nothing to export: ``latest`` is another place in the next run."""
+    """Record the start of an export without records: ``latest`` would be a later offset in the next run."""
     folder.lock.check()
     checkpoint = ExportCheckpoint(
         topic=request.source.topic, topic_id=wanted.topic_id, run=0, offsets=dict(wanted.ends), rows=0
@@ -248,10 +256,10 @@ def _publish(
     checkpoint: ExportCheckpoint | None,
     intent: RunIntent,
 ) -> ExportCheckpoint:
-    """Move what is staged to its place and replace the checkpoint. May be done again from any point of it.
+    """Move the staged files to their folders and replace the checkpoint. It can be repeated after a kill at any point.
 
     Raises:
-        JobError: another run has taken over, or a file is in neither place.
+        JobError: another run has taken over, or a file is neither staged nor moved.
     """
     staging, destination = folder.staging_of(intent.run_id), request.destination.rstrip("/")
     moves: dict[str, str] = {}
@@ -301,7 +309,7 @@ def _report_of_none(
     finished: RunIntent | None,
     seconds: float,
 ) -> JobReport:
-    """The report of a run that found nothing to read, but may have finished another one."""
+    """Return the report of a run that found nothing to read, but may have finished an earlier run."""
     summary = f"{request.source} has no records that are not in {request.destination}."
     if finished is not None:
         summary = (

@@ -1,8 +1,8 @@
-"""One export at a time: a file that is there while a run is at work, and says whose it is.
+"""The lock of an export: a file that exists while a run is under way, and names the run.
 
-Whoever has made it looks before each decision whether it is still its own: another run may have been told that it is
-dead. Where two can make a file at once, which some object stores allow, the later one has it, and the other finds that
-out.
+The run that made the file checks before each decision that it still holds the lock: a user may have let another run
+take over. Some object stores let two runs create the file at once. The later one then holds the lock, and the check of
+the earlier one fails.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROCESSES = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class ExportLock:
-    """The lock of one topic's export to one folder, as one run sees it."""
+    """The lock of one topic's export to one folder, for one run."""
 
     files: HadoopFiles
     path: str
@@ -35,13 +35,13 @@ class ExportLock:
     run_id: str
 
     def acquire(self, *, take_over: bool) -> None:
-        """Make this the only run. The lock of a process of this host that is dead is none.
+        """Take the lock. The lock of a dead process of this host does not count.
 
         Args:
-            take_over: whoever has the lock is dead, somebody says.
+            take_over: take the lock even if another run holds it: the user says that the run is dead.
 
         Raises:
-            JobError: another run has it.
+            JobError: another run holds the lock.
         """
         text = json.dumps(
             {
@@ -67,15 +67,15 @@ class ExportLock:
             self.files.delete(self.path)
 
     def release(self) -> None:
-        """Let others begin, unless one of them was told that this run is dead."""
+        """Release the lock, unless another run has taken it over."""
         if (self._holder() or {}).get("run_id") == self.run_id:
             self.files.delete(self.path)
 
     def check(self) -> None:
-        """Return while this is the only run.
+        """Return while this run holds the lock.
 
         Raises:
-            JobError: another one has taken over.
+            JobError: another run has taken over.
         """
         holder = self._holder()
         if holder is None or holder.get("run_id") != self.run_id:
@@ -86,7 +86,7 @@ class ExportLock:
             )
 
     def _holder(self) -> dict[str, Any] | None:
-        """What the lock says; nothing is known of one that is being written."""
+        """Return the holder of the lock; ``None`` if there is none, empty if the file is only partly written."""
         text = self.files.read_text(self.path)
         if text is None:
             return None
@@ -98,8 +98,8 @@ class ExportLock:
 
 
 def _identity(process: int) -> dict[str, str | int]:
-    """What tells a process of this number from others of it, before a restart of the machine or in other containers.
-    Without what cannot be found out here."""
+    """Return facts that distinguish a process from others with its number, after a reboot or in other containers. Facts
+    that this system does not show are left out."""
     found: dict[str, str | int] = {}
     with suppress(OSError):
         found["boot"] = _BOOT_ID.read_text().strip()
@@ -112,16 +112,17 @@ def _identity(process: int) -> dict[str, str | int]:
 
 
 def _started(process: int) -> int | None:
-    """In ticks since the machine was started; ``None`` if there is no such process, or nothing that tells."""
+    """Return the start of a process in ticks since the boot; ``None`` if there is no such process, or it is not
+    shown."""
     try:
-        # The name of the program, in parentheses, may have anything in it.
+        # The name of the program, in parentheses, may have any characters.
         return int((_PROCESSES / str(process) / "stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return None
 
 
 def _is_dead(holder: Mapping[str, Any]) -> bool:
-    """Whether it is known that the process is no more. Names of hosts are not always of one machine."""
+    """Return whether the process has surely ended. Several machines may have one host name."""
     process = holder.get("process")
     if holder.get("host") != socket.gethostname() or not isinstance(process, int):
         return False
@@ -134,7 +135,7 @@ def _is_dead(holder: Mapping[str, Any]) -> bool:
     if namespace != here["pid_namespace"]:
         return False
     now = _started(process)
-    # Of other people's processes a system may not show when they began.
+    # A system may not show the start of other users' processes.
     return not _is_there(process) if now is None else now != started
 
 

@@ -1,6 +1,6 @@
-"""CSV after RFC 4180: fields are the text that stands in the file, unless types are asked for.
+"""CSV after RFC 4180. Fields are the text of the file, unless the options request types.
 
-Quotes within quotes are doubled, fields in quotes may go over several lines, and all lines have as many fields as the
+Quotes within quotes are doubled, quoted fields may contain line breaks, and all lines have as many fields as the
 header. An empty field in quotes is empty text, one without quotes is null.
 """
 
@@ -13,7 +13,7 @@ from operator import or_
 from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import DataType, StringType, StructField, StructType, TimestampNTZType, TimestampType
 
 from rollway.spark.jobs.columns import LINE_REASON, column
@@ -28,7 +28,7 @@ _REPLACEMENT = "\ufffd"
 
 _CORRUPT = "spark.sql.columnNameOfCorruptRecord"
 
-# No field is this, so that Spark takes no text for null.
+# No field has this text. As nullValue it keeps Spark from taking any text for null.
 _NO_FIELD = "\0\1"
 
 
@@ -39,11 +39,11 @@ def read_csv(
     schema: StructType | None,
     corrupt: str | None,
 ) -> DataFrame:
-    """The rows, of which every query reads all columns; with ``LINE_REASON``, and ``corrupt`` if it is a name.
+    """Return the rows with ``LINE_REASON``, and with ``corrupt`` if it is a name. Every query reads all columns.
 
     Raises:
-        JobError: the files have not the same columns, a quoted field does not end, or a name is not in the encoding.
-        JobUsageError: the schema has the header's names at other places.
+        JobError: the files have different columns, a quoted field does not end, or a name is not in the encoding.
+        JobUsageError: the schema has the header's names in another order.
         PySparkException: there are no such files.
     """
     form = CsvForm.of(options)
@@ -55,7 +55,7 @@ def read_csv(
     given = options
     look, options = _looked(spark, discovering, paths, options, form, found.columns)
     if options != given:
-        # Names, and types that were asked for, were found in pieces of lines: a name may go over several, too.
+        # The names, and the types if requested, were found in pieces of lines: a name may also contain a line break.
         found = discovering.read.format("csv").options(**options).load(paths)
     columns = found.schema if schema is None else schema
     _check_names(paths, columns.names, form)
@@ -80,10 +80,10 @@ def read_csv(
 
 
 def _escapes(options: Mapping[str, str], form: CsvForm) -> dict[str, str]:
-    """Options with which a doubled quote is one quote, and no other character escapes anything."""
+    """Return options with which a doubled quote is one quote, and no other character escapes anything."""
     if not form.quote or form.escape != form.quote:
         return {}
-    # If escape and quote are one character, Spark takes NUL as the escape of it, and drops NUL from quoted fields.
+    # If escape and quote are equal, Spark uses NUL as the escape of the escape, and drops NUL from quoted fields.
     wanted = {"escape": form.quote, "charToEscapeQuoteEscaping": form.quote}
     return {name: value for name, value in wanted.items() if not _has(options, name)}
 
@@ -105,7 +105,7 @@ def _looked(
     form: CsvForm,
     names: list[str],
 ) -> tuple[CsvLook, dict[str, str]]:
-    """What the lines are like, and the options with which Spark reads such lines as they are."""
+    """Return facts about the lines, and the options with which Spark reads such lines correctly."""
     if form.is_of_wide_characters:
         several = {} if _has(options, "multiline") else {"multiLine": "true"}
         return CsvLook(
@@ -123,16 +123,16 @@ def _looked(
                 f"{', '.join(paths)} cannot be read together: fields go over several lines, and some files end lines "
                 "with CR LF, others with LF. Load them one after the other."
             )
-        # Otherwise Spark finds it out, and writes it anew within quotes.
+        # Without lineSep Spark detects it, and normalises line breaks within quotes.
         options = {**options, "lineSep": look.line_end}
     return look, options
 
 
 def _no_rows(spark: SparkSession, paths: list[str], options: dict[str, str]) -> DataFrame:
-    """Of files in which Spark has found no column.
+    """Return no rows, of files in which Spark has found no column.
 
     Raises:
-        JobError: they have rows all the same.
+        JobError: the files have rows nevertheless.
     """
     if not spark.read.format("csv").options(**options).schema("any STRING").load(paths).isEmpty():
         raise JobError(f"{', '.join(paths)} has no columns.")
@@ -148,7 +148,7 @@ def _check_names(paths: list[str], names: Collection[str], form: CsvForm) -> Non
 
 
 def _check_free(paths: list[str], names: list[str], taken: Collection[str | None]) -> None:
-    """A column that has the name for lines that do not fit would get those lines, and all others its fields.
+    """Refuse a column with the name of the column for lines that do not fit: Spark would mix up the two.
 
     Raises:
         JobError: there is one.
@@ -162,10 +162,10 @@ def _check_free(paths: list[str], names: list[str], taken: Collection[str | None
 
 
 def _check_places(schema: list[str], header: list[str]) -> None:
-    """Columns of a schema are taken by position. Names of the header at another place are a mistake.
+    """Refuse a schema that has the header's names in another order: columns of a schema are taken by position.
 
     Raises:
-        JobUsageError: there are such.
+        JobUsageError: a name is at another position.
     """
     places = {name.lower(): place for place, name in enumerate(header)}
     for place, name in enumerate(schema):
@@ -180,7 +180,7 @@ def _check_places(schema: list[str], header: list[str]) -> None:
 def _reasons(
     columns: StructType, corrupt: str | None, form: CsvForm, look: CsvLook, options: Mapping[str, str]
 ) -> list[Column]:
-    """Why a line cannot be taken though Spark took it, each null if it can; none where all lines can be."""
+    """Return checks of lines that Spark accepted. Each is null if the line can be loaded. Good files need no checks."""
     texts = [each.name for each in columns if isinstance(each.dataType, StringType)]
     reasons = []
     if texts and (look.has_foreign_bytes or form.encoding):
@@ -195,23 +195,24 @@ def _reasons(
 
 
 def needing_all_columns(rows: DataFrame) -> DataFrame:
-    """The same rows, of which every query reads all columns.
+    """Return the same rows, of which every query reads all columns.
 
-    Spark does not look at fields that a query leaves out, nor then at whether they fit, and so counting bad lines,
-    writing them and leaving them out would each find other ones.
+    Spark does not parse fields that a query leaves out, and so does not notice that they do not fit. The queries that
+    count bad lines, write them and leave them out would each find different ones.
     """
     needed = [F.isnull(column(name)).cast("int") for name in rows.columns]
-    # True of every row, which only we know: an optimizer that knew it would drop it, and the columns with it.
+    # The condition is true for every row. An optimizer that could prove that would drop it, and the columns with it.
     return rows.where(F.greatest(F.lit(0), F.lit(1), *needed) == F.lit(1))
 
 
-# Types that were asked for
+# Inferred types
 
 
 def _with_times_as_text(
     spark: SparkSession, paths: list[str], options: dict[str, str], columns: StructType
 ) -> StructType:
-    """The columns that Spark inferred, but for times without a date: it takes them as times of today."""
+    """Return the columns that Spark inferred, with times without a date as text: Spark takes these as times of
+    today."""
     found = [each.name for each in columns if isinstance(each.dataType, TimestampType | TimestampNTZType)]
     if not found or _has(options, "timestampformat"):
         return columns
@@ -231,12 +232,17 @@ def _with_type(columns: StructType, names: Collection[str], kind: DataType) -> S
 def _header_check(
     discovering: SparkSession, found: DataFrame, options: dict[str, str], look: CsvLook
 ) -> dict[str, str]:
-    """Options with which Spark refuses a file of other columns than ``found``, which it takes by position otherwise."""
+    """Return options with which Spark refuses a file with other columns than ``found``. By default it takes columns by
+    position.
+
+    Raises:
+        JobError: a file has other columns, and Spark's own check would not notice.
+    """
     if _has(options, "enforceschema") or not _is_on(options, "header"):
         return {}
     if not any(map(_is_made_up, enumerate(found.columns))):
         return {"enforceSchema": "false"}
-    # Spark's check would miss the names that Spark gave columns without one, or with the same.
+    # Spark's check ignores names that Spark itself gave to columns without a name, or with a repeated name.
     files = list(look.headers_to_compare) if look.has_headers else found.inputFiles()
     for file in files if len(found.inputFiles()) > 1 else []:
         path = unquote(file)
@@ -250,6 +256,6 @@ def _header_check(
 
 
 def _is_made_up(place_and_name: tuple[int, str]) -> bool:
-    """Whether Spark may have given this name, which then ends with the column's place."""
+    """Return whether Spark may have given this name, which then ends with the column's index."""
     place, name = place_and_name
     return name.endswith(str(place))

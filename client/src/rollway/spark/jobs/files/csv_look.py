@@ -1,7 +1,7 @@
-"""A look at the lines of CSV files before they are read: fields with line breaks, bytes that are no text, headers.
+"""Inspection of the lines of CSV files before they are read: fields with line breaks, invalid bytes, headers.
 
-Spark splits a file at line breaks unless it is told not to, even within quotes, and reads what is no text as if it
-were. Neither shows in the rows, so the lines are looked at first, in one pass over all files.
+By default Spark splits a file at line breaks, even within quotes, and decodes invalid bytes. The rows show neither, so
+the lines are inspected first, in one pass over all files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from rollway.spark.jobs.errors import JobError
 from rollway.spark.jobs.files.json_lines import read_lines
@@ -25,7 +25,7 @@ _UNSPLITTABLE = ("utf-16", "utf16", "utf-32", "utf32", "x-utf")
 
 @dataclass(frozen=True, slots=True)
 class CsvForm:
-    """How fields are told apart."""
+    """The characters that separate and quote fields."""
 
     separator: str
     quote: str
@@ -35,7 +35,7 @@ class CsvForm:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CsvForm:
-        """That of reader's options."""
+        """Return the form in a reader's options."""
         given = {name.lower(): value for name, value in options.items()}
         quote = given.get("quote", '"')
         encoding = given.get("encoding", given.get("charset", ""))
@@ -48,14 +48,13 @@ class CsvForm:
 
     @property
     def is_of_wide_characters(self) -> bool:
-        """Whether a line break is not one byte: such files cannot be cut at lines."""
+        """True if a line break has more than one byte: such files cannot be split at lines."""
         return self.encoding.lower().startswith(_UNSPLITTABLE)
 
     def patterns(self) -> tuple[str, str, str]:
-        """Patterns of Java for lines that end within quotes, for those with blanks behind a quoted field, and for those
-        with CR in one.
+        """Return Java patterns for lines that end within quotes, with blanks behind a quoted field, and with CR in one.
 
-        Possessive, so that a long line needs no stack.
+        The quantifiers are possessive, so that a long line needs no stack.
         """
         quote, separator = (f"\\Q{each}\\E" for each in (self.quote, self.separator))
         if self.escape in ("", self.quote):
@@ -76,19 +75,19 @@ class CsvForm:
 
 @dataclass(frozen=True, slots=True)
 class CsvLook:
-    """What was found."""
+    """The result of an inspection."""
 
     has_open_lines: bool
-    """A quoted field goes over several lines."""
+    """True if a quoted field contains a line break."""
     has_foreign_bytes: bool
-    """A line is not UTF-8, though it should be."""
+    """True if a line of a UTF-8 file is not UTF-8."""
     line_end: str
-    """What ends the first line of each file; empty if they differ."""
+    """The end of the first line of each file; empty if they differ."""
     headers_to_compare: tuple[str, ...]
-    """Files whose headers stand for those of all: of files that begin with the same line there is one. Only looked for
-    if asked for."""
+    """Files whose headers stand for all headers: one of the files that begin with the same line, and the other files.
+    Empty if not requested."""
     has_headers: bool
-    """Whether they were looked for."""
+    """True if headers were requested."""
 
 
 def look_at(
@@ -100,10 +99,10 @@ def look_at(
     *,
     compare_headers: bool,
 ) -> CsvLook:
-    """Read all lines once. Linear in the files: one row of each comes to the driver.
+    """Read all lines once. The driver receives one row for each file.
 
     Raises:
-        JobError: the last quoted field of a file with such fields does not end.
+        JobError: a quoted field does not end, or blanks follow its end.
         PySparkException: there are no such files.
     """
     separate = {} if any(name.lower() == "linesep" for name in options) else {"lineSep": "\n"}
@@ -127,7 +126,7 @@ def look_at(
     is_open = is_padded = F.lit(False)
     if form.quote:
         open_field, padded_field, broken_field = form.patterns()
-        # Spark ends a line at CR too, unless it is told what ends one.
+        # Without lineSep Spark also ends a line at CR.
         is_broken = F.col("line").contains("\r") & F.col("line").rlike(broken_field)
         is_open = (quotes > 0) & (F.col("line").rlike(open_field) | is_broken)
         is_padded = (quotes > 0) & F.col("line").rlike(padded_field)
@@ -153,23 +152,24 @@ def look_at(
 
 
 def _headers_to_compare(filled: list[dict[str, Any]]) -> tuple[str, ...]:
-    """One of the files that begin with the same line, for all of them, and those that begin with another."""
+    """Return one of the files that begin with the header line, for all of them, and the files that begin
+    differently."""
     same = [str(each["path"]) for each in filled if each["header"] == each["first"]]
     others = [str(each["path"]) for each in filled if each["header"] != each["first"]]
     return (*same[:1], *others) if len(filled) > 1 else ()
 
 
 def _check_quotes(placed: DataFrame, files: list[dict[str, Any]], form: CsvForm, options: Mapping[str, str]) -> None:
-    """Return if each quoted field ends, and a separator or the end of the line is behind it.
+    """Return if each quoted field ends, and a separator or the end of the line follows it.
 
     Raises:
-        JobError: otherwise; Spark would take the rest of the file for the field, or leave blanks out.
+        JobError: a field does not. Spark would take the rest of the file for the field, or leave blanks out.
     """
     trims = any(
         name.lower() == "ignoretrailingwhitespace" and value.lower() == "true" for name, value in options.items()
     )
     for each in files:
-        # Of a file with fields over several lines this cannot be told line by line.
+        # In a file whose fields contain line breaks this cannot be checked line by line.
         if each["padded"] and not each["open"] and not trims:
             raise JobError(
                 f"{each['path']} cannot be read: blanks stand behind the end of a quoted field. "
@@ -186,7 +186,7 @@ def _check_quotes(placed: DataFrame, files: list[dict[str, Any]], form: CsvForm,
 
 
 def _unended(placed: DataFrame, paths: list[str], form: CsvForm) -> str | None:
-    """One of these files, if the last quoted field of it does not end."""
+    """Return one of these files whose last quoted field does not end, or ``None``."""
     if not paths:
         return None
     dialect = CsvDialect(separator=form.separator, quote=form.quote, encoding=form.encoding or "utf-8")

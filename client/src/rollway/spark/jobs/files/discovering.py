@@ -1,4 +1,4 @@
-"""What columns files have, found without touching the settings of the user's session."""
+"""Discovery of the columns of files, without a change to the settings of the user's session."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 
 def discovering_session(spark: SparkSession, others: Mapping[str, str] | None = None) -> SparkSession:
-    """A session beside ``spark``, with its settings, over which ``others`` win, and in which names of folders such as
-    ``zip=01234`` stay text."""
+    """Make a second session with the settings of ``spark``, over which ``others`` win. In it, values in names of
+    folders, such as ``zip=01234``, stay text."""
     session = spark.newSession()
     for name, value in spark.conf.getAll.items():
         if name.startswith(_OWN_SETTINGS) and spark.conf.isModifiable(name):
@@ -26,7 +26,7 @@ def discovering_session(spark: SparkSession, others: Mapping[str, str] | None = 
 
 
 def folder_columns(session: SparkSession, paths: list[str], options: Mapping[str, str]) -> list[str]:
-    """The columns that the names of folders give: ``zip`` of ``zip=01234/part.csv``.
+    """Return the columns in the names of folders: ``zip`` of ``zip=01234/part.csv``.
 
     Raises:
         PySparkException: there are no such files.
@@ -35,11 +35,11 @@ def folder_columns(session: SparkSession, paths: list[str], options: Mapping[str
 
 
 def with_folders(columns: StructType, folders: list[str]) -> StructType:
-    """``columns``, and those of folders that they do not have, as text."""
+    """Return ``columns`` with the missing columns of folders, as text."""
     known = {each.lower() for each in columns.names}
     return StructType([*columns, *(StructField(name, StringType()) for name in folders if name.lower() not in known)])
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:
-    """Whether the session tells ``userId`` from ``userid``."""
+    """Return whether the session distinguishes ``userId`` and ``userid``."""
     return str(spark.conf.get(CASE_SENSITIVE)).lower() == "true"

@@ -1,4 +1,4 @@
-"""Files as rows: CSV, JSON, Parquet, ORC, text, and Avro where Spark has its package."""
+"""Files as rows: CSV, JSON, Parquet, ORC, text, and Avro if Spark has its package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operator import or_
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StringType, StructType
 
 from rollway.spark.jobs.columns import LINE, LINE_REASON, column, star_without
@@ -37,7 +37,7 @@ _ENDINGS = {
     ".avro": "avro",
 }
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
-# What helps, by what Spark says.
+# Remedies by marks in Spark's messages.
 _REMEDIES = {
     "CANNOT_MERGE_SCHEMAS": " --schema says which columns all of them have.",
     "TIMESTAMP(NANOS": " --conf spark.sql.legacy.parquet.nanosAsLong=true, before the job, reads nanoseconds as whole "
@@ -45,21 +45,23 @@ _REMEDIES = {
     "COLUMN_ALREADY_EXISTS": " --schema says which columns there are, and --conf spark.sql.caseSensitive=true, before "
     "the job, tells names apart that differ by case.",
 }
-# Only what is read line by line has lines that do not fit; the others are whole or broken.
+# Only these formats are read line by line, and may have lines that do not fit. Files of other formats fail as a whole.
 _LINE_FORMATS = frozenset({"csv", "json"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
-    """Files to read: paths as Spark takes them (directories, globs, any Hadoop file system).
+    """Files to read. Paths are directories, files or globs on any Hadoop file system, as Spark accepts them.
 
-    ``format`` unless given is told by the ending. ``schema`` is DDL such as ``"id BIGINT, at TIMESTAMP"``; without it
-    fields of CSV are text, and JSON is read once more to find it. ``options`` are those of Spark's reader. ``where``
-    keeps some of the rows; lines that do not fit the columns and of which it therefore tells nothing (null) are kept,
+    The default of ``format`` is the ending of the names. ``schema`` is DDL such as ``"id BIGINT, at TIMESTAMP"``.
+    Without it, fields of CSV are text, and JSON is read twice to infer the schema. ``options`` are the options of
+    Spark's reader. ``where`` keeps some of the rows. Lines that do not fit the columns, for which it is null, are kept
     and rejected.
 
+    Example: ``FileSource(paths=("/data/readings-*.csv",), schema="sensor STRING, at TIMESTAMP, value DOUBLE")``.
+
     Raises:
-        JobUsageError: there is no path, or the format is unknown or cannot be told.
+        JobUsageError: there is no path, or the format is unknown or cannot be derived from the names.
     """
 
     paths: tuple[str, ...]
@@ -79,19 +81,19 @@ class FileSource:
         return ", ".join(self.paths)
 
     def option(self, name: str) -> str:
-        """The value of one of ``options``, whose names have no case; empty if it is not given."""
+        """Return the value of one of ``options``, whose names ignore case; empty if it is not given."""
         return next((value for key, value in self.options.items() if key.lower() == name.lower()), "")
 
     @property
     def keeps_lines(self) -> bool:
-        """Whether a row is a line of JSON, kept as it stands in the file."""
+        """True if a row is an unchanged line of JSON."""
         encoding = (self.option("encoding") or self.option("charset") or "UTF-8").lower()
         is_by_line = self.option("multiLine").lower() != "true" and encoding in ("utf-8", "utf8")
         return self.format == "json" and is_by_line
 
     @property
     def has_guessed_numbers(self) -> bool:
-        """Whether Spark decides which columns are floating-point numbers, without having been asked to."""
+        """True if Spark infers which columns are floating-point numbers, without a request for types."""
         return self.format == "json" and self.schema is None
 
 
@@ -103,7 +105,7 @@ def _format_of(paths: tuple[str, ...]) -> str:
 
 
 def _ending_of(path: str) -> str:
-    """``.csv`` of ``a.csv.gz``; empty if it says nothing of a format."""
+    """Return the ending of a format: ``.csv`` of ``a.csv.gz``; empty if the name has none."""
     name = path.rstrip("/").lower()
     for compression in _COMPRESSIONS:
         name = name.removesuffix(compression)
@@ -111,14 +113,14 @@ def _ending_of(path: str) -> str:
 
 
 def read_files(spark: SparkSession, source: FileSource, *, with_columns: bool = True) -> tuple[DataFrame, str | None]:
-    """The rows, and the name of the column with lines that do not fit the columns, for formats that can have them.
+    """Return the rows, and the name of the column with lines that do not fit, for formats that may have them.
 
-    Unless ``options`` or ``schema`` say otherwise, CSV is that of RFC 4180, with a header line, which is the same in
-    all files, and every field is text; columns of ``.tsv`` end at tabs; Parquet and ORC have the columns of all files.
-    Lines of JSON come with ``LINE``. Columns that names of folders give are text. CSV and JSON without a line have no
-    rows, and no columns either. Which lines do not fit is the same for every query over the rows.
+    These are the defaults, which ``options`` and ``schema`` change. CSV follows RFC 4180, with a header line, which is
+    the same in all files, and every field is text. Columns of ``.tsv`` end at tabs. Parquet and ORC have the columns of
+    all files. Lines of JSON come with ``LINE``. Columns in the names of folders are text. CSV and JSON without a line
+    have no rows and no columns. Every query over the rows finds the same lines that do not fit.
 
-    Unless ``with_columns`` nothing but ``LINE`` is needed, where the format has it: the files are read once.
+    Without ``with_columns`` only ``LINE`` is needed, if the format has it: the files are read once.
 
     Raises:
         JobError: the files cannot be found or read.
@@ -146,7 +148,7 @@ def read_files(spark: SparkSession, source: FileSource, *, with_columns: bool = 
 
 
 def _reader_options(source: FileSource) -> dict[str, str]:
-    """Those given, and ours where none is."""
+    """Return the given options, and our defaults for missing ones."""
     keys = {key.lower() for key in source.options}
     ours = {}
     if source.format == "csv":
@@ -154,13 +156,13 @@ def _reader_options(source: FileSource) -> dict[str, str]:
         if keys.isdisjoint({"sep", "delimiter"}) and _has_tabs(source.paths):
             ours["sep"] = "\t"
     elif source.format == "json" and not source.keeps_lines and source.option("multiLine").lower() != "true":
-        # Spark finds lines by itself only in UTF-8.
+        # Spark detects line ends only in UTF-8.
         ours["lineSep"] = "\n"
     elif source.format == "text":
-        # Spark ends a line at CR too, and takes it away.
+        # Without lineSep Spark also ends a line at CR, and removes it.
         ours["lineSep"] = "\n"
     elif source.format in ("parquet", "orc") and source.schema is None:
-        # Otherwise Spark looks at one file, and leaves out the columns that only others have.
+        # Without it Spark takes the columns of one file, and leaves out columns of the others.
         ours["mergeSchema"] = "true"
     return {**{name: value for name, value in ours.items() if name.lower() not in keys}, **source.options}
 
@@ -176,7 +178,7 @@ def _has_tabs(paths: tuple[str, ...]) -> bool:
 
 
 def chosen_rows(rows: DataFrame, condition: str, corrupt: str | None) -> DataFrame:
-    """The rows of which ``condition`` is true, and those that are bad and of which it therefore tells nothing.
+    """Return the rows for which ``condition`` is true, and the bad rows for which it is null.
 
     Raises:
         PySparkException: the condition is wrong.
@@ -216,10 +218,10 @@ def _load(
 
 
 def _no_rows(spark: SparkSession, source: FileSource, options: dict[str, str]) -> DataFrame:
-    """Of documents in which Spark has found no field.
+    """Return no rows, of documents in which Spark has found no field.
 
     Raises:
-        JobError: there are rows all the same.
+        JobError: there are rows nevertheless.
     """
     reader = spark.read.format(source.format).options(**options).schema("any STRING")
     if not reader.load(list(source.paths)).isEmpty():
@@ -228,10 +230,10 @@ def _no_rows(spark: SparkSession, source: FileSource, options: dict[str, str]) -
 
 
 def parse_schema(text: str) -> StructType:
-    """The columns of ``--schema``.
+    """Parse the columns of ``--schema``.
 
     Raises:
-        JobUsageError: it is none.
+        JobUsageError: the text is no schema.
     """
     try:
         columns = StructType.fromDDL(text)
@@ -252,7 +254,7 @@ def _explained(source: FileSource, error: PySparkException | Py4JJavaError) -> J
     if condition == "PATH_NOT_FOUND":
         return JobError(f"{source} cannot be read: {first_sentence(error)}")
     if condition == "MALFORMED_CSV_RECORD":
-        # What Spark says has the whole line in it, and no reason.
+        # Spark's message has the whole line, and no reason.
         return JobError(
             f"{source} cannot be read as csv: a line has more columns than Spark takes, 20,480, or a field more "
             "characters. --read-option maxColumns=... allows more, and maxCharsPerColumn=... longer fields."

@@ -1,7 +1,7 @@
-"""Files where Spark's are: local, HDFS, object stores. Through the JVM's Hadoop, so the session's settings hold.
+"""Files on Spark's file systems: local, HDFS, object stores. They use the JVM's Hadoop with the session's settings.
 
-Small files in a local folder, an NFS too, are read and written without Hadoop: it keeps a checksum in a second file,
-and where it is killed between the two nobody can read the first; nor does it wait for the disk.
+Small files in a local folder, or on NFS, are read and written without Hadoop. Hadoop keeps a checksum in a second file:
+after a kill between the two writes the first one is unreadable. It also does not wait for the disk.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 from rollway.spark.jobs.errors import JobError
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""What a file system says that has no second names of files."""
+"""Errors of a file system without hard links."""
 
 
 class HadoopFiles:
-    """A few operations on paths as Spark takes them. Not for more than one thread.
+    """A few operations on Spark's paths. Thread: one.
 
     Raises:
         JobError: the session is one of Spark Connect, which has no JVM here; or a file cannot be read or written.
@@ -44,15 +44,15 @@ class HadoopFiles:
         return self._path(path).getFileSystem(self._settings)
 
     def _local(self, path: str) -> Path | None:
-        """Where it is on this machine, if its file system is the local one. Of a path that was asked for before it is
-        known without the JVM, which may have been ended together with this process."""
+        """Return the local path, if the file system is the local one. A path that was asked for before needs no JVM,
+        which may have ended together with this process."""
         if path not in self._locals:
             uri = self._system(path).makeQualified(self._path(path)).toUri()
             self._locals[path] = Path(uri.getPath()) if uri.getScheme() == "file" else None
         return self._locals[path]
 
     def read_text(self, path: str) -> str | None:
-        """The whole small file; ``None`` if there is none. What is no UTF-8 is replaced."""
+        """Read a whole small file; return ``None`` if there is none. Bytes that are not UTF-8 are replaced."""
         try:
             local = self._local(path)
             if local is not None:
@@ -70,8 +70,11 @@ class HadoopFiles:
             raise _file_error(path, "read", error) from None
 
     def create_text(self, path: str, text: str) -> bool:
-        """Make a file that holds ``text``; whether there was none. Of several who do so at once one succeeds, as far as
-        the file system knows of such a thing; a local one does, and shows no part of it."""
+        """Create a file with ``text``. Return false if it exists already.
+
+        Of several callers at once one succeeds, if the file system supports that. A local one does, and never shows a
+        part of the text.
+        """
         try:
             local = self._local(path)
             if local is not None:
@@ -90,8 +93,8 @@ class HadoopFiles:
         return True
 
     def replace_text(self, path: str, text: str) -> None:
-        """Make ``path`` hold ``text``: whoever reads it finds the old text or the new one, never a part. In a local
-        folder it is on the disk then."""
+        """Replace the content of ``path`` with ``text``. Readers find the old or the new text, never a part. In a local
+        folder the text is durable on return."""
         unfinished = f"{path}.unfinished"
         try:
             local = self._local(path)
@@ -108,8 +111,7 @@ class HadoopFiles:
             raise _file_error(path, "written", error) from None
 
     def move(self, source: str, target: str) -> None:
-        """Move a file, over another one if there is one; folders are made. A file that is moved already is left
-        alone."""
+        """Move a file and create its folders. Replace an existing target. Do nothing if the file was moved before."""
         try:
             system = self._system(target)
             if not system.exists(self._path(source)) and system.exists(self._path(target)):
@@ -128,14 +130,14 @@ class HadoopFiles:
         context.rename(self._system(source).makeQualified(self._path(source)), absolute, flags)
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder."""
+        """Return whether there is a file or folder."""
         try:
             return bool(self._system(path).exists(self._path(path)))
         except Py4JJavaError as error:
             raise _file_error(path, "read", error) from None
 
     def delete(self, path: str) -> None:
-        """Delete a file or a folder with all in it; what is not there is no error."""
+        """Delete a file, or a folder with its content. A missing path is no error."""
         try:
             local = self._local(path)
             if local is not None and not local.is_dir():
@@ -147,7 +149,8 @@ class HadoopFiles:
             raise _file_error(path, "deleted", error) from None
 
     def files_below(self, folder: str) -> list[tuple[str, int]]:
-        """Path relative to ``folder`` and size in bytes of every file in it and in its folders, sorted."""
+        """Return the path relative to ``folder`` and the size in bytes of every file in it and its subfolders,
+        sorted."""
         try:
             root = self._system(folder).makeQualified(self._path(folder)).toUri().getPath().rstrip("/")
             listing = self._system(folder).listFiles(self._path(folder), True)
@@ -164,7 +167,7 @@ def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.unfinished")
     _write(unfinished, text)
-    # Of the file as Hadoop wrote it: Hadoop would hold it against the new one.
+    # A checksum of an earlier file that Hadoop wrote: Hadoop would refuse the new file because of it.
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     unfinished.replace(path)
     _sync_folder(path.parent)
@@ -182,7 +185,7 @@ def _create(path: Path, text: str) -> bool:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            # The same, but for a moment in which the file is there and empty.
+            # Without hard links the file is empty for a moment.
             with suppress(FileExistsError):
                 _write(path, text, os.O_EXCL)
                 return True

@@ -1,7 +1,7 @@
-"""Files as records for ``compare``, read by other means than ``load`` has.
+"""Files as records for ``compare``, read by a second reader that ``load`` does not use.
 
-Spark only brings the bytes between two line breaks to the tasks. What is a line, a field, text and an object is decided
-in Python, by ``raw_records``. Expressions are evaluated by Spark, over columns that are read this way.
+Spark only brings the bytes between two line breaks to the tasks. ``raw_records`` divides them into lines, fields and
+objects, in Python. Spark evaluates expressions over the columns that are read this way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import groupby
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import (
     BooleanType,
     DataType,
@@ -50,7 +50,7 @@ _WIDE = ("utf-16", "utf16", "utf-32", "utf32")
 
 
 def why_not_independent(source: FileSource) -> str | None:
-    """Why these files can only be read as ``load`` reads them; ``None`` if they can be read by other means."""
+    """Return the reason why only the reader of ``load`` can read these files; ``None`` if the second reader can."""
     if source.format not in _KNOWN:
         return f"{source.format} has columns of types and no text"
     unknown = [name for name in source.options if name.lower() not in _KNOWN[source.format]]
@@ -64,29 +64,29 @@ def why_not_independent(source: FileSource) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a task makes of lines. Picklable."""
+    """The reader of lines in a task. Picklable."""
 
     kind: str
     names: list[str]
-    """The columns; of JSON the fields that are wanted."""
+    """The columns; of JSON the requested fields."""
     kinds: list[str]
     dialect: CsvDialect
     has_header: bool
     has_own_value: bool
-    """Whether the value is written here."""
+    """True if the reader also makes the value."""
 
     def records(self, pieces: Iterator[bytes], *, begins: bool) -> Iterator[tuple[list[str | None], str | None, bytes]]:
-        """Columns, the text of a record that is none, and the value, of what stands between two LF.
+        """Yield columns, the text of a line that is no record, and the value, from the bytes between two LF.
 
         Args:
-            begins: the first of them is the first of a file.
+            begins: true if the first piece is the first of a file.
         """
         if self.kind == "csv":
             found = csv_records(pieces, self.dialect)
             if begins and self.has_header:
                 next(found, None)
         else:
-            # A CR is a byte of text as any other.
+            # In text a CR is a byte as any other.
             found = pieces if self.kind == "text" else lines_without_ends(pieces)
         for raw in found:
             if self.kind == "text" or raw.strip(b" \t\r\n"):
@@ -110,12 +110,12 @@ class _Work:
 
 
 def independent_records(spark: SparkSession, source: FileSource, expressions: RecordExpressions) -> DataFrame:
-    """The rows as ``record_rows`` gives them.
+    """Return the rows in the form of ``record_rows``.
 
     Raises:
         JobError: the files cannot be found, or an expression or the schema is wrong.
     """
-    # For what they are called and of which types they are, not for what is in them.
+    # Only the names and types of the columns are used, not their content.
     loaded, corrupt = read_files(spark, replace(source, where=None), with_columns=_needs_columns(source, expressions))
     if not loaded.columns:
         return record_rows(loaded, expressions)
@@ -170,7 +170,7 @@ def _chosen(rows: DataFrame, source: FileSource, name: str, folders: list[str]) 
 
 
 def _lines(spark: SparkSession, paths: list[str], listing: dict[str, str], folders: list[str]) -> DataFrame:
-    """What stands between two LF, where it was, and the columns of folders."""
+    """Return the bytes between two LF, their position, and the columns of folders."""
     schema = ", ".join(["value STRING", *(f"{quoted(name)} STRING" for name in folders)])
     read = spark.read.format("text").options(**listing).option("lineSep", "\n").schema(schema).load(paths)
     return read.select(
@@ -183,7 +183,7 @@ def _lines(spark: SparkSession, paths: list[str], listing: dict[str, str], folde
 
 
 def _read(lines: DataFrame, work: _Work, folders: list[str]) -> DataFrame:
-    """``lines`` as columns of text, c0, c1, ..., those of folders, f0, f1, ..., ``CORRUPT`` and ``LINE``."""
+    """Return ``lines`` as columns of text, c0, c1, ..., columns of folders, f0, f1, ..., ``CORRUPT`` and ``LINE``."""
     is_whole = work.kind == "csv" and _has_open_lines(lines, work.dialect)
     if is_whole:
         lines = lines.repartition("__path").sortWithinPartitions("__path", "__start", "__place")
@@ -199,7 +199,7 @@ def _folder_columns(folders: list[str]) -> list[Column]:
 
 
 def _has_open_lines(lines: DataFrame, dialect: CsvDialect) -> bool:
-    """Whether a line has an odd number of quotes: then a file is read from its beginning to its end."""
+    """Return whether a line has an odd number of quotes. Then each file must be read by one task from its beginning."""
     if not dialect.quote:
         return False
     quote = F.lit(dialect.quote)
@@ -279,7 +279,7 @@ def _cast(name: str, kind: DataType, source: str) -> Column:
 def _line_columns(
     columns: StructType, casts: list[Column], named: list[Column], work: _Work, folders: list[str]
 ) -> list[Column]:
-    """``LINE`` and ``LINE_REASON``: a text that is not of its column's type is no record."""
+    """Return ``LINE`` and ``LINE_REASON``. A line with a text that is not of its column's type is no record."""
     misfit = F.lit(False)
     for place, (each, cast) in enumerate(zip(columns, casts, strict=True)):
         if not isinstance(each.dataType, StringType):

@@ -1,6 +1,6 @@
-"""Lines of JSON: each is kept as it stands in the file, and its fields are columns for expressions.
+"""Lines of JSON: each is kept unchanged, and its fields are columns for expressions.
 
-A line is not read and written anew: numbers, the order of fields, empty objects and nulls stay as they are.
+A line is not parsed and written again: numbers, the order of fields, empty objects and nulls stay the same.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StringType, StructField, StructType
 
 from rollway.spark.jobs.columns import LINE, LINE_REASON, column, quoted
@@ -22,8 +22,8 @@ NO_OBJECT = "the line is not one JSON object: --read-option multiLine=true reads
 _PARSED, _TEXTS = "__rollway_parsed", "__rollway_texts"
 _WHITE_SPACE = " \t\r\n"
 
-# Numbers outside of strings, each with all that stands before it since the last one. Possessive, so that a long line
-# needs no stack.
+# Numbers outside of strings, each with the text since the previous one. The quantifiers are possessive, so that a long
+# line needs no stack.
 _NUMBERS = r'\G((?:[^"\d-]++|-(?!\d)|"(?:[^"\\]++|\\.)*+")*+)(-?\d[-+.\deE]*+)'
 
 _STRICT = {"allowsinglequotes": "false"}
@@ -34,7 +34,7 @@ _OF_OTHERS = frozenset({"encoding", "charset", "wholetext", "mode", "columnnameo
 def read_lines(
     spark: SparkSession, discovering: SparkSession, paths: list[str], options: Mapping[str, str], **own: str
 ) -> tuple[DataFrame, list[str]]:
-    """The lines of files as ``value``, byte by byte, and the columns of folders, whose names come second.
+    """Return the lines of files as ``value``, byte by byte, with the columns of folders, and the names of the latter.
 
     Raises:
         PySparkException: there are no such files.
@@ -54,13 +54,13 @@ def read_json_lines(
     *,
     with_columns: bool,
 ) -> DataFrame:
-    """Rows with ``LINE``, ``LINE_REASON``, the columns of ``schema``, or else those that are found, and ``corrupt``.
+    """Return rows with ``LINE``, ``LINE_REASON``, ``corrupt``, and the columns of ``schema`` or the inferred ones.
 
-    Unless ``with_columns`` none are looked for, and the files are read once. Names that differ only by case are
+    Without ``with_columns`` none are inferred, and the files are read once. Names that differ only by case are
     different columns.
 
     Raises:
-        JobError: no line is JSON, or none has a field, though columns are wanted.
+        JobError: no line is JSON, or none has a field, although columns are requested.
         PySparkException: there are no such files, or a line has a field twice.
     """
     discovering = discovering_session(spark, {CASE_SENSITIVE: "true"})
@@ -86,7 +86,7 @@ def read_json_lines(
     misspelt = None if schema is None or is_case_sensitive(spark) else _misspelt(F.col("value"), StructType(own))
     parts = [_by_place(F.from_json("value", StructType(fields), given), fields).alias(_PARSED)]
     if texts:
-        # Spark writes a number anew where it is asked for as text.
+        # Spark reformats a number that is requested as text.
         as_text = F.regexp_replace("value", _NUMBERS, '$1"$2"')
         parsed = F.from_json(as_text, StructType(texts), {**given, "mode": "PERMISSIVE"})
         parts.append(_by_place(parsed, texts).alias(_TEXTS))
@@ -101,11 +101,11 @@ def read_json_lines(
     chosen = [F.col(_PARSED)[str(place)] for place in range(len(own))]
     for place, each in enumerate(texts):
         at = own.index(each)
-        # Within an object numbers stay numbers.
+        # Numbers within an object stay numbers.
         is_whole = chosen[at].startswith("{") | chosen[at].startswith("[")
         chosen[at] = F.when(is_whole, chosen[at]).otherwise(F.coalesce(F.col(_TEXTS)[str(place)], chosen[at]))
     if mode == "PERMISSIVE":
-        # Bad lines are asked for.
+        # The user requests bad lines.
         reason = F.lit(None).cast("string")
     named = [found.alias(each.name) for found, each in zip(chosen, own, strict=True)]
     rows = rows.select(*named, *map(column, folders), bad_line.alias(corrupt), line, reason.alias(LINE_REASON))
@@ -123,7 +123,7 @@ def _found(discovering: SparkSession, paths: list[str], options: dict[str, str],
 
 
 def _by_place(struct: Column, fields: list[StructField]) -> Column:
-    """``struct`` with fields named 0, 1, ...: Spark does not tell names apart that differ by case."""
+    """Return ``struct`` with fields named 0, 1, ...: Spark confuses names that differ only by case."""
     return struct.cast(StructType([StructField(str(place), each.dataType) for place, each in enumerate(fields)]))
 
 
@@ -132,8 +132,10 @@ def _not_utf_8() -> Column:
 
 
 def _no_object(options: Mapping[str, str]) -> Column:
-    """Within brackets what stands behind an object is an error, or another element. Text in single quotes is none of
-    JSON, unless ``options`` allow it."""
+    """Check that a line is one object. Within brackets, text behind an object is an error, or a second element.
+
+    Text in single quotes is not JSON, unless ``options`` allow it.
+    """
     allowed = {name.lower(): value for name, value in options.items() if name.lower().startswith("allow")}
     parsing = {"mode": "PERMISSIVE", **_STRICT, **allowed}
     elements = F.from_json(F.concat(F.lit("["), "value", F.lit("]")), "array<struct<_: int>>", parsing)
@@ -142,7 +144,7 @@ def _no_object(options: Mapping[str, str]) -> Column:
 
 
 def _misspelt(text: Column, columns: StructType, above: str = "") -> Column:
-    """Why the object ``text`` has not the columns that it seems to have; null if it has those or has no such."""
+    """Return the reason why ``text`` lacks a column although it has one that differs by case; null if there is none."""
     keys = F.json_object_keys(text)
     lower = F.transform(keys, F.lower)
     reasons = [

@@ -1,6 +1,6 @@
 """Lines of files as records, read in Python and not by Spark: CSV after RFC 4180, and objects of JSON.
 
-``compare`` reads files with this, and ``load`` does not, so that what ``load`` changes is seen.
+``compare`` reads files with this module, and ``load`` does not, so that changes made by ``load`` are found.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ class NoRecordError(ValueError):
 
 
 def lines_without_ends(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines of what stands between two LF: CR ends one too."""
+    """Yield the lines of the bytes between two LF: CR also ends a line."""
     for piece in pieces:
         yield from piece.removesuffix(b"\r").split(b"\r")
 
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """RFC 4180 but for its characters. ``quote`` is empty if quotes are text."""
+    """RFC 4180 with other characters. ``quote`` is empty if quotes are text."""
 
     separator: str = ","
     quote: str = '"'
     encoding: str = "utf-8"
 
     def ends_open(self, line: str, *, is_open: bool) -> bool:
-        """Whether a quoted field goes on behind ``line``, of a record or, if ``is_open``, of such a field."""
+        """Return whether a quoted field continues behind ``line``, which begins a record, or with ``is_open`` continues
+        such a field."""
         if not self.quote or (not is_open and self.quote not in line):
             return False
         place = 0
@@ -61,10 +62,10 @@ class CsvDialect:
             place = end + len(self.separator)
 
     def fields(self, record: str) -> list[str | None]:
-        """The fields; ``None`` for one that is empty and has no quotes.
+        """Return the fields; ``None`` for an empty field without quotes.
 
         Raises:
-            NoRecordError: something stands behind the end of a quoted field.
+            NoRecordError: there is text behind the end of a quoted field.
         """
         if not self.quote or self.quote not in record:
             return [each or None for each in record.split(self.separator)]
@@ -86,7 +87,7 @@ class CsvDialect:
             place += len(self.separator)
 
     def _quoted(self, record: str, place: int) -> tuple[str, int]:
-        """The field that begins behind its quote, and where it ends."""
+        """Return the field that begins at ``place``, behind its quote, and the index behind its end."""
         parts = []
         while True:
             end = record.find(self.quote, place)
@@ -100,9 +101,9 @@ class CsvDialect:
 
 
 def csv_records(pieces: Iterable[bytes], dialect: CsvDialect) -> Iterator[bytes]:
-    """Records of one file, or of a part that begins with one, from what stands between two LF. Blank ones are left out.
+    """Yield records from the bytes between two LF, of one file, or of a part that begins with a record.
 
-    Without a field that goes over several lines CR ends a record too.
+    Blank records are left out. In a record without quotes, CR also ends a record.
     """
     kept: list[bytes] = []
     is_open = False
@@ -121,7 +122,7 @@ def csv_records(pieces: Iterable[bytes], dialect: CsvDialect) -> Iterator[bytes]
 
 
 def json_of_fields(names: list[str], fields: list[str | None]) -> str:
-    """An object of text as ``load`` writes a row: in the order of the columns, without those that are null."""
+    """Return an object of text as ``load`` writes a row: in the order of the columns, without nulls."""
     pairs = (
         f"{_json_text(name)}:{_json_text(field)}"
         for name, field in zip(names, fields, strict=True)
@@ -138,10 +139,10 @@ def _json_text(text: str) -> str:
 
 
 def json_fields(text: str) -> dict[str, str]:
-    """The fields of an object, each as it stands there. Of a name that is there twice the last counts.
+    """Return the fields of an object, each with its unchanged text. Of a repeated name the last one counts.
 
     Raises:
-        NoRecordError: it is not one object of JSON.
+        NoRecordError: the text is not one JSON object.
     """
     try:
         return _json_fields(text)
@@ -182,7 +183,7 @@ def _skip(text: str, place: int) -> int:
 
 
 def json_column(raw: str | None, kind: str) -> str | None:
-    """A field of JSON as text that Spark makes a column of ``kind`` of.
+    """Return a field of JSON as text, from which Spark makes a column of ``kind``.
 
     Raises:
         NoRecordError: the field is of another kind.
@@ -193,7 +194,7 @@ def json_column(raw: str | None, kind: str) -> str | None:
     if kind == "nested":
         return raw
     if kind == "text":
-        # Half of a surrogate pair is no character of UTF-8: Java writes a question mark.
+        # Half of a surrogate pair is not valid in UTF-8: Java writes a question mark.
         return json.loads(raw).encode("utf-8", "replace").decode() if is_text else raw
     fits: dict[str, Callable[[str], object]] = {
         "whole": _INTEGER.fullmatch,

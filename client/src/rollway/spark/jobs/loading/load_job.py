@@ -1,4 +1,4 @@
-"""``load``: files into a topic, every row once, rows that cannot become records told apart."""
+"""``load``: files into a topic, every row once. Rows that cannot become records are kept apart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from rollway.client import Job, RollwayClient, Topic, TopicNotFoundError
 from rollway.spark.jobs.errors import JobError, JobUsageError, RejectedRowsError
@@ -30,11 +30,13 @@ REWRITTEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejects:
-    """What becomes of rows that cannot become records.
+    """The treatment of rows that cannot become records.
 
-    Without a place for them the first one ends the load. With ``topic`` (of the same service) or ``files`` (a folder
-    that gets one folder of JSON lines of each load) they go there, and the load goes on if there are at most
-    ``rows_max``. ``skip`` leaves them out and only counts them.
+    By default the first one ends the load. With ``topic`` (of the same service) or ``files`` (a folder, in which each
+    load writes a folder of JSON lines) they go there, and the load continues if there are at most ``rows_max``.
+    ``skip`` leaves them out and only counts them.
+
+    Example: ``Rejects(topic="readings-rejects", rows_max=100)``.
     """
 
     skip: bool = False
@@ -52,17 +54,28 @@ class Rejects:
 
     @property
     def are_kept_apart(self) -> bool:
-        """Whether the load goes on beside them."""
+        """True if the load continues without them."""
         return self.skip or self.topic is not None or self.files is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """Files, and the topic they go to. A topic that does not exist is made if ``partitions`` says how large, with
-    ``topic_config``; one that exists must have both already.
+    """Files, and the topic to load them into.
 
-    Rows so old that the topic's retention deletes them when the service looks next are refused, all of the load with
-    them, unless ``allow_expired``.
+    With ``partitions``, a missing topic is created with this many partitions and ``topic_config``. An existing topic
+    must have both already.
+
+    The load is refused if the topic's retention would soon delete some of its rows by their age, unless
+    ``allow_expired``.
+
+    Example::
+
+        LoadRequest(
+            source=FileSource(paths=("/data/readings.csv",), format="csv"),
+            target=TopicAddress(topic="readings", url="http://127.0.0.1:8080"),
+            expressions=RecordExpressions(key="sensor"),
+            partitions=6,
+        )
     """
 
     source: FileSource
@@ -82,7 +95,7 @@ class LoadRequest:
 
     @property
     def checks_age(self) -> bool:
-        """Whether rows must not be older than the topic keeps them."""
+        """True if rows must not be older than the topic keeps them."""
         return self.expressions.timestamp is not None and not self.allow_expired
 
 
@@ -91,13 +104,13 @@ def load(
 ) -> JobReport:
     """Load files. A dry run reads every row, writes nothing, and fails as the load would.
 
-    Rows are read once when the first reject ends the load, once more where rejects are kept apart: they are counted
-    before anything is loaded. A topic is made only then, too. Rejects for files are written before the rows, those for
-    a topic with them: both are visible at once. A version that was loaded is not read.
+    If the first reject ends the load, rows are read once. If rejects are kept apart, rows are read twice: the rejects
+    are counted before anything is loaded or a topic is created. Rejects for files are written before the rows. Rejects
+    for a topic are written with the rows, and both become visible at once. A version that was loaded is not read.
 
     Raises:
-        JobError: the files, an expression, rejected rows, rows older than the topic keeps, or a version that was loaded
-            into another topic; nothing that was loaded is visible.
+        JobError: the files or an expression are wrong, rows are rejected or older than the topic keeps, or the version
+            was loaded into another topic. No row of the load is visible.
         PySparkException: Spark failed.
         RollwayError: the service refused or cannot be reached.
     """
@@ -118,7 +131,7 @@ def load(
         rejected = _look(judged, request, progress)
         if topic is None:
             made = reading.judged(client.create_topic(request.target.topic, request.partitions, request.topic_config))
-            # Defaults of the service's own were not known before.
+            # The service's own defaults were not known before.
             if made.limits != judged.limits:
                 judged, rejected = made, _look(made, request, progress)
         if rejected and request.rejects.files is not None:
@@ -140,7 +153,7 @@ def load(
 
 
 def _find_topic(client: RollwayClient, request: LoadRequest) -> Topic | None:
-    """``None`` if it is to be made."""
+    """Find the topic; return ``None`` if it has to be created."""
     try:
         topic = client.describe_topic(request.target.topic)
     except TopicNotFoundError:
@@ -161,7 +174,7 @@ def _find_topic(client: RollwayClient, request: LoadRequest) -> Topic | None:
 
 
 def _find_loaded(client: RollwayClient, request: LoadRequest) -> Job | None:
-    """The job that has loaded this version, if one has: then there is nothing to read, and no reject to write again."""
+    """Return the job that has loaded this version, or ``None``. If there is one, nothing must be read or written."""
     identity = request.identity
     if identity.application_id is None:
         return None
@@ -174,7 +187,7 @@ def _find_loaded(client: RollwayClient, request: LoadRequest) -> Job | None:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The files as rows, and when they are read."""
+    """The files as rows, and the time of the load."""
 
     request: LoadRequest
     source: DataFrame
@@ -182,7 +195,7 @@ class _Reading:
     now_ms: int
 
     def judged(self, topic: Topic | None) -> JudgedRows:
-        """The rows with what the topic makes of them, or the topic that is to be made."""
+        """Return the rows, checked against the topic, or against the topic that has to be created."""
         request = self.request
         limits = (
             topic_limits(request.partitions, {**DEFAULTS, **request.topic_config}, self.now_ms)
@@ -206,12 +219,13 @@ class _Reading:
 
 
 def _look(judged: JudgedRows, request: LoadRequest, progress: Progress) -> dict[str, int]:
-    """Rejects by reason, before anything is made or written, where they are kept apart.
+    """Return the number of rejects by reason, before a topic is created or a row is written.
 
-    Otherwise one row is looked at: a wrong expression mostly shows in the first, and later ones end the load.
+    If rejects are not kept apart, only one row is read: a wrong expression usually fails in the first row, and a later
+    reject ends the load.
 
     Raises:
-        RejectedRowsError: a row, or more than may be, cannot become records.
+        RejectedRowsError: too many rows cannot become records.
         JobError: rows are older than the topic keeps.
     """
     if not request.rejects.are_kept_apart:
@@ -222,7 +236,7 @@ def _look(judged: JudgedRows, request: LoadRequest, progress: Progress) -> dict[
 
 
 def _take_census(judged: JudgedRows, request: LoadRequest, progress: Progress) -> Census:
-    """Every row is read once, and what is found is such that the load may go on.
+    """Read every row once, and return the counts if the load may continue.
 
     Raises: as ``_look``.
     """
@@ -243,7 +257,7 @@ def _take_census(judged: JudgedRows, request: LoadRequest, progress: Progress) -
 
 
 def _write_rejects(rejects: DataFrame, folder: str, identity: LoadIdentity, progress: Progress) -> None:
-    """Into a folder of this load alone, over what an earlier run of it left that failed."""
+    """Write rejects into the folder of this load. It replaces the files of an earlier, failed run."""
     name = identity.file_name(otherwise=str(int(time.time() * 1000)))
     own = f"{folder.rstrip('/')}/load={name}"
     with progress.during(f"writing rejected rows to {own}", lambda: tasks_done(rejects.sparkSession)):
@@ -266,7 +280,7 @@ def _rows_to_write(judged: JudgedRows, rejects: Rejects) -> DataFrame:
 def _try(judged: JudgedRows, request: LoadRequest, progress: Progress, started: float) -> JobReport:
     census = _take_census(judged, request, progress)
     good = judged.good
-    # Python has not all times that Spark has.
+    # Python cannot represent all of Spark's timestamps.
     times = {"timestamp": F.col("timestamp").cast("string")} if "timestamp" in good.columns else {}
     shown = [_shown(each.asDict()) for each in good.withColumns(times).limit(SAMPLE_ROWS).collect()]
     where = f"{request.target}" if judged.topic_exists else f"{request.target}, which would be made"

@@ -1,4 +1,4 @@
-"""The rows of a load as a topic takes them: which can be records, and which are older than it keeps."""
+"""The rows of a load, checked against the limits and the retention of the topic."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from rollway.spark.jobs.errors import JobError, RejectedRowsError
 from rollway.spark.jobs.expressions import REASON, SOURCE
 from rollway.spark.jobs.topic_limits import TopicLimits
 
-# What a row raises in a task comes back in the midst of Java's words.
+# An error of a row in a task arrives in the midst of Java's message.
 _REJECT_MARK = "row cannot become a record: "
 _EXPIRED_MARK = "row is not kept: "
 _REJECTED, _EXPIRED = (
@@ -27,51 +27,51 @@ _EXAMPLE_CHARACTERS_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """What was found by reading every row: those that can be records, and how many others by reason."""
+    """The counts of all rows: rows that can be records, and rejected rows by reason."""
 
     rows: int
     size_bytes: int
     expired: int
-    """Of ``rows``, those older than the topic keeps."""
+    """Number of ``rows`` that are older than the topic keeps."""
     oldest: str
     rejected: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRows:
-    """Rows as records, or with the reason why they cannot be."""
+    """Rows as records, or with the reason why they cannot be records."""
 
     rows: DataFrame
     limits: TopicLimits
     topic: str
     topic_exists: bool
     kept_from_ms: int | None
-    """No row may be older; ``None`` where age does not matter."""
+    """The oldest timestamp that is allowed; ``None`` if age does not matter."""
 
     @property
     def good(self) -> DataFrame:
-        """The rows that can be records, and nothing else of them."""
+        """The rows that can be records, with the columns of records only."""
         return self.rows.where(F.col(REASON).isNull()).drop(REASON, SOURCE)
 
     @property
     def rejects(self) -> DataFrame:
-        """The other rows: ``reason``, and ``row`` as text."""
+        """The rejected rows: ``reason``, and ``row`` as text."""
         return self.rows.where(F.col(REASON).isNotNull()).select(
             F.col(REASON).alias("reason"), F.col(SOURCE).alias("row")
         )
 
     def example_of_rejects(self) -> str:
-        """How a sentence goes on that has told how many there are: with the first that Spark finds."""
+        """Return the end of a sentence about rejects: the first one that Spark finds, as an example."""
         found = self.rejects.first()
         row = "" if found is None or found["row"] is None else " ".join(str(found["row"]).split())
         return f", e.g. {row[:_EXAMPLE_CHARACTERS_MAX]}" if row else ""
 
     def with_rejects_for(self, topic: str) -> DataFrame:
-        """All rows, and in ``topic`` where each goes: those that cannot be records to that one, as JSON."""
+        """Return all rows with the column ``topic``: rejected rows go to ``topic``, as JSON."""
         is_reject = F.col(REASON).isNotNull()
         reject = F.to_json(F.struct(F.col(REASON).alias("reason"), F.col(SOURCE).alias("row"))).cast("binary")
         columns = [name for name in self.rows.columns if name not in (REASON, SOURCE)]
-        # Of a reject nothing else is certain to be such that a topic takes it.
+        # No other column of a rejected row is certain to be valid for a topic.
         others = [F.when(~is_reject, F.col(name)).alias(name) for name in columns if name != "value"]
         return self.rows.select(
             *others,
@@ -80,7 +80,7 @@ class JudgedRows:
         )
 
     def ending_at_the_first_reject(self) -> DataFrame:
-        """All rows, of which one that cannot be a record, or is too old, raises what ``told_of_rows`` tells."""
+        """Return all rows. A row that is rejected or too old raises an error, which ``told_of_rows`` converts."""
         reject = F.concat(F.lit(_REJECT_MARK), F.col(REASON), F.lit(": "), F.coalesce(SOURCE, F.lit("")))
         value = (
             F.when(F.col(REASON).isNotNull(), F.raise_error(reject).cast("binary"))
@@ -108,10 +108,10 @@ class JudgedRows:
         return Census(int(good["rows"]), int(good["size_bytes"]), int(good["expired"]), str(good["oldest"]), rejected)
 
     def check_age(self, census: Census) -> None:
-        """Refuse rows that would be deleted as soon as they are loaded.
+        """Refuse rows that retention would delete soon after the load.
 
         Raises:
-            JobError: there are some.
+            JobError: there are such rows.
         """
         if census.expired:
             raise JobError(
@@ -128,7 +128,7 @@ class JudgedRows:
 
 
 def ending_at_the_first_expired(rows: DataFrame, limits: TopicLimits, topic: str, done: str) -> DataFrame:
-    """All rows, of which one that is older than ``topic`` keeps raises what ``told_of_rows`` tells."""
+    """Return all rows. A row that is older than ``topic`` keeps raises an error, which ``told_of_rows`` converts."""
     if limits.kept_from_ms is None:
         return rows
     expired = F.when(_is_before(limits.kept_from_ms), _raise_expired(limits.too_old(topic, done)))
@@ -146,11 +146,11 @@ def _raise_expired(too_old: str) -> Column:
 
 @contextmanager
 def told_of_rows() -> Iterator[None]:
-    """What the rows of ``ending_at_the_first_reject`` or ``..._expired`` raise where they are read, in one sentence.
+    """Convert errors of rows of ``ending_at_the_first_reject`` or ``..._expired`` into one sentence.
 
     Raises:
-        RejectedRowsError: one cannot become a record.
-        JobError: one is older than the topic keeps.
+        RejectedRowsError: a row cannot become a record.
+        JobError: a row is older than the topic keeps.
     """
     try:
         yield

@@ -1,1 +1,1 @@
-"""``replay``: a range of time produced again, at its own speed or another."""
+"""``replay``: a range of time of a topic, produced again at its original speed or another."""

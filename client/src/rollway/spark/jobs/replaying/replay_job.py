@@ -1,4 +1,4 @@
-"""``replay``: a range of time of a topic, produced again as it came, at its own speed or another."""
+"""``replay``: a range of time of a topic, produced again in its order, at its original speed or another."""
 
 from __future__ import annotations
 
@@ -36,16 +36,27 @@ Timestamps = Literal["keep", "now"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """A range of a topic, and the topic in which it happens again.
+    """A range of a topic, and the topic to replay it into.
 
-    ``speed`` 1 is as it was, 10 ten times as fast, 0 as fast as it goes. Records come in steps of
-    ``interval_seconds`` of the replay's own time: each step is one transaction, visible at once. ``timestamps`` are
-    kept, or are those of the replay. With an identity a replay that was interrupted goes on after its last step, in
-    steps of any length; its range, ``timestamps`` and ``keep_partitions`` must be the same. A target that does not
-    exist is made with the source's settings, over which ``topic_config`` wins.
+    ``speed`` 1 is the original speed, 10 is ten times as fast, 0 is as fast as possible. Records are written in steps
+    of ``interval_seconds`` of the replay's time. Each step is one transaction, visible at once. ``timestamps`` are
+    kept, or are those of the replay. With an identity, an interrupted replay continues after its last step, in steps of
+    any length; its range, ``timestamps`` and ``keep_partitions`` must be the same. A missing target is created with the
+    source's settings, over which ``topic_config`` wins.
 
-    Records that keep timestamps so old that the target's retention deletes them when the service looks next, and the
-    source's does not, are refused before the first step, unless ``allow_expired``, or if the target is made.
+    With kept timestamps the replay is refused before the first step if the target's retention would soon delete some of
+    its records by their age, and the source's would not. ``allow_expired`` permits that; a target that is created
+    permits it as well.
+
+    Example::
+
+        ReplayRequest(
+            source=TopicAddress(topic="readings", url="http://127.0.0.1:8080"),
+            target=TopicAddress(topic="readings-again", url="http://127.0.0.1:8080"),
+            start=parse_place("2013-07-04"),
+            end=parse_place("2013-07-05"),
+            speed=60,
+        )
     """
 
     source: TopicAddress
@@ -86,13 +97,14 @@ def replay(
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> JobReport:
-    """Replay. ``clock`` and ``wait`` are in seconds. A step that cannot be written in time comes late, and none is
-    left out.
+    """Replay a range. A step that cannot be written in time is written late; no step is left out.
+
+    ``clock`` and ``wait`` are in seconds.
 
     Raises:
-        JobError: the partitions do not fit, records are lost, or older than the target keeps, or the replay was begun
+        JobError: the partitions do not fit; records are lost, or older than the target keeps; or the replay was begun
             with another range.
-        PySparkException: Spark failed; the steps before are visible.
+        PySparkException: Spark failed; earlier steps are visible.
         RollwayError: a service refused or cannot be reached.
     """
     progress = progress or SilentProgress()
@@ -142,7 +154,7 @@ def _positions(
 
 
 def _range(client: RollwayClient, request: ReplayRequest, resumed: Mapping[int, int]) -> TopicRange:
-    """What is still to be replayed: all of it, or from where the last run ended."""
+    """Return the range that is still to be replayed: all of it, or the part after the last run."""
     start = Place("offsets", offsets=resumed) if resumed else request.start
     wanted = resolve_range(client, request.source, start, request.end, request.on_data_loss)
     return replace(wanted, from_ms=request.start.timestamp_ms if request.start.kind == "time" else None)
@@ -158,7 +170,7 @@ def _check_age(request: ReplayRequest, source: Topic, goal: Topic, steps: Sequen
 
 
 class _Run:
-    """Writes steps when they are due, and counts."""
+    """A run: it writes steps when they are due, and counts their records."""
 
     def __init__(
         self,
@@ -181,14 +193,14 @@ class _Run:
         self.latest_seconds = 0.0
 
     def write_all(self, wanted: TopicRange, steps: Sequence[ReplayStep], number: int) -> None:
-        """Write the steps; the first one that is written has this number. None waits before the first."""
+        """Write the steps. The first one has this number, and is written without a wait."""
         self.lost_count = wanted.lost_count
         at = dict(wanted.ends)
         for step in reversed(steps):
             at.update({partition: start for partition, (start, _) in step.ranges.items()})
         origin = self._clock() - steps[0].due_seconds if steps else 0.0
         for step in steps:
-            # Once, unless an earlier run has said where the step of this number ends.
+            # Once, unless an earlier run has pinned the end of the step with this number.
             while any(at[partition] < end for partition, (_, end) in step.ranges.items()):
                 self._wait_for(step, origin)
                 own = {partition: max(at[partition], end) for partition, (_, end) in step.ranges.items()}

@@ -1,9 +1,9 @@
-"""How far a replay with an identity is, so that each record is replayed once, however often it is begun again.
+"""The progress of a replay with an identity: each record is replayed once, however often the replay is started again.
 
-Step ``n`` is version ``n`` of a load application of the replay's own: whether it is written is known, and it is
-written once. Where it ends is pinned before it is begun, as start positions of a group with its number; pins do not
-change. So a step has the same offsets whoever writes it, and the next run goes on at the last one's end, in whatever
-steps.
+Step ``n`` is version ``n`` of a load application for this replay, so that it is written once, and the service knows
+whether it was. The end of a step is pinned before the step begins, as start positions of a group with its number; pins
+do not change. So a step has the same offsets in every run, and the next run continues at the end of the last step, with
+steps of any length.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rollway.spark.jobs.writing import COMMITTED_STATES, LoadIdentity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPositions:
-    """The steps of one replay: ``source`` keeps where they end, ``target`` which of them are written.
+    """The steps of one replay. The service ``source`` keeps their ends, and ``target`` knows which of them are written.
 
-    ``records`` is all that decides which records the replay has and what becomes of them.
+    ``records`` are all parameters that decide on the records of the replay and their form.
     """
 
     source: RollwayClient
@@ -34,15 +34,16 @@ class ReplayPositions:
     records: tuple[object, ...]
 
     def step_identity(self, number: int) -> LoadIdentity:
-        """Each step is a version of an application of its own replay; without an identity it has none either."""
+        """Return the identity of a step: a version of the replay's application. A replay without an identity has
+        none."""
         name, version = self.identity.application_id, self.identity.version
         return LoadIdentity() if name is None else LoadIdentity(application_id=f"{name}.{version}", version=number)
 
     def resume(self) -> tuple[int, Mapping[int, int]]:
-        """How many steps are written, and the next offset of each partition, if there are any.
+        """Return the number of written steps, and the next offset of each partition if there are any.
 
         Raises:
-            JobError: where they ended is not known for such records.
+            JobError: the service has no end of the last step for these parameters.
         """
         application = self.step_identity(0).application_id
         if application is None:
@@ -61,14 +62,14 @@ class ReplayPositions:
         return max(done) + 1, ends
 
     def pin(self, number: int, ends: Mapping[int, int]) -> Mapping[int, int]:
-        """Where the step ends: there, unless that was decided before. Durable when it returns."""
+        """Pin the end of a step, unless it is pinned already, and return it. Durable on return."""
         if self.identity.application_id is None:
             return ends
         topic_ids = {self.topic: self.topic_id}
         return self.source.pin_positions(self._group(number), {self.topic: ends}, topic_ids=topic_ids)[self.topic]
 
     def written(self, number: int) -> None:
-        """The step is written: where the one before it ended is of no use any more."""
+        """Forget the end of the previous step, after this step was written."""
         if self.identity.application_id is not None and number > 0:
             self.source.forget_positions(self._group(number - 1))
 

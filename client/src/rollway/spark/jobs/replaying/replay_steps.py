@@ -1,4 +1,4 @@
-"""Cutting a range of a topic into steps of time."""
+"""Steps of time that divide a range of a topic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Row, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody who writes Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from rollway.spark.jobs.errors import JobUsageError
 from rollway.spark.jobs.places import format_time
@@ -17,21 +17,21 @@ STEPS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ReplayStep:
-    """Records that are written together, ``due_seconds`` after the beginning."""
+    """Records that are written together, ``due_seconds`` after the start of the replay."""
 
     due_seconds: float
     from_ms: int
     ranges: Mapping[int, tuple[int, int]]
-    """Of the partitions that have some: from the first one's offset to that of the first one after them, or to the end
-    of the whole range."""
+    """Offsets of each partition with records: from the first record of the step to the first record after the step, or
+    to the end of the whole range."""
     rows: int
     oldest_ms: int
 
 
 def plan_steps(spark: SparkSession, wanted: TopicRange, *, speed: float, interval_seconds: float) -> list[ReplayStep]:
-    """The range cut into steps of time, without those that have no records. Reads the timestamps of all of it.
+    """Divide the range into steps of time, without empty steps. Reads all timestamps of the range.
 
-    Records keep their order in the partition: one that is earlier than those before it comes with them.
+    Records keep their order in the partition. A record that is earlier than its predecessors is in their step.
 
     Raises:
         JobUsageError: there would be too many steps.
@@ -69,8 +69,8 @@ def plan_steps(spark: SparkSession, wanted: TopicRange, *, speed: float, interva
 def _from_the_last(
     cuts: Iterable[Row], ends: Mapping[int, int]
 ) -> Iterator[tuple[int, dict[int, tuple[int, int]], int, int]]:
-    """Number, ranges, rows and oldest timestamp of each step. A partition's part of a step ends where its part of the
-    next one begins."""
+    """Yield number, ranges, rows and oldest timestamp of each step. A partition's part of a step ends at its part of
+    the next step."""
     by_step: dict[int, list[Row]] = {}
     for cut in cuts:
         by_step.setdefault(int(cut["step"]), []).append(cut)
