@@ -1,7 +1,7 @@
-"""Everything that can be set about the service, with its limits.
+"""All settings of the service, with their limits.
 
 A value comes from, in this order: the command line, the environment (``ROLLWAY_...``), a TOML file, its default.
-Nothing is ignored: a name that does not exist is an error in each of them.
+A name that does not exist is an error in each of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from storage.errors import InvalidConfigError
 
 ENVIRONMENT_PREFIX = "ROLLWAY_"
 FILE_VARIABLE = "ROLLWAY_CONFIG"
-# Of the commands that talk to a service, and of the library; not of the service.
+# Variables of the commands that call a service, and of the library; the service does not read them.
 _VARIABLES_OF_OTHERS = frozenset({"ROLLWAY_SERVER", "ROLLWAY_API_KEY", "ROLLWAY_SPARK_MASTER", PURE_PYTHON_VARIABLE})
 
 _KIB = 1024
@@ -42,13 +42,13 @@ _GIB = 1024 * _MIB
 _DAY_MS = 86_400_000
 
 JWT_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures of public keys alone: with a shared secret whoever verifies could also sign."""
+"""Signatures with public keys only: the holder of a shared secret could also sign."""
 
 _NEXT_PAIR = re.compile(r",(?=[^,=]+=)")
 
 
 class SettingsError(ValueError):
-    """The settings cannot be used; the message is one sentence for people."""
+    """The settings cannot be used. The message is one sentence for people."""
 
 
 def _setting(default: Any, description: str, *, low: int | None = None, high: int | None = None) -> Any:
@@ -60,9 +60,9 @@ def _interval_ms(default: int, description: str) -> Any:
 
 
 def parse_topic_defaults(value: object) -> object:
-    """Topic settings by Kafka's names from JSON, from ``name=value,name=value``, or from nested tables.
+    """Parse topic settings by Kafka's names: JSON, ``name=value,name=value``, or nested tables.
 
-    A TOML file may say ``retention.ms = 1`` without quotes, which is a table in a table there.
+    A TOML file may have ``retention.ms = 1`` without quotes, which TOML reads as a table in a table.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -92,28 +92,28 @@ def _flattened(table: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def parse_list(value: object) -> object:
-    """A list from text with ``;`` between its items; distinguished names have commas of their own."""
+    """Parse a list from text with ``;`` between its items. A comma may be part of a distinguished name."""
     if isinstance(value, str):
         return [item.strip() for item in value.split(";") if item.strip()]
     return value
 
 
 class Settings(BaseSettings):
-    """The settings of one service. Immutable; ``load_settings`` turns what is wrong into a sentence."""
+    """The settings of one service. Immutable. ``load_settings`` turns faults into a sentence."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, validate_default=False, env_ignore_empty=False
     )
 
     config: Path | None = _setting(None, "TOML file with any of these settings.")
-    data_dir: Path = _setting(Path("rollway-data"), "Directory of everything the service stores; made when absent.")
-    host: str = _setting("127.0.0.1", "Address to listen on; others than loopback need authentication, and TLS.")
+    data_dir: Path = _setting(Path("rollway-data"), "Directory for all data of the service; created if absent.")
+    host: str = _setting("127.0.0.1", "Address to listen on; one that is not loopback needs authentication and TLS.")
     port: int = _setting(8080, "Port to listen on; 0 picks a free one.", low=0, high=65_535)
     insecure_no_authentication: bool = _setting(
         False, "Allow listening on a non-loopback address without authentication."
     )
     authentication: bool = _setting(
-        False, "Ask every request who it comes from, and let it do what ACLs allow; health routes apart."
+        False, "Authenticate every request, and authorise it by ACLs; only health routes stay open."
     )
     super_users: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
         default_factory=list,
@@ -125,30 +125,30 @@ class Settings(BaseSettings):
     jwt_issuer: str = _setting("", "The iss that a JWT must have.")
     jwt_audience: str = _setting("", "The aud that a JWT must have.")
     jwt_algorithms: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
-        default=["RS256", "ES256"], description="Algorithms that a JWT may be signed with; only ones of public keys."
+        default=["RS256", "ES256"], description="Accepted signature algorithms of JWTs; only with public keys."
     )
     authentication_failures_per_minute: int = _setting(
-        60, "Wrong credentials of one address that are answered 401; more are 429.", low=1, high=1_000_000
+        60, "Failed authentications of one address that get 401; further ones get 429.", low=1, high=1_000_000
     )
     trusted_proxies: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
         default_factory=list,
-        description="Addresses or networks of proxies that speak TLS with clients: secrets may come from them without "
-        "TLS, and X-Forwarded-For is believed from them alone.",
+        description="Addresses or networks of proxies that terminate TLS: secrets may come from them without TLS, and "
+        "only their X-Forwarded-For is accepted.",
     )
     allowed_hosts: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
         default_factory=list,
-        description="Names that the service answers to in Host, beside those of loopback: exact, .name or *.name for "
-        "all below it, * for all; others are 421. Empty: compared only on a loopback address without authentication.",
+        description="Names accepted in Host, beside those of loopback: a name, .name or *.name for all below it, * for "
+        "all; others get 421. Empty: Host is checked only on a loopback address without authentication.",
     )
-    tls_certificate: Path | None = _setting(None, "PEM file of the service's certificate and its chain: speak TLS.")
-    tls_key: Path | None = _setting(None, "PEM file of the certificate's private key.")
+    tls_certificate: Path | None = _setting(None, "PEM file with the service's certificate and chain; enables TLS.")
+    tls_key: Path | None = _setting(None, "PEM file with the certificate's private key.")
     tls_client_ca: Path | None = _setting(
-        None, "PEM file of the authorities whose client certificates say who a request comes from."
+        None, "PEM file with the authorities whose client certificates authenticate requests."
     )
     tls_client_certificates: Literal["optional", "required"] = _setting(
         "optional", "With tls_client_ca: whether a client without a certificate may connect."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "Least serious message that is logged.")
+    log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "Lowest level of logged messages.")
     log_format: Literal["text", "json"] = _setting("text", "Form of a log line: text for people, or a JSON object.")
     access_log: bool = _setting(False, "Log a line for each request; costs about half the rate of small requests.")
 
@@ -157,25 +157,25 @@ class Settings(BaseSettings):
         description="Defaults of topic settings, by Kafka's names; in the environment JSON or name=value,name=value.",
     )
     file_delete_delay_ms: int | None = _setting(
-        None, "Short for the topic default file.delete.delay.ms.", low=0, high=2**63 - 1
+        None, "Shorthand for the topic default file.delete.delay.ms.", low=0, high=2**63 - 1
     )
 
-    retention_check_interval_ms: int = _interval_ms(300_000, "How often segments are checked against retention.")
-    roll_check_interval_ms: int = _interval_ms(10_000, "How often active segments are checked against segment.ms.")
-    flush_check_interval_ms: int = _interval_ms(1_000, "How often unflushed records are checked against flush.ms.")
-    checkpoint_interval_ms: int = _interval_ms(60_000, "How often recovery points and log starts are written down.")
-    high_watermark_checkpoint_interval_ms: int = _interval_ms(5_000, "How often high watermarks are written down.")
+    retention_check_interval_ms: int = _interval_ms(300_000, "Time between checks of segments against retention.")
+    roll_check_interval_ms: int = _interval_ms(10_000, "Time between checks of active segments against segment.ms.")
+    flush_check_interval_ms: int = _interval_ms(1_000, "Time between checks of unflushed records against flush.ms.")
+    checkpoint_interval_ms: int = _interval_ms(60_000, "Time between checkpoints of recovery points and log starts.")
+    high_watermark_checkpoint_interval_ms: int = _interval_ms(5_000, "Time between checkpoints of high watermarks.")
     file_delete_check_interval_ms: int = _interval_ms(
-        1_000, "How often files of deleted segments are checked against file.delete.delay.ms."
+        1_000, "Time between checks of deleted segments' files against file.delete.delay.ms."
     )
 
     producer_id_expiration_ms: int = _setting(
         _DAY_MS,
-        "How long an idempotent producer, or an Idempotency-Key, is remembered after it last wrote.",
+        "Time after its last write for which an idempotent producer, or an Idempotency-Key, is remembered.",
         low=1,
         high=2**63 - 1,
     )
-    producer_id_expiration_check_interval_ms: int = _interval_ms(600_000, "How often idle producers are forgotten.")
+    producer_id_expiration_check_interval_ms: int = _interval_ms(600_000, "Time between checks for idle producers.")
     producer_count_max: int = _setting(
         100_000,
         "Most producers and keys remembered per partition; the longest idle are forgotten first.",
@@ -183,20 +183,18 @@ class Settings(BaseSettings):
         high=10_000_000,
     )
     transaction_check_interval_ms: int = _interval_ms(
-        10_000, "How often transactions are checked against their timeouts, and idle transactional ids are forgotten."
+        10_000, "Time between checks of transactions against their timeouts, and for idle transactional ids."
     )
 
     load_job_check_interval_ms: int = _interval_ms(
-        1_000, "How often load jobs are checked against their timeouts, and old ones are forgotten."
+        1_000, "Time between checks of load jobs against their timeouts, and for old jobs."
     )
 
-    start_position_check_interval_ms: int = _interval_ms(
-        600_000, "How often start positions without use are looked for and forgotten."
-    )
+    start_position_check_interval_ms: int = _interval_ms(600_000, "Time between checks for unused start positions.")
 
     partition_count_max: int = _setting(
         100_000,
-        "Most partitions of all topics together; files that connections need are not given to partitions either.",
+        "Most partitions of all topics together; the open files that connections need limit them as well.",
         low=1,
         high=10_000_000,
     )
@@ -208,25 +206,25 @@ class Settings(BaseSettings):
         _MIB, "Largest body of a request that carries no records.", low=1 * _KIB, high=64 * _MIB
     )
     decompressed_bytes_max: int = _setting(
-        64 * _MIB, "Largest body of a request once its Content-Encoding is undone.", low=1, high=2 * _GIB
+        64 * _MIB, "Largest body of a request after its Content-Encoding is decoded.", low=1, high=2 * _GIB
     )
     request_bodies_bytes_max: int = _setting(
         256 * _MIB,
-        "Most bytes of bodies in memory, until their requests are answered; beyond it those over 64 KiB are refused.",
+        "Most bytes of bodies in memory, until their requests are answered; above it bodies over 64 KiB are refused.",
         low=_MIB,
         high=64 * _GIB,
     )
     decoded_answers_bytes_max: int = _setting(
         64 * _MIB,
-        "Bytes of answers over 64 KiB on their way, but for raw batches; near it answers with decoded records get "
-        "smaller, at twice answers that only show something are refused.",
+        "Bytes of responses over 64 KiB that are being sent, without raw batches. Near it, responses with decoded "
+        "records get smaller; at twice this size, requests that change nothing are refused.",
         low=_MIB,
         high=64 * _GIB,
     )
     decoding_bytes_max: int = _setting(
         640 * _MIB,
-        "Most bytes that decoding stored batches and parsing bodies take at a time, all requests together, about; more "
-        "wait for their turn. One request may always go on.",
+        "About the most memory for decoding stored batches and parsing bodies, of all requests together; further "
+        "requests wait. One request may always proceed.",
         low=_MIB,
         high=64 * _GIB,
     )
@@ -240,9 +238,9 @@ class Settings(BaseSettings):
     request_body_bytes_per_second_min: int = _setting(
         1 * _KIB, "Slowest rate at which a body may arrive; 0: any.", low=0, high=_GIB
     )
-    request_body_grace_ms: int = _interval_ms(10_000, "Time over which a body's rate is taken, again and again.")
-    keep_alive_timeout_ms: int = _interval_ms(60_000, "Time an idle connection stays open.")
-    send_stall_timeout_ms: int = _interval_ms(30_000, "Time after which a client that takes no byte is cut off.")
+    request_body_grace_ms: int = _interval_ms(10_000, "Length of the periods over which a body's rate is measured.")
+    keep_alive_timeout_ms: int = _interval_ms(60_000, "Time for which an idle connection stays open.")
+    send_stall_timeout_ms: int = _interval_ms(30_000, "Time after which a client that accepts no byte is disconnected.")
     connections_max: int = _setting(20_000, "Most open connections.", low=1, high=1_000_000)
     connections_per_address_max: int = _setting(5_000, "Most open connections from one address.", low=1, high=1_000_000)
     tcp_congestion: str = _setting(
@@ -250,7 +248,7 @@ class Settings(BaseSettings):
     )
     tcp_unsent_bytes_max: int = _setting(
         256 * _KIB,
-        "Bytes of an answer that the kernel holds before it sends them, about; 16 times that while few wait.",
+        "About the bytes of a response that the kernel buffers; 16 times as many while few clients wait.",
         low=4 * _KIB,
         high=64 * _MIB,
     )
@@ -258,16 +256,16 @@ class Settings(BaseSettings):
 
     waiter_count_max: int = _setting(10_000, "Most fetches that wait for records at a time.", low=0, high=1_000_000)
     fetch_bytes_max: int = _setting(
-        _GIB, "Most bytes one fetch of raw record batches answers, and what max_bytes may ask for.", low=1, high=_GIB
+        _GIB, "Most bytes that one fetch of raw record batches returns, and the largest max_bytes.", low=1, high=_GIB
     )
     multi_fetch_bytes_max: int = _setting(
-        55 * _MIB, "Most bytes a fetch of many partitions answers, but for its first batch.", low=1, high=_GIB
+        55 * _MIB, "Most bytes of a fetch of many partitions; its first batch may be larger.", low=1, high=_GIB
     )
     fetch_session_count_max: int = _setting(1_000, "Most fetch sessions.", low=0, high=100_000)
     fetch_session_partition_count_max: int = _setting(
         200_000, "Most partitions in all fetch sessions together.", low=0, high=10_000_000
     )
-    fetch_session_idle_ms: int = _interval_ms(120_000, "Time after which another fetch session may have its place.")
+    fetch_session_idle_ms: int = _interval_ms(120_000, "Idle time after which a new fetch session may replace one.")
     mailbox_bytes_max: int = _setting(
         64 * _MIB, "Most bytes that wait to be appended to one partition.", low=_MIB, high=4 * _GIB
     )
@@ -275,7 +273,7 @@ class Settings(BaseSettings):
         10_000, "Most requests that wait to be appended to one partition.", low=1, high=1_000_000
     )
     group_bytes_max: int = _setting(
-        8 * _MIB, "Most bytes that are written with one write; one larger request still is.", low=1, high=_GIB
+        8 * _MIB, "Most bytes of one write; a single larger request is still written at once.", low=1, high=_GIB
     )
     produce_part_count_max: int = _setting(
         1_000, "Most topic-partitions of one request to /v1/produce.", low=1, high=100_000
@@ -288,7 +286,7 @@ class Settings(BaseSettings):
         low=0,
         high=8 * _MIB,
     )
-    group_count_max: int = _setting(1_000, "Most requests that are written with one write.", low=1, high=100_000)
+    group_count_max: int = _setting(1_000, "Most requests of one write.", low=1, high=100_000)
     write_threads: int = _setting(4, "Threads that append.", low=1, high=256)
     flush_threads: int = _setting(4, "Threads that fsync.", low=1, high=256)
     recovery_threads: int = _setting(
@@ -320,7 +318,7 @@ class Settings(BaseSettings):
     )
     load_job_lists_bytes_max: int = _setting(
         64 * 1024 * 1024,
-        "Most memory for the lists of topics and partitions of open load jobs, and again for those of ended ones.",
+        "Most memory for the lists of topics and partitions of open load jobs, and as much again for ended ones.",
         low=4 * 1024 * 1024,
         high=2**40,
     )
@@ -330,7 +328,7 @@ class Settings(BaseSettings):
 
     start_position_expiration_ms: int = _setting(
         7 * _DAY_MS,
-        "Time after which the start positions of a group are forgotten when they are not used.",
+        "Time without use after which the start positions of a group are forgotten.",
         low=1,
         high=10 * 365 * _DAY_MS,
     )
@@ -348,10 +346,10 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the base class gives it
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - part of the base class's signature
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The sources and their order: arguments, environment, file."""
+        """Return the sources in their order: arguments, environment, file."""
         _refuse_unknown_variables(cls.model_fields)
         path = init_settings().get("config") or os.environ.get(FILE_VARIABLE)
         if not path:
@@ -364,7 +362,7 @@ class Settings(BaseSettings):
         except OSError as error:
             raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}.") from None
         except (ValueError, RecursionError) as error:
-            # A number of thousands of digits, or tables in each other: TOML, but for nothing that can be set.
+            # A number of thousands of digits, or deeply nested tables: valid TOML, but no setting.
             raise SettingsError(f"The settings file {path} cannot be read: {error}.") from None
 
     @field_validator("data_dir", "tls_certificate", "tls_key", "tls_client_ca", "jwt_keys_file", mode="before")
@@ -394,7 +392,7 @@ class Settings(BaseSettings):
 
 
 class _TomlFile(TomlConfigSettingsSource):
-    """A settings file, in which true and false are no numbers."""
+    """A settings file in which true and false are not taken for numbers."""
 
     def __call__(self) -> dict[str, Any]:
         values = super().__call__()
@@ -424,7 +422,7 @@ def _refuse_no_file(path: Path) -> None:
 
 
 def access_problem(settings: Settings) -> str | None:
-    """Why the settings of access do not fit together, as a sentence; ``None`` when they do."""
+    """Return the reason why the settings of access contradict each other, as a sentence, or ``None``."""
     if settings.authentication and settings.insecure_no_authentication:
         return "authentication and insecure_no_authentication exclude each other"
     if (settings.tls_certificate is None) != (settings.tls_key is None):
@@ -473,7 +471,7 @@ def _refuse_unknown_variables(known: Mapping[str, object]) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` can only be reached from this machine. A name other than localhost is never trusted to."""
+    """Return whether ``host`` can only be reached from this machine. Of names only localhost counts as such."""
     if host == "localhost":
         return True
     try:
@@ -483,10 +481,10 @@ def is_loopback(host: str) -> bool:
 
 
 def load_settings(**given: Any) -> Settings:
-    """The settings from ``given``, the environment and the settings file.
+    """Load the settings from ``given``, the environment and the settings file.
 
     Raises:
-        SettingsError: something is unknown or impossible; the message is a sentence that names all of it.
+        SettingsError: names are unknown or values are not valid. The message is a sentence that names all of them.
     """
     try:
         return Settings(**given)
@@ -516,7 +514,7 @@ class SettingRow(NamedTuple):
 
 
 def documented_settings() -> list[SettingRow]:
-    """Every setting in the order of the reference."""
+    """Return every setting in the order of the reference."""
     return [
         SettingRow(
             name,
