@@ -1,9 +1,9 @@
 """The ``rollway`` command: the service, its topics and records, and data directories without a service.
 
-``main`` is the door. Commands print answers to stdout and everything else to stderr. Exit status: 0 done, 1 refused
-or damaged (one sentence says why), 2 a wrong command line, 130 Ctrl-C, 141 a reader that went away, which is no error
-(``fetch | head``) and has the status of a program that SIGPIPE ends. With ``--json``
-the sentence comes in a line of JSON, with the service's problem document if there is one.
+``main`` is the entry point. Commands print results to stdout and everything else to stderr. Exit status: 0 done, 1
+refused or damaged (one sentence says why), 2 a wrong command line, 130 Ctrl-C, 141 a closed pipe. The last is no error
+(``fetch | head``), and the status of a program that SIGPIPE ends. With ``--json`` the sentence is in a line of JSON,
+with the service's problem document if there is one.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _PLACES = {
     "log": "log_files.log:commands",
     "openapi": "openapi:print_document",
 }
-"""Where each command is, in the order in which they are listed."""
+"""The module and the function of each command, in the order of the help."""
 
 
 def make_application(names: Iterable[str] = _PLACES) -> typer.Typer:
-    """The command line with these commands. Only their modules are imported: most of a command's time is imports."""
+    """Make the command line with these commands. Only their modules are imported: imports take most of the time."""
     application = typer.Typer(
         name="rollway",
         rich_markup_mode=None,
@@ -63,7 +63,7 @@ def make_application(names: Iterable[str] = _PLACES) -> typer.Typer:
 
 
 def _names_for(arguments: Sequence[str]) -> Iterable[str]:
-    """The command that is meant; all of them when there is none, to list them or to name the nearest."""
+    """Return the command in the arguments, or all commands if there is none: to list them or to suggest one."""
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
     return [name] if name in _PLACES else _PLACES
 
@@ -81,8 +81,8 @@ def _root(
 ) -> None:
     """Kafka's log behind an HTTP API.
 
-    Commands that talk to a service find it at --server, or ROLLWAY_SERVER, and show it the key in --api-key, or
-    ROLLWAY_API_KEY. Every command but serve takes --json for programs.
+    Commands that call a service take its address from --server, or ROLLWAY_SERVER, and the key from --api-key, or
+    ROLLWAY_API_KEY. Every command except serve has --json for programs.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def _root(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit status. No exception that people cause leaves here."""
+    """Run one command line and return its exit status. Errors that a user can cause are printed, not raised."""
     as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
     try:
         application = make_application(_names_for(arguments))
@@ -108,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except SystemExit as error:
-        # Typer ends with status 1 when a reader goes away.
+        # Typer ends with status 1 if the reader of a pipe has gone.
         if not _is_broken_pipe(error.__context__):
             raise
         return _end_without_reader()
@@ -119,7 +119,7 @@ def run(arguments: Sequence[str]) -> int:
             standard_streams.abandon_output()
         return _fail(f"{error.filename or 'A file'}: {error.strerror}.", EXIT_FAILED, as_json=as_json)
     except UnicodeEncodeError:
-        # The system hands over bytes that are not UTF-8 as lone surrogates, which no request can carry.
+        # Python shows bytes that are not UTF-8 as lone surrogates, which no request can carry.
         odd = next((argument for argument in arguments if not _is_utf8(argument)), None)
         if odd is None:
             raise
@@ -153,6 +153,6 @@ def _fail(sentence: str, status: int, *, as_json: bool, problem: Mapping[str, ob
 
 
 def main() -> None:
-    """The console script ``rollway``."""
+    """Run the console script ``rollway``."""
     standard_streams.prepare()
     sys.exit(run(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""How a command fails: with one sentence on stderr and an exit status, never a traceback."""
+"""Errors of commands: one sentence on stderr and an exit status, never a traceback."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ EXIT_BROKEN_PIPE = 141
 
 
 class CommandError(Exception):
-    """The command cannot do what was asked; the message is a sentence for people.
+    """The command failed. The message is a sentence for people.
 
-    ``problem`` is the service's own document, where it is the service that refused.
+    ``problem`` is the service's document, if the service refused the request.
     """
 
     exit_status = EXIT_FAILED
@@ -27,7 +27,7 @@ class UsageProblem(CommandError):  # noqa: N818 - it is not the command that fai
 
 
 class ServiceError(CommandError):
-    """The service refused, in problem+json (api: Errors). A retry is sensible only when ``retryable``."""
+    """The service refused the request with problem+json (api: Errors). A retry can help only if ``retryable``."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class ServiceError(CommandError):
 
 
 class AnswerError(CommandError):
-    """What answered is no Rollway service, or one of another version. A write may have been applied."""
+    """The response is not of a Rollway service, or of another version. A write may have been applied."""
 
 
 class UnreachableError(CommandError):
-    """No service answered. ``was_sent``: the request had gone out, so it may have been applied."""
+    """No service responded. ``was_sent``: the request was sent, so it may have been applied."""
 
     def __init__(self, message: str, *, was_sent: bool) -> None:
         super().__init__(message)

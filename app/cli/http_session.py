@@ -1,4 +1,4 @@
-"""Talking to the service: one HTTP client per command, and problem+json turned into sentences."""
+"""Requests to the service: one HTTP client per command, and sentences from problem+json."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from storage.disk.file_names import topic_name_problem
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 90.0
-"""Longer than the longest long poll (60 s)."""
+"""Time to wait for a response. It exceeds the longest long poll (60 s)."""
 
 _KEY_FORM = re.compile(r"[A-Za-z0-9._~+/=-]+", re.ASCII)
 
-# What the service says of a missing credential and of a missing topic.
+# The service's details for a missing credential and for a missing topic.
 _WHO_ARE_YOU = "say who you are"
 _NO_TOPIC = re.compile(r"there is no topic '([A-Za-z0-9._-]+)'")
 
 ERROR_BODY_BYTES_MAX = 1 << 20
 
-# Of a path: clients resolve them before they send it.
+# Segments of a path that clients resolve before they send it.
 _NO_NAMES = frozenset({"", ".", ".."})
 _WITHOUT_CONTENT = frozenset({204, 304})
 _PORT_MAX = 65_535
@@ -43,7 +43,7 @@ type_of_params = Mapping[str, str | int]
 
 
 def topic_path(topic: str, *parts: str | int) -> str:
-    """``/v1/topics/{topic}/...`` with everything quoted.
+    """Return ``/v1/topics/{topic}/...`` with all parts quoted.
 
     Raises:
         UsageProblem: no topic can have that name.
@@ -55,7 +55,7 @@ def topic_path(topic: str, *parts: str | int) -> str:
 
 
 def path_of(collection: str, name: str, *parts: str | int) -> str:
-    """``/v1/{collection}/{name}/...`` with everything quoted.
+    """Return ``/v1/{collection}/{name}/...`` with all parts quoted.
 
     Raises:
         UsageProblem: a path cannot have that name.
@@ -66,14 +66,15 @@ def path_of(collection: str, name: str, *parts: str | int) -> str:
 
 
 def client_settings(server: str, api_key: str | None = None) -> dict[str, Any]:
-    """Arguments for an httpx client of either kind; the key goes to this server alone, and nowhere in the clear.
+    """Return arguments for an httpx client of either kind. The key is sent only to this server, and only over TLS
+    unless the server is on this machine.
 
     Raises:
         UsageProblem: ``server`` is not an HTTP address, or the key would travel without TLS.
     """
     url = _address(server)
     is_near = _is_loopback(url.host)
-    # To compress for a wire that is none costs more than it saves.
+    # Within one machine compression costs more than it saves.
     headers = {"Accept-Encoding": "identity"} if is_near else {}
     if api_key:
         if url.scheme != "https" and not is_near:
@@ -84,7 +85,7 @@ def client_settings(server: str, api_key: str | None = None) -> dict[str, Any]:
     return {
         "base_url": url,
         "timeout": httpx.Timeout(ANSWER_TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
-        # A proxy of the environment cannot reach this machine's own services.
+        # A proxy in the environment cannot reach services of this machine.
         "trust_env": not is_near,
         "verify": _tls_context(needs_authorities=url.scheme == "https"),
         "headers": headers,
@@ -92,14 +93,14 @@ def client_settings(server: str, api_key: str | None = None) -> dict[str, Any]:
 
 
 def _address(server: str) -> httpx.URL:
-    """The address of a service, of which a name can be looked up.
+    """Parse the address of a service, whose name can be looked up.
 
     Raises:
-        UsageProblem: ``server`` is none; the message shows no password.
+        UsageProblem: ``server`` is no such address. The message shows no password.
     """
     try:
         url = httpx.URL(server if "://" in server else f"http://{server}")
-        # Labels of a name have 1 to 63 characters; looking up another one is no error that can be told.
+        # Labels of a name have 1 to 63 characters. A look-up of any other would raise an error without a reason.
         url.raw_host.decode("ascii").encode("idna")
         has_host = bool(url.host) and not re.search(r"\s|%", url.host.partition("%25")[0])
     except (httpx.InvalidURL, UnicodeError):
@@ -113,7 +114,9 @@ def _address(server: str) -> httpx.URL:
 
 
 def _tls_context(*, needs_authorities: bool) -> ssl.SSLContext:
-    """Reading the authorities takes longer than a request to a service nearby. Without them no peer is trusted.
+    """Return the context for TLS. Without authorities it trusts no peer.
+
+    To read the authorities takes longer than a request to a service nearby.
 
     Raises:
         CommandError: the file of authorities cannot be used.
@@ -130,10 +133,10 @@ def _tls_context(*, needs_authorities: bool) -> ssl.SSLContext:
 
 @contextmanager
 def proxies_told() -> Iterator[None]:
-    """Within, a client is made, which reads the proxies that the environment names.
+    """Convert errors of the block, which makes a client: it reads the proxies of the environment.
 
     Raises:
-        UsageProblem: there is no using one of them.
+        UsageProblem: a proxy cannot be used.
     """
     try:
         yield
@@ -154,7 +157,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def unreachable(error: httpx.HTTPError, server: str) -> CommandError:
-    """The sentence for a request that got no answer."""
+    """Return the error for a request without a response."""
     if tls := _tls_error(error):
         return UnreachableError(f"No service answers at {server} over TLS: {tls}.", was_sent=False)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
@@ -169,7 +172,7 @@ def unreachable(error: httpx.HTTPError, server: str) -> CommandError:
 
 
 def _tls_error(error: httpx.HTTPError) -> str | None:
-    """What is wrong with the TLS of a connection that was not made; ``None`` for any other error."""
+    """Return the fault of TLS for a connection that was not made; ``None`` for any other error."""
     cause: BaseException | None = error if isinstance(error, httpx.ConnectError) else None
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
@@ -179,10 +182,10 @@ def _tls_error(error: httpx.HTTPError) -> str | None:
 
 
 def check_whole(response: httpx.Response) -> None:
-    """Refuse a success of which only the end of the connection tells the end, since it may be cut.
+    """Refuse a success that has neither chunks nor a length, because it may be truncated.
 
     Raises:
-        AnswerError: it comes neither in chunks nor with a length.
+        AnswerError: it has neither.
     """
     headers = response.headers
     if response.status_code not in _WITHOUT_CONTENT and not headers.keys() & {"content-length", "transfer-encoding"}:
@@ -190,17 +193,17 @@ def check_whole(response: httpx.Response) -> None:
 
 
 class Document(dict[str, Any]):
-    """A JSON object of an answer. A member that is not there makes a sentence for people, at any depth."""
+    """A JSON object of a response. A missing member raises an error with a sentence, at any depth."""
 
     def __missing__(self, name: str) -> Any:
         raise AnswerError(f"The answer has no {name!r}; is this the address of a Rollway service of this version?")
 
 
 def document_of(response: httpx.Response) -> Document:
-    """The JSON object that a successful answer consists of.
+    """Return the JSON object of a successful response.
 
     Raises:
-        AnswerError: it is none.
+        AnswerError: the body is no JSON object.
     """
     try:
         document = _parsed(response, object_hook=Document)
@@ -215,10 +218,10 @@ def document_of(response: httpx.Response) -> Document:
 
 
 def members_of(document: Document, name: str) -> list[Document]:
-    """The objects that ``document`` lists.
+    """Return the list of objects in the member ``name`` of ``document``.
 
     Raises:
-        AnswerError: it lists none, or something else.
+        AnswerError: the member is missing, or is no list of objects.
     """
     members = document[name]
     if not isinstance(members, list) or not all(isinstance(member, Document) for member in members):
@@ -233,10 +236,10 @@ def _parsed(response: httpx.Response, **options: Any) -> Any:
 
 
 def number_in(response: httpx.Response, header: str) -> int:
-    """The number in a header that every such answer of the service has.
+    """Return the number in a header that every response of this route has.
 
     Raises:
-        AnswerError: it is not there.
+        AnswerError: the header is missing, or is no number.
     """
     try:
         return int(response.headers[header])
@@ -245,7 +248,7 @@ def number_in(response: httpx.Response, header: str) -> int:
 
 
 def problem_error(response: httpx.Response) -> ServiceError:
-    """The error a refusing answer stands for, whose body has been read."""
+    """Return the error of a refusal, whose body has been read."""
     try:
         problem = _parsed(response)
     except (ValueError, RecursionError):
@@ -254,7 +257,7 @@ def problem_error(response: httpx.Response) -> ServiceError:
 
 
 def error_of_problem(problem: object, status: int, reason: str = "") -> ServiceError:
-    """The error a problem+json document stands for; anything else gets a sentence from the status."""
+    """Return the error of a problem+json document. For any other document the sentence names the status."""
     if not isinstance(problem, dict):
         return ServiceError(f"The service answered {status} {reason}".rstrip() + ".", status=status)
     detail = str(problem.get("detail") or problem.get("title") or f"The service answered {status}")
@@ -278,7 +281,7 @@ def error_of_problem(problem: object, status: int, reason: str = "") -> ServiceE
 
 
 def _with_way_out(detail: str) -> str:
-    """A refusal of the service in the words of the command line: what to type, not which header to send."""
+    """Return a detail of the service with a remedy for the command line: an option or a command instead of a header."""
     if detail.startswith(_WHO_ARE_YOU):
         return f"{_WHO_ARE_YOU}: set ROLLWAY_API_KEY, or give --api-key, to an API key, a token or a JWT"
     if missing := _NO_TOPIC.fullmatch(detail):
@@ -295,7 +298,7 @@ def _list_or_empty(value: object) -> list[object]:
 
 
 class Session:
-    """One command's conversation with the service."""
+    """The requests of one command to the service."""
 
     def __init__(self, client: httpx.Client, server: str) -> None:
         self._client = client
@@ -311,11 +314,11 @@ class Session:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """Send one request and return its answer when that is a success.
+        """Send one request and return its response if it is a success.
 
         Raises:
             ServiceError: the service refused.
-            UnreachableError: it did not answer.
+            UnreachableError: it did not respond.
         """
         try:
             response = self._client.request(method, path, params=params, json=body, content=content, headers=headers)
@@ -329,11 +332,11 @@ class Session:
         return response
 
     def get(self, path: str, params: type_of_params | None = None) -> Any:
-        """The JSON object at ``path``. Raises as ``request``; AnswerError, it is none."""
+        """Return the JSON object at ``path``. Raises as ``request``; AnswerError, there is none."""
         return document_of(self.request("GET", path, params=params))
 
     def pages(self, path: str, params: type_of_params) -> list[dict[str, Any]]:
-        """All that is listed at ``path``, page by page. Raises as ``get``."""
+        """Return all members of the list at ``path``, page by page. Raises as ``get``."""
         listed: list[dict[str, Any]] = []
         cursors = {""}
         cursor = ""
@@ -348,12 +351,12 @@ class Session:
             cursors.add(cursor)
 
     def send(self, method: str, path: str, body: object = None) -> Any:
-        """The JSON object that answers a ``body``, ``None`` when the answer is empty. Raises as ``get``."""
+        """Send ``body`` and return the JSON object of the response; ``None`` if it is empty. Raises as ``get``."""
         response = self.request(method, path, body=body)
         return document_of(response) if response.status_code != 204 else None
 
     def delete(self, path: str) -> None:
-        """Delete what is at ``path``. Raises as ``request``; AnswerError, the answer is not the service's."""
+        """Delete the resource at ``path``. Raises as ``request``; AnswerError, the response is not the service's."""
         response = self.request("DELETE", path)
         if response.status_code != 204:
             raise AnswerError(
@@ -362,7 +365,7 @@ class Session:
 
     @contextmanager
     def stream(self, path: str, params: type_of_params, accept: str) -> Iterator[httpx.Response]:
-        """An answer whose body is still to be read. Raises as ``request``, also while it is read."""
+        """Yield a response whose body is still to be read. Raises as ``request``, also while it is read."""
         try:
             with self._client.stream("GET", path, params=params, headers={"Accept": accept}) as response:
                 if not response.is_success:
@@ -374,11 +377,11 @@ class Session:
             raise unreachable(error, self.server) from error
 
     def topic_id(self, topic: str) -> str:
-        """The id of the topic: one of the same name that is made later has another. Raises as ``request``."""
+        """Return the id of the topic. A later topic of the same name has another id. Raises as ``request``."""
         return str(self.get(topic_path(topic))["topic_id"])
 
     def partition_numbers(self, topic: str) -> list[int]:
-        """The topic's partitions. Raises as ``get``."""
+        """Return the numbers of the topic's partitions. Raises as ``get``."""
         members = members_of(self.get(topic_path(topic)), "partitions")
         try:
             return [int(member["partition"]) for member in members]
@@ -390,7 +393,7 @@ class Session:
 
 @contextmanager
 def open_session(server: str, api_key: str | None) -> Iterator[Session]:
-    """A session with the service at ``server``; its connections close at the end.
+    """Open a session with the service at ``server``. Its connections close at the end of the block.
 
     Raises:
         UsageProblem: as ``client_settings``.

@@ -1,4 +1,4 @@
-"""JSON paths into a line of input, and the text of what they find: a number keeps the digits it was sent with."""
+"""JSON paths into a line of input, and the text of the values that they find: a number keeps its digits."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _INT_DIGITS_MAX = 1000
 
 
 class RecordTextError(ValueError):
-    """A line cannot become a record; the message is a phrase."""
+    """A line cannot become a record. The message is a phrase."""
 
 
 def parse_json(line: bytes) -> Any:
-    """The JSON document on a line. A number beyond a float's range is infinite here; its text is in the line.
+    """Parse the JSON document on a line. A number beyond a float's range becomes infinite; its text is in the line.
 
     Raises:
-        RecordTextError: it is not JSON.
+        RecordTextError: the line is not JSON.
     """
     try:
         return _decode(line)
     except msgspec.ValidationError:
-        # The one thing that is JSON and yet refused: a number of any size.
+        # Only a number of any size is JSON, and yet refused.
         return _parse_large_numbers(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordTextError(f"it is not JSON: {_why_not(line, error)}") from None
@@ -48,7 +48,7 @@ def _why_not(line: bytes, error: Exception) -> str:
     places = unpaired_surrogates(line)
     if not places:
         return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-    # The decoder calls such a line truncated, or its surrogate an escape that ends too early.
+    # The decoder reports such a line as truncated, or its surrogate as an incomplete escape.
     whole = bytearray(line)
     for place in places:
         whole[place : place + ESCAPE_BYTES] = rb"\ufffd"
@@ -63,7 +63,7 @@ def _why_not(line: bytes, error: Exception) -> str:
 
 def _parse_large_numbers(line: bytes) -> Any:
     try:
-        # It looks at everything but the size of numbers and UTF-8; the other decoder would pass lone surrogates.
+        # It checks everything except the size of numbers and UTF-8. The other decoder would accept lone surrogates.
         _decode_raw(line)
         return json.loads(line.decode("utf-8"), parse_int=_int_or_float, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -79,13 +79,13 @@ def _refuse_constant(name: str) -> float:
 
 
 class Part(NamedTuple):
-    """What a path found: the value, and its text in the line; without one if it is no value there, but a name."""
+    """The result of a path: the value, and its text in the line. A result that is a member's name has no text."""
 
     value: Any
     text: bytes | None
 
     def as_bytes(self) -> bytes | None:
-        """Text decoded, null as absent, anything else as it stands in the line."""
+        """Return the bytes of the value: text decoded, null as ``None``, any other value unchanged from the line."""
         if self.value is None:
             return None
         if isinstance(self.value, str):
@@ -93,14 +93,14 @@ class Part(NamedTuple):
         return _encode(self.value) if self.text is None else self.text
 
     def members(self) -> dict[str, Part]:
-        """The members of an object. Raises ``TypeError`` for anything else."""
+        """Return the members of an object. Raises ``TypeError`` for any other value."""
         if not isinstance(self.value, Mapping):
             raise TypeError
         texts: Mapping[str, Any] = {} if self.text is None else _members(self.text)
         return {name: Part(value, _bytes(texts.get(name))) for name, value in self.value.items()}
 
     def items(self) -> list[Part]:
-        """The items of a list. Raises ``TypeError`` for anything else."""
+        """Return the items of a list. Raises ``TypeError`` for any other value."""
         if not isinstance(self.value, list):
             raise TypeError
         texts = [None] * len(self.value) if self.text is None else _items(self.text)
@@ -115,11 +115,11 @@ class JsonPath:
     """One JSON path, compiled.
 
     Raises:
-        RecordTextError: it is not a JSON path.
+        RecordTextError: the text is not a JSON path.
     """
 
     def __init__(self, path: str) -> None:
-        # Imported late: it takes a third of the start of a command, and few lines have paths.
+        # Imported late: it takes a third of a command's start, and few commands have paths.
         import jsonpath
 
         self.path = path
@@ -130,10 +130,10 @@ class JsonPath:
             raise RecordTextError(f"{path!r} is not a JSON path: {str(error).splitlines()[0]}") from None
 
     def find(self, line: bytes, document: Any) -> Part:
-        """What is at the path in ``document``, which is ``line`` parsed.
+        """Find the value at the path in ``document``, which is ``line`` parsed.
 
         Raises:
-            RecordTextError: nothing is.
+            RecordTextError: there is none.
         """
         if not isinstance(document, dict | list):
             raise RecordTextError(f"nothing is at {self.path}: the line is not a JSON object")
@@ -152,7 +152,7 @@ class JsonPath:
 
 
 def _text_of(value: Any, line: bytes, steps: Steps) -> bytes | None:
-    """The text at ``steps``, unless it is not needed: texts and null are what they are."""
+    """Return the text at ``steps``; ``None`` for text and null, which need none."""
     if value is None or isinstance(value, str):
         return None
     text: Any = line.strip(b" \t\r")
@@ -162,7 +162,8 @@ def _text_of(value: Any, line: bytes, steps: Steps) -> bytes | None:
 
 
 def _is_at(document: Any, steps: Steps, value: Any) -> bool:
-    """Whether ``value`` is at ``steps``; some extensions of paths find what is at no place, such as a member's name."""
+    """Return whether ``value`` is at ``steps``. Some extensions of JSON path find values without a place, such as a
+    member's name."""
     for step in steps:
         try:
             document = document[step]
@@ -172,7 +173,7 @@ def _is_at(document: Any, steps: Steps, value: Any) -> bool:
 
 
 def _names_of(query: jsonpath.CompoundJSONPath | jsonpath.JSONPath) -> Steps | None:
-    """The names of a path such as ``$.a.b``, which are then looked up six times faster; ``None`` for any other path."""
+    """Return the names of a path such as ``$.a.b``, whose look-up is six times faster; ``None`` for any other path."""
     import jsonpath
     from jsonpath.selectors import NameSelector
 

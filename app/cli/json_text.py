@@ -1,4 +1,4 @@
-"""A document as the JSON that commands print."""
+"""JSON as commands print it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from rollway.printable import escape_json
 
 
 def json_text(document: object) -> str:
-    """``document``, of dicts, lists and plain values, as JSON of printable characters.
+    """Return ``document``, of dicts, lists and plain values, as JSON of printable characters.
 
-    The system hands over bytes that are not UTF-8, as in names of files, as lone surrogates. JSON has none, so they are
-    shown as text: ``\\udcff`` with its backslash.
+    Python shows bytes that are not UTF-8, for example in names of files, as lone surrogates. JSON has none, so they are
+    printed as text: ``\\udcff`` with its backslash.
     """
     try:
         encoded = msgspec.json.encode(document)

@@ -14,13 +14,13 @@ from app.main import current_document
 def print_document(
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write it there instead of to stdout.", show_default=False),
+        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of stdout.", show_default=False),
     ] = None,
     as_json: options.AsJson = False,  # noqa: ARG001 - it is JSON
 ) -> None:
-    """Print the OpenAPI document of this version; no service needs to run.
+    """Print the OpenAPI document of this version. No service needs to run.
 
-    It is the document that a service of this version answers at /openapi.json.
+    It is the document that a service of this version returns at /openapi.json.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ from app.cli.timestamps import parse_timestamp
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 
-# Longer numbers are no setting's; Python reads none of thousands of digits.
+# No setting has a longer number, and Python parses none of thousands of digits.
 _DIGITS_MAX = 40
 
 Server = Annotated[
@@ -24,19 +24,20 @@ ApiKey = Annotated[
         "--api-key",
         envvar="ROLLWAY_API_KEY",
         metavar="KEY",
-        help="An API key, token or JWT; better in ROLLWAY_API_KEY, as others see command lines.",
+        help="API key, token or JWT; better in ROLLWAY_API_KEY, as other users can read command lines.",
         show_default=False,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)]
 Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="This partition alone.", show_default=False)
+    int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this partition.", show_default=False)
 ]
 
 
 def named_path(text: str) -> Path:
-    """A path from the command line. An empty one, as of a variable that is not set, would be the working directory.
+    """Parse a path from the command line. An empty one, from a variable that is not set, would be the working
+    directory.
 
     Raises:
         BadParameter: it is empty.
@@ -47,10 +48,10 @@ def named_path(text: str) -> Path:
 
 
 def moment(text: str) -> int:
-    """A time of an option, in ms.
+    """Parse a time of an option; return milliseconds since the epoch.
 
     Raises:
-        UsageProblem: it is none.
+        UsageProblem: the text is no time.
     """
     try:
         return parse_timestamp(text)
@@ -59,7 +60,7 @@ def moment(text: str) -> int:
 
 
 def parse_config(settings: list[str] | None, option: str = "--config") -> dict[str, object]:
-    """Settings from ``NAME=VALUE`` words; whole numbers and true/false become what they look like.
+    """Parse settings from ``NAME=VALUE`` words. Whole numbers, true and false become values of these types.
 
     Raises:
         UsageProblem: a word has no ``=``.

@@ -1,6 +1,6 @@
-"""What commands print: tables and sentences for people, JSON for programs.
+"""The output of commands: tables and sentences for people, JSON for programs.
 
-Answers go to stdout, everything else to stderr. Colour only on a terminal, and never with NO_COLOR.
+Results go to stdout, everything else to stderr. There is colour only on a terminal, and never with NO_COLOR.
 """
 
 from __future__ import annotations
@@ -27,35 +27,36 @@ from app.cli.json_text import json_text
 from rollway.printable import escape_unprintable
 
 PIPE_WIDTH = 10_000
-"""Tables that go into a pipe are as wide as they need: nothing is cut or wrapped."""
+"""Width for tables in a pipe, so that nothing is cut or wrapped."""
 
 
 class _QuietConsole(Console):
-    """rich ends the process with status 1 when a reader goes away; the command line has a status of its own for it."""
+    """A console that raises an error for a closed pipe. Rich would end the process with status 1, and the command line
+    has another status for it."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def output_console() -> Console:
-    """Where answers for people go."""
+    """Return the console for results."""
     return _QuietConsole(
         file=sys.stdout, highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH
     )
 
 
 def message_console() -> Console:
-    """Where notes and progress go."""
+    """Return the console for notes and progress."""
     return Console(file=sys.stderr, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 
 def say(sentence: str) -> None:
-    """Print a sentence as the answer."""
+    """Print a sentence as the result."""
     output_console().print(Text(escape_unprintable(sentence, keep_lines=True)), soft_wrap=True)
 
 
 def note(sentence: str) -> None:
-    """Print a sentence beside the answer."""
+    """Print a sentence beside the result."""
     message_console().print(Text(escape_unprintable(sentence, keep_lines=True)), soft_wrap=True)
 
 
@@ -66,7 +67,7 @@ def print_json(document: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """Print rows under headings; columns whose every value is a number are aligned right."""
+    """Print rows under headings. Columns with only numbers are aligned right."""
     kept = [[_cell(value) for value in row] for row in rows]
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
@@ -78,7 +79,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     if sys.stdout.isatty():
         console.print(table)
         return
-    # Without a terminal there is no width to fill: print lines without the spaces that pad the last column.
+    # Without a terminal there is no width to fill: lines are printed without the padding of the last column.
     with console.capture() as capture:
         console.print(table)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
@@ -99,7 +100,7 @@ def _is_number(text: str) -> bool:
 
 
 def format_bytes(count: float) -> str:
-    """A size in the unit people would choose: ``31.1 MB``."""
+    """Return a size in a suitable unit: ``31.1 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -108,12 +109,12 @@ def format_bytes(count: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 record``, ``2,500 records``."""
+    """Return a number with its noun: ``1 record``, ``2,500 records``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 class RecordRateColumn(ProgressColumn):
-    """Records so far, and how many per second; the count is the task's field ``records``."""
+    """Column with the records so far, and the records per second. The count is the task's field ``records``."""
 
     def render(self, task: Task) -> Text:
         records = int(task.fields.get("records", 0))
@@ -123,7 +124,7 @@ class RecordRateColumn(ProgressColumn):
 
 
 def progress_bar(*, shown: bool, knows_size: bool) -> Progress:
-    """A bar on stderr with records, bytes, rate, and, when the size is known, the time left."""
+    """Return a bar on stderr with records, bytes, rate, and, if the size is known, the time left."""
     columns: list[ProgressColumn] = [TextColumn("{task.description}")]
     if knows_size:
         columns += [BarColumn(), DownloadColumn(), TransferSpeedColumn(), RecordRateColumn(), TimeRemainingColumn()]

@@ -34,7 +34,7 @@ TopicDefaults = Annotated[
     ),
 ]
 Authentication = Annotated[
-    bool, typer.Option("--authentication", help="Ask every request who it comes from; ACLs say what it may.")
+    bool, typer.Option("--authentication", help="Authenticate every request, and authorise it by ACLs.")
 ]
 SuperUsers = Annotated[
     list[str] | None,
@@ -51,7 +51,7 @@ AllowedHosts = Annotated[
     typer.Option(
         "--allowed-host",
         metavar="NAME",
-        help="Name that the service answers to beside localhost: .name for all below it, * for all; repeatable.",
+        help="Name accepted in Host beside localhost: .name for all below it, * for all; repeatable.",
         show_default=False,
     ),
 ]
@@ -62,7 +62,7 @@ DataDir = Annotated[
     typer.Option(
         "--data-dir",
         metavar="DIR",
-        help="Where everything lies, rollway-data if absent; created if need be.",
+        help="Directory for all data, rollway-data if absent; created if necessary.",
         parser=named_path,
         show_default=False,
     ),
@@ -104,13 +104,14 @@ def serve_command(
     super_user: SuperUsers = None,
     allowed_host: AllowedHosts = None,
     insecure_no_authentication: Annotated[
-        bool, typer.Option("--insecure-no-authentication", help="Allow a host that other machines reach.")
+        bool,
+        typer.Option("--insecure-no-authentication", help="Allow a non-loopback host without authentication."),
     ] = False,
 ) -> None:
     """Run the service until SIGTERM, SIGHUP or Ctrl-C.
 
-    Prints one line with its address when it is ready. Options beat the environment (ROLLWAY_DATA_DIR, ROLLWAY_PORT,
-    ...), which beats the settings file.
+    It prints one line with its address when it is ready. Options win over the environment (ROLLWAY_DATA_DIR,
+    ROLLWAY_PORT, ...), which wins over the settings file.
 
     \b
     Examples:
@@ -118,7 +119,7 @@ def serve_command(
       rollway serve --data-dir /var/lib/rollway --port 9080
       rollway serve --port 0 --topic-default retention.ms=86400000
     """
-    # Imported late: no other command needs the service, and each would start slower with it.
+    # Imported late: no other command needs the service, and each would start more slowly with it.
     from app.server.server import serve
     from app.settings import SettingsError, load_settings
 
@@ -140,6 +141,6 @@ def serve_command(
     except SettingsError as error:
         raise UsageProblem(str(error)) from None
     status = serve(settings)
-    # Whoever read the ready line may be gone.
+    # The reader of the ready line may have gone.
     standard_streams.flush_if_possible()
     raise typer.Exit(status)

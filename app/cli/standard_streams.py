@@ -1,4 +1,4 @@
-"""The three streams a command is started with: some are closed, some are full, and some have no reader any more."""
+"""The three standard streams of a command, which may be closed, full, or without a reader."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ STANDARD_OUTPUT = "Standard output"
 
 
 def prepare() -> None:
-    """Make the streams safe to use. Once, before a command opens anything.
+    """Make the streams safe to use. Call it once, before a command opens a file.
 
-    A descriptor that was closed is given to a file that can neither be read nor written where it would be used: else
-    the next file or connection would get its number, and what is printed would go there. Errors of writing to stdout
-    name it.
+    A closed descriptor is given to a file that refuses the stream's use. Otherwise the next file or connection would
+    get its number, and the output would go there. Errors of writes to stdout name it.
     """
     for descriptor, unfit_mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest number that is free, which is this one.
+            # The file gets the lowest free number, which is this one.
             os.open(os.devnull, unfit_mode)
     sys.stdout = _named_output()
     if sys.stderr is None:
@@ -30,14 +29,14 @@ def prepare() -> None:
 
 
 def abandon_output() -> None:
-    """Send nowhere what is still buffered for stdout: the interpreter would complain at its exit."""
+    """Discard output that is still buffered for stdout: the interpreter would fail to write it at its exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
 
 
 def flush_if_possible() -> None:
-    """Flush stdout; a command whose work does not depend on it goes on, and ends, without a reader."""
+    """Flush stdout, and ignore a missing reader: the work of the command does not depend on one."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -55,7 +54,7 @@ class _NamedOutput(io.FileIO):
 
 def _named_output() -> io.TextIOWrapper:
     given = sys.stdout
-    # What the terminal cannot show is shown as an escape; bytes of records do not come this way.
+    # Characters that the terminal cannot show become escapes. Bytes of records take another path.
     errors = getattr(given, "errors", "strict")
     raw = _NamedOutput(1, "w", closefd=False)
     return io.TextIOWrapper(

@@ -13,10 +13,10 @@ _RFC_3339 = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+
 
 
 def parse_timestamp(value: object) -> int:
-    """Milliseconds since the epoch. What lies between two milliseconds is cut off.
+    """Return milliseconds since the epoch. A fraction of a millisecond is cut off.
 
     Raises:
-        ValueError: neither milliseconds nor RFC 3339 with an offset from UTC; the message is a phrase.
+        ValueError: the value is neither milliseconds nor RFC 3339 with an offset from UTC. The message is a phrase.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         milliseconds = value
@@ -43,7 +43,7 @@ def _milliseconds_of(text: str) -> int:
 
 
 def format_timestamp(milliseconds: int | None) -> str:
-    """RFC 3339 in UTC to the millisecond; the number itself beyond the calendar, ``-`` for none."""
+    """Return a time in RFC 3339, in UTC, to the millisecond; the number itself beyond the calendar, ``-`` for none."""
     if milliseconds is None or milliseconds < 0:
         return "-"
     try:

@@ -36,6 +36,7 @@ _PATTERNS = {instead: re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE) for
 
 FINISHED = (
     "app/access",
+    "app/cli",
     "app/metrics",
     "app/quotas",
     "client/src/pyspark_rollway",

@@ -1,1 +1,1 @@
-"""Commands about topics, access, transactions, load jobs and start positions."""
+"""Commands for topics, access, transactions, load jobs and start positions."""

@@ -12,7 +12,7 @@ from app.cli.command_errors import CommandError, UsageProblem
 from app.cli.http_session import document_of, open_session
 from app.cli.rendering import plural, print_json, print_table, say
 
-commands = typer.Typer(help="Say who may do what: access control lists as Kafka's.", rich_markup_mode=None)
+commands = typer.Typer(help="Add, list and remove access control lists, as in Kafka.", rich_markup_mode=None)
 
 _KINDS = ("topic", "group", "transactional_id")
 
@@ -34,21 +34,27 @@ TopicPattern = Annotated[
     typer.Option("--topic", metavar="NAME", help="A topic; NAME* for a prefix, * for all.", show_default=False),
 ]
 Group = Annotated[
-    str | None, typer.Option("--group", metavar="NAME", help="A group, written the same way.", show_default=False)
+    str | None,
+    typer.Option("--group", metavar="NAME", help="A group; NAME* for a prefix, * for all.", show_default=False),
 ]
 TransactionalId = Annotated[
     str | None,
-    typer.Option("--transactional-id", metavar="NAME", help="A transactional id, the same way.", show_default=False),
+    typer.Option(
+        "--transactional-id",
+        metavar="NAME",
+        help="A transactional id; NAME* for a prefix, * for all.",
+        show_default=False,
+    ),
 ]
 Cluster = Annotated[bool, typer.Option("--cluster", help="The service as a whole.")]
-Deny = Annotated[bool, typer.Option("--deny", help="Forbid instead of allowing; wins over every allow.")]
+Deny = Annotated[bool, typer.Option("--deny", help="Deny instead of allowing; a deny wins over every allow.")]
 
 
 def pattern_of(topic: str | None, group: str | None, transactional_id: str | None, cluster: bool) -> dict[str, str]:
-    """The resource that the options name, as the interface has it.
+    """Return the resource that the options name, as in the HTTP interface.
 
     Raises:
-        UsageProblem: none or several.
+        UsageProblem: they name none or several.
     """
     named = [(kind, name) for kind, name in zip(_KINDS, (topic, group, transactional_id), strict=True) if name]
     if cluster:
@@ -78,9 +84,9 @@ def add_acls(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Allow a principal operations on a resource, or forbid them.
+    """Allow or deny a principal operations on a resource.
 
-    READ, WRITE, DELETE and ALTER allow DESCRIBE too, ALTER_CONFIGS allows DESCRIBE_CONFIGS.
+    READ, WRITE, DELETE and ALTER also allow DESCRIBE; ALTER_CONFIGS also allows DESCRIBE_CONFIGS.
 
     \b
     Examples:
@@ -109,7 +115,7 @@ def add_acls(
 
 
 def _add_offline(data_dir: Any, entries: list[dict[str, str]]) -> list[dict[str, Any]]:
-    # Late: no other command needs it.
+    # Imported late: no other command needs them.
     from app.access.access_documents import acl_from, describe_acl
     from app.cli.administration.offline_access import open_registry
 
@@ -125,7 +131,8 @@ def _add_offline(data_dir: Any, entries: list[dict[str, str]]) -> list[dict[str,
 @commands.command("list")
 def list_acls(
     principal: Annotated[
-        str | None, typer.Option("--principal", metavar="PRINCIPAL", help="Only of this one.", show_default=False)
+        str | None,
+        typer.Option("--principal", metavar="PRINCIPAL", help="Only entries of this principal.", show_default=False),
     ] = None,
     server: options.Server = options.DEFAULT_SERVER,
     api_key: options.ApiKey = None,
@@ -163,7 +170,7 @@ def remove_acls(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Take back what the same options added.
+    """Remove the entries that acls add with the same options would add.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``rollway jobs``: load jobs, how far they are, and ending them."""
+"""``rollway jobs``: list, describe, abort."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def describe_job(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show how far a load job is, and what it has written to each partition.
+    """Show the progress of a load job, and the records it has written to each partition.
 
     \b
     Examples:
@@ -104,7 +104,7 @@ def abort_job(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Abort an open load job; one that is committed stays so.
+    """Abort an open load job. A committed one stays committed.
 
     \b
     Examples:

@@ -12,14 +12,14 @@ from app.cli.http_session import open_session, path_of
 from app.cli.rendering import note, print_json, print_table, say
 from app.cli.timestamps import format_timestamp
 
-commands = typer.Typer(help="Make, list and revoke API keys.", rich_markup_mode=None)
+commands = typer.Typer(help="Create, list and revoke API keys.", rich_markup_mode=None)
 
 DataDir = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
         metavar="DIR",
-        help="A data directory no service uses, instead of a service.",
+        help="Use a data directory without a running service.",
         show_default=False,
         parser=options.named_path,
     ),
@@ -27,10 +27,10 @@ DataDir = Annotated[
 Expires = Annotated[
     str | None,
     typer.Option(
-        "--expires", metavar="TIME", help="When it ends; ms or RFC 3339. Never if absent.", show_default=False
+        "--expires", metavar="TIME", help="Time of expiry; ms or RFC 3339. Never if absent.", show_default=False
     ),
 ]
-Description = Annotated[str, typer.Option("--description", metavar="TEXT", help="What it is for.")]
+Description = Annotated[str, typer.Option("--description", metavar="TEXT", help="Its purpose, for people.")]
 
 
 @commands.command("create")
@@ -48,9 +48,9 @@ def create_key(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Make an API key and print it: on stdout, once, never again.
+    """Create an API key and print it to stdout. It is shown only this once.
 
-    The first key is made in the data directory, before the service starts.
+    The first key is created in the data directory, before the service starts.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def create_key(
     """
     ends = None if expires is None else options.moment(expires)
     if data_dir is not None:
-        # Late: no other command needs it.
+        # Imported late: no other command needs them.
         from app.access.access_documents import describe_key
         from app.cli.administration.offline_access import open_registry
 
@@ -120,13 +120,15 @@ def list_keys(
 
 @commands.command("revoke")
 def revoke_key(
-    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="As keys list shows it.", show_default=False)],
+    key_id: Annotated[
+        str, typer.Argument(metavar="KEY_ID", help="Id of the key, as in keys list.", show_default=False)
+    ],
     data_dir: DataDir = None,
     server: options.Server = options.DEFAULT_SERVER,
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Revoke an API key, and the tokens that were made with it, at once.
+    """Revoke an API key and the tokens that it created, at once.
 
     \b
     Examples:
@@ -149,5 +151,5 @@ def revoke_key(
 
 
 def ending(expires_at: int | None) -> str:
-    """When a key or token ends, for people."""
+    """Return the expiry of a key or token for people."""
     return "never" if expires_at is None else format_timestamp(expires_at)

@@ -1,4 +1,4 @@
-"""Keys and ACLs of a data directory that no service uses: how the first one comes to be."""
+"""Keys and ACLs of a data directory without a running service: this is how the first key is created."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _OWN = "rollway"
 
 @contextmanager
 def open_registry(data_dir: Path, *, may_make: bool = True) -> Iterator[AccessRegistry]:
-    """The registry of a data directory, held against every service meanwhile.
+    """Open the registry of a data directory, and lock the directory against services in the block.
 
-    A directory that is absent is made, unless ``may_make`` is false: what only looks or takes away makes none.
+    A missing directory is created, unless ``may_make`` is false: commands that list or revoke create none.
 
     Raises:
-        CommandError: a service uses the directory, a file is damaged, a change makes no sense, or there is no data
-            directory and none may be made.
+        CommandError: a service uses the directory, a file is damaged, a change is not valid, or there is no data
+            directory and ``may_make`` is false.
         OSError: the disk refused.
     """
     disk = LocalFileSystem()

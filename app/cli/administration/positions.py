@@ -1,4 +1,4 @@
-"""``rollway positions``: where groups of readers start."""
+"""``rollway positions``: the start positions of groups of readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.cli.command_errors import AnswerError
 from app.cli.http_session import open_session, path_of
 from app.cli.rendering import plural, print_json, print_table, say
 
-commands = typer.Typer(help="Show and forget where groups start to read.", rich_markup_mode=None)
+commands = typer.Typer(help="Show and delete start positions of groups.", rich_markup_mode=None)
 
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="Id of the group.")]
 
@@ -39,7 +39,7 @@ def show_positions(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show where a group starts.
+    """Show the start positions of a group.
 
     \b
     Examples:
@@ -58,12 +58,12 @@ def show_positions(
 @commands.command("delete")
 def delete_positions(
     group_id: GroupId,
-    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Only those in this topic.")] = "",
+    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Only positions in this topic.")] = "",
     server: options.Server = options.DEFAULT_SERVER,
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Forget where a group starts: it is pinned again the next time.
+    """Delete the start positions of a group. Its next query pins new ones.
 
     \b
     Examples:

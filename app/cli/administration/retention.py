@@ -1,4 +1,4 @@
-"""``rollway retention``: what would be deleted, and deleting it now."""
+"""``rollway retention``: plan, run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.cli.http_session import open_session, topic_path
 from app.cli.rendering import format_bytes, plural, print_json, print_table, say
 from app.cli.timestamps import format_timestamp
 
-commands = typer.Typer(help="See what retention would delete, and run it now.", rich_markup_mode=None)
+commands = typer.Typer(help="Show the plan of retention, and run it now.", rich_markup_mode=None)
 
 
 @commands.command("plan")
@@ -21,7 +21,7 @@ def plan_retention(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show which segments retention would delete, by which rule, and what holds the others.
+    """Show the segments that retention would delete, with the rule, and the reason why others stay.
 
     \b
     Examples:
@@ -56,7 +56,7 @@ def run_retention(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Apply the topic's retention now instead of at the next check.
+    """Apply the topic's retention now, before the next check.
 
     \b
     Examples:

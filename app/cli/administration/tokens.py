@@ -13,7 +13,7 @@ from app.cli.http_session import open_session, path_of
 from app.cli.rendering import note, print_json, print_table, say
 
 commands = typer.Typer(
-    help="Make, list and revoke tokens, which carry some of your rights for a time.", rich_markup_mode=None
+    help="Create, list and revoke tokens, which carry some of your rights for a time.", rich_markup_mode=None
 )
 
 
@@ -25,16 +25,16 @@ def create_token(
         typer.Option("--topic", metavar="NAME", help="A topic; NAME* for a prefix; repeatable.", show_default=False),
     ],
     expires: Annotated[
-        str, typer.Option("--expires", metavar="TIME", help="When it ends; ms or RFC 3339.", show_default=False)
+        str, typer.Option("--expires", metavar="TIME", help="Time of expiry; ms or RFC 3339.", show_default=False)
     ],
     description: Description = "",
     server: options.Server = options.DEFAULT_SERVER,
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Make a token and print it: on stdout, once, never again.
+    """Create a token and print it to stdout. It is shown only this once.
 
-    It may do what is named here, as long as its maker may.
+    It has the named rights, as long as its creator has them.
 
     \b
     Examples:
@@ -58,7 +58,7 @@ def list_tokens(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List one's tokens, without their secrets; those of everybody with DESCRIBE on the cluster.
+    """List your tokens, without their secrets; with DESCRIBE on the cluster, all tokens.
 
     \b
     Examples:
@@ -79,7 +79,9 @@ def list_tokens(
 
 @commands.command("revoke")
 def revoke_token(
-    token_id: Annotated[str, typer.Argument(metavar="TOKEN_ID", help="As tokens list shows it.", show_default=False)],
+    token_id: Annotated[
+        str, typer.Argument(metavar="TOKEN_ID", help="Id of the token, as in tokens list.", show_default=False)
+    ],
     server: options.Server = options.DEFAULT_SERVER,
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,

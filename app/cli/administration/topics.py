@@ -35,9 +35,9 @@ def create_topic(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Create a topic, or make sure that it exists just so.
+    """Create a topic, unless it exists with the same partitions and settings.
 
-    Creating the same topic again changes nothing; with other partitions or settings it is refused.
+    A second call with the same options changes nothing. With other partitions or settings it is refused.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def create_topic(
 
 @commands.command("list")
 def list_topics(
-    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")] = "",
+    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin with TEXT.")] = "",
     server: options.Server = options.DEFAULT_SERVER,
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
@@ -95,7 +95,7 @@ def _partition_count(topic: dict[str, Any]) -> object:
 @commands.command("describe")
 def describe_topic(
     topic: options.Topic,
-    all_settings: Annotated[bool, typer.Option("--all", help="Show settings that have Kafka's default too.")] = False,
+    all_settings: Annotated[bool, typer.Option("--all", help="Also show settings with Kafka's default.")] = False,
     server: options.Server = options.DEFAULT_SERVER,
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
@@ -149,7 +149,7 @@ def _segment_count(partition: dict[str, Any]) -> object:
 
 
 def _setting_text(value: object) -> str:
-    """A setting as it is typed, without separators between thousands."""
+    """Return a setting as it is typed, without separators between thousands."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -160,7 +160,7 @@ def alter_topic(
     unset: Annotated[
         list[str] | None,
         typer.Option(
-            "--unset", metavar="NAME", help="Give this setting its default back; repeatable.", show_default=False
+            "--unset", metavar="NAME", help="Reset this setting to its default; repeatable.", show_default=False
         ),
     ] = None,
     partitions: Annotated[
@@ -173,7 +173,7 @@ def alter_topic(
 ) -> None:
     """Change a topic's settings, or add partitions.
 
-    Settings that are not named stay. Partitions can only be added, and keys may land in other ones from then on.
+    Settings that are not named stay the same. Partitions can only be added; keys may go to other partitions afterwards.
 
     \b
     Examples:
@@ -204,14 +204,14 @@ def alter_topic(
 @commands.command("delete")
 def delete_topic(
     topic: options.Topic,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without a prompt.")] = False,
     server: options.Server = options.DEFAULT_SERVER,
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Delete a topic with all its records.
 
-    Asks first on a terminal; elsewhere --yes must say that it is meant.
+    On a terminal it prompts first. Elsewhere it needs --yes.
 
     \b
     Examples:

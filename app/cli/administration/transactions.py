@@ -1,4 +1,4 @@
-"""``rollway transactions``: what is open, what it waits for, and ending it."""
+"""``rollway transactions``: list, describe, abort."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def list_transactions(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the transactions that are open.
+    """List open transactions, or transactions in another state.
 
     \b
     Examples:
@@ -69,7 +69,7 @@ def describe_transaction(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show one transaction, its partitions, and what it waits for.
+    """Show one transaction, its partitions, and the reason if it has not ended yet.
 
     \b
     Examples:
@@ -96,10 +96,10 @@ def abort_transaction(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Abort an open transaction, as its producer would, and shut the producer out of it.
+    """Abort an open transaction for its producer, and fence the producer.
 
-    The records of the transaction are never shown to readers of committed records. If its producer still runs, its next
-    request is refused, and it has to begin again.
+    Readers of committed records never see the records of the transaction. If the producer still runs, its next request
+    is refused, and it must begin again.
 
     \b
     Examples:
@@ -116,7 +116,7 @@ def abort_transaction(
         if state == "prepare_commit":
             raise CommandError(f"The transaction of {transactional_id} is being committed: it cannot be aborted.")
         if state != "ongoing":
-            # An abort would be taken: it would shut out a producer that is between two transactions.
+            # The service would accept the abort, and fence a producer that is between two transactions.
             raise CommandError(f"{transactional_id} has no open transaction: it is {state}.")
         producer = {name: found[name] for name in ("producer_id", "producer_epoch")}
         ended = session.send("POST", _path(transactional_id, "abort"), producer)

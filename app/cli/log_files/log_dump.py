@@ -1,4 +1,4 @@
-"""``rollway log dump``: what lies in the files of a log, as Kafka's DumpLogSegments shows it."""
+"""``rollway log dump``: the content of a log's files, in the form of Kafka's DumpLogSegments."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def dump_log(
         list[Path],
         typer.Argument(metavar="PATH...", help="Files of a log, or directories that hold them.", parser=named_path),
     ],
-    records: Annotated[bool, typer.Option("--records", help="Show the records of each batch too.")] = False,
+    records: Annotated[bool, typer.Option("--records", help="Also show the records of each batch.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what lies in segment, index, snapshot and checkpoint files.
+    """Show the content of segment, index, snapshot and checkpoint files.
 
-    A directory stands for the files in it and below, in order. --json prints one object per line.
+    A directory stands for all files in it and below, in order. --json prints one object per line.
 
     \b
     Examples:
@@ -161,7 +161,7 @@ def _log_rows(file: File, size: int, *, records: bool) -> Iterator[Row]:
 
 
 def batch_row(batch: StoredBatch) -> Row:
-    """The fields DumpLogSegments prints of a batch header, by its names and in its order."""
+    """Return the fields of a batch header as DumpLogSegments prints them, by its names and in its order."""
     return {
         "baseOffset": batch.base_offset,
         "lastOffset": batch.last_offset,

@@ -1,4 +1,4 @@
-"""``rollway log verify``: is everything in a data directory as it should be."""
+"""``rollway log verify``: a check of all files of a data directory."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def verify_log(
         ),
     ],
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="This topic alone.", show_default=False)
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Check only this topic.", show_default=False)
     ] = None,
     headers_only: Annotated[
         bool, typer.Option("--headers-only", help="Check headers, CRCs and indexes, and decode no records.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print findings alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only findings.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Check every file of a data directory, without a server.
 
-    Batches (framing, CRC, records, timestamps), offsets within and between segments, every entry of every index,
-    producer snapshots, checkpoints, epochs, metadata, trailing bytes. Exit status: 0 clean, 1 damage found. It only
-    reads, and a server may run meanwhile.
+    It checks batches (framing, CRC, records, timestamps), offsets within and between segments, every entry of every
+    index, producer snapshots, checkpoints, epochs, metadata and trailing bytes. Exit status: 0 clean, 1 damage found.
+    It only reads, and a server may run meanwhile.
 
     \b
     Examples:

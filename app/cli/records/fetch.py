@@ -1,4 +1,4 @@
-"""``rollway fetch`` and ``rollway tail``: records out of the log."""
+"""``rollway fetch`` and ``rollway tail``: records from the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from app.cli.timestamps import parse_timestamp
 from rollway.printable import escape_json, escape_unprintable
 
 FETCH_BYTES = 4 << 20
-# The most that one request may ask for. More are read with several.
+# Most records of one request. More records take several requests.
 FETCH_RECORDS_MAX = 1_000_000
 TAIL_WAIT_MS = 20_000
 RECONNECT_SECONDS = 1.0
@@ -45,7 +45,7 @@ LAST_STABLE_OFFSET = "Last-Stable-Offset"
 
 
 class OutputFormat(StrEnum):
-    """How records are written to stdout."""
+    """The form of records on stdout."""
 
     JSON = "json"
     VALUE = "value"
@@ -82,10 +82,10 @@ Count = Annotated[
 
 
 def start_params(offset: str | None, timestamp: str | None, tail: int | None, default: str) -> dict[str, str | int]:
-    """The query parameter that says where to start.
+    """Return the query parameter for the start.
 
     Raises:
-        UsageProblem: more than one was given, or one cannot be read.
+        UsageProblem: more than one start is given, or one is not valid.
     """
     if sum(value is not None for value in (offset, timestamp, tail)) > 1:
         raise UsageProblem("--offset, --timestamp and --tail exclude each other.")
@@ -103,7 +103,7 @@ def start_params(offset: str | None, timestamp: str | None, tail: int | None, de
 
 
 class IsolationLevel(StrEnum):
-    """Which records of transactions are read."""
+    """The records of transactions that a fetch reads."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
@@ -111,12 +111,12 @@ class IsolationLevel(StrEnum):
 
 Isolation = Annotated[
     IsolationLevel,
-    typer.Option("--isolation", help="read_committed: no records of transactions that are open or aborted."),
+    typer.Option("--isolation", help="read_committed: no records of open or aborted transactions."),
 ]
 
 
 class RecordWriter:
-    """Writes fetched records to stdout and counts them."""
+    """The writer of fetched records to stdout. It counts them."""
 
     def __init__(self, output_format: OutputFormat, count_max: int | None) -> None:
         if output_format is OutputFormat.RAW:
@@ -132,7 +132,7 @@ class RecordWriter:
 
     @property
     def form(self) -> str:
-        """The end of the path where a partition has its records in the form that this writes."""
+        """The last part of the path under which a partition has its records in this form."""
         return "record-batches" if self._format is OutputFormat.RAW else "record-lines"
 
     @property
@@ -144,7 +144,7 @@ class RecordWriter:
         return self.remaining is not None and self.remaining <= 0
 
     def write_line(self, line: bytes) -> None:
-        """Write the record on one NDJSON line, unless enough were written."""
+        """Write the record of one NDJSON line, unless enough records were written."""
         if self.is_full or not line.strip():
             return
         if self._format is OutputFormat.VALUE:
@@ -156,7 +156,7 @@ class RecordWriter:
             self.remaining -= 1
 
     def _value_of(self, line: bytes) -> bytes:
-        """The value of the record on a line; none as no bytes.
+        """Return the value of the record on a line; empty for a tombstone.
 
         Raises:
             AnswerError: the line is no record.
@@ -177,7 +177,7 @@ class RecordWriter:
 
 
 def shown_on_terminal(line: bytes, *, is_json: bool) -> bytes:
-    """A record's text as a terminal may show it: without what would move its cursor, or the text."""
+    """Return a record's text for a terminal: without characters that move the cursor or the text."""
     text = line.decode("utf-8", "backslashreplace")
     return (escape_json(text) if is_json else escape_unprintable(text, keep_lines=True)).encode()
 
@@ -202,10 +202,10 @@ def fetch_records(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Read records up to the end the partition has now.
+    """Read records up to the present end of the partition.
 
-    Without --partition, one partition after the other. Values that are not UTF-8 are base64 in value_base64 in JSON,
-    and as they are with --format value.
+    Without --partition, it reads one partition after the other. In JSON, values that are not UTF-8 are base64 in
+    value_base64; with --format value, values are written unchanged.
 
     \b
     Examples:
@@ -223,7 +223,7 @@ def fetch_records(
             raise UsageProblem(f"--until: {error}.") from None
     writer = RecordWriter(OutputFormat.JSON if as_json else output_format, count)
     with open_session(server, api_key) as session:
-        # Offsets of one answer lead to the next, and mean nothing in a topic of this name that is made meanwhile.
+        # Offsets of one response lead to the next. They mean nothing in a topic that replaces this one meanwhile.
         limits["topic_id"] = session.topic_id(topic)
         numbers = [partition] if partition is not None else session.partition_numbers(topic)
         for number in numbers:
@@ -241,7 +241,7 @@ def _fetch_partition(
     limits: dict[str, str | int],
     writer: RecordWriter,
 ) -> None:
-    """Read from ``start`` to the end of what may be read, as the first answer reports it, or to ``end``."""
+    """Read from ``start`` to ``end``, or to the end of readable records in the first response."""
     place = start
     bound = LAST_STABLE_OFFSET if limits["isolation"] == IsolationLevel.READ_COMMITTED else HIGH_WATERMARK
     before = -1
@@ -252,12 +252,12 @@ def _fetch_partition(
         if writer.remaining is not None:
             params["max_records"] = min(writer.remaining, FETCH_RECORDS_MAX)
         with session.stream(path, params, writer.accept) as response:
-            # Before anything is printed: what answers must be the service.
+            # Before anything is printed, make sure that the response is the service's.
             number_in(response, NEXT_OFFSET)
             _copy(response, writer)
             next_offset = number_in(response, NEXT_OFFSET)
             end = number_in(response, bound) if end is None else end
-        # An answer may be empty and yet go on: behind markers and aborted transactions.
+        # A response may be empty and yet not the last: records follow markers and aborted transactions.
         if next_offset >= end or next_offset <= before:
             return
         before = next_offset
@@ -288,10 +288,10 @@ def tail_records(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Follow a topic: print records as they come, until Ctrl-C.
+    """Follow a topic: print records as they arrive, until Ctrl-C.
 
-    Starts with what comes next; --offset, --timestamp and --tail start earlier. Waits at the server (long poll), and
-    connects again when the server was away.
+    It starts with the next record; --offset, --timestamp and --tail start earlier. It waits at the server (long poll),
+    and connects again if the connection breaks.
 
     \b
     Examples:
@@ -337,7 +337,7 @@ async def _follow_all(
 
 @dataclass(slots=True)
 class _Follower:
-    """Follows partitions over one client and writes to one output; ends when enough was written."""
+    """A follower of partitions over one client, with one output. It ends when enough records were written."""
 
     client: httpx.AsyncClient
     server: str
@@ -346,7 +346,7 @@ class _Follower:
     is_away: bool = False
 
     async def follow(self, path: str, start: dict[str, str | int]) -> None:
-        """Long-poll ``path`` for ever. Raises what cannot get better by waiting."""
+        """Long-poll ``path`` for ever. Raises errors that a wait cannot cure."""
         place = start
         while not self.writer.is_full:
             try:
@@ -355,7 +355,7 @@ class _Follower:
                 place = await self._after(error, place)
 
     async def _poll(self, path: str, place: dict[str, str | int]) -> int:
-        # The end is asked for without waiting: it is where to go on when the service was away meanwhile.
+        # The first request for the end does not wait: its offset is the place to continue after an outage.
         wait_ms = 0 if place.get("offset") == "latest" or "tail" in place else TAIL_WAIT_MS
         params = {**place, "topic_id": self.topic_id, "wait_ms": wait_ms, "max_bytes": FETCH_BYTES}
         if self.writer.remaining is not None:
@@ -380,7 +380,7 @@ class _Follower:
         return next_offset
 
     async def _after(self, error: CommandError, place: dict[str, str | int]) -> dict[str, str | int]:
-        """Where to go on after ``error``; raises it when going on makes no sense."""
+        """Return the place to continue after ``error``. Raises it if a retry cannot help."""
         if isinstance(error, ServiceError) and error.status == 410 and error.log_start_offset is not None:
             note(f"{error} Going on at offset {error.log_start_offset}.")
             return {"offset": error.log_start_offset}

@@ -1,4 +1,4 @@
-"""Lines from a file, a pipe or a terminal, in pieces: bounded memory, and no waiting while lines lie ready."""
+"""Lines from a file, a pipe or a terminal, in pieces: bounded memory, and no wait while lines are ready."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 READ_BYTES = 1 << 18
 LINE_BYTES_MAX = 16 << 20
-# What the system takes as a timeout: a C int, 24 days.
+# The longest timeout of the system: a C int, 24 days.
 _POLL_MS_MAX = 2**31 - 1
 
 
@@ -18,7 +18,7 @@ class LineTooLongError(ValueError):
 
 
 class LineSplitter:
-    """Cuts pieces of any length into lines. Takes time in proportion to the bytes, however long a line is.
+    """A splitter of pieces of any length into lines. Its time is proportional to the bytes, for lines of any length.
 
     Example: ``feed(b"a\\nb")`` returns ``[b"a"]``, then ``feed(b"c\\n")`` returns ``[b"bc"]``.
     """
@@ -53,18 +53,19 @@ class LineSplitter:
 
 
 class LineSource:
-    """Reads lines from a descriptor. Lines end with a line feed, which is not part of them; the last may lack it."""
+    """A reader of lines from a descriptor. A line ends with a line feed, which is not part of it; the last may lack
+    it."""
 
     def __init__(self, descriptor: int, *, linger_ms: int) -> None:
         self._descriptor = descriptor
         self._linger_ms = min(linger_ms, _POLL_MS_MAX)
-        # Not ``select``, which refuses a descriptor above 1023.
+        # ``select`` would refuse a descriptor above 1023.
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
         self.read_bytes = 0
 
     def lines(self) -> Iterator[bytes | None]:
-        """Yield lines; ``None`` whenever nothing has come for the linger time, so that what came can be sent.
+        """Yield lines, and ``None`` after the linger time without input, so that a partial batch can be sent.
 
         Raises:
             LineTooLongError: a line does not end within ``LINE_BYTES_MAX`` bytes.
@@ -89,7 +90,7 @@ class LineSource:
 
 
 def input_size(descriptor: int) -> int | None:
-    """Bytes left in a regular file; ``None`` for a pipe or a terminal."""
+    """Return the bytes left in a regular file; ``None`` for a pipe or a terminal."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return None

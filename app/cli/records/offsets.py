@@ -1,4 +1,4 @@
-"""``rollway offsets``: which offset a partition has at a point in time."""
+"""``rollway offsets``: offsets of partitions by time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def show_offsets(
 ) -> None:
     """Show offsets by time: earliest, latest, latest timestamp, or the first record at or after a time.
 
-    The answer for a time is the first record by offset whose timestamp is not before it; none gives a dash.
+    For a time it shows the first record by offset whose timestamp is not before the time, or a dash if there is none.
 
     \b
     Examples:

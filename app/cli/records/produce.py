@@ -1,4 +1,4 @@
-"""``rollway produce``: lines of a file or of standard input become records."""
+"""``rollway produce``: records from the lines of a file or of standard input."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _path_option(name: str, what: str) -> Any:
 def produce_records(
     topic: options.Topic,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Input; - or none: standard input.", show_default=False)
+        Path | None, typer.Argument(metavar="FILE", help="Input; - or absent: standard input.", show_default=False)
     ] = None,
     input_format: Annotated[
         InputFormat | None,
@@ -63,11 +63,11 @@ def produce_records(
 ) -> None:
     """Send lines to a topic, each as a record.
 
-    Records with a key go to the partition Kafka's default partitioner chooses; others to the partitions in turn. A JSON
-    path makes the input NDJSON, whose blank lines are skipped. Text at a path is taken without its quotes, any other
-    JSON as it stands in the line. Null at --key or --headers means none, at --timestamp the service's time, at --value
-    a tombstone. When something fails, the message says how many records were acknowledged and which line is the first
-    that was not.
+    Records with a key go to the partition that Kafka's default partitioner chooses, other records to the partitions in
+    turn. A JSON path makes the input NDJSON, whose blank lines are skipped. Text at a path is used without its quotes,
+    any other JSON unchanged. Null at --key or --headers means none, at --timestamp the service's time, at --value a
+    tombstone. After a failure the message gives the number of acknowledged records, and the first line without an
+    acknowledgement.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def produce_records(
 
 
 def _segment_bytes(described: dict[str, Any]) -> int:
-    """The topic's segment.bytes; Kafka's smallest when who asks may not see the settings."""
+    """Return the topic's segment.bytes, or Kafka's smallest value if the caller may not see the settings."""
     setting = described["config"].get("segment.bytes")
     return _SEGMENT_BYTES_UNKNOWN if setting is None else int(setting["value"])
 
@@ -121,7 +121,7 @@ def _open_input(file: Path | None) -> Iterator[int]:
 
 
 class _Run:
-    """Lines to records to requests; holds at most one request's records."""
+    """A run from lines to records to requests. It holds at most one request's records."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class _Run:
 
     @property
     def next_line(self) -> int:
-        """Number of the first line that no record was acknowledged for; lines count from 1."""
+        """Number of the first line without an acknowledged record. Lines count from 1."""
         failed = self.sender.progress.first_unacknowledged_line
         if failed is not None:
             return failed
@@ -153,7 +153,7 @@ class _Run:
         """Send everything.
 
         Raises:
-            CommandError: a line is no record, or the service failed; nothing after that was sent.
+            CommandError: a line is no record, or the service failed. No later line was sent.
         """
         try:
             for line in self.source.lines():
@@ -167,7 +167,7 @@ class _Run:
                 if record is not None:
                     self._add(record, on_sent)
         except (RecordTextError, LineTooLongError) as error:
-            # What came before the bad line is good: it goes out, so that the report names this line.
+            # The lines before the bad one are sent, so that the report names the bad line.
             bad_line = self._line_number + isinstance(error, LineTooLongError)
             self._line_number = bad_line - 1
             self._send(on_sent)
@@ -179,7 +179,7 @@ class _Run:
 
     def _add(self, record: OutgoingRecord, on_sent: Callable[[], None]) -> None:
         size_bytes = self._batch_bytes + record.size_bytes
-        # What one request brings a partition goes into one segment; at worst each record is a batch of its own there.
+        # The records of one request for a partition must fit into one segment, at worst with a batch for each record.
         segment_bytes = size_bytes + (len(self._batch) + 1) * HEADER_BYTES
         if self._batch and (size_bytes > REQUEST_BYTES or segment_bytes > self._segment_bytes):
             self._send(on_sent)

@@ -1,6 +1,6 @@
-"""Records into a topic, a batch at a time, every answer accounted for.
+"""The sender of records to a topic, a batch at a time. Every result is accounted for.
 
-Partitions are chosen here, as Kafka's producer does: so it is known which records an answer speaks of.
+Partitions are chosen here, as in Kafka's producer, so that each result can be assigned to its records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAUSE_MS_MAX = 5_000
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """What one partition has acknowledged."""
+    """The acknowledged records of one partition."""
 
     record_count: int = 0
     base_offset: int | None = None
@@ -33,22 +33,22 @@ class PartitionProgress:
 
 @dataclass(slots=True)
 class Progress:
-    """What was acknowledged so far, and where it stopped if it did."""
+    """The records acknowledged so far, and the first line without an acknowledgement after a failure."""
 
     record_count: int = 0
     value_bytes: int = 0
     partitions: dict[int, PartitionProgress] = field(default_factory=dict)
     first_unacknowledged_line: int | None = None
     unknown_count: int = 0
-    """Records sent whose fate is not known."""
+    """Number of sent records whose outcome is unknown."""
 
 
 class RecordSender:
-    """Sends batches of records one after the other, and knows which records are in.
+    """The sender of batches, one after the other. It tracks the acknowledged records.
 
-    A refusal that may pass, and a connection that breaks, are tried again: each request has an Idempotency-Key, and is
-    sent whole every time, so nothing is appended twice. Any other refusal ends it. Order within a partition is kept:
-    nothing is sent to a partition after a failure there.
+    After a temporary refusal or a broken connection it sends the request again. Each request has an Idempotency-Key and
+    is sent whole every time, so that no record is appended twice. Any other refusal ends it. The order within a
+    partition is kept: after a failure no more records are sent to that partition.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class RecordSender:
         self.progress = Progress()
 
     def send(self, records: Sequence[OutgoingRecord]) -> None:
-        """Send ``records`` and return when all are acknowledged.
+        """Send ``records`` and return once all are acknowledged.
 
         Raises:
-            CommandError: some were not; ``progress`` says which is the first.
+            CommandError: some were not acknowledged. ``progress`` has the first of them.
         """
         waiting = self._assign(records)
         content = msgspec.json.encode(
@@ -95,7 +95,8 @@ class RecordSender:
             self._pause(_pause_ms(error, attempt) / 1000)
 
     def _assign(self, records: Sequence[OutgoingRecord]) -> dict[int, list[OutgoingRecord]]:
-        """Records by partition: by key as Kafka's default partitioner, all others of a batch to one in turn."""
+        """Return records by partition: by key as in Kafka's default partitioner; the others of a batch go to one
+        partition in turn."""
         assigned: dict[int, list[OutgoingRecord]] = {}
         self._sticky = (self._sticky + 1) % len(self._partition_numbers)
         for record in records:
@@ -109,7 +110,7 @@ class RecordSender:
         return assigned
 
     def _attempt(self, waiting: dict[int, list[OutgoingRecord]], content: bytes, key: str) -> CommandError | None:
-        """Send the request, once; empties the lists of partitions that acknowledged. Returns the first failure."""
+        """Send the request once. Empty the lists of partitions that acknowledged, and return the first failure."""
         headers = {"Content-Type": JSON, "Idempotency-Key": key}
         try:
             response = self._session.request("POST", self._path, content=content, headers=headers)
@@ -121,7 +122,7 @@ class RecordSender:
             number = int(result["partition"])
             problem = result.get("error")
             if not waiting.get(number):
-                # It was told before, when another partition failed.
+                # An earlier response, in which another partition failed, had this result.
                 continue
             if problem is None:
                 self._acknowledge(number, waiting[number], result)

@@ -1,4 +1,4 @@
-"""Lines of input as records: which part of a line is the key, the value, the time, the headers."""
+"""Lines of input as records: the key, the value, the time and the headers of each line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.cli.json_paths import JsonPath, Part, RecordTextError, parse_json
 from app.cli.timestamps import parse_timestamp
 
 NO_TIMESTAMP = -1
-"""The timestamp of a record that has none, in Kafka and over HTTP."""
+"""The timestamp of a record without one, in Kafka and over HTTP."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -22,19 +22,19 @@ _BLANK = b" \t\r"
 
 
 class InputFormat(StrEnum):
-    """What a line of input is."""
+    """The form of a line of input."""
 
     LINES = "lines"
-    """A value."""
+    """The line is a value."""
     NDJSON = "ndjson"
-    """A JSON value; paths pick the parts of the record out of it, and the record's value is the line."""
+    """The line is a JSON value. Paths select the parts of the record; the record's value is the line."""
     RECORDS = "records"
-    """A record as ``rollway fetch`` prints it."""
+    """The line is a record as ``rollway fetch`` prints it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRecord:
-    """A record to send. ``None`` is an absent key, a tombstone, or the service's time; time -1 is none."""
+    """A record to send. ``None`` is an absent key, a tombstone, or the service's time; the time -1 is no time."""
 
     line_number: int
     key: bytes | None
@@ -44,12 +44,12 @@ class OutgoingRecord:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in a request."""
+        """About its size in a request."""
         headers = sum(len(name) + len(value or b"") + 24 for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers + 64
 
     def as_json(self, partition: int) -> dict[str, Any]:
-        """The record as the HTTP interface takes it (api: Media types)."""
+        """Return the record in the form of the HTTP interface (api: Media types)."""
         record: dict[str, Any] = {**text_or_base64("value", self.value), "partition": partition}
         if self.key is not None:
             record |= text_or_base64("key", self.key)
@@ -64,7 +64,7 @@ class OutgoingRecord:
 
 
 def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
-    """The member that holds ``data`` over HTTP (api: Media types): ``name``, or ``name_base64`` for what is no text."""
+    """Return the member for ``data`` over HTTP (api: Media types): ``name``, or ``name_base64`` if it is not UTF-8."""
     if data is None:
         return {name: None}
     try:
@@ -74,12 +74,12 @@ def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def bytes_of(holder: Mapping[str, Any], name: str) -> bytes | None:
-    """The bytes of a key or value as the HTTP interface writes it: text in ``name`` or base64 in ``name_base64``.
+    """Return the bytes of a key or value of the HTTP interface: text in ``name``, or base64 in ``name_base64``.
 
-    ``None`` where both are null or absent.
+    Return ``None`` if both are null or absent.
 
     Raises:
-        RecordTextError: both are there, or one is something else.
+        RecordTextError: both have a value, or one has another type.
     """
     text, encoded = holder.get(name), holder.get(f"{name}_base64")
     if text is not None and not isinstance(text, str):
@@ -95,13 +95,13 @@ def bytes_of(holder: Mapping[str, Any], name: str) -> bytes | None:
 
 
 def has_member(holder: object, name: str) -> bool:
-    """Whether ``holder`` is an object that has ``name`` or ``name_base64``, null or not."""
+    """Return whether ``holder`` is an object with ``name`` or ``name_base64``, null or not."""
     return isinstance(holder, Mapping) and (name in holder or f"{name}_base64" in holder)
 
 
 @dataclass(frozen=True, slots=True)
 class JsonPaths:
-    """Where in a line's JSON the parts of a record are; ``None``: not there."""
+    """The paths to the parts of a record in a line's JSON; ``None``: the line has no such part."""
 
     key: str | None = None
     value: str | None = None
@@ -114,9 +114,9 @@ class JsonPaths:
 
 
 def record_reader(input_format: InputFormat, paths: JsonPaths) -> Callable[[int, bytes], OutgoingRecord | None]:
-    """A function from a line's number and bytes to its record; it raises ``RecordTextError`` for a bad line.
+    """Return a function from a line's number and bytes to its record. It raises ``RecordTextError`` for a bad line.
 
-    Where lines are JSON, a blank one is no record: ``None``, as over HTTP.
+    If lines are JSON, a blank one is no record, as over HTTP: the function returns ``None``.
 
     Raises:
         RecordTextError: a path is not a JSON path.
@@ -164,7 +164,7 @@ def _read_record(number: int, line: bytes) -> OutgoingRecord | None:
 
 
 def _timestamp(value: Any) -> int | None:
-    """Milliseconds; -1 for a record without a time; null leaves it to the service."""
+    """Return milliseconds; -1 for a record without a time; ``None`` leaves the time to the service."""
     if value is None or (type(value) is int and value == NO_TIMESTAMP):
         return value
     try:
@@ -174,7 +174,8 @@ def _timestamp(value: Any) -> int | None:
 
 
 def _headers_at(part: Part) -> Headers:
-    """Headers from an object of names and values, or from a list of ``{"name", "value"}``; numbers as they stand."""
+    """Return headers from an object of names and values, or from a list of ``{"name", "value"}``. Numbers keep their
+    text."""
     if isinstance(part.value, Mapping):
         return tuple((name, each.as_bytes()) for name, each in part.members().items())
     if _is_list_of_headers(part.value):
@@ -190,7 +191,7 @@ def _header_at(item: Part) -> tuple[str, bytes | None]:
 
 
 def _headers(value: Any) -> Headers:
-    """Headers as the HTTP interface writes them, or from an object of names and values."""
+    """Return headers from the form of the HTTP interface, or from an object of names and values."""
     if value is None:
         return ()
     if isinstance(value, Mapping):
@@ -207,7 +208,7 @@ def _is_list_of_headers(value: Any) -> bool:
 
 
 def _name_text(header: Mapping[str, Any]) -> str:
-    """A header's name as text, in which bytes that are not UTF-8 are lone surrogates, as in ``rollway.records``."""
+    """Return a header's name as text. As in ``rollway.records``, bytes that are not UTF-8 are lone surrogates."""
     return (bytes_of(header, "name") or b"").decode("utf-8", "surrogateescape")
 
 
