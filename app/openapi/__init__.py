@@ -1,1 +1,1 @@
-"""The OpenAPI document: ``document`` makes the whole one, ``published_document`` the form that is served."""
+"""The OpenAPI document: ``document`` makes the whole document, ``published_document`` the served form of it."""

@@ -1,4 +1,4 @@
-"""The OpenAPI document as one page of HTML that needs nothing from elsewhere: no script, no font, no other host."""
+"""The OpenAPI document as one page of HTML that loads nothing: no script, no font, nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ nav a { margin-right: 1rem; }
 
 
 def render_page(document: dict[str, Any]) -> str:
-    """The page: operations by tag, then the schemas they refer to."""
+    """Return the page: the operations by tag, then the schemas."""
     info = document["info"]
     tags = document.get("tags", [])
     sections = [_section(document, tag) for tag in tags]
@@ -73,7 +73,7 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
         (status, ", ".join(response.get("content", {})), response["description"])
         for status, response in operation["responses"].items()
     ]
-    parts.append(_table(("answer", "media types", "what"), rows))
+    parts.append(_table(("response", "media types", "what"), rows))
     return (
         f'<details id="{escape(operation["operationId"])}"><summary><span class="method">{method.upper()}</span>'
         f"<code>{escape(path)}</code> {escape(operation['summary'])}</summary>{''.join(parts)}</details>"

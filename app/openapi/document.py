@@ -1,6 +1,6 @@
-"""The whole OpenAPI document of an application: every error of every route, and examples.
+"""The whole OpenAPI document of an application, with every error of every route, and examples.
 
-``rollway openapi`` prints the published one, which ``published_document`` makes of it.
+``rollway openapi`` prints the published document, which ``published_document`` derives from the whole one.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ from schemas.transactions import EndTransaction
 PATH = Path(__file__).parents[2] / "openapi" / "openapi.json"
 REFERENCE = "#/components/schemas/{model}"
 UNDOCUMENTED = "x-undocumented"
-"""Marks a parameter that the document leaves out."""
+"""Key in the schema of a parameter that the document leaves out."""
 
 TAGS = [
     {"name": "topics", "description": "Topics, their partitions and segments."},
     {"name": "records", "description": "Producing and fetching records."},
     {"name": "offsets", "description": "Offsets by time."},
-    {"name": "transactions", "description": "Producers with an identity, and their transactions."},
+    {"name": "transactions", "description": "Idempotent and transactional producers, and their transactions."},
     {
         "name": "load jobs",
-        "description": "Many writers, and one decision whose records count.",
+        "description": "Loads with many writers, committed or aborted by one decision.",
     },
-    {"name": "start positions", "description": "Where a group of readers starts."},
-    {"name": "retention", "description": "What is kept, and what is deleted."},
-    {"name": "quotas", "description": "How fast principals and clients may go."},
-    {"name": "access", "description": "Who may come in, and what they may do."},
+    {"name": "start positions", "description": "Start offsets of groups of readers."},
+    {"name": "retention", "description": "Retention policies, and deletion of old records."},
+    {"name": "quotas", "description": "Rate limits of principals and clients."},
+    {"name": "access", "description": "API keys, scoped tokens and access control lists."},
     {"name": "operations", "description": "Health and metrics."},
 ]
-# Bodies the routes read themselves, and shapes that only examples and lines refer to.
+# Models of the bodies that routes read themselves, and models that only examples and lines refer to.
 _READ_BY_ROUTES: tuple[type[BaseModel], ...] = (
     KeySpecification,
     NewAcls,
@@ -103,7 +103,7 @@ _SECURITY_SCHEMES = {
     "bearer": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An API key, a scoped token, or a JWT. Asked for when the setting authentication is on.",
+        "description": "An API key, a scoped token, or a JWT. Required if the setting authentication is on.",
     },
     "mutualTLS": {"type": "mutualTLS", "description": "A client certificate, with the setting tls_client_ca."},
 }
@@ -118,9 +118,9 @@ _FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
 
 def make_document(app: FastAPI, routers: Iterable[APIRouter]) -> dict[str, Any]:
-    """The whole document of ``app``, made of ``routers``: what FastAPI knows, and what our own code reads and answers.
+    """Make the whole document of ``app`` from FastAPI's document and the declarations of the routes in ``routers``.
 
-    ``published_document`` makes of it what is served and committed.
+    ``published_document`` derives from it the document that is served and committed.
     """
     document = get_openapi(
         title=app.title,
@@ -161,7 +161,7 @@ def make_document(app: FastAPI, routers: Iterable[APIRouter]) -> dict[str, Any]:
 
 
 def _add_access(operation: dict[str, Any], declared: Declaration | None) -> None:
-    """Show what the route needs: ``security``, the operations as Kafka's ACLs name them, and the refusals."""
+    """Add the rights that the route needs: ``security``, Kafka's names of the operations, and the refusals."""
     if declared is None or declared.is_open:
         operation["security"] = []
         return
@@ -183,7 +183,7 @@ def _add_access(operation: dict[str, Any], declared: Declaration | None) -> None
 
 
 def _restore_examples(route: APIRoute, operations: dict[str, Any]) -> None:
-    """Put examples back as they were written: FastAPI drops every null from them."""
+    """Restore the examples as the routes declare them, because FastAPI drops every null from them."""
     for method in route.methods or ():
         operation = operations[method.lower()]
         written = {str(status): response for status, response in route.responses.items()}
@@ -207,7 +207,7 @@ def _complete(operation: dict[str, Any]) -> None:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that may be absent is never null: it is text, or not there."""
+    """Return the schema of a parameter without null: an absent parameter is not in the query, and never null."""
     choices = [choice for choice in schema.get("anyOf", []) if choice != _NULL]
     if not choices or len(choices) == len(schema["anyOf"]):
         return schema
@@ -216,5 +216,5 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def render(document: dict[str, Any]) -> str:
-    """The document as the file holds it."""
+    """Return the text of the document's file."""
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""What the OpenAPI document shows of every answer: what it is, an example, and the headers that any answer may have."""
+"""The parts that the OpenAPI document has for every response: description, example, and common headers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from app.paths import API
 from app.problems.problems import MEDIA_TYPE
 from app.problems.request_context import CLIENT_HEADER, HEADER, THROTTLE_HEADER
 
-# What FastAPI says of an answer that nobody described.
+# FastAPI's description of a response without one.
 _UNDESCRIBED = "Successful Response"
 _SOME_FAILED = "207"
 _LIMITS = ("Log-Start-Offset", "High-Watermark", "Last-Stable-Offset")
-"""What an answer says of a log that does not have the offset asked for."""
+"""Headers of a response about a log that does not have the requested offset."""
 
 
 def _header(description: str, **schema: Any) -> dict[str, Any]:
@@ -22,20 +22,19 @@ def _header(description: str, **schema: Any) -> dict[str, Any]:
 
 
 HEADERS = {
-    HEADER: _header("Number of the request: the client's own, or one that the service gave it.", type="string"),
+    HEADER: _header("Id of the request: from the client's request, or made by the service.", type="string"),
     THROTTLE_HEADER: _header(
-        "How many ms the client is to be silent, as the request broke a quota; absent otherwise. Requests before that "
-        "are answered 429.",
+        "Milliseconds to wait because the client exceeded a quota; earlier requests get 429. Absent otherwise.",
         type="integer",
         minimum=0,
     ),
     "Retry-After": _header("Seconds to wait before a retry.", type="integer", minimum=0),
-    "WWW-Authenticate": _header("How to say who asks (RFC 9110).", type="string"),
-    "Accept": _header("The media types that are taken here.", type="string"),
-    "Cache-Control": _header("no-store: an error is not to be kept.", type="string"),
+    "WWW-Authenticate": _header("Authentication scheme to use (RFC 9110).", type="string"),
+    "Accept": _header("Media types that the operation accepts.", type="string"),
+    "Cache-Control": _header("no-store: caches must not store errors.", type="string"),
     **{name: OFFSET_HEADERS[name] for name in _LIMITS},
 }
-"""The document's ``components.headers``: what answers have whichever route they are of."""
+"""The document's ``components.headers``: headers of responses of all routes."""
 _OF_STATUS = {
     "401": ("WWW-Authenticate",),
     "410": _LIMITS,
@@ -48,7 +47,7 @@ _OF_STATUS = {
 
 
 def _parameter(name: str, description: str, example: str) -> dict[str, Any]:
-    # No pattern: a request with a name that cannot be taken is no wrong request.
+    # No pattern, because a request with an unusable value is accepted.
     return {
         "name": name,
         "in": "header",
@@ -61,24 +60,26 @@ def _parameter(name: str, description: str, example: str) -> dict[str, Any]:
 
 _REQUEST_ID = _parameter(
     HEADER,
-    "A number for the request, which its answer and the service's log repeat: 1 to 128 visible ASCII characters. "
-    "Anything else is replaced.",
+    "Id of the request, which its response and the service's log repeat: 1 to 128 visible ASCII characters. Any other "
+    "value is replaced.",
     "5f2b9c1e6d7a8034",
 )
 _CLIENT_ID = _parameter(
     CLIENT_HEADER,
-    "What the client calls itself; quotas may be for it. 1 to 255 visible ASCII characters; anything else is ignored.",
+    "Name of the client, for quotas: 1 to 255 visible ASCII characters. Any other value is ignored.",
     "loader",
 )
 REQUEST_HEADERS = (_REQUEST_ID, _CLIENT_ID)
-"""What every request may have; ``Client-Id`` means something below ``/v1`` only, where quotas are."""
+"""Headers that every request may have. ``Client-Id`` has an effect only below ``/v1``, where quotas apply."""
 
 
 def complete_answers(path: str, operation: dict[str, Any], components: dict[str, Any]) -> None:
-    """Put into ``operation``, of ``path``, what no route says itself; ``components`` are the document's schemas.
+    """Add the common headers, descriptions and examples to ``operation``, which belongs to ``path``.
+
+    ``components`` are the document's schemas.
 
     Raises:
-        ValueError: a schema of an answer has a part of which there is no example.
+        ValueError: a schema of a response has a part without an example.
     """
     is_counted = path.startswith(API)
     operation.setdefault("parameters", []).extend(REQUEST_HEADERS if is_counted else [_REQUEST_ID])
@@ -95,7 +96,7 @@ def complete_answers(path: str, operation: dict[str, Any], components: dict[str,
             schema = content["schema"]
             if answer["description"] == _UNDESCRIBED and "$ref" in schema:
                 answer["description"] = _resolved(schema, components)["description"]
-            # Lines are bytes to generators, and text to people.
+            # For generators lines are bytes; for readers of the document they are text.
             has_text = schema.get("format") != "binary" or "x-line-schema" in schema
             if not {"example", "examples"} & content.keys() and has_text:
                 content["example"] = _example_of_content(schema, components, every=status == _SOME_FAILED)
@@ -110,12 +111,12 @@ def _example_of_content(schema: dict[str, Any], components: dict[str, Any], *, e
 
 
 def example_of(schema: dict[str, Any], components: dict[str, Any], *, every: bool = False) -> Any:
-    """An instance of ``schema``, put together from the examples of its parts.
+    """Return an instance of ``schema``, composed of the examples of its parts.
 
-    A list whose items have several shapes has one of the first shape, or with ``every`` one of each.
+    A list whose items have several shapes has one item of the first shape, or with ``every`` one item of each shape.
 
     Raises:
-        ValueError: a part has no example, and its type does not say one.
+        ValueError: a part has no example, and its type does not imply one.
     """
     if "examples" in schema:
         return schema["examples"][0]
@@ -131,7 +132,7 @@ def example_of(schema: dict[str, Any], components: dict[str, Any], *, every: boo
     match schema.get("type"):
         case "object":
             parts = schema.get("properties", {})
-            # Of a pair such as value and value_base64 answers have one.
+            # Responses have one member of a pair such as value and value_base64.
             second = {f"{name}_base64" for name in parts}
             return {
                 name: example_of(part, components, every=every) for name, part in parts.items() if name not in second

@@ -1,4 +1,4 @@
-"""The errors of each route for the OpenAPI document: which statuses, which codes, an example of each."""
+"""The errors of each route for the OpenAPI document: statuses, codes, and an example of each code."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def _offset(description: str) -> dict[str, Any]:
 
 
 _LOG_START = _offset("First readable offset.")
-_LOG_END = _offset("The offset the next record gets.")
-# Members that only some problems have; schemas.errors.Problem allows any.
+_LOG_END = _offset("Offset of the next record.")
+# Members that only some problems have; schemas.errors.Problem allows any member.
 _OWN_MEMBERS: dict[tuple[int, str], dict[str, dict[str, Any]]] = {
     (410, "offset_out_of_range"): {
         "log_start_offset": _LOG_START,
@@ -91,17 +91,21 @@ _OWN_MEMBERS: dict[tuple[int, str], dict[str, dict[str, Any]]] = {
         "log_start_moved_ms": {
             "type": ["integer", "null"],
             "format": "int64",
-            "description": "When the log start last moved; null: not while this process ran.",
+            "description": "Time when the log start last moved, in milliseconds since the epoch; null: not since the "
+            "process started.",
         },
-        "log_start_moved_by": {"type": ["string", "null"], "description": "retention or delete-records."},
+        "log_start_moved_by": {
+            "type": ["string", "null"],
+            "description": "Cause of the move: retention or delete-records.",
+        },
     },
     (416, "offset_out_of_range"): {"log_start_offset": _LOG_START, "log_end_offset": _LOG_END},
     (422, "record_too_large"): {
-        "record_offset": _offset("The record's offset."),
-        "next_offset": _offset("Where to go on without it."),
+        "record_offset": _offset("Offset of the record."),
+        "next_offset": _offset("Offset from which to continue without the record."),
     },
     (412, "expected_offset_mismatch"): {
-        "expected_offset": _offset("What the request expected."),
+        "expected_offset": _offset("expected_offset of the request."),
         "log_end_offset": _LOG_END,
     },
 }
@@ -117,9 +121,9 @@ _MEMBER_EXAMPLES = {
 
 
 def problems(*codes: str, progress: type[Schema] | None = None) -> dict[int | str, dict[str, Any]]:
-    """FastAPI's ``responses`` for these errors and those that every route has.
+    """Return FastAPI's ``responses`` for these errors and for the errors that every route has.
 
-    ``progress`` documents the member of that name in the 503 of a start.
+    ``progress`` documents the member ``progress`` of the 503 that a starting service returns.
     """
     wanted = dict.fromkeys((*codes, *ALWAYS))
     responses: dict[int | str, dict[str, Any]] = {}

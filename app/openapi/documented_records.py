@@ -1,4 +1,4 @@
-"""What the OpenAPI document shows of requests and answers with records, whichever route they are of."""
+"""The parts that the OpenAPI document has for requests and responses with records, for all routes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Responses = dict[int | str, dict[str, Any]]
 
 REPLAYED = {
     REPLAYED_HEADER: {
-        "description": "true: everything had been done under this Idempotency-Key before; absent otherwise.",
+        "description": "true: an earlier request with this Idempotency-Key had done everything. Absent otherwise.",
         "schema": {"type": "string", "enum": ["true"]},
     }
 }
-APPENDED = {"description": "Appended.", "headers": REPLAYED}
+APPENDED = {"description": "The records were appended.", "headers": REPLAYED}
 BATCHES_BODY = {
     "requestBody": {
         "required": True,
@@ -27,7 +27,7 @@ BATCHES_BODY = {
                 "schema": {
                     "type": "string",
                     "format": "binary",
-                    "description": "Record batches of format 2, one behind the other, each with base offset 0.",
+                    "description": "Record batches of format 2, one after the other, each with base offset 0.",
                 }
             }
         },
@@ -36,18 +36,18 @@ BATCHES_BODY = {
 
 
 def json_body(list_schema: str) -> dict[str, Any]:
-    """The body of a request with a list of records."""
+    """Return the ``requestBody`` of a request with a list of records."""
     example = {"records": [{"key": "kitchen", "value": "21.5", "timestamp": 1714564800000}]}
     content = {JSON: {"schema": {"$ref": f"{_SCHEMAS}{list_schema}"}, "example": example}}
     return {"requestBody": {"required": True, "content": content}}
 
 
 def lines_body(record_schema: str) -> dict[str, Any]:
-    """The body of a request with one record per line."""
+    """Return the ``requestBody`` of a request with one record per line."""
     schema = {
         "type": "string",
         "format": "binary",
-        "description": f"One {record_schema} per line; read as a stream of any length.",
+        "description": f"One {record_schema} per line, in a stream of any length.",
         "x-line-schema": {"$ref": f"{_SCHEMAS}{record_schema}"},
     }
     content = {NDJSON: {"schema": schema, "example": '{"key":"kitchen","value":"21.5"}\n{"value":null}\n'}}
@@ -55,8 +55,8 @@ def lines_body(record_schema: str) -> dict[str, Any]:
 
 
 ACKNOWLEDGED_LINES: dict[str, Any] = {
-    "description": "One line per appended batch; a line with an error ends it. With an Idempotency-Key it is one "
-    "request, and has one line per partition.",
+    "description": "One line per appended batch; a line with an error is the last. With an Idempotency-Key: one line "
+    "per partition.",
     "headers": {**REPLAYED, "Cache-Control": {"description": "no-store.", "schema": {"type": "string"}}},
     "content": {
         NDJSON: {
@@ -79,16 +79,16 @@ def _offset_header(description: str) -> dict[str, Any]:
 
 OFFSET_HEADERS: dict[str, dict[str, Any]] = {
     "Log-Start-Offset": _offset_header("First readable offset."),
-    "High-Watermark": _offset_header("End of what consumers may read."),
-    "Last-Stable-Offset": _offset_header("End of what read_committed consumers may read."),
-    "Next-Offset": _offset_header("Fetch here next."),
+    "High-Watermark": _offset_header("End of the records that consumers may read."),
+    "Last-Stable-Offset": _offset_header("End of the records that read_committed consumers may read."),
+    "Next-Offset": _offset_header("Offset of the next fetch."),
     "Cache-Control": {
-        "description": "immutable for a minute: a closed range from a numbered offset that is durable. Then, and for "
-        "other closed ranges (no-cache), ask again with the ETag. no-store: anything else.",
+        "description": "immutable for a minute: a durable closed range from a numbered offset. no-cache: any other "
+        "closed range. Revalidate both with the ETag. no-store: any other response.",
         "schema": {"type": "string"},
     },
     "ETag": {
-        "description": "Of a closed range: names its records. Weak but for raw batches.",
+        "description": "Tag of the records of a closed range; weak, except for record batches.",
         "schema": {"type": "string"},
     },
 }
@@ -96,7 +96,7 @@ _BATCHES_HEADERS = {
     **OFFSET_HEADERS,
     "Aborted-Transactions": {
         "description": "With read_committed: producer id and first offset of each aborted transaction whose records "
-        "may be among the batches. It reaches to its producer's next control batch.",
+        "may be among the batches. The transaction ends at its producer's next control batch.",
         "schema": {"type": "string"},
         "example": "4711/38, 4712/40",
     },
@@ -107,7 +107,7 @@ IF_NONE_MATCH = {
             "name": "If-None-Match",
             "in": "header",
             "required": False,
-            "description": "ETags of answers that are known: 304 for one of them.",
+            "description": "ETags of cached responses; 304 if the response would have one of them.",
             "schema": {"type": "string"},
             "example": '"..."',
         }
@@ -116,10 +116,10 @@ IF_NONE_MATCH = {
 
 
 def _fetched(headers: dict[str, dict[str, Any]], **content: Any) -> Responses:
-    """A success, and that nothing has changed."""
+    """Return the responses of a fetch: a 200 with records, and a 304."""
     return {
-        200: {"description": "Records, or none when there are none in time.", "headers": headers, **content},
-        304: {"description": "The range is as If-None-Match says.", "headers": headers},
+        200: {"description": "The records; none if none arrived in time.", "headers": headers, **content},
+        304: {"description": "If-None-Match has the ETag of the range.", "headers": headers},
     }
 
 
@@ -144,7 +144,7 @@ FETCHED_BATCHES = _fetched(
             "schema": {
                 "type": "string",
                 "format": "binary",
-                "description": "Whole record batches as stored; the first may begin below the offset asked for.",
+                "description": "Whole record batches as stored; the first may begin below the requested offset.",
             }
         }
     },

@@ -1,9 +1,9 @@
-"""The OpenAPI document as it is published: the whole one in the shape that generators of clients read without fault.
+"""The published OpenAPI document: the whole document in a form that generators of clients read correctly.
 
-The whole document is for people and for our tests: it has every error of every route, examples, and the exact rules
-of each member. Generators stumble over much of that; what breaks which of them, and a program that each ran with this
-shape, is in ``docs/reference/sdks.md``. Each function here is one change, and none changes a byte on the wire: what
-the service takes and answers fits both documents.
+The whole document is for people and for our tests. It has every error of every route, examples, and the exact rules of
+each member. Generators fail on many of these parts: ``docs/reference/sdks.md`` says which generator fails on which
+part, and has a program that was run with each generator. Each function here makes one change. None changes a byte on
+the wire: requests and responses fit both documents.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _INT_MAX = 2**31 - 1
 _REFERENCE = "#/components/schemas/"
 _NULL = {"type": "null"}
 _ANY_CALLER: list[dict[str, list[str]]] = [{}, {"bearer": []}]
-# A time from 1970 on. Regular expressions of every language read it, so it lets 30 February pass.
+# A time from 1970 on. The pattern works in the regular expressions of every language, so it allows 30 February.
 _TIME = (
     "(19[7-9][0-9]|[2-9][0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]"
     r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 )
 _EXAMPLES = ("example", "examples", "x-examples")
 
-# The enumerations that are written where they are used, by what they enumerate. Others have a name already.
+# Names for the enumerations that are inline in the whole document, by their words. Other enumerations have a name.
 _ENUMERATIONS: dict[tuple[str, ...], str] = {
     ("0", "1", "all"): "Acks",
     ("written", "fsynced"): "Durability",
@@ -77,10 +77,10 @@ _PROGRESS = "StartingProgress"
 
 
 def published(whole: dict[str, Any]) -> dict[str, Any]:
-    """``whole`` in the shape for generators; ``whole`` is left as it is.
+    """Return ``whole`` in the form for generators; ``whole`` itself stays unchanged.
 
     Raises:
-        ValueError: an enumeration or a union in it has no name here.
+        ValueError: an enumeration or a union in it has no name in this module.
     """
     document = copy.deepcopy(whole)
     for each in (
@@ -108,14 +108,14 @@ def published(whole: dict[str, Any]) -> dict[str, Any]:
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each path with each of its operations."""
+    """Yield each path with each of its operations."""
     for path, methods in document["paths"].items():
         for operation in methods.values():
             yield path, operation
 
 
 def nodes(value: Any, *, into: tuple[str, ...] = _EXAMPLES) -> Iterator[dict[str, Any]]:
-    """Every object of ``value``, outermost first, but for what stands below the names ``into``."""
+    """Yield every object of ``value``, outermost first, except below the members named in ``into``."""
     if isinstance(value, dict):
         yield value
         for name, each in list(value.items()):
@@ -132,10 +132,10 @@ def _schemas(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_examples(document: dict[str, Any]) -> None:
-    """Examples are three quarters of the document. The reference has them."""
+    """Remove the examples. They are three quarters of the document, and the reference has them."""
     for owner in nodes(document, into=()):
         for name in ("example", "examples"):
-            # A property may also have that name; it is a schema then.
+            # A property may also have this name; its value is a schema then.
             if name in owner and not (isinstance(owner[name], dict) and "type" in owner[name]):
                 del owner[name]
 
@@ -149,7 +149,10 @@ def _one_security(document: dict[str, Any]) -> None:
 
 
 def _parameters_in_order(document: dict[str, Any]) -> None:
-    """Those of the path first, in its order. What a client sets once for all requests is no parameter of each."""
+    """Put the parameters of the path first, in its order.
+
+    Headers that a client sets once for all of its requests are removed from each operation.
+    """
     for path, operation in operations(document):
         kept = [each for each in operation.get("parameters", []) if each["name"] not in (HEADER, CLIENT_HEADER)]
         kept.sort(key=lambda each: path.find(f"{{{each['name']}}}") if each["in"] == "path" else len(path))
@@ -161,7 +164,7 @@ def _parameters_in_order(document: dict[str, Any]) -> None:
 
 
 def _without_titles(document: dict[str, Any]) -> None:
-    """A property's title becomes the name of a type: Value, Value1, Value2."""
+    """Remove titles of properties. Generators would make them names of types: Value, Value1, Value2."""
     for owner in nodes(document["paths"]):
         if not isinstance(owner.get("title"), dict):
             owner.pop("title", None)
@@ -172,7 +175,10 @@ def _without_titles(document: dict[str, Any]) -> None:
 
 
 def _required_answers(document: dict[str, Any]) -> None:
-    """Members of answers with a default are always there: the service writes it. Those of requests stay optional."""
+    """Require the members of responses that have a default, since the service always writes them.
+
+    Members of requests stay optional.
+    """
     schemas = _schemas(document)
     bodies = [operation.get("requestBody", {}) for _, operation in operations(document)]
     asked = _components_of(bodies, schemas)
@@ -183,7 +189,7 @@ def _required_answers(document: dict[str, Any]) -> None:
 
 
 def _components_of(owners: list[Any], schemas: dict[str, Any]) -> set[str]:
-    """The names of all components that ``owners`` refer to, themselves or through others."""
+    """Return the names of all components that ``owners`` refer to, directly or through other components."""
     found: set[str] = set()
     waiting = list(owners)
     while waiting:
@@ -196,7 +202,7 @@ def _components_of(owners: list[Any], schemas: dict[str, Any]) -> set[str]:
 
 
 def _without_defaults(document: dict[str, Any]) -> None:
-    """A member with a default is required in the types of openapi-typescript; the service knows its defaults itself."""
+    """Remove defaults: openapi-typescript requires members with a default, and the service applies its own defaults."""
     for schema in _schemas(document).values():
         for owner in nodes(schema):
             for member in owner.get("properties", {}).values():
@@ -204,7 +210,10 @@ def _without_defaults(document: dict[str, Any]) -> None:
 
 
 def _open_objects(document: dict[str, Any]) -> None:
-    """Answers may grow: a client of today takes the members of tomorrow. Maps say what their values are, not names."""
+    """Allow unknown members, so that clients accept the new members of a later version.
+
+    Maps declare the type of their values, and no rules for their names.
+    """
     for owner in nodes(document):
         if isinstance(owner.get("additionalProperties"), bool):
             del owner["additionalProperties"]
@@ -214,16 +223,16 @@ def _open_objects(document: dict[str, Any]) -> None:
 
 
 def _settings_as_text(document: dict[str, Any]) -> None:
-    """Settings of topics are sent as text, which the service reads as numbers and truth values, too."""
+    """Declare settings of topics as text, which the service also parses as numbers and booleans."""
     for name, kind in (("TopicSpecification", "string"), ("TopicChange", ["string", "null"])):
         _schemas(document)[name]["properties"]["config"]["additionalProperties"] = {"type": kind}
 
 
 def _plain_unions(document: dict[str, Any]) -> None:
-    """A choice of inline types becomes one type: time, number or word.
+    """Replace a union of inline types (time, number or word) by one type.
 
-    In a query all of them are text. In JSON a time is a number of milliseconds, as answers have it; where words are
-    allowed it is text. A pattern says what that text may be.
+    In a query the type is text. In JSON a time is a number of milliseconds, as in responses. If the union has words,
+    the type is text with a pattern.
     """
     for _, operation in operations(document):
         for parameter in operation.get("parameters", []):
@@ -254,7 +263,7 @@ def _one_of(choices: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _text_of(choices: list[dict[str, Any]]) -> dict[str, Any]:
-    """The text that each of ``choices`` is as text: a number, a time, a word."""
+    """Return a schema of text that matches the text forms of ``choices``: numbers, times and words."""
     patterns: list[str] = []
     for choice in choices:
         if "enum" in choice:
@@ -269,7 +278,7 @@ def _text_of(choices: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sized_numbers(document: dict[str, Any]) -> None:
-    """Each integer says whether it fits into 32 bits, and has limits that are integers."""
+    """Declare for each integer whether it fits into 32 bits, and make its limits integers."""
     for owner in nodes(document):
         kind = owner.get("type")
         if kind != "integer" and not (isinstance(kind, list) and "integer" in kind):
@@ -281,10 +290,10 @@ def _sized_numbers(document: dict[str, Any]) -> None:
 
 
 def _flat_outcomes(document: dict[str, Any]) -> None:
-    """A result or an error is one object, with the members of both, and those that both need are required.
+    """Replace a union of a result and an error by one object with the members of both.
 
-    Generated code tells the choices of a union apart by members that only one has, or by trying each of them: a member
-    that one of them gets later would break it.
+    A member is required if both require it. Generated code distinguishes the types of a union by members that only one
+    type has, or by trying each type. It would break when one type gets another member later.
     """
     schemas = _schemas(document)
     components = {id(schema) for schema in schemas.values()}
@@ -305,7 +314,7 @@ def _flat_outcomes(document: dict[str, Any]) -> None:
 
 
 def _flat(result: str, failure: str, schemas: dict[str, Any]) -> dict[str, Any]:
-    """One object for both: with ``error`` it is a failure."""
+    """Return one schema for both; an object with ``error`` is a failure."""
     good, bad = schemas[result], schemas[failure]
     properties = copy.deepcopy(good["properties"])
     for name, member in bad["properties"].items():
@@ -313,7 +322,7 @@ def _flat(result: str, failure: str, schemas: dict[str, Any]) -> dict[str, Any]:
             properties[name] = copy.deepcopy(member)
     return {
         "type": "object",
-        "description": "With `error` it failed; otherwise it has the members of a result.",
+        "description": "A failure if it has `error`; otherwise a result.",
         "properties": properties,
         "required": [name for name in good["required"] if name in bad["required"]],
     }
@@ -324,10 +333,13 @@ def _name_of(schema: dict[str, Any]) -> str:
 
 
 def _open_enumerations(document: dict[str, Any]) -> None:
-    """In answers an enumeration is text that says its words of today: a client of today takes the word of tomorrow."""
+    """Make each enumeration in a response a text, so that clients accept the new words of a later version.
+
+    The description and ``x-extensible-enum`` list the words of this version.
+    """
     schemas = _schemas(document)
     answers: list[Any] = [operation["responses"] for _, operation in operations(document)]
-    # A record is sent again as it was fetched.
+    # Clients produce records again as they fetched them.
     answers += [schemas["ProducedRecord"], schemas["RoutedRecord"]]
     for answer in [*answers, *(schemas[name] for name in sorted(_components_of(answers, schemas)))]:
         for owner in nodes(answer):
@@ -340,7 +352,7 @@ def _open_enumerations(document: dict[str, Any]) -> None:
 
 
 def _named_enumerations(document: dict[str, Any]) -> None:
-    """An enumeration is one type, however often it is used."""
+    """Make each enumeration one named type for all of its uses."""
     schemas = _schemas(document)
     for owner in list(nodes(document)):
         words = owner.get("enum")
@@ -364,7 +376,10 @@ def _named_enumerations(document: dict[str, Any]) -> None:
 
 
 def _plain_parameters(document: dict[str, Any]) -> None:
-    """A parameter's description is beside its schema. One beside a reference, too, makes it an untyped one."""
+    """Remove everything beside a reference in the schema of a parameter, which generators would read as untyped.
+
+    The parameter itself keeps its description.
+    """
     for _, operation in operations(document):
         for parameter in operation.get("parameters", []):
             if "$ref" in parameter["schema"]:
@@ -372,10 +387,10 @@ def _plain_parameters(document: dict[str, Any]) -> None:
 
 
 def _named_problems(document: dict[str, Any]) -> None:
-    """A problem with members of its own is a whole component, and no sum of two.
+    """Make each problem with members of its own one whole component instead of an ``allOf`` of two.
 
-    Its members are required, if every problem of that status has them. Where some problems of an operation do not have
-    them the status has no type of its own, but for 422: that is the only one of its members.
+    Its own members are required if every problem of the status has them. If some problems of the operation lack them,
+    the status has no type of its own, except for 422 and 503, whose own members are optional then.
     """
     schemas = _schemas(document)
     for _, operation in operations(document):
@@ -403,7 +418,7 @@ def _named_problems(document: dict[str, Any]) -> None:
 
 
 def _default_problem(document: dict[str, Any]) -> None:
-    """Errors without members of their own are one answer: ``default``. Their names are in each error's ``code``."""
+    """Merge all errors without members of their own into the response ``default``; their ``code`` tells them apart."""
     plain = {"$ref": f"{_REFERENCE}Problem"}
     for _, operation in operations(document):
         kept: dict[str, Any] = {}
@@ -424,7 +439,10 @@ def _default_problem(document: dict[str, Any]) -> None:
 
 
 def _one_success(document: dict[str, Any]) -> None:
-    """An answer without a body beside one with it is told in words: a client's type would be "perhaps nothing"."""
+    """Describe a success without a body in words if another success has a body.
+
+    Otherwise the type of a generated client's result would be optional.
+    """
     for _, operation in operations(document):
         answers = operation["responses"]
         done = [status for status in answers if status.startswith("2")]

@@ -38,6 +38,7 @@ FINISHED = (
     "app/access",
     "app/cli",
     "app/metrics",
+    "app/openapi",
     "app/quotas",
     "client/src/pyspark_rollway",
     "client/src/rollway/client",
